@@ -57,16 +57,16 @@ unit: $(VENV)/developing ## the test suite
 
 .PHONY: e2e
 e2e: $(VENV)/developing ## pods on a real node with a real kubelet, built where missing (root; minutes); KUBERNETES=1.37 for another
-	$(if $(KUBERNETES),GPUMANAGER_E2E_VERSION=$(KUBERNETES)) $(BIN)/python tests/e2e/run.py
+	$(if $(KUBERNETES),GPUMANAGER_E2E_VERSION=$(KUBERNETES)) $(BIN)/python -m tests.e2e.run
 
 .PHONY: chart
 chart: $(VENV)/developing ## the Helm chart's schema, goldens, raw YAML and values table, made anew by a real helm
-	$(BIN)/python tests/chart/helm_program.py
-	$(BIN)/python tests/chart/generate.py
+	$(BIN)/python -m tests.chart.helm_program
+	$(BIN)/python -m tests.chart.generate
 
 .PHONY: image-check
 image-check: $(VENV)/developing ## the Dockerfile run to its end by buildah, and its image looked at (root; some ten minutes)
-	PYTHONPATH=deploy:. $(BIN)/python tests/chart/image_check.py
+	PYTHONPATH=deploy $(BIN)/python -m tests.chart.image_check
 
 .PHONY: test-clients
 test-clients: $(CLIENTS)/installed ## CUDA and NVML programs and their own test suites, bare and behind the shim (1 GB of packages)
@@ -75,7 +75,7 @@ test-clients: $(CLIENTS)/installed ## CUDA and NVML programs and their own test 
 .PHONY: test-clients-all
 test-clients-all: $(CLIENTS)/installed ## the same and the longest suites; writes the table of docs/clients.md
 	GRPC_ENABLE_FORK_SUPPORT=0 $(CLIENTS)/bin/pytest -q -m 'clients or all_clients' --durations=20 tests/clients
-	PYTHONPATH=. $(CLIENTS)/bin/python tests/clients/counts.py
+	PYTHONPATH=. $(CLIENTS)/bin/python -m tests.clients.counts
 
 .PHONY: test-web
 test-web: $(VENV)/developing ## the web pages in this machine's Chromium
@@ -132,8 +132,8 @@ fuzz: $(VENV)/developing ## hostile answers and pages under sanitizers, SECONDS=
 .PHONY: hostile
 SIEGE_SECONDS ?= 600
 hostile: $(VENV)/developing ## hostile tenants at random, SECONDS=60 for each kind, then one GPU under all attacks (root; SIEGE_SECONDS=600)
-	$(BIN)/python tests/hostile/random_attacks.py --seconds $(SECONDS)
-	$(BIN)/python tests/hostile/siege.py --seconds $(SIEGE_SECONDS)
+	$(BIN)/python -m tests.hostile.random_attacks --seconds $(SECONDS)
+	$(BIN)/python -m tests.hostile.siege --seconds $(SIEGE_SECONDS)
 
 .PHONY: storm
 storm: $(VENV)/developing ## 2 to 64 processes racing for the last bytes of a GPU, killed at random

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from monitor_world import until
 
 from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.monitor.pages import answer, routed
+from tests.monitor.monitor_world import until
 
 SHORT = ConnectionBounds(
     head_seconds=0.2, answer_seconds=0.2, idle_seconds=0.2, connections=4, grace_seconds=0.1

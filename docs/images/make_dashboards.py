@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests/dashboards"), str(ROOT / "tests/e2e")]
+sys.path.insert(0, str(ROOT))
 
 SHOWN = {
     "cluster": {},
@@ -30,8 +30,9 @@ def main() -> None:
     words.add_argument("--minutes", type=float, default=13)
     given = words.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    import prometheus_programs
     from dashboard_scene import record
+
+    from tests.dashboards import prometheus_programs
 
     program = prometheus_programs.build("prometheus")
     if given.what == "record":

@@ -27,11 +27,10 @@ from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, Pod, read_pods
 
 HERE = Path(__file__).parent
-TESTS = HERE.parent.parent / "tests"
 EXAMPLES = HERE.parent.parent / "examples"
 FIRST = ("thirty-and-sixty", "bursts-beside-training", "four-linked-gpus", "half-a-gpu")
 LATER = ("two-containers", "impossible", "greedy-memory")
-sys.path += [str(TESTS / name) for name in ("web", "scheduler")]
+sys.path.insert(0, str(HERE.parents[1]))
 PHONE = {"width": 360, "height": 900}
 DESK = {"width": 1180, "height": 1000}
 
@@ -99,7 +98,7 @@ async def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--seconds", type=int, default=310, help="of history on the pictures")
     arguments.add_argument("--browser", default=shutil.which("chromium"), help="a Chromium")
     options = arguments.parse_args(words)
-    from cluster_show import cluster
+    from tests.web.cluster_show import cluster
 
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=options.browser)

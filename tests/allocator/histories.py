@@ -11,9 +11,6 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from admission_node import BLOCKS, AdmissionRefused, gpus
-from history_loop import HistoryLoop
-from history_node import HistoryNode, Shape, new_pod
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -25,6 +22,9 @@ from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 from gpumanager.virtual.values import AllocationID
+from tests.allocator.admission_node import BLOCKS, AdmissionRefused, gpus
+from tests.allocator.history_node import HistoryNode, Shape, new_pod
+from tests.histories.history_loop import HistoryLoop
 
 kinds = st.sampled_from(
     [ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP, ContainerKind.APP]

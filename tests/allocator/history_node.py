@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from admission_node import (
+from gpumanager.gpu.discovery import joined
+from gpumanager.gpu.values import Topology, topology
+from gpumanager.grants.journal_file import ROOM, JournalFile
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
+from gpumanager.virtual.values import AllocationID, Limit
+from tests.allocator.admission_node import (
     JOURNAL,
     AdmissionRefused,
     Crash,
@@ -16,12 +21,6 @@ from admission_node import (
     container,
     pod,
 )
-
-from gpumanager.gpu.discovery import joined
-from gpumanager.gpu.values import Topology, topology
-from gpumanager.grants.journal_file import ROOM, JournalFile
-from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
-from gpumanager.virtual.values import AllocationID, Limit
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 

@@ -5,7 +5,6 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from admission_node import container, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Request
 from gpumanager.virtual.values import AllocationID
+from tests.allocator.admission_node import container, pod
 
 OLD = pod("old", container(30, 4))
 NEW = pod("new", container(30, 4))

@@ -4,7 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from admission_node import (
+
+from gpumanager.deviceplugin.identity.resolution import NotResolved
+from gpumanager.grants.grant import State
+from gpumanager.kube.pod import ContainerKind
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.units import MEMORY_BLOCK
+from tests.allocator.admission_node import (
     ORDERS,
     AdmissionRefused,
     Node,
@@ -12,12 +18,6 @@ from admission_node import (
     gpus,
     pod,
 )
-
-from gpumanager.deviceplugin.identity.resolution import NotResolved
-from gpumanager.grants.grant import State
-from gpumanager.kube.pod import ContainerKind
-from gpumanager.names import VCORE, VMEMORY
-from gpumanager.units import MEMORY_BLOCK
 
 
 @pytest.fixture

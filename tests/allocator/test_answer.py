@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from admission_node import VOLUMES, gpus
 
 from gpumanager.grants.grant import DevicePluginSource, Grant, shares_of
 from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
@@ -15,6 +14,7 @@ from gpumanager.isolation.table import Isolations, isolation_of
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
+from tests.allocator.admission_node import VOLUMES, gpus
 
 GPUS = gpus(1).gpus
 

@@ -9,12 +9,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from admission_node import ORDERS, Listing, Node, container, gpus, pod
 
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
+from tests.allocator.admission_node import ORDERS, Listing, Node, container, gpus, pod
 
 LOOKS = 5
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from admission_node import BLOCKS, gpus
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from gpumanager.deviceplugin.device_ids import (
 )
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import VCORE, VMEMORY
+from tests.allocator.admission_node import BLOCKS, gpus
 
 
 def test_a_gpu_has_a_hundred_cores_and_its_memory_in_blocks() -> None:

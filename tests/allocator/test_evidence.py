@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from admission_node import Node, container, gpus, pod
 
 from gpumanager.deviceplugin.identity.evidence import allocation_of, lived_on
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.virtual.values import AllocationID
+from tests.allocator.admission_node import Node, container, gpus, pod
 
 
 @pytest.fixture

@@ -3,13 +3,22 @@
 from pathlib import Path
 
 import pytest
-from admission_node import BLOCKS, JOURNAL, ORDERS, AdmissionRefused, Node, container, gpus, pod
 
 from gpumanager.deviceplugin.device_ids import Device
 from gpumanager.gpu.values import topology
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
+from tests.allocator.admission_node import (
+    BLOCKS,
+    JOURNAL,
+    ORDERS,
+    AdmissionRefused,
+    Node,
+    container,
+    gpus,
+    pod,
+)
 
 BOTH = gpus(2)
 

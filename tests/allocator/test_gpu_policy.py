@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from admission_node import Node, container, gpus, pod
 
 from gpumanager.kube.pod import PodView
+from tests.allocator.admission_node import Node, container, gpus, pod
 
 TWO_SHARES = {
     "binpack": ("/dev/nvidia0", "/dev/nvidia0"),

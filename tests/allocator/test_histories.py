@@ -9,17 +9,17 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from admission_node import AdmissionRefused, Node, container, gpus, pod
-from history_loop import HistoryLoop
-from history_node import STEPS
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from troubles import TroubledHistories
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.placement.place import place
 from gpumanager.placement.values import FreeGpus, GpuChoice, Request
+from tests.allocator.admission_node import AdmissionRefused, Node, container, gpus, pod
+from tests.allocator.history_node import STEPS
+from tests.allocator.troubles import TroubledHistories
+from tests.histories.history_loop import HistoryLoop
 
 SEARCH = settings(
     derandomize=True,

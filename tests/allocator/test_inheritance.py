@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from admission_node import JOURNAL, ORDERS, AdmissionRefused, Node, container, gpus, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,15 @@ from gpumanager.recovery.legacy_checkpoint import (
     read_original,
 )
 from gpumanager.units import MEMORY_BLOCK
+from tests.allocator.admission_node import (
+    JOURNAL,
+    ORDERS,
+    AdmissionRefused,
+    Node,
+    container,
+    gpus,
+    pod,
+)
 
 UNITS = {VCORE: "tencent.com/vcuda-core-", VMEMORY: "tencent.com/vcuda-memory-268435456-"}
 SHARE, WHOLE = pod("share", container(30, 4)), pod("whole", container(100, 2))

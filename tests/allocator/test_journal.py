@@ -6,13 +6,13 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from journals import CLAIMANT, allocation, histories, journal, written
 
 from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_log import Log, change, line, read, salvage
 from gpumanager.grants.journal_text import Malformed, dump, pack, record
 from gpumanager.virtual.values import AllocationID
+from tests.allocator.journals import CLAIMANT, allocation, histories, journal, written
 
 A, AB, B = (
     journal(allocation("a")),

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from admission_node import Crash, CrashingFile
-from journals import allocation, journal
 
 from gpumanager.grants import journal_log
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
+from tests.allocator.admission_node import Crash, CrashingFile
+from tests.allocator.journals import allocation, journal
 
 OLD, NEW = journal(allocation("a")), journal(allocation("a"), allocation("b"))
 LATER = journal(allocation("b"), allocation("c"))

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from admission_node import Node, container, pod
-
 from gpumanager.recovery.legacy_containers import legacy_containers
+from tests.allocator.admission_node import Node, container, pod
 
 
 async def test_the_settled_of_those_asked_for_with_the_limits_of_each_container(

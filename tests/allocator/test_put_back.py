@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from admission_node import ORDERS, AdmissionRefused, Node, container, gpus, pod
 
 from gpumanager.kube.pod import PodView
+from tests.allocator.admission_node import ORDERS, AdmissionRefused, Node, container, gpus, pod
 
 
 def taken_away(node: Node, static: PodView) -> None:

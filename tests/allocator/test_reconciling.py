@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.plan import LATENCY_BURST_US
@@ -12,6 +11,7 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.reconciler import ASKED_EVERY
 from gpumanager.recovery.reconciliation import KINDS
 from gpumanager.virtual.values import AllocationID
+from tests.allocator.admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
 from gpumanager.gpu.values import topology
 from gpumanager.grants.journal_file import JournalFile
@@ -12,6 +11,7 @@ from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.allocator.admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
 CHECKPOINT = "kubelet_internal_checkpoint"
 

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
-from admission_node import (
+
+from gpumanager.names import VCORE, VMEMORY
+from tests.allocator.admission_node import (
     BLOCKS,
     ORDERS,
     AdmissionRefused,
@@ -12,8 +14,6 @@ from admission_node import (
     gpus,
     pod,
 )
-
-from gpumanager.names import VCORE, VMEMORY
 
 
 @pytest.fixture

@@ -5,7 +5,15 @@ import os
 from pathlib import Path
 
 import pytest
-from admission_node import (
+
+from gpumanager.deviceplugin.identity.resolution import NotResolved
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal_file import ROOM, JournalFile, JournalUnwritable
+from gpumanager.isolation.edits import ContainerEdits
+from gpumanager.kube.pod import PodView
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.units import MEMORY_BLOCK
+from tests.allocator.admission_node import (
     BLOCKS,
     JOURNAL,
     Crash,
@@ -15,14 +23,6 @@ from admission_node import (
     gpus,
     pod,
 )
-
-from gpumanager.deviceplugin.identity.resolution import NotResolved
-from gpumanager.grants.grant import Grant
-from gpumanager.grants.journal_file import ROOM, JournalFile, JournalUnwritable
-from gpumanager.isolation.edits import ContainerEdits
-from gpumanager.kube.pod import PodView
-from gpumanager.names import VCORE, VMEMORY
-from gpumanager.units import MEMORY_BLOCK
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from admission_node import Node, container, gpus, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.grants.plan import planned
 from gpumanager.kube.pod import ContainerKind
+from tests.allocator.admission_node import Node, container, gpus, pod
 
 UUIDS = [gpu.uuid for gpu in gpus(4).gpus]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from admission_node import JOURNAL, AdmissionRefused, Node, container, gpus, pod
 
 from gpumanager.grants.grant import EvidenceSource, Grant, LegacySource, Share
 from gpumanager.grants.journal_file import JournalFile
@@ -23,6 +22,7 @@ from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.units import Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.allocator.admission_node import JOURNAL, AdmissionRefused, Node, container, gpus, pod
 
 LEFT = Path(__file__).parent / "upgrades" / "node.json"
 

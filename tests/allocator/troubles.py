@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from admission_node import JOURNAL, AdmissionRefused, Crash
-from histories import PodHistories, places, shapes
-from history_node import STEPS, Death, Shape
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from gpumanager.deviceplugin.identity.adoption import is_evidence
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.kube.pod import ContainerKind
+from tests.allocator.admission_node import JOURNAL, AdmissionRefused, Crash
+from tests.allocator.histories import PodHistories, places, shapes
+from tests.allocator.history_node import STEPS, Death, Shape
 
 
 def die(at: tuple[str, int], skip: int, after: bool) -> Death:  # noqa: FBT001

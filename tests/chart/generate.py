@@ -1,4 +1,4 @@
-"""Make anew what is made of the chart: `python tests/chart/generate.py`.
+"""Make anew what is made of the chart: `python -m tests.chart.generate`.
 
 charts/gpu-manager/values.schema.json   of values.yaml
 docs/install.md                         its table of values, of values.yaml
@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import helm_program
-import values
+from tests.chart import helm_program, values
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 GOLDEN: Final = Path(__file__).parent / "golden"

@@ -9,10 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
-
-import node_programs  # noqa: E402 - who builds from Go's modules, beside
+from tests import ROOT
+from tests.e2e import node_programs
 
 CHART: Final = ROOT / "charts" / "gpu-manager"
 VERSION: Final = "3.22.0"

@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import base_image
-import dockerfile
-import image_contents
-from buildah import buildah
-from dockerfile import Dockerfile
+from tests.chart import base_image, dockerfile, image_contents
+from tests.chart.buildah import buildah
+from tests.chart.dockerfile import Dockerfile
 
 ROOT: Final = dockerfile.ROOT
 NAME: Final = "localhost/gpu-manager:check"

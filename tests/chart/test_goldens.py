@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-import generate
-import goldens
 import pytest
 import yaml
-from goldens import Object
 
 from gpumanager import cli
 from gpumanager.cli import agent, webhook
 from gpumanager.cli.extender import read_address, read_policy
 from gpumanager.settings import AgentSettings
+from tests.chart import generate, goldens
+from tests.chart.goldens import Object
 
 pytestmark = pytest.mark.parametrize("path", goldens.FILES, ids=lambda path: path.stem)
 

@@ -6,14 +6,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import generate
-import goldens
-import helm_program
 import pytest
 import yaml
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from helm_program import helm, rendered
+
+from tests.chart import generate, goldens, helm_program
+from tests.chart.helm_program import helm, rendered
 
 pytestmark = pytest.mark.skipif(helm_program.found() is None, reason=helm_program.MISSING)
 
@@ -49,11 +48,11 @@ def test_helm_finds_nothing_to_complain_of(case: str) -> None:
 def test_a_golden_is_what_helm_renders(case: str) -> None:
     golden = generate.GOLDEN / f"{case}.yaml"
 
-    assert golden.read_text() == generate.golden_text(case), "python tests/chart/generate.py"
+    assert golden.read_text() == generate.golden_text(case), "python -m tests.chart.generate"
 
 
 def test_the_raw_yaml_is_what_helm_renders() -> None:
-    assert generate.RAW.read_text() == generate.raw_text(), "python tests/chart/generate.py"
+    assert generate.RAW.read_text() == generate.raw_text(), "python -m tests.chart.generate"
 
 
 @pytest.mark.parametrize(("value", "said"), REFUSED.items())

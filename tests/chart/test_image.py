@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from importlib.util import cache_from_source
 from pathlib import Path
 
-import agent_image
-import dockerfile
 import image
-import image_contents
 import pytest
 from packaging.utils import canonicalize_name
 
+from tests.chart import dockerfile, image_contents
+from tests.e2e import agent_image
 from tests.native.table import elf
 from vcuda_shim import SHIM_CUDA, SHIM_NVML
 from vcuda_shim.build import MACHINES, SEPARATE, build

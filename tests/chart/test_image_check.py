@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import base_image
-import dockerfile
-import image_check
-import image_contents
 import pytest
+
+from tests.chart import base_image, dockerfile, image_check, image_contents
 
 TEXT = """\
 # A comment.

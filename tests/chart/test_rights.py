@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import goldens
 import pytest
+
+from tests.chart import goldens
 
 PACKAGE: Final = Path(__file__).parents[2] / "gpumanager"
 VERBS: Final = {"get", "list", "watch", "create", "patch", "delete"}

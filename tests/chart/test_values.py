@@ -4,12 +4,11 @@ import json
 import re
 from pathlib import Path
 
-import generate
 import pytest
-import values
 import yaml
 
 import gpumanager
+from tests.chart import generate, values
 
 TEXT = (values.CHART / "values.yaml").read_text()
 VALUES = values.described(TEXT)
@@ -45,7 +44,7 @@ def test_a_value_is_read_by_a_template() -> None:
 def test_the_schema_is_made_of_the_values() -> None:
     found = (values.CHART / "values.schema.json").read_text()
 
-    assert found == generate.schema_text(), "python tests/chart/generate.py"
+    assert found == generate.schema_text(), "python -m tests.chart.generate"
 
 
 def test_nothing_beside_the_described_values_is_let_in() -> None:
@@ -59,7 +58,7 @@ def test_nothing_beside_the_described_values_is_let_in() -> None:
 def test_the_table_of_the_docs_is_made_of_the_values() -> None:
     page = generate.PAGE.read_text()
 
-    assert page == generate.page_text(page), "python tests/chart/generate.py"
+    assert page == generate.page_text(page), "python -m tests.chart.generate"
 
 
 @pytest.mark.parametrize("path", sorted((values.CHART / "ci").iterdir()), ids=lambda one: one.name)

@@ -7,9 +7,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from view_world import BUSY, page, placement_page, promise, snapshot
 
 from gpumanager.cli import run
+from tests.view.view_world import BUSY, page, placement_page, promise, snapshot
 
 NOBODY = "http://127.0.0.1:1"
 

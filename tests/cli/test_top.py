@@ -10,7 +10,6 @@ from threading import Thread
 import pytest
 from textual.color import Color
 from textual.pilot import Pilot
-from view_world import BUSY, container, device, page, seen, snapshot
 
 from gpumanager.cli import run
 from gpumanager.cli.node_agents import look
@@ -18,6 +17,7 @@ from gpumanager.cli.top_app import Looked, TopApp
 from gpumanager.cli.top_rows import RowsView
 from gpumanager.view.glyphs import ASCII, UNICODE
 from gpumanager.view.values import NodeView, Seen
+from tests.view.view_world import BUSY, container, device, page, seen, snapshot
 
 NODE = seen(*BUSY, gpus=3)
 GROUND = Color.parse("ansi_default")

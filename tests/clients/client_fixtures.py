@@ -7,7 +7,8 @@ they need is the extra `clients` of pyproject.toml, in an environment of its own
 from collections.abc import AsyncIterator
 
 import pytest
-from client_box import ClientBox, client_box
+
+from tests.clients.client_box import ClientBox, client_box
 
 
 @pytest.fixture

@@ -1,14 +1,14 @@
 """The counts that suites had in their last run, and the table of them in docs/clients.md.
 
-python tests/clients/counts.py     writes the table anew, of all suites that have been run
+python -m tests.clients.counts     writes the table anew, of all suites that have been run
 """
 
 import json
 from pathlib import Path
 from typing import Final
 
-from sources import BUILT, ROOT
-from suites import SUITES, Compared, Suite
+from tests.clients.sources import BUILT, ROOT
+from tests.clients.suites import SUITES, Compared, Suite
 
 PAGE: Final = ROOT / "docs" / "clients.md"
 FIRST, LAST = "<!-- counts -->", "<!-- end of counts -->"

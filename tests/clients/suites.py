@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-import sources
-from client_box import ClientBox
-
 from gpumanager.units import GIB
+from tests.clients import sources
+from tests.clients.client_box import ClientBox
 
 INSIDE: Final = Path(__file__).with_name("inside")
 LIMIT: Final = 12 * GIB

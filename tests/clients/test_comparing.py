@@ -5,12 +5,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from client_box import ClientBox
-from suites import Suite, compare, pytest_plan
 
 from tests import ROOT
+from tests.clients.client_box import ClientBox
+from tests.clients.suites import Suite, compare, pytest_plan
 
-pytest_plugins = ["client_fixtures"]
+pytest_plugins = ["tests.clients.client_fixtures"]
 pytestmark = [pytest.mark.clients, pytest.mark.namespaces]
 
 NOTHING: Mapping[str, str] = MappingProxyType({})

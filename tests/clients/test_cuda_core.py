@@ -1,12 +1,12 @@
 """cuda.core, NVIDIA's Python interface to the driver: pools, streams, libraries, launches."""
 
 import pytest
-from client_box import ClientBox, client_box
-from suites import Suite, cuda_core, ends_of
 
 from gpumanager.units import GIB, MIB
+from tests.clients.client_box import ClientBox, client_box
+from tests.clients.suites import Suite, cuda_core, ends_of
 
-pytest_plugins = ["client_fixtures"]
+pytest_plugins = ["tests.clients.client_fixtures"]
 pytestmark = [pytest.mark.clients, pytest.mark.namespaces]
 
 LIMIT = GIB

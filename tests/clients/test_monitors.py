@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import sources
-from client_box import ClientBox
 
 from gpumanager.units import GIB, MIB
+from tests.clients import sources
+from tests.clients.client_box import ClientBox
 
-pytest_plugins = ["client_fixtures"]
+pytest_plugins = ["tests.clients.client_fixtures"]
 pytestmark = [pytest.mark.clients, pytest.mark.namespaces]
 
 LIMIT, HELD, NEIGHBOURS = 4 * GIB, 300 * MIB, 700 * MIB

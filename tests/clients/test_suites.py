@@ -5,10 +5,11 @@ functions. Which do is up to the driver, and must not be changed by the shim.
 """
 
 import pytest
-from client_box import client_box
-from counts import keep
-from sources import Unavailable
-from suites import SUITES, Suite, compare
+
+from tests.clients.client_box import client_box
+from tests.clients.counts import keep
+from tests.clients.sources import Unavailable
+from tests.clients.suites import SUITES, Suite, compare
 
 pytestmark = [pytest.mark.namespaces]
 

@@ -2,11 +2,11 @@
 kernels with their parameters in one buffer (`extra`)."""
 
 import pytest
-from client_box import ClientBox
 
 from gpumanager.units import GIB, MIB
+from tests.clients.client_box import ClientBox
 
-pytest_plugins = ["client_fixtures"]
+pytest_plugins = ["tests.clients.client_fixtures"]
 pytestmark = [pytest.mark.clients, pytest.mark.namespaces]
 
 LIMIT = GIB

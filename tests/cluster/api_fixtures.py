@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from api_world import KUBECONFIG, ApiWorld
-from kube_clients import close_clients
 
 from gpumanager.kube.access import Access, read_kubeconfig
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.api_world import KUBECONFIG, ApiWorld
+from tests.cluster.kube_clients import close_clients
 
 
 @pytest.fixture

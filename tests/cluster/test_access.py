@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from api_world import ApiWorld
-from kube_clients import client_of, close_clients, opened
 from kubernetes.client import Configuration
 from kubernetes.config import load_kube_config
 
@@ -27,8 +25,10 @@ from gpumanager.kube.access import (
 from gpumanager.kube.client import RENEW_SECONDS, KubeClient
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.api_world import ApiWorld
+from tests.cluster.kube_clients import client_of, close_clients, opened
 
-pytest_plugins = ["api_fixtures"]
+pytest_plugins = ["tests.cluster.api_fixtures"]
 
 
 def config(cluster: Any, user: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import ApiWorld, pod_object, until
 
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
@@ -21,8 +20,9 @@ from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
+from tests.cluster.api_world import ApiWorld, pod_object, until
 
-pytest_plugins = ["api_fixtures"]
+pytest_plugins = ["tests.cluster.api_fixtures"]
 
 MISSING = namespaces_available()
 pytestmark = [

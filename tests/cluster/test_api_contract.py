@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from api_world import STRATEGIC, ApiWorld, first
 
 from gpumanager.kube.client import MERGE
 from gpumanager.kube.errors import ApiRefused
+from tests.cluster.api_world import STRATEGIC, ApiWorld, first
 
-pytest_plugins = ["api_fixtures"]
+pytest_plugins = ["tests.cluster.api_fixtures"]
 
 
 async def test_a_list_has_the_pods_of_the_node_and_the_version_it_is_of(world: ApiWorld) -> None:

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from api_world import pod_object
-from grants import gpu, granted, two_gpus
-
 from gpumanager.grants.grant import State
 from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.node.annotations import corrections, healed
+from tests.cluster.api_world import pod_object
+from tests.cluster.grants import gpu, granted, two_gpus
 
 IDX = ANNOTATION_PREDICATE_GPU_INDEX
 FIRST, SECOND = two_gpus().gpus

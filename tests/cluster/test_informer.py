@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from api_world import ApiWorld, pod_object, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +16,9 @@ from gpumanager.kube.informer import Informer
 from gpumanager.node.pods import NodePods
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.api_world import ApiWorld, pod_object, until
 
-pytest_plugins = ["api_fixtures"]
+pytest_plugins = ["tests.cluster.api_fixtures"]
 
 QUICK = Backoff(0.01, 0.05)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import yaml
-from real_agent import API_RULES
 
 from gpumanager.node.join import Standalone, join
 from gpumanager.node.service import NodeCluster
+from tests.e2e.real_agent import API_RULES
 
 
 async def test_a_node_without_an_api_server_says_so_once_and_lives(

@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from grants import gpu, two_gpus
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from gpumanager.node.labels import (
     parse_node_labels,
 )
 from gpumanager.units import GIB, MIB, Bytes
+from tests.cluster.grants import gpu, two_gpus
 
 NAMES = st.text("abcXYZ019 -._/()+", max_size=80)
 

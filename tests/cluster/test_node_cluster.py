@@ -9,8 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from api_world import ApiWorld, until
-from grants import facts, granted, two_gpus
 
 from gpumanager.gpu.inventory import read_inventory
 from gpumanager.grants.grant import Claimant
@@ -23,8 +21,10 @@ from gpumanager.names import (
 )
 from gpumanager.node.labels import Software
 from gpumanager.node.service import Facts, NodeCluster
+from tests.cluster.api_world import ApiWorld, until
+from tests.cluster.grants import facts, granted, two_gpus
 
-pytest_plugins = ["api_fixtures"]
+pytest_plugins = ["tests.cluster.api_fixtures"]
 
 IDX_0 = ANNOTATION_PREDICATE_GPU_INDEX + "0"
 REFUSAL = (

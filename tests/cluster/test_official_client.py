@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_world import STRATEGIC, ApiWorld, pod_object
 from kubernetes import client, watch
 
-pytest_plugins = ["api_fixtures"]
+from tests.cluster.api_world import STRATEGIC, ApiWorld, pod_object
+
+pytest_plugins = ["tests.cluster.api_fixtures"]
 
 
 @pytest.fixture

@@ -9,9 +9,6 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, ClassVar
 
-from api_world import pod_object
-from grants import granted, two_gpus
-from history_loop import HistoryLoop
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,7 +18,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from kube_clients import client_of
 
 from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.kube.pod import PodUID
@@ -29,6 +25,10 @@ from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_I
 from gpumanager.node.service import Facts, NodeCluster
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.api_world import pod_object
+from tests.cluster.grants import granted, two_gpus
+from tests.cluster.kube_clients import client_of
+from tests.histories.history_loop import HistoryLoop
 
 NODE = "node"
 ELSEWHERE = "elsewhere"

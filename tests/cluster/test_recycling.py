@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from api_world import pod_object
 
 from gpumanager.deviceplugin.identity.resolution import BookedContainer, NotResolved, match
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.pod import PodUID, PodView, read_pod
 from gpumanager.node.pod_reconciler import cause
 from gpumanager.node.recycling import HOPELESS_SECONDS, hopeless, recyclable
+from tests.cluster.api_world import pod_object
 
 OURS = "Allocate failed due to rpc error: code = Unknown desc = no room, which is unexpected"
 UNAVAILABLE = (

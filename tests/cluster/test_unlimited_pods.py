@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import ApiWorld, until
 from prometheus_client.parser import text_string_to_metric_families as parse
-from test_agent_in_a_cluster import kubeconfig
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
+from tests.cluster.api_world import ApiWorld, until
+from tests.cluster.test_agent_in_a_cluster import kubeconfig
 from vcuda_shim import SIMULATED_DRIVER
 from vcuda_shim.build import Target, build_shims_for, compiler
 
-pytest_plugins = ["api_fixtures", "virtual_fixtures"]
+pytest_plugins = ["tests.cluster.api_fixtures", "tests.virtual.virtual_fixtures"]
 
 MISSING = namespaces_available()
 pytestmark = [

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_node import GPU, TICK
 
 from gpumanager.compute.capacity import LEAST_ALTERNATING, Alternation
 from gpumanager.compute.capacity import LEAST_ALTERNATING as LEAST_ALTERNATING_YIELD
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.values import SECOND, Holder, Reading
+from tests.compute.model_node import GPU, TICK
 
 SWITCH_NS = 50_000
 SHORT_NS, MILLISECOND = 50_000, 1_000_000

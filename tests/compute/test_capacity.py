@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_node import GPU, TICK
 
 from gpumanager.compute.capacity import LEAST, LOAN_STEP, SPARE, Capacity
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.history import STARVED_NS, History, Mark
 from gpumanager.compute.values import MILLION, SECOND, Reading
+from tests.compute.model_node import GPU, TICK
 
 CLOSE = SPARE + 1e-6
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_node import GPU, TICK
 
 from gpumanager.compute.shares import RENEWED_NS, STILL_NS, SharedGpu, Shares
 from gpumanager.compute.values import Grant, Holder, Reading
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
+from tests.compute.model_node import GPU, TICK
 
 BEGIN = 10**12
 LONG = STILL_NS // TICK + 20

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from model_node import GLANCE, GPU, OTHER, Container, Node, elastic, hard, rates
+
+from tests.compute.model_node import GLANCE, GPU, OTHER, Container, Node, elastic, hard, rates
 
 
 def test_idle_share_goes_to_who_may_burst_within_half_a_second() -> None:

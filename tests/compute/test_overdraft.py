@@ -1,12 +1,12 @@
 """Who launches on although its GPU time is used up."""
 
 import pytest
-from model_node import GPU, TICK, Container, Node, elastic, hard
 
 from gpumanager.compute.overdraft import GROSS_NS, SLACK_NS, TOLERANCE, Overdraft
 from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import SECOND, Grant, Holder, Reading
 from gpumanager.gpu.samples import GpuUtilization
+from tests.compute.model_node import GPU, TICK, Container, Node, elastic, hard
 
 BURST = SECOND // 50
 

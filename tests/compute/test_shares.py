@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_node import OTHER, TICK, Container, Node, elastic, hard, pid, rates
 
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
+from tests.compute.model_node import OTHER, TICK, Container, Node, elastic, hard, pid, rates
 
 
 def test_hard_limits_are_the_promises_whatever_happens() -> None:

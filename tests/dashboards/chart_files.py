@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from exported import Labels, every
-from promql import Reader
+
+from tests.dashboards.exported import Labels, every
+from tests.dashboards.promql import Reader
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = ROOT / "charts/gpu-manager"

@@ -1,6 +1,6 @@
 """Build Prometheus and promtool of one version, once, outside the checkout.
 
-    python tests/dashboards/prometheus_programs.py
+    python -m tests.dashboards.prometheus_programs
 
 Programs that are in PATH are used as they are. Else the Go module proxy has the sources; without
 service discovery and without pages of its own they are built in some minutes.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from node_programs import SECONDS, CannotBuild, Go, cache
+from tests.e2e.node_programs import SECONDS, CannotBuild, Go, cache
 
 VERSION: Final = "3.13.5"
 """Its module is v0.313.5."""

@@ -7,7 +7,7 @@ prometheus.io/docs/prometheus/latest/querying/operators.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from exported import Labels
+from tests.dashboards.exported import Labels
 
 NOTHING: Final[Labels] = frozenset()
 SETS: Final = ("and", "unless")

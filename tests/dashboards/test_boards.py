@@ -6,8 +6,9 @@ from typing import Any
 
 import make_boards
 import pytest
-from chart_files import asked, boards, metrics, panels
-from promql import Reader
+
+from tests.dashboards.chart_files import asked, boards, metrics, panels
+from tests.dashboards.promql import Reader
 
 BUILT_IN = {"datasource", "__url_time_range"}
 UNITS = {"short", "percent", "percentunit", "bytes", "s", "ops", "reqps", "celsius", "watt"}

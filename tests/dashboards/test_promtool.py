@@ -4,12 +4,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import prometheus_programs
 import pytest
 import yaml
-from chart_files import ROOT, RULES, asked
 
-MISSING = "promtool is not there: install it, or python tests/dashboards/prometheus_programs.py"
+from tests.dashboards import prometheus_programs
+from tests.dashboards.chart_files import ROOT, RULES, asked
+
+MISSING = "promtool is not there: install it, or python -m tests.dashboards.prometheus_programs"
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,10 @@ import re
 
 import pytest
 import yaml
-from chart_files import ROOT, RUNBOOKS, alerts, asked, metrics, names_in, recorded
-from exported import every
-from promql import AsksForNothing, Reader
+
+from tests.dashboards.chart_files import ROOT, RUNBOOKS, alerts, asked, metrics, names_in, recorded
+from tests.dashboards.exported import every
+from tests.dashboards.promql import AsksForNothing, Reader
 
 SEVERITIES = {"critical", "warning", "info"}
 CASES = ROOT / "tests/dashboards/rules_test.yaml"

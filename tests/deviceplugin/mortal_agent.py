@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Collection, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
-from agent_on_kubelet import BOUND, cards, surroundings
-
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
@@ -23,6 +21,7 @@ from gpumanager.grants.grant import Refused
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.recovery.allocator import NodeAllocator
+from tests.deviceplugin.agent_on_kubelet import BOUND, cards, surroundings
 
 
 class Fate:

@@ -14,15 +14,15 @@ from random import Random
 from typing import Final
 
 import pytest
-from agent_on_kubelet import BOUND, JOURNAL, share
 
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import CreateContainerError, RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KubeletVersion
 from gpumanager.sim.pods import Pod
+from tests.deviceplugin.agent_on_kubelet import BOUND, JOURNAL, share
 
-PROGRAM: Final = Path(__file__).with_name("mortal_agent.py")
+PROGRAM: Final = "tests.deviceplugin.mortal_agent"
 NEVER: Final = -1
 STEPS: Final = 64
 """More than there are."""
@@ -52,7 +52,7 @@ class MortalNode:
     async def _load(self, step: int) -> asyncio.subprocess.Process:
         words = (self.base, self.kubelet.http.endpoint, self.kubelet.pod_resources_socket, step)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, PROGRAM, *map(str, words), stdin=asyncio.subprocess.PIPE
+            sys.executable, "-m", PROGRAM, *map(str, words), stdin=asyncio.subprocess.PIPE
         )
         self._processes.append(process)
         return process

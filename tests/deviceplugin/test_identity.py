@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
 from gpumanager.grants.grant import State
 from gpumanager.names import VCORE, VMEMORY
@@ -15,6 +14,7 @@ from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.sim.kubelet.pods import PodList
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37, KubeletVersion
 from gpumanager.units import MEMORY_BLOCK
+from tests.deviceplugin.agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
 VERSIONS = [KUBELET_1_20, KUBELET_1_36, KUBELET_1_37]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from plugin_node import BOUND, GPU, Kubelet, RefusingKubelet, new_allocator
 
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.allocator import Allocator
@@ -21,6 +20,7 @@ from gpumanager.deviceplugin.watch import Sockets
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.units import MEMORY_BLOCK, Bytes
+from tests.deviceplugin.plugin_node import BOUND, GPU, Kubelet, RefusingKubelet, new_allocator
 
 
 def sockets_in(directory: Path) -> list[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from plugin_node import BOUND, Kubelet, RefusingKubelet, new_allocator
 
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.changes import Changes
@@ -20,6 +19,7 @@ from gpumanager.deviceplugin.register import RegistrationFailed
 from gpumanager.deviceplugin.registration import Standing
 from gpumanager.deviceplugin.server import CannotServe
 from gpumanager.names import VCORE, VMEMORY
+from tests.deviceplugin.plugin_node import BOUND, Kubelet, RefusingKubelet, new_allocator
 
 BOTH = {VCORE, VMEMORY}
 NEVER = 3600.0

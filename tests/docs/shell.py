@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 import click
-from pages import ROOT, Block
 
 from gpumanager.cli import COMMANDS, gpumanager
+from tests.docs.pages import ROOT, Block
 
 SECONDS: Final = 600
 MACHINE: Final = ROOT / "tests/gpu/topologies/two-socket-pcie-8.txt"

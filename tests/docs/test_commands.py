@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-import shell
-from pages import MARKS, ROOT, Block, blocks, every_block, name_of, pages
 
 from gpumanager.sim.container.process import namespaces_available
+from tests.docs import shell
+from tests.docs.pages import MARKS, ROOT, Block, blocks, every_block, name_of, pages
 
 SHELLS = ("sh", "console")
 CHANGED = "changed"

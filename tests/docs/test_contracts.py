@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pages import DOCS, ROOT
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse
-from shell import MACHINE, flags
 
 from gpumanager import names
 from gpumanager.cli import COMMANDS, gpumanager
@@ -35,6 +33,8 @@ from gpumanager.sim.pods import parse_pods
 from gpumanager.sim.results import ContainerResult
 from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.original import PIDS_CONFIG, VCUDA_CONFIG
+from tests.docs.pages import DOCS, ROOT
+from tests.docs.shell import MACHINE, flags
 
 PAGE = (DOCS / "contracts.md").read_text()
 SPAN = re.compile(r"`([^`]+)`")

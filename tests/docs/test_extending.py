@@ -9,8 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import shell
-from pages import DOCS, ROOT, Block, blocks
+
+from tests.docs import shell
+from tests.docs.pages import DOCS, ROOT, Block, blocks
 
 PAGE = DOCS / "extending.md"
 COPIED = ("gpumanager", "vcuda_shim", "native", "tests", "docs", "benchmarks", "examples")

@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 import yaml
-from pages import DOCS, ROOT
 
 from gpumanager.sim.pods import read_pods
+from tests.docs.pages import DOCS, ROOT
 
 SCRIPT = DOCS / "make_gallery.py"
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

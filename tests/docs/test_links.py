@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from pages import DOCS, ROOT, anchors, links, name_of, pages
+
+from tests.docs.pages import DOCS, ROOT, anchors, links, name_of, pages
 
 ELSEWHERE = ("http://", "https://", "mailto:")
 

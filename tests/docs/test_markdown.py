@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-import pages
 import pytest
+
+from tests.docs import pages
 
 TEXT = """# One `two`
 

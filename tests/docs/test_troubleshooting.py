@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from pages import DOCS
 
 from gpumanager.placement.values import Reason
 from gpumanager.scheduler.scoring import unschedulable_reasons
+from tests.docs.pages import DOCS
 
 PAGE = (DOCS / "troubleshooting.md").read_text()
 SAID = [text for text in vars(unschedulable_reasons).values() if isinstance(text, str)]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import yaml
-from pages import Block, every_block
 
 from gpumanager import names
 from gpumanager.names import ANNOTATION_PREDICATE_GPU_INDEX, VCORE, VMEMORY
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.validate import validate
+from tests.docs.pages import Block, every_block
 
 BLOCKS = [block for block in every_block() if block.language in {"yaml", "json"}]
 IMPOSSIBLE = ("one-and-a-half-gpus", "no-memory")

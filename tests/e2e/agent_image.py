@@ -11,11 +11,12 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
 
-import dockerfile
 import image
-import node_image
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.chart import dockerfile
+from tests.e2e import node_image
 
 ROOT: Final = Path(__file__).parents[2]
 NAME: Final = "docker.io/library/gpu-manager:e2e"

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from api_client import ApiClient
-from real_node import API_PORT, RealNode
+from tests.e2e.api_client import ApiClient
+from tests.e2e.real_node import API_PORT, RealNode
 
 NAMESPACE: Final = "kube-system"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
-from api_client import NOT_FOUND, ApiClient, ApiError
+
+from tests.e2e.api_client import NOT_FOUND, ApiClient, ApiError
 
 Object = dict[str, Any]
 

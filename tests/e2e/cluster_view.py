@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from api_client import ApiClient, Object, silent
-from gpu_accounts import Accounts, accounts
-from node_process import wait_for
-from real_node import NODE
-from real_pods import PODS, RealPods, container, pod
-
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED
+from tests.e2e.api_client import ApiClient, Object, silent
+from tests.e2e.gpu_accounts import Accounts, accounts
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_node import NODE
+from tests.e2e.real_pods import PODS, RealPods, container, pod
 
 NODES: Final = "/api/v1/nodes"
 SIZES: Final = ((50, 16), (30, 8), (100, 8), (20, 8), (60, 24))

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from api_client import ApiClient, silent
-from cluster_objects import collection_of
-from node_process import wait_for
+from tests.e2e.api_client import ApiClient, silent
+from tests.e2e.cluster_objects import collection_of
+from tests.e2e.node_process import wait_for
 
 PATH: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 Schema = dict[str, Any]

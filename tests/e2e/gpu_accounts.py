@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from api_client import Object
-
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
     ANNOTATION_INVENTORY,
@@ -20,6 +18,7 @@ from gpumanager.names import (
     VMEMORY,
 )
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
+from tests.e2e.api_client import Object
 
 ENDED: Final = {"Succeeded", "Failed"}
 Amount = tuple[int, int]

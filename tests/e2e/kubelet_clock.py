@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from node_process import SECONDS
 from prometheus_client.parser import text_string_to_metric_families as parse
-from real_node import KUBELET_PORT
+
+from tests.e2e.node_process import SECONDS
+from tests.e2e.real_node import KUBELET_PORT
 
 METRIC: Final = "kubelet_device_plugin_alloc_duration_seconds"
 SHORT: Final = "0.005"

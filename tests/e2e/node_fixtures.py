@@ -13,18 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import enclosure
-import node_programs
 import pytest
-from real_agent import RealAgent
-from real_node import RealNode
-from real_pods import CHEAT, RealPods
-from real_scheduler import RealScheduler
 
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import furnish, make_disk
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
+from tests.e2e import enclosure, node_programs
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_node import RealNode
+from tests.e2e.real_pods import CHEAT, RealPods
+from tests.e2e.real_scheduler import RealScheduler
 
 MACHINE: Final = "dgx-a100"
 REPORT: Final = "GPUMANAGER_E2E_REPORT"

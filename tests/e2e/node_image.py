@@ -18,8 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from node_process import SECONDS
-
+from tests.e2e.node_process import SECONDS
 from vcuda_shim import PROGRAMS
 
 NAME: Final = "docker.io/library/local:latest"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import node_image
-from node_process import SECONDS, NodeProcess
+from tests.e2e import node_image
+from tests.e2e.node_process import SECONDS, NodeProcess
 
 NO_NETWORK: Final = """#!/bin/sh
 # A pod's network: an address that leads nowhere.

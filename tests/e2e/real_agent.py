@@ -14,9 +14,6 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from node_process import SECONDS, NodeProcess, wait_for
-from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, RealNode
-
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.names import POD_RESOURCES_SOCKET, VCORE, VMEMORY
@@ -24,6 +21,8 @@ from gpumanager.sim.agent import AgentProcess
 from gpumanager.sim.host import NodeDisk
 from gpumanager.sim.machine import Machine
 from gpumanager.units import MEMORY_BLOCK
+from tests.e2e.node_process import SECONDS, NodeProcess, wait_for
+from tests.e2e.real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, RealNode
 
 NVIDIA: Final = 195
 """The major number of NVIDIA's device nodes."""

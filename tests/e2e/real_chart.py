@@ -10,17 +10,17 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
-import agent_image
 import yaml
-from api_client import NOT_FOUND, ApiError, silent
-from cluster_objects import Object, created, everything
-from node_process import wait_for
-from real_node import API_PORT, NODE, NODE_PATH, RealNode
-from real_pods import LOGS
-from real_release import NAMESPACE, Release
 
 from gpumanager.sim.container import kernel
 from gpumanager.sim.host import NodeDisk
+from tests.e2e import agent_image
+from tests.e2e.api_client import NOT_FOUND, ApiError, silent
+from tests.e2e.cluster_objects import Object, created, everything
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_node import API_PORT, NODE, NODE_PATH, RealNode
+from tests.e2e.real_pods import LOGS
+from tests.e2e.real_release import NAMESPACE, Release
 
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 POD: Final = "gpu-manager-agent-0"

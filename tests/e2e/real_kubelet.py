@@ -6,16 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kubelet_under_test import Outcome, Sketch, SketchedContainer
-from node_process import SECONDS, wait_for
-from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, NODE_PATH, RealNode
-from real_pods import RealPods, prepared
-
 from gpumanager.deviceplugin.watch import identity
 from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
 from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET, PODS_API_SOCKET
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37
 from gpumanager.sim.pods import ContainerKind
+from tests.contracts.kubelet.kubelet_under_test import Outcome, Sketch, SketchedContainer
+from tests.e2e.node_process import SECONDS, wait_for
+from tests.e2e.real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, NODE_PATH, RealNode
+from tests.e2e.real_pods import RealPods, prepared
 
 BEHAVIOURS: Final = {37: KUBELET_1_37, 30: KUBELET_1_36, 0: KUBELET_1_20}
 """What a kubelet is taken for, by the first minor version of it."""

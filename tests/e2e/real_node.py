@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import enclosure
-import node_image
 import yaml
-from api_client import ApiClient, silent
-from node_process import NodeProcess
-from node_runtime import Containerd, run, said_by
+
+from tests.e2e import enclosure, node_image
+from tests.e2e.api_client import ApiClient, silent
+from tests.e2e.node_process import NodeProcess
+from tests.e2e.node_runtime import Containerd, run, said_by
 
 NODE: Final = "node1"
 API_PORT: Final = 6443

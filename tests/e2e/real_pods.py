@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from api_client import NOT_FOUND, ApiClient, ApiError, Object, silent
-from node_process import wait_for
-from real_node import NODE
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
+from tests.e2e.api_client import NOT_FOUND, ApiClient, ApiError, Object, silent
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_node import NODE
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 LOGS: Final = Path("/var/log/pods")

@@ -6,11 +6,12 @@ outside the node's directory.
 
 from typing import Final
 
-import helm_program
 import pytest
 import yaml
-from cluster_objects import Object, as_stored, parsed
-from real_node import RealNode
+
+from tests.chart import helm_program
+from tests.e2e.cluster_objects import Object, as_stored, parsed
+from tests.e2e.real_node import RealNode
 
 NAMESPACE: Final = "kube-system"
 

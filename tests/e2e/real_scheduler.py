@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import enclosure
-from api_client import ApiClient
-from documented import documented
-from node_process import NodeProcess
-from node_runtime import run
-from real_node import RealNode
-from replica import NAMESPACE, Replica
-from service_door import ServiceDoor
-
 from gpumanager.names import LABEL_ROLE
 from gpumanager.scheduler.certificates.making import issue, make_authority
+from tests.e2e import enclosure
+from tests.e2e.api_client import ApiClient
+from tests.e2e.documented import documented
+from tests.e2e.node_process import NodeProcess
+from tests.e2e.node_runtime import run
+from tests.e2e.real_node import RealNode
+from tests.e2e.replica import NAMESPACE, Replica
+from tests.e2e.service_door import ServiceDoor
 
 PAGE: Final = "extender.md"
 APP: Final = "gpumanager-extender"

@@ -5,14 +5,14 @@ Configurations and roles are read from that page; what the certificates need is 
 
 from typing import Any, Final
 
-import enclosure
-from api_client import ApiClient
-from documented import documented
-from node_process import wait_for
-from real_node import RealNode
-from real_scheduler import open_service
-from replica import NAMESPACE, Replica
-from service_door import https
+from tests.e2e import enclosure
+from tests.e2e.api_client import ApiClient
+from tests.e2e.documented import documented
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_node import RealNode
+from tests.e2e.real_scheduler import open_service
+from tests.e2e.replica import NAMESPACE, Replica
+from tests.e2e.service_door import https
 
 PAGE: Final = "webhook.md"
 APP: Final = "gpu-manager-webhook"

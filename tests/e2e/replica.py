@@ -8,11 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from node_process import NodeProcess
-from real_node import RealNode
-from service_door import Endpoint, is_ready
-
 from gpumanager.sim.container.process import own_environment
+from tests.e2e.node_process import NodeProcess
+from tests.e2e.real_node import RealNode
+from tests.e2e.service_door import Endpoint, is_ready
 
 NAMESPACE: Final = "kube-system"
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -9,12 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import enclosure
-import node_programs
-
-sys.path.append(str(Path(__file__).parents[1] / "chart"))
-
-import helm_program
+from tests.chart import helm_program
+from tests.e2e import enclosure, node_programs
 
 REPORT = "GPUMANAGER_E2E_REPORT"
 

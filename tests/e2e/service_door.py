@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from api_client import ApiClient, ApiError, Object
+from tests.e2e.api_client import ApiClient, ApiError, Object
 
 FRESH_SECONDS: Final = 0.5
 PROBE_SECONDS: Final = 30.0

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-import helm_program
 import pytest
-from api_client import ApiClient, ApiError
-from bound_account import NAMESPACE, BoundAccount
-from node_process import wait_for
-from real_agent import RealAgent
-from real_node import RealNode
-from real_release import Release, skip_if_too_old
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.gpu import SimulatedGpus
+from tests.chart import helm_program
+from tests.e2e.api_client import ApiClient, ApiError
+from tests.e2e.bound_account import NAMESPACE, BoundAccount
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_node import RealNode
+from tests.e2e.real_release import Release, skip_if_too_old
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 FIRST_WITH_POLICIES: Final = 30

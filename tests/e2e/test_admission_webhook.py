@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from api_client import ApiError
-from node_process import wait_for
-from real_agent import RealAgent
-from real_node import NODE_PATH, RealNode
-from real_pods import PODS, RealPods, container, pod
-from real_scheduler import RealScheduler
-from real_webhook import RealWebhook
 
 from gpumanager.names import ANNOTATION_INVENTORY, VCORE, VMEMORY
 from gpumanager.units import CORES_PER_GPU, blocks
+from tests.e2e.api_client import ApiError
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_node import NODE_PATH, RealNode
+from tests.e2e.real_pods import PODS, RealPods, container, pod
+from tests.e2e.real_scheduler import RealScheduler
+from tests.e2e.real_webhook import RealWebhook
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 FIRST_AS_DOCUMENTED: Final = 28

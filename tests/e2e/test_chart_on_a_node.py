@@ -10,23 +10,23 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-import helm_program
 import pytest
-from cluster_objects import everything
-from node_process import wait_for
-from real_agent import RealAgent
-from real_chart import ChartedAgent
-from real_node import NODE_PATH, RealNode
-from real_pods import RealPods, container, memory_seen, pod
-from real_release import skip_if_too_old
 
 from gpumanager.grants.grant import Grant, State
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_INVENTORY, LABEL_COUNT
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB, MIB
 from gpumanager.virtual.region import read_usage
+from tests.chart import helm_program
+from tests.e2e.cluster_objects import everything
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_chart import ChartedAgent
+from tests.e2e.real_node import NODE_PATH, RealNode
+from tests.e2e.real_pods import RealPods, container, memory_seen, pod
+from tests.e2e.real_release import skip_if_too_old
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 ASKS: Final = "cuda-play query; sleep 600"

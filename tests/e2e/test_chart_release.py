@@ -11,20 +11,18 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-import generate
-import goldens
-import helm_program
 import pytest
-from api_client import ApiError
-from cluster_objects import as_stored, everything, is_taken, parsed
-from foreign_kinds import foreign_kinds
-from real_agent import RealAgent
-from real_node import RealNode
-from real_release import NAMESPACE, Release, notes, skip_if_too_old
 
 from gpumanager.sim.gpu import SimulatedGpus
+from tests.chart import generate, goldens, helm_program
+from tests.e2e.api_client import ApiError
+from tests.e2e.cluster_objects import as_stored, everything, is_taken, parsed
+from tests.e2e.foreign_kinds import foreign_kinds
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_node import RealNode
+from tests.e2e.real_release import NAMESPACE, Release, notes, skip_if_too_old
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 RAW: Final = "without helm"

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from api_client import silent
-from node_image import THIRD_PARTY
-from node_process import wait_for
-from real_agent import RealAgent
-from real_pods import RealPods, example, exit_codes, states
 
 from gpumanager.names import ANNOTATION_CORE_LIMIT, VCORE, VMEMORY
 from gpumanager.sim.container import kernel
 from gpumanager.sim.gpu import SimulatedGpus, TenantAccount
 from gpumanager.sim.results import Measured, measure
 from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK
+from tests.e2e.api_client import silent
+from tests.e2e.node_image import THIRD_PARTY
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_pods import RealPods, example, exit_codes, states
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"

@@ -3,9 +3,6 @@
 import json
 from typing import Any
 
-from cluster_nodes import node_object
-from gpu_accounts import accounts
-
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
     ANNOTATION_PLAN,
@@ -13,6 +10,8 @@ from gpumanager.names import (
     VCORE,
     VMEMORY,
 )
+from tests.e2e.cluster_nodes import node_object
+from tests.e2e.gpu_accounts import accounts
 
 NODES = [node_object("t4", "t4x4")]
 

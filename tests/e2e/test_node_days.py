@@ -5,18 +5,18 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
-from node_process import wait_for
-from real_agent import RealAgent
-from real_node import DEVICE_PLUGINS, RealNode
-from real_pods import RealPods, container, exit_codes, memory_seen, pod, states
 
 from gpumanager.grants.grant import Grant, State
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
 from gpumanager.virtual.region import read_usage
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_node import DEVICE_PLUGINS, RealNode
+from tests.e2e.real_pods import RealPods, container, exit_codes, memory_seen, pod, states
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 RESTARTED = "kubelet was restarted"

@@ -6,11 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 import pytest
-from api_client import silent
-from node_process import wait_for
-from real_agent import RealAgent
-from real_node import NODE, NODE_PATH, RealNode
-from real_pods import PODS, RealPods, container, pod
 
 from gpumanager.gpu.inventory import read_inventory
 from gpumanager.grants.grant import Grant
@@ -23,8 +18,13 @@ from gpumanager.names import (
 )
 from gpumanager.node.labels import label_value
 from gpumanager.units import MEMORY_BLOCK
+from tests.e2e.api_client import silent
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_node import NODE, NODE_PATH, RealNode
+from tests.e2e.real_pods import PODS, RealPods, container, pod
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}

@@ -4,14 +4,14 @@ import json
 import urllib.request
 
 import pytest
-from node_process import SECONDS, wait_for
 from prometheus_client.parser import text_string_to_metric_families as parse
-from real_agent import METRICS_PORT, RealAgent
-from real_pods import CHEAT, RealPods, container, pod
 
 from gpumanager.names import VCORE, VMEMORY
+from tests.e2e.node_process import SECONDS, wait_for
+from tests.e2e.real_agent import METRICS_PORT, RealAgent
+from tests.e2e.real_pods import CHEAT, RealPods, container, pod
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 HOLD = "cuda-play hold --memory 300MiB --seconds 600"

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from kubelet_clock import waited
-from node_process import wait_for
-from real_agent import RealAgent
-from real_pods import RealPods, container, memory_seen, pod
 
 from gpumanager.grants.grant import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import GIB, MEMORY_BLOCK
+from tests.e2e.kubelet_clock import waited
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_pods import RealPods, container, memory_seen, pod
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 PODS = 50

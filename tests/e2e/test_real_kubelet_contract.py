@@ -1,13 +1,14 @@
 """The real kubelet keeps the contract that the simulated ones are held to."""
 
 import pytest
-from kubelet_cases import *  # noqa: F403 - the cases are the point
-from real_agent import RealAgent
-from real_kubelet import RealKubelet
-from real_node import RealNode
-from real_pods import RealPods
 
-pytest_plugins = ["node_fixtures"]
+from tests.contracts.kubelet.kubelet_cases import *  # noqa: F403 - the cases are the point
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_kubelet import RealKubelet
+from tests.e2e.real_node import RealNode
+from tests.e2e.real_pods import RealPods
+
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 

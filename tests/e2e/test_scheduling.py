@@ -6,17 +6,6 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from api_client import silent
-from cluster_nodes import node_object
-from cluster_view import NODES, ClusterView
-from gpu_accounts import Accounts
-from node_process import wait_for
-from real_agent import RealAgent
-from real_node import NODE, RealNode
-from real_pods import PODS, RealPods, container, pod
-from real_scheduler import RealScheduler, role
-from replica import Replica
-from service_door import https
 
 from gpumanager import __version__
 from gpumanager.names import (
@@ -27,8 +16,19 @@ from gpumanager.names import (
     ANNOTATION_PREDICATE_TIME,
 )
 from gpumanager.scheduler.scoring.unschedulable_reasons import SCATTERED
+from tests.e2e.api_client import silent
+from tests.e2e.cluster_nodes import node_object
+from tests.e2e.cluster_view import NODES, ClusterView
+from tests.e2e.gpu_accounts import Accounts
+from tests.e2e.node_process import wait_for
+from tests.e2e.real_agent import RealAgent
+from tests.e2e.real_node import NODE, RealNode
+from tests.e2e.real_pods import PODS, RealPods, container, pod
+from tests.e2e.real_scheduler import RealScheduler, role
+from tests.e2e.replica import Replica
+from tests.e2e.service_door import https
 
-pytest_plugins = ["node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 PRIORITIES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"

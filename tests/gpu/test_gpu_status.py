@@ -6,11 +6,11 @@ from typing import Any
 
 import pynvml
 import pytest
-from nvml_answers import answers, refuse
 
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.status import GpuStatus, NvmlStatus
 from gpumanager.gpu.values import GpuUUID
+from tests.gpu.nvml_answers import answers, refuse
 from tests.native.sim_box import machine, sim_box
 
 REAL: dict[str, Any] = {

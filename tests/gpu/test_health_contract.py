@@ -4,11 +4,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from health_worlds import SimulatedSource, SimulatedWorld, ToldWorld, World, simulated_world
 
 from gpumanager.gpu.health.state import LossEvent, MemoryErrorEvent, XidEvent
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.sim.faults import FOREVER
+from tests.gpu.health_worlds import (
+    SimulatedSource,
+    SimulatedWorld,
+    ToldWorld,
+    World,
+    simulated_world,
+)
 from tests.native.sim_box import sim_box
 
 AT_ONCE = 0.0

@@ -2,10 +2,10 @@
 
 import pynvml
 import pytest
-from nvml_answers import answers, refuse
 
 from gpumanager.gpu.health.events import NvmlHealth
 from gpumanager.gpu.values import GpuUUID
+from tests.gpu.nvml_answers import answers, refuse
 
 
 def split(handle: str) -> tuple[int, int]:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from health_worlds import ToldWorld
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.health.checks import checks_of
@@ -15,6 +14,7 @@ from gpumanager.gpu.health.state import NvmlState, RecoveryPolicy
 from gpumanager.gpu.health.watch import HealthRules, HealthWatch
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
+from tests.gpu.health_worlds import ToldWorld
 
 BOUND = 120.0
 """Seconds after which a test is stuck."""

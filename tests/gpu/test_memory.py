@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pynvml
 import pytest
-from nvml_answers import answers
 
 from gpumanager.gpu.process_memory import NvmlMeter
+from tests.gpu.nvml_answers import answers
 from tests.native.sim_box import machine, sim_box
 
 MEASURE = """

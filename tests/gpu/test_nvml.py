@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from nvml_answers import answers
 
 from gpumanager.gpu.nvml import DriverNvml, NvLinks, Nvml, NvmlError, discover, driver
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level
 from gpumanager.units import GIB, MIB, Bytes
+from tests.gpu.nvml_answers import answers
 
 KEPT = 64 * MIB
 """By the driver of the GPU in the fake library."""

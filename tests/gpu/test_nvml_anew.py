@@ -5,11 +5,11 @@ from typing import Any
 
 import pynvml
 import pytest
-from nvml_answers import answers, refuse
 
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.utilization import NvmlUtilization
+from tests.gpu.nvml_answers import answers, refuse
 
 
 @pytest.mark.parametrize(

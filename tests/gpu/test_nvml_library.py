@@ -4,12 +4,12 @@ import threading
 
 import pynvml
 import pytest
-from nvml_answers import answers, refuse
 
 from gpumanager.gpu import nvml_session
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.nvml_library import Library
 from gpumanager.gpu.nvml_session import NvmlSession
+from tests.gpu.nvml_answers import answers, refuse
 
 
 class CountedNvml:

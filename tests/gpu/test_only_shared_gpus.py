@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from nvml_answers import answers
 
 from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID
+from tests.gpu.nvml_answers import answers
 
 ASKED = (
     "DeviceGetComputeRunningProcesses",

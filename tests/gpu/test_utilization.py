@@ -11,12 +11,12 @@ from typing import Any
 
 import pynvml
 import pytest
-from nvml_answers import answers, refuse
 
 from gpumanager.gpu.samples import UtilizationByGpu
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.sim.machine import IDEAL
 from gpumanager.sim.utilization import SimulatedUtilization
+from tests.gpu.nvml_answers import answers, refuse
 from tests.native.sim_box import SimBox, machine, sim_box
 
 SAMPLED = 0.02

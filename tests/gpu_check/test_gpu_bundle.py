@@ -21,10 +21,10 @@ from typing import Any
 import gpu_bundle
 import pytest
 from adopt_gpu_facts import adopt, folder_name
-from frameworks import FRAMEWORKS
 from gpu_check.stages.memory import CHECKS
 
 from tests import ROOT
+from tests.gpu_check.frameworks import FRAMEWORKS
 from tests.native.sim_box import sim_box
 
 MIB = 1 << 20

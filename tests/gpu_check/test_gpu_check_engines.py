@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from frameworks import FRAMEWORKS
 
+from tests.gpu_check.frameworks import FRAMEWORKS
 from tests.native.sim_box import SimBox, sim_box
 
 PLAY = """

@@ -1,6 +1,6 @@
 """Hostile tenants and callers, at random, on a simulated node with the real agent.
 
-    python tests/hostile/random_attacks.py --seconds 60 [--seed N] [ATTACK …]
+    python -m tests.hostile.random_attacks --seconds 60 [--seed N] [ATTACK …]
 
 After each attack the agent is the same process and serves an honest pod. A failure names the seed.
 """
@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from hostile_node import HostileNode, hostile, pod
-
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
+from tests.hostile.hostile_node import HostileNode, hostile, pod
 
 HONEST: Final = ("cuda-play", "allocate", "--block", "64MiB", "--total", "512MiB")
 ANSWER_SECONDS: Final = 120.0

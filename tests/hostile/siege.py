@@ -1,6 +1,6 @@
 """A node under all attacks at once, and honest containers on it.
 
-    python tests/hostile/siege.py --seconds 600 [--seed N] [--without NAME,…] [--only NAME,…]
+    python -m tests.hostile.siege --seconds 600 [--seed N] [--without NAME,…] [--only NAME,…]
 
 Five honest containers and the attackers fill one GPU; whatever has no room there attacks from a
 second one. A sixth honest container starts processes all the time. Held is: nobody honest is
@@ -27,13 +27,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import random_attacks
-from hostile_node import HostileNode, hostile, make_plain
-
 from gpumanager.settings import BEHIND_THE_SHIM
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.pods import Pod
 from gpumanager.sim.results import ContainerResult
+from tests.hostile import random_attacks
+from tests.hostile.hostile_node import HostileNode, hostile, make_plain
 
 SHARES: Final = (10, 10, 15, 20, 30)
 BLOCKS, HELD_MIB, CHURNED_MIB = 8, 1600, 128

@@ -8,7 +8,6 @@ that its GPU was given again and its namespace's quota was passed.
 from typing import Any
 
 import pytest
-from hostile_node import HostileNode, pod
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Topology
@@ -18,6 +17,7 @@ from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.watching import Nodes, Pods
 from gpumanager.sim.machines import load_machine
+from tests.hostile.hostile_node import HostileNode, pod
 
 DIGITS = "9" * 5000
 CORE_LIMIT, INDEX, PLAN = (

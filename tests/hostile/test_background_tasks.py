@@ -7,7 +7,8 @@ the agent: whatever had ended was never released again.
 import asyncio
 
 import pytest
-from hostile_node import HostileNode, pod
+
+from tests.hostile.hostile_node import HostileNode, pod
 
 pytestmark = pytest.mark.namespaces
 

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from api_world import ApiWorld, until
-from faulty_host import FaultyHost, faulty
-from hostile_node import HostileNode, pod
-from test_agent_in_a_cluster import kubeconfig
-from test_node_cluster import OWNER, REFUSAL
 
 import gpumanager
 from gpumanager.kube.errors import ApiRefused
 from gpumanager.node.recycling import HOPELESS
+from tests.cluster.api_world import ApiWorld, until
+from tests.cluster.test_agent_in_a_cluster import kubeconfig
+from tests.cluster.test_node_cluster import OWNER, REFUSAL
+from tests.hostile.faulty_host import FaultyHost, faulty
+from tests.hostile.hostile_node import HostileNode, pod
 
-pytest_plugins = ["api_fixtures"]
+pytest_plugins = ["tests.cluster.api_fixtures"]
 
 WALL: Final = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("time", "localtime")}
 PACKAGE: Final = Path(gpumanager.__file__ or "").parent

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_node import HostileNode, hostile
+
+from tests.hostile.hostile_node import HostileNode, hostile
 
 pytestmark = pytest.mark.namespaces
 

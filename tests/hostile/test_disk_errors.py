@@ -17,10 +17,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from faulty_host import FaultyHost, faulty
-from hostile_node import HostileNode, hostile, pod
 
 from gpumanager.units import MIB
+from tests.hostile.faulty_host import FaultyHost, faulty
+from tests.hostile.hostile_node import HostileNode, hostile, pod
 
 pytestmark = pytest.mark.namespaces
 

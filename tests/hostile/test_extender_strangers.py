@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from scheduler_world import node_object, pod_object
-from served_extender import Served, serving
 
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.scheduler_world import node_object, pod_object
+from tests.scheduler.served_extender import Served, serving
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 MIB: Final = 1 << 20
 LARGE: Final = 15 * MIB

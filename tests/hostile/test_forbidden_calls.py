@@ -6,7 +6,8 @@ counted a container with more than its limit: what one held that had ended, and 
 """
 
 import pytest
-from hostile_node import HostileNode, hostile
+
+from tests.hostile.hostile_node import HostileNode, hostile
 
 pytestmark = pytest.mark.namespaces
 

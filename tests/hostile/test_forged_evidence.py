@@ -7,10 +7,10 @@ other's allocation, and the agent believed that a container still ran with it.
 import asyncio
 
 import pytest
-from hostile_node import HostileNode, pod
 
 from gpumanager.grants.journal_file import FILE_NAME
 from gpumanager.sim.pods import Pod
+from tests.hostile.hostile_node import HostileNode, pod
 
 pytestmark = pytest.mark.namespaces
 

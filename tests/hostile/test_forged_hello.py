@@ -8,10 +8,10 @@ import re
 import sys
 
 import pytest
-from hostile_node import HostileNode, hostile, pod
-from monitor_world import until
 
 from gpumanager.sim.agent import AgentProcess
+from tests.hostile.hostile_node import HostileNode, hostile, pod
+from tests.monitor.monitor_world import until
 
 pytestmark = pytest.mark.namespaces
 

@@ -7,8 +7,9 @@ import asyncio
 import time
 
 import pytest
-from hostile_node import HostileNode, hostile, pod
-from monitor_world import until
+
+from tests.hostile.hostile_node import HostileNode, hostile, pod
+from tests.monitor.monitor_world import until
 
 pytestmark = pytest.mark.namespaces
 

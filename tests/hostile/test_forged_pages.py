@@ -12,12 +12,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hostile_node import HostileNode, hostile, pod
-from monitor_world import until
 
 from gpumanager.monitor.audit import LOOKS
 from gpumanager.units import GIB
 from gpumanager.virtual.processes import Process, find
+from tests.hostile.hostile_node import HostileNode, hostile, pod
+from tests.monitor.monitor_world import until
 
 pytestmark = pytest.mark.namespaces
 

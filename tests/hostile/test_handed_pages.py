@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from hostile_node import HostileNode, hostile, layout, make_plain, pod
 
 from gpumanager.units import GIB, MIB
 from gpumanager.virtual.config import Config
 from gpumanager.virtual.region import read_usage
+from tests.hostile.hostile_node import HostileNode, hostile, layout, make_plain, pod
 
 pytestmark = pytest.mark.namespaces
 

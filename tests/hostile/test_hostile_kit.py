@@ -1,7 +1,8 @@
 """The kit of this folder: a tenant speaks to the agent without the shim."""
 
 import pytest
-from hostile_node import HostileNode, hostile, layout
+
+from tests.hostile.hostile_node import HostileNode, hostile, layout
 
 pytestmark = pytest.mark.namespaces
 

@@ -5,7 +5,8 @@ it was not read in time: the agent did not know for whom it granted.
 """
 
 import pytest
-from hostile_node import HostileNode, pod
+
+from tests.hostile.hostile_node import HostileNode, pod
 
 pytestmark = pytest.mark.namespaces
 

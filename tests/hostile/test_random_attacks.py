@@ -1,7 +1,8 @@
 """A short part of each random attack; `make hostile` goes on for longer, with other seeds."""
 
 import pytest
-import random_attacks
+
+from tests.hostile import random_attacks
 
 pytestmark = pytest.mark.namespaces
 

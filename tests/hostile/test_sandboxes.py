@@ -5,7 +5,8 @@ limits: it took all of the GPU's memory in a container of one GiB.
 """
 
 import pytest
-from hostile_node import HostileNode, hostile
+
+from tests.hostile.hostile_node import HostileNode, hostile
 
 pytestmark = pytest.mark.namespaces
 

@@ -4,10 +4,10 @@ Before, it ran beside the first one, and both wrote one journal.
 """
 
 import pytest
-from hostile_node import HostileNode, pod
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.agent import AgentProcess
+from tests.hostile.hostile_node import HostileNode, pod
 
 pytestmark = pytest.mark.namespaces
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from monitor_world import claimant, share, whole
-
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.http_server import BoundedServer
@@ -19,6 +17,7 @@ from gpumanager.monitor.service import BOUNDS
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Snapshot
 from gpumanager.monitor.web import Web
 from gpumanager.units import GIB, MIB, Bytes
+from tests.monitor.monitor_world import claimant, share, whole
 
 BEGIN = 1_790_000_000.0
 """When the first look was, in seconds since the epoch."""

@@ -9,18 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from monitor_world import (
-    FIRST,
-    NODE,
-    SECOND,
-    claimant,
-    member,
-    resident,
-    share,
-    until,
-    usage,
-    whole,
-)
 
 from gpumanager.gpu.values import bare
 from gpumanager.grants.grant import Grant
@@ -43,6 +31,18 @@ from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.processes import Process, find
+from tests.monitor.monitor_world import (
+    FIRST,
+    NODE,
+    SECOND,
+    claimant,
+    member,
+    resident,
+    share,
+    until,
+    usage,
+    whole,
+)
 
 OWNER = claimant(uid="7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21")
 OTHER = claimant("other", uid="99999999-9a44-4e0b-8f57-0c2f9b1a6e21")

@@ -8,8 +8,6 @@ from typing import Any
 
 import pynvml
 import pytest
-from monitor_world import World, claimant, gpu, member, process, share, usage, whole
-from nvml_answers import answers
 
 from gpumanager.gpu.values import Bond, Level, topology
 from gpumanager.grants.grant import Grant
@@ -19,6 +17,8 @@ from gpumanager.monitor.auditor import Auditor
 from gpumanager.monitor.driver import NvmlDriver, PatientDriver
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
+from tests.gpu.nvml_answers import answers
+from tests.monitor.monitor_world import World, claimant, gpu, member, process, share, usage, whole
 
 EIGHT = tuple(map(gpu, range(8)))
 NODE = topology(EIGHT, [[None if a == b else Bond(Level.SYS) for a in range(8)] for b in range(8)])

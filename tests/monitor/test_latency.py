@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from monitor_world import claimant, share
 
 from gpumanager.cli.timed_allocator import healed
 from gpumanager.deviceplugin.identity.resolution import NotResolved
@@ -21,6 +20,7 @@ from gpumanager.monitor.latency import (
     Latencies,
 )
 from gpumanager.names import VCORE
+from tests.monitor.monitor_world import claimant, share
 
 
 async def say(answer: object) -> object:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.deviceplugin.device_ledger import DeviceLedger
@@ -27,6 +26,7 @@ from gpumanager.names import VCORE
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.books import DEGRADATIONS
 from gpumanager.virtual.usage import AllocationUsage
+from tests.monitor.monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from vcuda_shim._shim import lib
 
 DOCS = Path(__file__).parents[2] / "docs/metrics.md"

@@ -6,9 +6,7 @@ from http import HTTPStatus
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from prometheus_client.parser import text_string_to_metric_families as parse
-from test_metrics_page import busy, snapshot
 
 from gpumanager.gpu.values import bare
 from gpumanager.grants.grant import Grant
@@ -20,6 +18,8 @@ from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.text import render
 from gpumanager.units import CORES_PER_GPU, GIB, Bytes
 from gpumanager.virtual.values import AllocationID
+from tests.monitor.monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
+from tests.monitor.test_metrics_page import busy, snapshot
 
 SECOND_NS = 1_000_000_000
 NAMES = st.sampled_from(["a", "b", 'quoted"', "line\nbreak", "back\\slash", "ünïcode"])

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from monitor_world import until
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.names import VCORE, VMEMORY
@@ -22,6 +21,7 @@ from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.sim.results import ContainerResult
 from gpumanager.units import GIB
+from tests.monitor.monitor_world import until
 
 MISSING = namespaces_available()
 pytestmark = [

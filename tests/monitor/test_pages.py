@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
-from monitor_world import EVERYTHING, FIRST, World, claimant, member, share, until, usage, whole
 
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.samples import ProcessSample
@@ -28,6 +27,17 @@ from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.service import Monitor, Serving
 from gpumanager.monitor.text import render
 from gpumanager.units import GIB, MIB, Bytes
+from tests.monitor.monitor_world import (
+    EVERYTHING,
+    FIRST,
+    World,
+    claimant,
+    member,
+    share,
+    until,
+    usage,
+    whole,
+)
 
 ONE = share(claimant())
 

@@ -1,7 +1,6 @@
 """The sampler where something cannot be read: what was known stands, and nobody is blamed."""
 
 import pytest
-from monitor_world import EVERYTHING, FIRST, World, claimant, member, process, share, usage
 
 from gpumanager.grants.grant import Grant
 from gpumanager.monitor import sampler as sampler_module
@@ -9,6 +8,16 @@ from gpumanager.monitor.audit import suspects
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.units import MIB, Bytes
+from tests.monitor.monitor_world import (
+    EVERYTHING,
+    FIRST,
+    World,
+    claimant,
+    member,
+    process,
+    share,
+    usage,
+)
 
 SECOND_NS = 1_000_000_000
 PID = 7

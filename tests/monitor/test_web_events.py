@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from node_show import container, device, gpu
 
 from gpumanager.monitor.history_events import KINDS, LONGEST, Event, Events, news
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import GpuView, Snapshot
+from tests.monitor.node_show import container, device, gpu
 
 FIRST = gpu(0)
 POD = container("pod", device(FIRST))

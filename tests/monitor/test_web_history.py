@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from node_show import container, device, gpu
 
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.monitor.history import SERIES, History
 from gpumanager.monitor.snapshot import ContainerView, GpuView, Snapshot
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.values import AllocationID
+from tests.monitor.node_show import container, device, gpu
 
 FIRST, SECOND = gpu(0), gpu(1)
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from monitor_world import EVERYTHING, World, claimant, share, usage
-from node_show import Show, busy_node, container, device, served
-from test_pages import Watch
 
 from gpumanager.monitor.history_events import KINDS
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.units import MIB
+from tests.monitor.monitor_world import EVERYTHING, World, claimant, share, usage
+from tests.monitor.node_show import Show, busy_node, container, device, served
+from tests.monitor.test_pages import Watch
 
 DOCS = Path(__file__).parents[2] / "docs/web.md"
 PATHS = ("/", "/ui", "/api/node", "/api/stream")

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
-from monitor_world import until
 
 from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.monitor.pages import answer, routed, streamed
 from gpumanager.monitor.stream import BEAT, GREETING, KIND, LISTENERS, Stream, TooMany
+from tests.monitor.monitor_world import until
 
 
 class World:

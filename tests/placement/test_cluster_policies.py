@@ -4,7 +4,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from free_nodes import MODELS, ask, asks, flaws, mixes, room, rooms, usual
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
 from gpumanager.placement.policy import Policy, Score
 from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest, Request, idle_gpu
 from gpumanager.placement.workload_mix import History, Mix, mix_of
+from tests.placement.free_nodes import MODELS, ask, asks, flaws, mixes, room, rooms, usual
 
 policies = st.sampled_from(sorted(POLICIES)).map(POLICIES.__getitem__)
 DEFAULT = POLICIES[DEFAULT_POLICY]

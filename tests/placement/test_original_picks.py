@@ -5,9 +5,9 @@ pair although an orphan is free, ours differs on purpose.
 """
 
 import pytest
-from placement_nodes import make_node, six
 
 from gpumanager.gpu.values import Bond, Level
+from tests.placement.placement_nodes import make_node, six
 
 GIB_IN_BLOCKS = 4
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from placement_nodes import make_node, six
 
 from gpumanager.gpu.values import Bond, Level
 from gpumanager.placement.values import Evaluator, GpuChoice, Reason, Refusal
+from tests.placement.placement_nodes import make_node, six
 
 
 def level(name: str) -> Callable[[int, int], Bond]:

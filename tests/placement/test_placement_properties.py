@@ -7,7 +7,6 @@ from itertools import combinations, permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from placement_nodes import Node, machine
 
 from gpumanager.gpu.values import Bond, Level
 from gpumanager.placement.link import link
@@ -15,6 +14,7 @@ from gpumanager.placement.link_search import candidates_of, good_set
 from gpumanager.placement.place import place
 from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, blocks
+from tests.placement.placement_nodes import Node, machine
 
 MODES = {
     "any": [Bond(level) for level in Level] + [Bond(Level.SYS, n) for n in (1, 2, 4, 12)],

@@ -6,13 +6,13 @@ Who adds a policy adds a row to it and to `gpumanager/placement/policies.py`.
 from dataclasses import dataclass
 
 import pytest
-from free_nodes import ask, asks, flaws, mixes, room, rooms, usual
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.placement.policies import POLICIES, TABLE, Weighing, policy_of
 from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.placement.workload_mix import Mix
+from tests.placement.free_nodes import ask, asks, flaws, mixes, room, rooms, usual
 
 MIX = usual((50, 4, 1), (100, 8, 3))
 

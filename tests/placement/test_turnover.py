@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from free_nodes import ask, asks, living, room, rooms, usual
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from gpumanager.placement.least_waste import STEP, breaks_idle
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
 from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.placement.workload_mix import HALF_LIFE, Mix, Turnover, mix_of
+from tests.placement.free_nodes import ask, asks, living, room, rooms, usual
 
 DEFAULT = POLICIES[DEFAULT_POLICY]
 parts = st.floats(0, 1)

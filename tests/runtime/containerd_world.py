@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import grpc.aio
-from cri_create import call, entries, message
 
 from gpumanager.runtime import wire
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
+from tests.runtime.cri_create import call, entries, message
 
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "runc", "ctr", "gcc")
 IMAGE = "localhost/gm-pause:local"

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from cgroup_texts import ID, PATHS, SLICE, STATIC, UID, hybrid, v1, v2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from gpumanager.runtime.cgroup import (
     pods,
     version,
 )
+from tests.runtime.cgroup_texts import ID, PATHS, SLICE, STATIC, UID, hybrid, v1, v2
 
 OTHER = "11111111-2222-3333-4444-555555555555"
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from cgroup_node import CgroupNode
-from cgroup_texts import ID, PATHS, STATIC, UID, v1, v2
 
 from gpumanager.runtime.cgroup import Driver, Version, identify
 from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
+from tests.runtime.cgroup_node import CgroupNode
+from tests.runtime.cgroup_texts import ID, PATHS, STATIC, UID, v1, v2
 
 OTHER_ID = "beef" + "1" * 60
 SYSTEMD = PATHS["systemd, burstable"]

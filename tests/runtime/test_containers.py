@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from cgroup_node import CgroupNode
-from cgroup_texts import ID, PATHS, UID, v2
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime import processes
@@ -14,6 +12,8 @@ from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.processes import Containers
 from gpumanager.runtime.values import Container, ContainerID, LiveContainer
 from gpumanager.virtual.processes import Process, find
+from tests.runtime.cgroup_node import CgroupNode
+from tests.runtime.cgroup_texts import ID, PATHS, UID, v2
 
 OTHER = UID.replace("7", "8")
 POD = v2(PATHS["cgroupfs, burstable"])

@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import containerd_world
 import grpc
 import pytest
-import runtime_contract as contract
-from containerd_world import ContainerdWorld
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime import wire
@@ -24,6 +21,9 @@ from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
 from gpumanager.runtime.cri import ContainerRuntime, RuntimeUnavailable
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.sim.container_runtime import SimulatedRuntime, Started
+from tests.runtime import containerd_world
+from tests.runtime import runtime_contract as contract
+from tests.runtime.containerd_world import ContainerdWorld
 
 MOUNTS = (Bind("/etc", "/etc/vcuda"),)
 BOUND = 120.0

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cgroup_texts import ID, UID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 from gpumanager.runtime.status import by_allocation, container_of, live_container
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
+from tests.runtime.cgroup_texts import ID, UID
 
 LABELS = {
     "io.kubernetes.pod.uid": UID,

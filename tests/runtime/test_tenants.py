@@ -8,14 +8,13 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from cgroup_node import CgroupNode
-from cgroup_texts import PATHS, UID, v2
-
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.processes import Containers
 from gpumanager.runtime.tenants import GpuTenants
+from tests.runtime.cgroup_node import CgroupNode
+from tests.runtime.cgroup_texts import PATHS, UID, v2
 
 GPU = GpuUUID("GPU-0")
 

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from certificate_world import Cluster
-from kube_clients import close_clients
 
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.kube_clients import close_clients
+from tests.scheduler.certificate_world import Cluster
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
-from kube_clients import client_of
-from served import Served, serving
 
 from gpumanager.kube.client import KubeClient
 from gpumanager.scheduler.certificates.api import Named
@@ -29,6 +27,8 @@ from gpumanager.scheduler.certificates.values import CertificateSource, KeyPair
 from gpumanager.scheduler.http.server import Routes
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.kube_clients import client_of
+from tests.scheduler.served import Served, serving
 
 HOST = "gpu-manager-webhook.kube-system.svc"
 NAMES = (HOST, "gpu-manager-webhook.kube-system")

@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from kube_clients import close_clients
-from scheduler_world import node_object
-from served_extender import Served, serving
 
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.kube_clients import close_clients
+from tests.scheduler.scheduler_world import node_object
+from tests.scheduler.served_extender import Served, serving
 
 
 @pytest.fixture

@@ -11,11 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from review_texts import node_kind, review
-from review_texts import pod as webhook_pod
-from scheduler_world import node_object, pod_object
-from served_extender import serving as serving_extender
-
 from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.limiter import Contexts
@@ -23,6 +18,10 @@ from gpumanager.scheduler.http.server import HttpServer
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.review_texts import node_kind, review
+from tests.scheduler.review_texts import pod as webhook_pod
+from tests.scheduler.scheduler_world import node_object, pod_object
+from tests.scheduler.served_extender import serving as serving_extender
 
 LET_GO = "let go"
 """The connection ended without an answer."""

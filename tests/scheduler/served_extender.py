@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import ClientSession
-from kube_clients import client_of
 
 from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.kube_clients import client_of
 
 SECONDS = 120.0
 

@@ -15,8 +15,6 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import node_object, pod_object
-from truth import overfull
 
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from gpumanager.kube.pod import read_pod
@@ -33,6 +31,8 @@ from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.watching import Nodes, Pods
 from gpumanager.sim.cluster.objects import Key, Objects, Refused
 from gpumanager.sim.cluster.patch import MERGE
+from tests.scheduler.scheduler_world import node_object, pod_object
+from tests.scheduler.truth import overfull
 
 NODES = {"a": 1, "b": 2}
 """Few GPUs, so that pods get in each other's way."""

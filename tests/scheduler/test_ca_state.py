@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from certificate_world import HOST, NAMES, Clock, believes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from gpumanager.scheduler.certificates.ca_state import (
 )
 from gpumanager.scheduler.certificates.making import describe, split
 from gpumanager.scheduler.certificates.values import CertificateTrouble
+from tests.scheduler.certificate_world import HOST, NAMES, Clock, believes
 
 LONG_AGO = timedelta(days=1)
 SOON = timedelta(minutes=1)

@@ -6,16 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificate_world import (
-    CONFIGURATION,
-    NAMES,
-    SECRET_KEY,
-    Cluster,
-    Replica,
-    believes,
-    put,
-    serial,
-)
 
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from gpumanager.scheduler.certificates.bundle import Bundles
@@ -26,8 +16,18 @@ from gpumanager.scheduler.certificates.making import issue, make_authority, spli
 from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
+from tests.scheduler.certificate_world import (
+    CONFIGURATION,
+    NAMES,
+    SECRET_KEY,
+    Cluster,
+    Replica,
+    believes,
+    put,
+    serial,
+)
 
-pytest_plugins = ["certificate_fixtures"]
+pytest_plugins = ["tests.scheduler.certificate_fixtures"]
 
 YEAR = timedelta(days=365)
 

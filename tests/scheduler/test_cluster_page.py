@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from scheduler_world import machine, node_object, pod_object
-from served_extender import Served, serving, until
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import GpuUUID
@@ -25,8 +23,10 @@ from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.units import GIB
+from tests.scheduler.scheduler_world import machine, node_object, pod_object
+from tests.scheduler.served_extender import Served, serving, until
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 DOCS = Path(__file__).parents[2] / "docs/web.md"
 PATHS = ("/", "/ui", "/api/cluster")

@@ -14,7 +14,6 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import node_object, pod_object
 
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
@@ -29,6 +28,7 @@ from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.state import ClusterState
+from tests.scheduler.scheduler_world import node_object, pod_object
 
 STEPS: Final = 80_000
 """Of the interpreter, in one piece: two milliseconds or less."""

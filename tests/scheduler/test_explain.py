@@ -6,12 +6,12 @@ import socket
 from pathlib import Path
 
 import pytest
-from scheduler_world import pod_object
-from served_extender import Served
 
 from gpumanager.cli import run
+from tests.scheduler.scheduler_world import pod_object
+from tests.scheduler.served_extender import Served
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 
 async def explain(served: Served, *arguments: str) -> int:

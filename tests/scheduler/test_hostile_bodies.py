@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from scheduler_world import node_object, pod_object
-from served_extender import Served, serving
 
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.scheduler_world import node_object, pod_object
+from tests.scheduler.served_extender import Served, serving
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 POD = {**pod_object("p", (30, 4), uid="u")}
 VERBS = ("predicates", "filter", "prioritize", "preempt", "bind")

@@ -9,10 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hostile import LET_GO, SECONDS, SERVERS, Drip, Said, Target, attacked, conversation, request
-from served_extender import until
 
 from gpumanager.scheduler.http.bounds import Bounds
+from tests.scheduler.hostile import (
+    LET_GO,
+    SECONDS,
+    SERVERS,
+    Drip,
+    Said,
+    Target,
+    attacked,
+    conversation,
+    request,
+)
+from tests.scheduler.served_extender import until
 
 BODY = 1 << 18
 PATIENT = Bounds(

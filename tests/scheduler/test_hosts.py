@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import node_object, pod
 
 from gpumanager.kube.pod import PodUID, node_resources
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, Host
 from gpumanager.scheduler.scoring.host_usage import HostUsage
 from gpumanager.scheduler.state import ClusterState
+from tests.scheduler.scheduler_world import node_object, pod
 
 
 def asks(cpu: str = "", memory: str = "", **more: Any) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
-from served import Served, serving, until
 
 from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.scheduler.certificates.values import KeyPair
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.server import Routes
+from tests.scheduler.served import Served, serving, until
 
 SHORT, NEVER = 0.2, 600.0
 """Seconds. Each test hurries only what it is about: a busy machine may be late with the rest."""

@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kube_clients import client_of
 
 from gpumanager.kube.lease import LeaderElection, LeaseRecord, LeaseTimes, may_take
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.kube_clients import client_of
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 TIMES = LeaseTimes(duration=15, deadline=10, retry=2)
 LEASE = Key("leases", "kube-system", "extender")

@@ -1,11 +1,10 @@
 """Nodes that go and come back, and those that come back with fewer GPUs: who holds what there."""
 
-from scheduler_world import ask, node_object, plan, pod
-
 from gpumanager.kube.pod import PodUID
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.state import ClusterState
+from tests.scheduler.scheduler_world import ask, node_object, plan, pod
 
 
 def state_of(gpus: int) -> ClusterState:

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from review_texts import applied, container, node_kind, pod
 
 from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.webhook.asks import PodUnreadable
 from gpumanager.scheduler.webhook.mutate import REQUIRED, mutate
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory
+from tests.scheduler.review_texts import applied, container, node_kind, pod
 
 POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler")
 TOLERATIONS = [

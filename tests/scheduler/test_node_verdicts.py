@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import ask, machine, node_object, plan, pod
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Bond, Topology, topology
@@ -21,6 +20,7 @@ from gpumanager.scheduler.scoring.pod_shape import pod_shape_of
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix, beside_others, difference
 from gpumanager.scheduler.state import ClusterState
+from tests.scheduler.scheduler_world import ask, machine, node_object, plan, pod
 
 POLICIES = ("least-waste", "binpack", "spread", "spread,topology", "numa=strict,topology=strict")
 

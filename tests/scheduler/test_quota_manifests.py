@@ -7,10 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kube_clients import close_clients, opened
-from real_api import account, administrator, manifests
-from review_texts import container, pod
-from served_extender import until
 
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
@@ -19,6 +15,10 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.quota.events import REASON, QuotaEvents
 from gpumanager.scheduler.quota.keeper import QuotaKeeper
 from gpumanager.scheduler.quota.limits import read_config_map
+from tests.cluster.kube_clients import close_clients, opened
+from tests.scheduler.real_api import account, administrator, manifests
+from tests.scheduler.review_texts import container, pod
+from tests.scheduler.served_extender import until
 
 MAPS = "/api/v1/namespaces/kube-system/configmaps"
 EVENTS = "/api/v1/namespaces/kube-system/events"

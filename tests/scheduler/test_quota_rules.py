@@ -10,11 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kube_clients import client_of
-from scheduler_world import ask, node_object, pod, pod_object
-from served_extender import Served, serving, until
-from test_bind_histories import NODES, STEPS, History
-from truth import moments
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.names import ANNOTATION_ROOM_FOUND, VCORE
@@ -29,8 +24,13 @@ from gpumanager.scheduler.quota.rules import Known, QuotaRules, cores_of
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.kube_clients import client_of
+from tests.scheduler.scheduler_world import ask, node_object, pod, pod_object
+from tests.scheduler.served_extender import Served, serving, until
+from tests.scheduler.test_bind_histories import NODES, STEPS, History
+from tests.scheduler.truth import moments
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 LABELS = {"tkestack.io/gpu-model": "T4", "tkestack.io/gpu-pool": "public"}
 QUOTA = Key("configmaps", "kube-system", "gpuquota")

@@ -5,16 +5,15 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from kube_clients import client_of
-from scheduler_world import node_object, pod_object
-from served_extender import serving, until
-
 from gpumanager.kube.lease import LeaderElection, LeaseTimes
 from gpumanager.scheduler.extender.role import RoleLabel
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.kube_clients import client_of
+from tests.scheduler.scheduler_world import node_object, pod_object
+from tests.scheduler.served_extender import serving, until
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 TIMES = LeaseTimes(duration=60, deadline=40, retry=0.05)
 """Whoever leaves gives the lease back; nobody loses it because the machine is slow."""

@@ -5,12 +5,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from certificate_world import (
-    HOST,
-    NAMES,
-    Cluster,
-    believes,
-)
 from cryptography import x509
 
 from gpumanager.scheduler.certificates.making import describe, issue, make_authority
@@ -18,8 +12,14 @@ from gpumanager.scheduler.certificates.requested import AGAIN, RequestedCertific
 from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
+from tests.scheduler.certificate_world import (
+    HOST,
+    NAMES,
+    Cluster,
+    believes,
+)
 
-pytest_plugins = ["certificate_fixtures"]
+pytest_plugins = ["tests.scheduler.certificate_fixtures"]
 
 YEAR = timedelta(days=365)
 SIGNER = "example.com/webhooks"

@@ -3,9 +3,6 @@
 from itertools import pairwise
 from typing import Any
 
-from scheduler_world import node_object, pod_object
-from served_extender import Served, serving, until
-
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable, Object
 from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import ANNOTATION_ROOM_FOUND
@@ -19,8 +16,10 @@ from gpumanager.scheduler.extender.requeue import (
 )
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.scheduler_world import node_object, pod_object
+from tests.scheduler.served_extender import Served, serving, until
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 NODES = ("a", "b")
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from review_texts import container, pod, response, review
 
 from gpumanager.scheduler.webhook.mutate import Operation
 from gpumanager.scheduler.webhook.review import (
@@ -18,6 +17,7 @@ from gpumanager.scheduler.webhook.review import (
     encoded,
     read_review,
 )
+from tests.scheduler.review_texts import container, pod, response, review
 
 STEP = Operation("add", "/spec/schedulerName", "gpu-scheduler", "for people only")
 

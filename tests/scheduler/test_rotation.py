@@ -12,16 +12,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from certificate_world import HOST, NAMES, Cluster, Replica, put, serial
-from review_texts import pod, review
-
 from gpumanager.scheduler.certificates.ca_state import SETTLED
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.making import issue, make_authority, split
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
+from tests.scheduler.certificate_world import HOST, NAMES, Cluster, Replica, put, serial
+from tests.scheduler.review_texts import pod, review
 
-pytest_plugins = ["certificate_fixtures"]
+pytest_plugins = ["tests.scheduler.certificate_fixtures"]
 
 YEAR: Final = timedelta(days=365)
 NO_CHECK_TIME: Final = 0x200000

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from served_extender import serving
 
 from gpumanager.cli import run
 from gpumanager.scheduler.certificates.files import Files
@@ -16,8 +15,9 @@ from gpumanager.scheduler.certificates.values import CertificateTrouble
 from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.http.clients import PROBES, Clients
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.served_extender import serving
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 
 def make(folder: Path, name: str) -> tuple[Path, Path]:

@@ -1,11 +1,11 @@
 """What is said of pods that would not run, or not as they are meant."""
 
 import pytest
-from review_texts import container, node_kind, pod
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
+from tests.scheduler.review_texts import container, node_kind, pod
 
 POLICY = AdmissionPolicy()
 LIMIT = "tencent.com/vcuda-core-limit"

@@ -4,9 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from scheduler_world import node_object, plan, pod_object
-from scheduler_world import pod as pod_view
-from served_extender import Served, serving, until
 
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import LABEL_QUOTA_POOL
@@ -18,8 +15,11 @@ from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.scheduler_world import node_object, plan, pod_object
+from tests.scheduler.scheduler_world import pod as pod_view
+from tests.scheduler.served_extender import Served, serving, until
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 NAMES = ["a", "b"]
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import ask, machine, node_object, plan, pod, pod_object, view
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.kube.pod import PodUID
@@ -20,6 +19,7 @@ from gpumanager.scheduler.scoring.unschedulable_reasons import Brief
 from gpumanager.scheduler.scoring.verdicts import RENEWED_AT_ONCE, ShapeVerdicts, Verdicts
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
+from tests.scheduler.scheduler_world import ask, machine, node_object, plan, pod, pod_object, view
 
 POLICIES = (
     "",

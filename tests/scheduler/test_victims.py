@@ -6,9 +6,6 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scheduler_world import ask, node_object, plan, pod_object, view
-from served_extender import Served, until
-from test_cluster_page import at_once
 
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.scheduler.node import read_node
@@ -17,8 +14,11 @@ from gpumanager.scheduler.scoring.disruption_budgets import DisruptionBudgets
 from gpumanager.scheduler.scoring.preemption import TRIED, Victims, chosen
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.sim.cluster.objects import Key
+from tests.scheduler.scheduler_world import ask, node_object, plan, pod_object, view
+from tests.scheduler.served_extender import Served, until
+from tests.scheduler.test_cluster_page import at_once
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 GPUS = 4
 

@@ -6,9 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from kube_clients import client_of
-from scheduler_world import node_object, plan, pod_object
-from served_extender import until
 
 from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.informer import Informer
@@ -18,8 +15,11 @@ from gpumanager.scheduler.watching import Nodes, Pods
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.kube_clients import client_of
+from tests.scheduler.scheduler_world import node_object, plan, pod_object
+from tests.scheduler.served_extender import until
 
-pytest_plugins = ["extender_fixtures"]
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 SOON = Backoff(0.01, 0.02)
 

@@ -8,10 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from kube_clients import close_clients, opened
-from real_api import account, administrator, manifests
-from review_texts import container, node_kind, node_topology, pod
-from served import serving
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.kube.client import KubeClient
@@ -27,6 +23,10 @@ from gpumanager.scheduler.certificates.values import CertificateTrouble
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
+from tests.cluster.kube_clients import close_clients, opened
+from tests.scheduler.real_api import account, administrator, manifests
+from tests.scheduler.review_texts import container, node_kind, node_topology, pod
+from tests.scheduler.served import serving
 
 PAGE = "webhook.md"
 PODS = "/api/v1/namespaces/default/pods"

@@ -7,9 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kube_clients import client_of, close_clients
-from review_texts import applied, container, node_kind, node_topology, pod, response, review
-from served import Served, serving
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.kube.client import KubeClient
@@ -21,6 +18,17 @@ from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import BOUNDS, MUTATE, VALIDATE, Webhook
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cluster.kube_clients import client_of, close_clients
+from tests.scheduler.review_texts import (
+    applied,
+    container,
+    node_kind,
+    node_topology,
+    pod,
+    response,
+    review,
+)
+from tests.scheduler.served import Served, serving
 
 QUOTAS = read_quotas('{"default": {"quota": {"A100": 2, "T4": 1}}}')
 PATIENT = replace(BOUNDS, head_seconds=120.0, body_seconds=120.0, answer_seconds=120.0)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_world import pod_object
 
 from gpumanager.scheduler.extender.wire import (
     BadRequest,
@@ -17,6 +16,7 @@ from gpumanager.scheduler.extender.wire import (
 )
 from gpumanager.scheduler.scoring.decide import Filtered, by_reason
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
+from tests.scheduler.scheduler_world import pod_object
 
 POD = pod_object("p", (30, 4), uid="u")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import has_ended, until
 
 from gpumanager.sim.container import enter, kernel, process
 from gpumanager.sim.container.process import (
@@ -22,6 +21,7 @@ from gpumanager.sim.container.process import (
     start_container,
 )
 from gpumanager.sim.container.values import BindMount, ContainerSpec, read_spec, write_spec
+from tests.sim.waiting import has_ended, until
 
 MISSING = namespaces_available()
 pytestmark = [

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from waiting import until
 
 from gpumanager.names import CONTAINER_VCUDA, VCORE, VMEMORY
 from gpumanager.runtime.cri import ContainerRuntime
@@ -14,6 +13,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.virtual.processes import find
+from tests.sim.waiting import until
 
 MISSING = namespaces_available()
 pytestmark = [

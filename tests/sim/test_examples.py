@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import yaml
-from host_watch import HostWatch
-from waiting import has_ended, until
 
 from gpumanager.sim.container.process import namespaces_available, own_environment
 from gpumanager.sim.machines import load_machine
 from gpumanager.units import GIB, MIB
+from tests.sim.host_watch import HostWatch
+from tests.sim.waiting import has_ended, until
 
 real_clock = pytest.mark.flaky(reruns=2)
 """The machine may delay a launch or a wake-up: measured again then. A wrong share stays wrong."""

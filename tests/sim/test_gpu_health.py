@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from waiting import until
 
 from gpumanager.gpu.values import Gpu
 from gpumanager.names import VCORE, VMEMORY
@@ -14,6 +13,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import blocks
+from tests.sim.waiting import until
 
 MISSING = namespaces_available()
 pytestmark = [

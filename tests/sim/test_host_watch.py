@@ -1,7 +1,8 @@
 """What is measured beside a watch on the machine fails where the machine cannot be to blame."""
 
 import pytest
-from host_watch import HostWatch
+
+from tests.sim.host_watch import HostWatch
 
 
 def test_who_is_kept_from_running_sees_a_busy_machine() -> None:

@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from host_watch import HostWatch
-from waiting import until
 
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
@@ -32,6 +30,8 @@ from gpumanager.sim.results import ContainerResult
 from gpumanager.units import GIB, MIB
 from gpumanager.virtual.config import Config
 from gpumanager.virtual.region import read_usage
+from tests.sim.host_watch import HostWatch
+from tests.sim.waiting import until
 from vcuda_shim._shim import ffi, lib
 
 real_clock = pytest.mark.flaky(reruns=2)

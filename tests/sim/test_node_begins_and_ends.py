@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from waiting import has_ended, until
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.names import VCORE, VMEMORY
@@ -19,6 +18,7 @@ from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
+from tests.sim.waiting import has_ended, until
 
 MISSING = namespaces_available()
 pytestmark = [

@@ -11,8 +11,6 @@ from random import Random
 
 import grpc.aio
 import pytest
-from fake_plugin import FakePlugin
-from waiting import until
 
 from gpumanager.kubelet import wire as pod_resources
 from gpumanager.names import VCORE, VMEMORY
@@ -23,6 +21,8 @@ from gpumanager.sim.kubelet.kubelet import (
 )
 from gpumanager.sim.kubelet.pods import Phase
 from gpumanager.sim.pods import Container, ContainerKind, Pod
+from tests.contracts.kubelet.fake_plugin import FakePlugin
+from tests.sim.waiting import until
 
 
 class Node:

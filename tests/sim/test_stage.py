@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from waiting import until
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.clock import virtual_clock
@@ -18,6 +17,7 @@ from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.harness import HarnessFailed, Tenant, agenda, play
 from gpumanager.sim.harness.tenants import together
 from gpumanager.sim.machine import DriverBehaviour
+from tests.sim.waiting import until
 
 MISSING = namespaces_available()
 pytestmark = [

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_traces import made_up
 
 from gpumanager.errors import InputError
 from gpumanager.placement.values import PodRequest, Request
@@ -13,6 +12,7 @@ from gpumanager.sim.trace.loader import idle_node, read_nodes, read_pods
 from gpumanager.sim.trace.order import arrange
 from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
 from gpumanager.sim.trace.values import TracePod
+from tests.sim.made_up_traces import made_up
 
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\n"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_traces import allocation, made_up
 
 from gpumanager.placement.policies import POLICIES
 from gpumanager.placement.values import FreeNode, PodRequest, Request
@@ -19,6 +18,7 @@ from gpumanager.sim.trace.outcome import Recorder, SteadyRecorder
 from gpumanager.sim.trace.replay import Replay, Scores, usual
 from gpumanager.sim.trace.synthetic import MIXES
 from gpumanager.sim.trace.values import Step, TracePod, Workload, kinds_on
+from tests.sim.made_up_traces import allocation, made_up
 
 NAMES = sorted(policies(0))
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import has_ended, until
 
 from gpumanager.sim.clock import EPOCH_NS, VirtualClock, virtual_clock
+from tests.sim.waiting import has_ended, until
 from vcuda_shim import SIM_CLOCK
 from vcuda_shim._sim import lib
 

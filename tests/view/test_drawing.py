@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from view_world import BUSY, container, device, seen
 
 from gpumanager.units import GIB, MIB
 from gpumanager.view import figures
@@ -12,6 +11,7 @@ from gpumanager.view.drawing import Tone, bar, heading, line, plain, totals
 from gpumanager.view.glyphs import ASCII, UNICODE, Glyphs, glyphs
 from gpumanager.view.layout import layout
 from gpumanager.view.listing import Wish, rows
+from tests.view.view_world import BUSY, container, device, seen
 
 LONG = container("a-long-namespace/with-a-pod-whose-name-is-long-7d9f:and-a-container", device(1))
 UNLIMITED: dict[tuple[str, ...], int] = {

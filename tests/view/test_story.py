@@ -4,18 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from view_world import (
-    BUSY,
-    MACHINE,
-    container,
-    device,
-    gpu,
-    page,
-    placement_page,
-    promise,
-    seen,
-    snapshot,
-)
 
 from gpumanager.gpu.tree import branches, islands
 from gpumanager.gpu.values import Bond, Level, topology
@@ -28,6 +16,18 @@ from gpumanager.view.pod_story import pod_story
 from gpumanager.view.story import as_json, story
 from gpumanager.view.topology_tree import as_json as tree_json
 from gpumanager.view.topology_tree import sitting
+from tests.view.view_world import (
+    BUSY,
+    MACHINE,
+    container,
+    device,
+    gpu,
+    page,
+    placement_page,
+    promise,
+    seen,
+    snapshot,
+)
 
 
 def told(*promises: Grant, admissions: Admissions | None = None) -> Placement:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from view_world import BUSY, seen
 
 from gpumanager.view.listing import Row, Sort, Wish, rows
 from gpumanager.view.values import Seen
+from tests.view.view_world import BUSY, seen
 
 
 def names(found: tuple[Row, ...]) -> list[str]:

@@ -1,11 +1,11 @@
 """A node read from the page of its agent's monitor."""
 
 import pytest
-from view_world import BUSY, container, device, page, seen, snapshot
 
 from gpumanager.units import GIB
 from gpumanager.view.metrics import NotAnAgent, read_metrics
 from gpumanager.view.values import Seen, as_json
+from tests.view.view_world import BUSY, container, device, page, seen, snapshot
 
 
 def test_what_the_monitor_tells_of_a_container_is_read_back() -> None:

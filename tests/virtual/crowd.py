@@ -1,4 +1,4 @@
-"""Many processes that say HELLO at the same moment: `python crowd.py SOCKET COUNT`.
+"""Many processes that say HELLO at the same moment: `python -m tests.virtual.crowd SOCKET COUNT`.
 
 Prints one line of JSON, the list of what each was told, [status, slot]; all of them live until the
 program's input ends.
@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from hello_client import patient_exchange, tell
+from tests.virtual.hello_client import patient_exchange, tell
 
 
 def member(path: Path, start: int, told: int, end: int) -> None:

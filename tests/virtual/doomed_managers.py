@@ -1,6 +1,6 @@
 """A program whose children are managers that are killed at a call of their choice.
 
-`python doomed_managers.py NAME` obeys one line after another. `open AT ROOT`: a manager begins
+`doomed_managers NAME` obeys one line after another. `open AT ROOT`: a manager begins
 there and is killed just before the AT-th call out of Python that it makes; what is said is `killed`
 or `done`. `serve AT ROOT`: the same, counted from when it serves; what is said is `ready`. `end`:
 that one is gone. Each is a fork of this process, which has no threads: in a fork of one that has,
@@ -14,10 +14,9 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from manager_process import LIMIT
-
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
+from tests.virtual.manager_process import LIMIT
 
 TRACED = ("gpumanager/virtual/", "/pathlib.py", "/socket.py")
 

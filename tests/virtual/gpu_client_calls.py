@@ -4,9 +4,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from gpu_client_play import call, dial
 
 from gpumanager.virtual.api import vcuda_pb2 as pb
+from tests.virtual.gpu_client_play import call, dial
 
 
 async def register(door: Path, **fields: str) -> None:

@@ -5,13 +5,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from hello_client import Answer, Regions, connect, hello, receive
-
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID
+from tests.virtual.hello_client import Answer, Regions, connect, hello, receive
 from vcuda_shim._shim import lib
 
 NAME = AllocationID("a1")

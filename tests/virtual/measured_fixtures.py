@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from container_process import SECONDS
-from measured import GPU, NAME, Driver, Process
 
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import Limit
+from tests.virtual.container_process import SECONDS
+from tests.virtual.measured import GPU, NAME, Driver, Process
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from hello_client import Answer, exchange, hello
-
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.hello_client import Answer, exchange, hello
 
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 NAME = AllocationID("a1")

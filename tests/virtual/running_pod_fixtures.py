@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from container_process import SECONDS
-from running_pod import Running
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.cri import ContainerRuntime
@@ -14,6 +12,8 @@ from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.pods import Container, ContainerKind, Pod
+from tests.virtual.container_process import SECONDS
+from tests.virtual.running_pod import Running
 
 SLEEPER = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4})
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from measured import GPU, NAME, OTHER, Driver, Process
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.measuring import ASSUMED, ContextSizes
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.measured import GPU, NAME, OTHER, Driver, Process
 
-pytest_plugins = ["virtual_fixtures", "measured_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures", "tests.virtual.measured_fixtures"]
 
 
 async def show(manager: VirtualSockets, name: str, gpu: GpuUUID = GPU) -> Process:

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from measured import GPU, NAME, OTHER, Driver, Process
 
 from gpumanager.gpu.poll_interval import LONGEST_SECONDS, MOST_OF_TIME, poll_interval
 from gpumanager.gpu.values import bare
@@ -19,9 +18,10 @@ from gpumanager.virtual.processes import Process as Owner
 from gpumanager.virtual.seats import Seat
 from gpumanager.virtual.staleness import LAUNCHED_SECONDS, Staleness
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.measured import GPU, NAME, OTHER, Driver, Process
 from vcuda_shim._shim import lib
 
-pytest_plugins = ["virtual_fixtures", "measured_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures", "tests.virtual.measured_fixtures"]
 
 ALL = frozenset({bare(GPU)})
 COMPILING = lib.VCUDA_ACTIVITY_BEGUN + 1

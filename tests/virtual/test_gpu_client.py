@@ -11,10 +11,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from container_process import HERE, SECONDS, StartProcess, eventually
-from gpu_client_calls import refused, register
-from gpu_client_play import FAILED, METHOD, call, dial
-from open_door import GPU, NAME, limit, open_descriptors, say
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.cgroup_files import CgroupFiles
@@ -28,8 +24,12 @@ from gpumanager.virtual.processes import Process
 from gpumanager.virtual.protocol import PREFACE
 from gpumanager.virtual.registrations import MOST
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.container_process import HERE, SECONDS, StartProcess, eventually
+from tests.virtual.gpu_client_calls import refused, register
+from tests.virtual.gpu_client_play import FAILED, METHOD, call, dial
+from tests.virtual.open_door import GPU, NAME, limit, open_descriptors, say
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 UID = "7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21"
 ID = "c" * 64

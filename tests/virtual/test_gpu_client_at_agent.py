@@ -2,14 +2,14 @@
 
 import grpc
 import pytest
-from container_process import eventually
-from gpu_client_calls import refused, register
-from running_pod import Running
 
 from gpumanager.units import GIB
 from gpumanager.virtual.original import decode_config
+from tests.virtual.container_process import eventually
+from tests.virtual.gpu_client_calls import refused, register
+from tests.virtual.running_pod import Running
 
-pytest_plugins = ["running_pod_fixtures"]
+pytest_plugins = ["tests.virtual.running_pod_fixtures"]
 
 
 @pytest.mark.namespaces

@@ -3,7 +3,6 @@
 import errno
 
 import pytest
-from hello_client import HELLO_SIZE, OBSERVER, hello
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from gpumanager.virtual.protocol import (
     refusal,
     welcome,
 )
+from tests.virtual.hello_client import HELLO_SIZE, OBSERVER, hello
 from vcuda_shim._shim import lib
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_process import eventually
-from hello_client import HELLO_SIZE, WELCOME_SIZE, connect, exchange, hello, patient_exchange
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,9 +18,18 @@ from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.protocol import PREFACE, Hello, Http2, Refused, parse_hello
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.container_process import eventually
+from tests.virtual.hello_client import (
+    HELLO_SIZE,
+    WELCOME_SIZE,
+    connect,
+    exchange,
+    hello,
+    patient_exchange,
+)
 from vcuda_shim._shim import lib
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 NAME = AllocationID("a1")
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_process import HERE, SECONDS, StartProcess, eventually
-from hello_client import OBSERVER, Answer, Regions, exchange, hello
-from manager_process import LIMIT
 
 from gpumanager.units import Bytes
 from gpumanager.virtual.books import Books, boot_id
@@ -21,8 +18,11 @@ from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
+from tests.virtual.container_process import HERE, SECONDS, StartProcess, eventually
+from tests.virtual.hello_client import OBSERVER, Answer, Regions, exchange, hello
+from tests.virtual.manager_process import LIMIT
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 NAME = AllocationID("a1")
 
@@ -31,7 +31,7 @@ class DoomedManagers:
     """One at a time, of a process that has no threads (`doomed_managers`)."""
 
     def __init__(self) -> None:
-        program = [sys.executable, str(HERE / "doomed_managers.py"), NAME]
+        program = [sys.executable, "-m", "tests.virtual.doomed_managers", NAME]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, bufsize=1)
 

@@ -7,9 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from container_process import SECONDS, eventually
-from hello_client import connect, receive
-from measured import GPU, MEASURE, NAME, Driver, Process
 
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import GIB, MIB, Bytes
@@ -21,9 +18,12 @@ from gpumanager.virtual.measuring import (
     MeasuringUnavailable,
 )
 from gpumanager.virtual.values import Limit
+from tests.virtual.container_process import SECONDS, eventually
+from tests.virtual.hello_client import connect, receive
+from tests.virtual.measured import GPU, MEASURE, NAME, Driver, Process
 from vcuda_shim._shim import lib
 
-pytest_plugins = ["virtual_fixtures", "measured_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures", "tests.virtual.measured_fixtures"]
 
 
 ALL = frozenset({bare(GPU)})

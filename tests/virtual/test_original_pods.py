@@ -9,10 +9,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from container_process import StartProcess
-from gpu_client_play import call, dial
-from hello_client import exchange, hello
-from open_door import limit
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.units import GIB, Bytes
@@ -28,8 +24,12 @@ from gpumanager.virtual.original import (
 from gpumanager.virtual.original_pods import LegacyContainer
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
+from tests.virtual.container_process import StartProcess
+from tests.virtual.gpu_client_play import call, dial
+from tests.virtual.hello_client import exchange, hello
+from tests.virtual.open_door import limit
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 UID = "7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21"
 ID = "c" * 64

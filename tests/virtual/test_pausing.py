@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
-from container_process import ContainerProcess, StartProcess, eventually
-
 from gpumanager.compute.overdraft import HELD_NS, SLACK_NS
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
@@ -15,8 +13,9 @@ from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.pausing import MARK, Pausing, send
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.container_process import ContainerProcess, StartProcess, eventually
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 A, B = AllocationID("a"), AllocationID("b")
 ONE, TWO, OTHER = Process(101, 1), Process(102, 1), Process(201, 1)

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from container_process import eventually
 
 from gpumanager.virtual.processes import Deaths, Process, Watcher, alive, command_of, find
+from tests.virtual.container_process import eventually
 
 PROGRAM = ["sleep", "60"]
 

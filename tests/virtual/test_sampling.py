@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from container_process import SECONDS, eventually
-from hello_client import exchange, hello
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
@@ -19,8 +17,10 @@ from gpumanager.virtual.config import Config
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sampling import Sampling
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.container_process import SECONDS, eventually
+from tests.virtual.hello_client import exchange, hello
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 

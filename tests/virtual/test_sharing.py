@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hello_client import Regions, exchange, hello
 
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
@@ -16,9 +15,10 @@ from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.sharing import LEASE_NS, SLICE_US, SWITCH_US
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.hello_client import Regions, exchange, hello
 from vcuda_shim._shim import ffi, lib
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 MS = 1_000_000

@@ -10,8 +10,6 @@ from fcntl import F_OFD_SETLK, F_WRLCK, fcntl
 from pathlib import Path
 
 import pytest
-from container_process import HERE, SECONDS, StartProcess, eventually
-from hello_client import exchange, hello
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
@@ -21,12 +19,16 @@ from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.processes import find
 from gpumanager.virtual.seats import Seat
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.container_process import SECONDS, StartProcess, eventually
+from tests.virtual.hello_client import exchange, hello
 from vcuda_shim._shim import lib
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 NAME = AllocationID("a1")
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
+
+CROWD = (sys.executable, "-m", "tests.virtual.crowd")
 
 
 def held(sockets: VirtualSockets) -> int:
@@ -80,7 +82,7 @@ async def test_of_more_processes_than_slots_each_is_served_or_told_why(
     count = lib.VCUDA_SLOTS + 6
     pipe = asyncio.subprocess.PIPE
     crowd = await asyncio.create_subprocess_exec(
-        sys.executable, HERE / "crowd.py", door, str(count), stdin=pipe, stdout=pipe, limit=2**20
+        *CROWD, door, str(count), stdin=pipe, stdout=pipe, limit=2**20
     )
     assert crowd.stdout is not None
     told = json.loads(await asyncio.wait_for(crowd.stdout.readline(), SECONDS))

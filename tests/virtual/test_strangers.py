@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from container_process import HERE, SECONDS, ContainerProcess
-from hello_client import OBSERVER, Answer, exchange, hello
-from running_pod import Running
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kube.pod import PodUID
@@ -25,9 +22,13 @@ from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.values import AllocationID, Limit
+from tests import ROOT
+from tests.virtual.container_process import HERE, SECONDS, ContainerProcess
+from tests.virtual.hello_client import OBSERVER, Answer, exchange, hello
+from tests.virtual.running_pod import Running
 from vcuda_shim._shim import ffi, lib
 
-pytest_plugins = ["virtual_fixtures", "running_pod_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures", "tests.virtual.running_pod_fixtures"]
 
 NAME = AllocationID("a1")
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
@@ -166,8 +167,8 @@ async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(r
         door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
         script = (
             "import os, socket, sys\n"
-            f"sys.path.insert(0, {str(HERE)!r})\n"
-            "from hello_client import OBSERVER, connect, receive\n"
+            f"sys.path.insert(0, {str(ROOT)!r})\n"
+            "from tests.virtual.hello_client import OBSERVER, connect, receive\n"
             f"connection = connect({str(door)!r})\n"
             "if os.fork():\n"
             "    os._exit(0)\n"

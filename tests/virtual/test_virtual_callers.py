@@ -8,15 +8,15 @@ import socket
 from pathlib import Path
 
 import pytest
-from container_process import eventually
-from hello_client import OBSERVER, connect, hello, patient_exchange, receive
-from open_door import NAME, limit, open_descriptors, pids, say
 
 from gpumanager.virtual.books import Books
 from gpumanager.virtual.descriptors import CALLERS
 from gpumanager.virtual.manager import VirtualSockets
+from tests.virtual.container_process import eventually
+from tests.virtual.hello_client import OBSERVER, connect, hello, patient_exchange, receive
+from tests.virtual.open_door import NAME, limit, open_descriptors, pids, say
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 
 async def test_another_version_is_told_so(door: Path) -> None:

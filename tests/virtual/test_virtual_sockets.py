@@ -7,9 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from container_process import HERE, SECONDS, StartProcess, eventually
-from hello_client import OBSERVER, Regions, connect, hello
-from open_door import NAME, held, limit, open_descriptors, pids, say
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.isolation.protocol import VirtualManager
@@ -19,8 +16,11 @@ from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.virtual.mapping import RegionBroken
 from gpumanager.virtual.slot_table import SlotTable
 from gpumanager.virtual.values import AllocationID
+from tests.virtual.container_process import SECONDS, StartProcess, eventually
+from tests.virtual.hello_client import OBSERVER, Regions, connect, hello
+from tests.virtual.open_door import NAME, held, limit, open_descriptors, pids, say
 
-pytest_plugins = ["virtual_fixtures"]
+pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 
 def test_it_is_the_virtual_manager_the_allocator_asks_for(root: Path) -> None:
@@ -157,7 +157,7 @@ async def test_a_changed_limit_reaches_a_running_process(
 async def test_64_processes_at_once_get_64_slots(sockets: VirtualSockets, door: Path) -> None:
     pipe = asyncio.subprocess.PIPE
     crowd = await asyncio.create_subprocess_exec(
-        sys.executable, HERE / "crowd.py", door, "64", stdin=pipe, stdout=pipe
+        sys.executable, "-m", "tests.virtual.crowd", door, "64", stdin=pipe, stdout=pipe
     )
     assert crowd.stdout is not None
     told = json.loads(await asyncio.wait_for(crowd.stdout.readline(), SECONDS))

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from container_process import ContainerProcess, StartProcess
-from open_door import NAME, limit
 
 from gpumanager.runtime.cgroup import CgroupMount
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.virtual.manager import VirtualSockets
+from tests.virtual.container_process import ContainerProcess, StartProcess
+from tests.virtual.open_door import NAME, limit
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-from driver_host import Parts
+from tests.volume.driver_host import Parts
 
 _PT_DYNAMIC = 2
 _PT_LOAD = 1

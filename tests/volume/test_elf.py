@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_host import Parts
-from elf_variants import as_32_bit, with_abi_note, with_endless_note
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 from elftools.elf.segments import NoteSegment
@@ -18,8 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumanager.volume.elf import Elf, read_elf
+from tests.volume.driver_host import Parts
+from tests.volume.elf_variants import as_32_bit, with_abi_note, with_endless_note
 
-pytest_plugins = ["volume_fixtures"]
+pytest_plugins = ["tests.volume.volume_fixtures"]
 
 MACHINE = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}[platform.machine()]
 

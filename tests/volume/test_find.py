@@ -3,16 +3,16 @@
 from pathlib import Path
 
 import pytest
-from driver_host import LIBS, LIBS32, NATIVE, OLDER, VERSION, FakeHost
-from elf_variants import as_32_bit, with_abi_note
 
 from gpumanager.volume.driver import find_driver
 from gpumanager.volume.errors import DriverNotFound, LdCacheUnreadable
 from gpumanager.volume.find import find_libraries, find_programs
 from gpumanager.volume.host import read_host, resolve
 from gpumanager.volume.ldcache import LdEntry
+from tests.volume.driver_host import LIBS, LIBS32, NATIVE, OLDER, VERSION, FakeHost
+from tests.volume.elf_variants import as_32_bit, with_abi_note
 
-pytest_plugins = ["volume_fixtures"]
+pytest_plugins = ["tests.volume.volume_fixtures"]
 
 
 def names(host: FakeHost, *prefixes: str) -> list[str]:

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from driver_host import LIBS, Parts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +23,9 @@ from gpumanager.volume.ldcache import (
     read_ldcache,
     write_ldcache,
 )
+from tests.volume.driver_host import LIBS, Parts
 
-pytest_plugins = ["volume_fixtures"]
+pytest_plugins = ["tests.volume.volume_fixtures"]
 
 HERE = Path("ld.so.cache")
 CUDA = LdEntry("libcuda.so.1", f"{LIBS}/libcuda.so.1", X86_64)

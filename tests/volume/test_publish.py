@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driver_host import LIBS, LIBS32, OLDER, VERSION, FakeHost, Parts
-from elf_variants import as_32_bit
 
 import vcuda_shim
 from gpumanager.cli import parts
@@ -25,8 +23,10 @@ from gpumanager.volume.host import Host
 from gpumanager.volume.manager import publish
 from gpumanager.volume.shims import Shims
 from gpumanager.volume.values import DriverVolumes
+from tests.volume.driver_host import LIBS, LIBS32, OLDER, VERSION, FakeHost, Parts
+from tests.volume.elf_variants import as_32_bit
 
-pytest_plugins = ["volume_fixtures"]
+pytest_plugins = ["tests.volume.volume_fixtures"]
 
 CONFIG = read_config(SHIPPED)
 

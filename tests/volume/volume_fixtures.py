@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from driver_host import FakeHost, Parts
+
+from tests.volume.driver_host import FakeHost, Parts
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from browsing import SECONDS, Open, Tab, missing, program
+
+from tests.web.browsing import SECONDS, Open, Tab, missing, program
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -5,13 +5,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from scheduler_world import node_object, pod_object
-from served_extender import Served, serving, until
-
 from gpumanager.names import LABEL_MODEL
 from gpumanager.scheduler.quota.limits import read_quotas
 from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.scheduler.scheduler_world import node_object, pod_object
+from tests.scheduler.served_extender import Served, serving, until
 
 QUOTAS = '{"default": {"quota": {"T4": 60}}, "research": {"quota": {"T4": 12, "A100": 4}}}'
 

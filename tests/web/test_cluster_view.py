@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from browsing import DESK, HOSTILE, PHONE, Open, quiet
-from cluster_show import cluster
-from scheduler_world import pod_object
-from served_extender import Served, until
 
 from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.node import NodeSaid
+from tests.scheduler.scheduler_world import pod_object
+from tests.scheduler.served_extender import Served, until
+from tests.web.browsing import DESK, HOSTILE, PHONE, Open, quiet
+from tests.web.cluster_show import cluster
 
-pytest_plugins = ["chromium_fixtures"]
+pytest_plugins = ["tests.web.chromium_fixtures"]
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="module")]
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from browsing import DESK, HOSTILE, PHONE, Open, quiet
-from node_show import MODEL, Show, busy_node, container, device, served
 
 from gpumanager.monitor.stream import LISTENERS
+from tests.monitor.node_show import MODEL, Show, busy_node, container, device, served
+from tests.web.browsing import DESK, HOSTILE, PHONE, Open, quiet
 
-pytest_plugins = ["chromium_fixtures"]
+pytest_plugins = ["tests.web.chromium_fixtures"]
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="module")]
 
 

@@ -17,13 +17,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from admission_node import JOURNAL, Node, container, gpus, pod
-
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.values import LiveContainer
 from gpumanager.units import MEMORY_BLOCK
 from gpumanager.virtual.manager import VirtualSockets
+from tests.allocator.admission_node import JOURNAL, Node, container, gpus, pod
 
 KUBELET = "kubelet_internal_checkpoint"
 ORIGINAL = "gpumanager_internal_checkpoint"

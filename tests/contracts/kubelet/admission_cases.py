@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from kubelet_stage import IDS, Stage, container, init, one
-from kubelet_under_test import ALPHA, Sketch
 
 from gpumanager.sim.pods import ContainerKind
+from tests.contracts.kubelet.kubelet_stage import IDS, Stage, container, init, one
+from tests.contracts.kubelet.kubelet_under_test import ALPHA, Sketch
 
 
 async def test_each_resource_is_asked_for_its_preference_which_is_what_it_gets(

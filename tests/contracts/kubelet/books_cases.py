@@ -5,11 +5,11 @@ import asyncio
 import grpc
 import grpc.aio
 import pytest
-from kubelet_stage import IDS, Stage, container, init, is_so, one
-from kubelet_under_test import ALPHA, BETA, Sketch
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet import wire
+from tests.contracts.kubelet.kubelet_stage import IDS, Stage, container, init, is_so, one
+from tests.contracts.kubelet.kubelet_under_test import ALPHA, BETA, Sketch
 
 
 async def test_the_checkpoint_says_whose_the_devices_are_when_a_container_starts(

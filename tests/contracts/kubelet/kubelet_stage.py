@@ -7,13 +7,20 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from fake_plugin import FakePlugin
-from kubelet_under_test import ALPHA, BETA, KubeletUnderTest, Outcome, Sketch, SketchedContainer
 
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.checkpoint import DeviceHolder, read_checkpoint
 from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.pods import ContainerKind
+from tests.contracts.kubelet.fake_plugin import FakePlugin
+from tests.contracts.kubelet.kubelet_under_test import (
+    ALPHA,
+    BETA,
+    KubeletUnderTest,
+    Outcome,
+    Sketch,
+    SketchedContainer,
+)
 
 IDS = {ALPHA: [f"a{n}" for n in range(10)], BETA: [f"b{n}" for n in range(6)]}
 CHECKPOINT = "kubelet_internal_checkpoint"

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kubelet_stage import Stage, container, init, one
-from kubelet_under_test import ALPHA, Sketch
 
 from gpumanager.kube.pod import PodView
 from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.kubelet.pods_api import PodsApi
+from tests.contracts.kubelet.kubelet_stage import Stage, container, init, one
+from tests.contracts.kubelet.kubelet_under_test import ALPHA, Sketch
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import grpc
 import grpc.aio
 import pytest
-from fake_plugin import FakePlugin
-from kubelet_stage import IDS, Stage, is_so, one
-from kubelet_under_test import ALPHA
 
 from gpumanager.sim.kubelet.versions import EndpointKey
+from tests.contracts.kubelet.fake_plugin import FakePlugin
+from tests.contracts.kubelet.kubelet_stage import IDS, Stage, is_so, one
+from tests.contracts.kubelet.kubelet_under_test import ALPHA
 
 
 async def test_a_plugin_is_asked_for_its_options_before_register_returns_or_never(

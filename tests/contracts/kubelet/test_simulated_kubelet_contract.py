@@ -8,8 +8,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from kubelet_cases import *  # noqa: F403 - the cases are the point
-from kubelet_under_test import Outcome, Sketch
 
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
@@ -20,6 +18,8 @@ from gpumanager.sim.kubelet.versions import (
     KubeletVersion,
 )
 from gpumanager.sim.pods import Container, ContainerKind, Pod
+from tests.contracts.kubelet.kubelet_cases import *  # noqa: F403 - the cases are the point
+from tests.contracts.kubelet.kubelet_under_test import Outcome, Sketch
 
 
 class Simulated:

@@ -92,7 +92,7 @@ def test_the_tests_of_every_unit_pass_and_nothing_reads_or_writes_out_of_bounds(
         check=False,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
     )
     if UNMAPPABLE in planted.stderr:
         pytest.skip("this kernel places memory where the compiler's runtime does not expect it")
@@ -100,7 +100,7 @@ def test_the_tests_of_every_unit_pass_and_nothing_reads_or_writes_out_of_bounds(
     later = ["--import-mode=append", "-o", "pythonpath="]  # behind the package of the sanitizers
     tests = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, *later, *map(str, UNIT_TESTS)]
     ran = subprocess.run(
-        tests, env=environment, check=False, capture_output=True, text=True, timeout=300
+        tests, env=environment, check=False, capture_output=True, text=True, timeout=1800
     )
 
     assert planted.stdout.startswith(str(tmp_path))
