@@ -133,7 +133,7 @@ def parts_on_disk(
     ours.save(journal)
     contents = ours.path.read_bytes()
     newest = journal.live()[-1:]
-    versions = itertools.cycle([journal.put(*newest), journal.drop(a.allocation for a in newest)])
+    versions = itertools.cycle([journal.put(*newest), journal.drop(a.id for a in newest)])
     yield "one change in the journal", repeat(count, lambda: ours.save(next(versions)))
     size = f"{len(contents) / 1024:.0f} KiB"
     yield f"a new journal of {size}", repeat(count, lambda: JournalFile(ours.path).save(journal))

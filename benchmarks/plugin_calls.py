@@ -105,7 +105,7 @@ def measured_by(checkout: Path, options: argparse.Namespace) -> Spent:
     paths = [str(checkout), str(checkout / "benchmarks")]
     places = f"import sys; sys.path[:0] = {paths!r}; sys.argv[0] = {__file__!r}"
     program = f"{places}; import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
-    words = [python, "-c", program, "--json"]
+    words = [str(python), "-c", program, "--json"]
     words += [f"--containers={options.containers}", f"--pods={options.pods}"]
     words += ["--on-disk"] * options.on_disk
     ran = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, cwd=checkout)

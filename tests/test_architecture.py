@@ -10,7 +10,6 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gpumanager"
 
 VALUES = {"names", "units", "errors", "supervisor", "gpu", "placement"}
-CORE = {"grants", "isolation", "deviceplugin", "recovery"}
 MAY_IMPORT = {
     "names": set[str](),
     "units": set[str](),
@@ -25,17 +24,16 @@ MAY_IMPORT = {
     "virtual": VALUES | {"compute"},
     "kubelet": VALUES,
     "runtime": VALUES | {"kubelet", "virtual"},
-    "cluster": VALUES | {"kubelet"} | CORE,
-    # Temporary: the four grew as one package; they are to import each other one way only.
-    "grants": VALUES | {"kubelet", "runtime", "virtual", "volume"} | CORE,
-    "isolation": VALUES | {"kubelet", "runtime", "virtual", "volume"} | CORE,
-    "deviceplugin": VALUES | {"kubelet", "runtime", "virtual", "volume"} | CORE,
-    "recovery": VALUES | {"kubelet", "runtime", "virtual", "volume"} | CORE,
+    "grants": VALUES | {"kubelet", "virtual"},
+    "isolation": VALUES | {"grants", "virtual", "volume"},
+    "deviceplugin": VALUES | {"grants", "isolation", "kubelet", "runtime", "virtual"},
+    "recovery": VALUES | {"deviceplugin", "grants", "isolation", "kubelet", "runtime", "virtual"},
+    "cluster": VALUES | {"kubelet", "grants"},
     "doctor": VALUES | {"kubelet"},
     "view": {"gpu", "units", "errors", "names"},
-    "scheduler": VALUES | {"kubelet", "cluster", "web"} | CORE,
-    "monitor": VALUES | {"kubelet", "runtime", "virtual", "web"} | CORE,
-    "sim": VALUES | {"volume", "virtual", "kubelet", "runtime"} | CORE,
+    "scheduler": VALUES | {"kubelet", "cluster", "web", "grants"},
+    "monitor": VALUES | {"kubelet", "runtime", "virtual", "grants", "isolation", "web"},
+    "sim": VALUES | {"volume", "virtual", "kubelet", "runtime", "grants", "deviceplugin"},
 }
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""
 
@@ -106,6 +104,10 @@ def test_every_package_has_its_row_in_the_table() -> None:
         ("volume", "from gpumanager import cli"),
         ("placement", "import grpc"),
         ("grants", "from pynvml import nvmlInit"),
+        ("grants", "from gpumanager.isolation import table"),
+        ("isolation", "from gpumanager.deviceplugin import device_ids"),
+        ("deviceplugin", "from gpumanager.recovery import reconciler"),
+        ("monitor", "from gpumanager.deviceplugin import allocator"),
     ],
 )
 def test_a_wrong_import_is_found(part: str, line: str, tmp_path: Path) -> None:

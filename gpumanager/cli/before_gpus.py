@@ -8,6 +8,7 @@ from collections.abc import Callable
 from gpumanager.deviceplugin.plugin import SOCKETS
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import topology
+from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.monitor.ports import Driver, Question, Sources, Told
@@ -15,7 +16,6 @@ from gpumanager.recovery.reconciliation import KINDS
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID
 
 
 def nothing(node: str, journal_bytes: Callable[[], int]) -> Sources:
@@ -52,8 +52,8 @@ def patient(driver: Driver, waiting_for: Callable[[], str]) -> Driver:
 class _Nobody:
     """Knows nothing of any allocation and any process."""
 
-    def usage(self, allocation: AllocationID) -> AllocationUsage:
-        raise GpuManagerError(f"nothing is known of {allocation} yet")
+    def usage(self, grant: Grant) -> AllocationUsage:
+        raise GpuManagerError(f"nothing is known of {grant.id} yet")
 
     def of(self, process: Process) -> Membership | None:
         del process

@@ -36,7 +36,7 @@ from gpumanager.gpu.health.state import PENDING, GpuHealth, diagnosis
 from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
-from gpumanager.isolation.answer import CONTROL
+from gpumanager.isolation.edits import CONTROL
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.probe import Speaks, probe

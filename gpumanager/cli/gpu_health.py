@@ -2,7 +2,6 @@
 
 import os
 
-from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery, joined
 from gpumanager.gpu.health.checks import checks_of
@@ -12,6 +11,7 @@ from gpumanager.gpu.health.reports import NodeReports
 from gpumanager.gpu.health.state import RecoveryPolicy
 from gpumanager.gpu.health.watch import HealthRules, HealthWatch
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.settings import AgentSettings
 
 FATAL_FACTOR = 4
@@ -19,10 +19,10 @@ FATAL_FACTOR = 4
 
 
 def health_watch(
-    settings: AgentSettings, allocator: Allocator, reports: NodeReports | None = None
+    settings: AgentSettings, allocator: NodeAllocator, reports: NodeReports | None = None
 ) -> HealthWatch:
     """Over the node's GPUs, and those that containers hold though they are missing."""
-    allocations = allocator.journal.allocations.values()
+    allocations = allocator.journal.grants.values()
     return HealthWatch(
         (gpu.uuid for gpu in allocator.topology.gpus),
         NvmlHealth(),
@@ -44,7 +44,9 @@ def rules_of(settings: AgentSettings) -> HealthRules:
 class Kubelet:
     """Tells the kubelet, by way of the allocator, which also stops giving what is out of use."""
 
-    def __init__(self, allocator: Allocator, plugin: DevicePlugin, search: DeviceDiscovery) -> None:
+    def __init__(
+        self, allocator: NodeAllocator, plugin: DevicePlugin, search: DeviceDiscovery
+    ) -> None:
         self._allocator = allocator
         self._plugin = plugin
         self._search = search

@@ -13,20 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpumanager import __version__
+from gpumanager.cli.timed_allocator import TimedAllocator
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late
 from gpumanager.cluster.access import node_name
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME
+from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.journal_meter import TimedJournalFile
-from gpumanager.monitor.latency import Latencies, TimedAllocator
+from gpumanager.monitor.latency import Latencies
 from gpumanager.recovery.reconciliation import KINDS
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
-from gpumanager.virtual.manager import VirtualSockets
 
 if TYPE_CHECKING:
     from gpumanager.gpu.health.watch import HealthWatch
@@ -43,7 +44,7 @@ class Monitored:
 
     allocator: TimedAllocator
     plugin: DevicePlugin
-    virtual: VirtualSockets
+    isolation: Isolations
     peers: PodCheck
     residents: Containers
     named: Callable[[PodUID], str | None]
@@ -131,7 +132,7 @@ class Monitoring:
             ledger=lambda: allocator.ledger,
             journal=lambda: allocator.journal,
             journal_bytes=self.journal.size,
-            books=parts.virtual,
+            books=parts.isolation,
             residents=parts.residents,
             registered=lambda: {one.resource: one.registered for one in plugin.standings},
             mismatched=lambda: parts.peers.strangers,

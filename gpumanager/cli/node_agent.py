@@ -19,27 +19,30 @@ from gpumanager.cli.monitoring import Monitored, Monitoring
 from gpumanager.cli.parts import (
     Outside,
     container_runtime,
+    dependencies,
     join_cluster,
     lead_to_nvml,
     load_driver,
     publish_driver,
-    surroundings,
 )
 from gpumanager.cli.state_lock import lock_state
+from gpumanager.cli.timed_allocator import TimedAllocator
 from gpumanager.cli.waiting import FIRST_SECONDS, registered_or_late, unless
 from gpumanager.cluster.join import Alone, Cluster
-from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery
 from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.grants.journal import Claimant
+from gpumanager.grants.grant import Claimant
+from gpumanager.isolation.edits import DeviceFiles
+from gpumanager.isolation.protocol import Means
+from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import KubeletPods, PodUID
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
-from gpumanager.monitor.latency import TimedAllocator
-from gpumanager.recovery.wards import wards
+from gpumanager.recovery.allocator import NodeAllocator
+from gpumanager.recovery.legacy_containers import legacy_containers
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
@@ -112,15 +115,19 @@ class NodeAgent:
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._settled_pod)
         self._virtual = self._sockets()
-        around = surroundings(
+        isolation = Isolations(
+            Means(self._virtual, outside.volumes),
+            DeviceFiles(settings.device_directory, extra=settings.extra_devices),
+        )
+        deps = dependencies(
             settings,
             outside,
-            self._virtual,
+            isolation,
             self._containers,
             monitoring.journal,
             skipped=supervisor.skipped,
         )
-        self._allocator = TimedAllocator(topology, around, monitoring.latencies)
+        self._allocator = TimedAllocator(topology, deps, monitoring.latencies)
         self._plugin = DevicePlugin(
             self._allocator, settings.device_plugin_path, supervisor=supervisor
         )
@@ -128,7 +135,7 @@ class NodeAgent:
         self._parts = Monitored(
             self._allocator,
             self._plugin,
-            self._virtual,
+            isolation,
             self._peers,
             self._containers,
             outside.cluster.pod_name,
@@ -204,7 +211,7 @@ class NodeAgent:
         )
 
 
-async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
+async def tell(cluster: Cluster, allocator: NodeAllocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Alone):
         return
@@ -218,10 +225,10 @@ async def tell(cluster: Cluster, allocator: Allocator, driver: str) -> None:
     )
 
 
-async def follow_originals(virtual: VirtualSockets, allocator: Allocator) -> None:
+async def follow_originals(virtual: VirtualSockets, allocator: NodeAllocator) -> None:
     """Keep pods going that began under gpu-manager, until cancelled."""
     while True:
-        virtual.serve_originals(wards(allocator.journal, virtual.original_candidates()))
+        virtual.serve_originals(legacy_containers(allocator.journal, virtual.original_candidates()))
         await asyncio.sleep(ORIGINALS_SECONDS)
 
 

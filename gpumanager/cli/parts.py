@@ -8,25 +8,24 @@ from typing import Final
 
 import vcuda_shim
 from gpumanager.cluster.join import Alone, Cluster, join
-from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
-from gpumanager.deviceplugin.surroundings import Surroundings
+from gpumanager.deviceplugin.dependencies import Dependencies
+from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.gpu.discovery import DeviceDiscovery
 from gpumanager.gpu.kernel_modules import HostKernel, load_modules
 from gpumanager.gpu.nvml_library import LIBRARY
 from gpumanager.gpu.process_memory import NvmlMeter
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.isolation.answer import DeviceFiles
+from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.names import KUBELET_CHECKPOINT
-from gpumanager.recovery import inheritance
+from gpumanager.recovery import legacy_checkpoint
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
 from gpumanager.runtime.processes import Containers
 from gpumanager.runtime.tenants import GpuTenants
 from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
 from gpumanager.supervisor import SkippedErrors
-from gpumanager.virtual.manager import VirtualSockets
 from gpumanager.volume.config import VolumeConfig
 from gpumanager.volume.driver import find_nvml
 from gpumanager.volume.manager import publish
@@ -99,21 +98,20 @@ def container_runtime(settings: AgentSettings) -> ContainerRuntime:
     return ContainerRuntime(sockets, settings.runtime_request_timeout)
 
 
-def surroundings(
+def dependencies(
     settings: AgentSettings,
     outside: Outside,
-    virtual: VirtualSockets,
+    isolation: Isolations,
     containers: Containers,
     journal: JournalFile,
     *,
     skipped: SkippedErrors,
-) -> Surroundings:
+) -> Dependencies:
     """Of the allocator."""
-    return Surroundings(
-        virtual=virtual,
-        volumes=outside.volumes,
+    return Dependencies(
+        isolation=isolation,
         journal=journal,
-        books=KubeletBooks(
+        books=DeviceCheckpoint(
             settings.device_plugin_path / KUBELET_CHECKPOINT,
             PodResources(settings.pod_resources_socket),
         ),
@@ -121,8 +119,7 @@ def surroundings(
         runtime=outside.runtime,
         tenants=GpuTenants(NvmlMeter(), containers),
         annotations=outside.cluster,
-        original=settings.checkpoint_path / inheritance.FILE_NAME,
-        files=DeviceFiles(settings.device_directory, extra=settings.extra_devices),
+        original=settings.checkpoint_path / legacy_checkpoint.FILE_NAME,
         share_mode=settings.share_mode,
         skipped=skipped,
     )

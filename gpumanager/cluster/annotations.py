@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpumanager.cluster.pods import ClusterPod
-from gpumanager.deviceplugin.identity.settlement import ceiling
 from gpumanager.gpu.values import Topology
-from gpumanager.grants.journal import Allocation, State
-from gpumanager.grants.plan import read_minors, read_plan
+from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.plan import ceiling, read_minors, read_plan
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
@@ -34,7 +33,7 @@ class Correction:
 
 
 def corrections(
-    journal: Iterable[Allocation], pods: Iterable[ClusterPod], topology: Topology
+    journal: Iterable[Grant], pods: Iterable[ClusterPod], topology: Topology
 ) -> Iterator[Correction]:
     """For each pod whose annotations do not say what it has."""
     granted: dict[PodUID, dict[str, str]] = {}
@@ -74,7 +73,7 @@ def ignored(pod: ClusterPod) -> tuple[str, ...]:
     return tuple(found)
 
 
-def minors(allocation: Allocation, topology: Topology) -> str:
+def minors(allocation: Grant, topology: Topology) -> str:
     """`0,3`: numbers of `/dev/nvidia<N>`, as the original has them."""
     gpus = (topology.by_uuid(uuid) for uuid in allocation.gpus)
     return ",".join(str(minor) for minor in sorted(gpu.minor for gpu in gpus if gpu))

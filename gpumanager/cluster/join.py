@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpumanager.cluster.access import NoAccess, find_access, node_name
 from gpumanager.gpu.values import Gpu
-from gpumanager.grants.journal import Claimant
+from gpumanager.grants.grant import Claimant
 from gpumanager.kubelet.pods import PodUID
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from gpumanager.cluster.pods import ClusterPod, PodStore, cluster_pod
 from gpumanager.cluster.recycling import Budget, hopeless, recyclable, refused_here
 from gpumanager.cluster.writer import CONFLICT, Task, despite_conflicts
 from gpumanager.gpu.values import Topology
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.kubelet.pods import PodUID
 
 NOT_FOUND: Final = 404
@@ -45,7 +45,7 @@ class PodKeeper:
         self._explained: set[PodUID] = set()
         self._ignored: dict[PodUID, tuple[str, ...]] = {}
 
-    def tasks(self, journal: Iterable[Allocation], topology: Topology) -> Iterator[Task]:
+    def tasks(self, journal: Iterable[Grant], topology: Topology) -> Iterator[Task]:
         pods = self._pods.all()
         self._explain(pods)
         self._tell_ignored(pods)

@@ -21,7 +21,7 @@ from gpumanager.cluster.pod_keeper import PodKeeper
 from gpumanager.cluster.watch import PodWatch
 from gpumanager.cluster.writer import Task, Writer
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
-from gpumanager.grants.journal import Allocation, Claimant
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.kubelet.pods import PodUID
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Facts:
     """What is true on this node now. allocations: the journal's live ones."""
 
     topology: Topology
-    allocations: tuple[Allocation, ...] = ()
+    allocations: tuple[Grant, ...] = ()
     software: Software = field(default_factory=Software)
     unhealthy: frozenset[GpuUUID] = frozenset()
 

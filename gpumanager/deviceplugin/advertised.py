@@ -10,20 +10,18 @@ IDs to others, which then hold them likewise: they are as good as the GPU's own 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from gpumanager.deviceplugin.device_ids import Device, DeviceIDs
+from gpumanager.deviceplugin.device_ledger import ids_of
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
+from gpumanager.names import VCORE
 
 ORIGINAL = "tencent.com/"
-"""How the original's IDs begin; those that we made up for a pod of it do not."""
-
-
-MADE_UP = "unproved-"
-"""How IDs begin that only count what somebody uses of whom no ID is known."""
+"""How the original's IDs begin."""
 
 
 def advertised(
     ids: DeviceIDs,
-    live: tuple[Allocation, ...],
+    live: tuple[Grant, ...],
     resource: str,
     unhealthy: Collection[GpuUUID] = (),
 ) -> tuple[Device, ...]:
@@ -46,33 +44,33 @@ def originals(ids: Iterable[str]) -> list[str]:
     return sorted(i for i in ids if i.startswith(ORIGINAL))
 
 
-def _foreign(ids: DeviceIDs, live: Iterable[Allocation], resource: str) -> Iterator[Device]:
-    for allocation in live:
-        for device_id in allocation.ids(resource):
+def _foreign(ids: DeviceIDs, live: Iterable[Grant], resource: str) -> Iterator[Device]:
+    for grant in live:
+        for device_id in ids_of(grant, resource):
             if device_id.startswith(ORIGINAL):
                 yield Device(device_id, healthy=True, numa_node=None)
-            elif not (allocation.inherited or device_id in ids or device_id.startswith(MADE_UP)):
+            elif device_id not in ids:
                 yield Device(device_id, healthy=False, numa_node=None)
 
 
-def _left_out(ids: DeviceIDs, live: tuple[Allocation, ...], resource: str) -> Iterator[str]:
+def _left_out(ids: DeviceIDs, live: tuple[Grant, ...], resource: str) -> Iterator[str]:
     """The last of each GPU's that nobody holds, as many as others stand for."""
     counts = dict(_stood_for(live, resource))
     if not any(counts.values()):
         return
-    held = {i for a in live for i in a.ids(resource)}
+    held = {i for a in live for i in ids_of(a, resource)}
     for device_id, gpu in reversed(ids.of(resource)):
         if counts.get(gpu.uuid, 0) > 0 and device_id not in held:
             counts[gpu.uuid] -= 1
             yield device_id
 
 
-def _stood_for(live: Iterable[Allocation], resource: str) -> Mapping[GpuUUID, int]:
+def _stood_for(live: Iterable[Grant], resource: str) -> Mapping[GpuUUID, int]:
     counts: dict[GpuUUID, int] = {}
-    for allocation in live:
-        ids = allocation.ids(resource)
-        others = ids if allocation.inherited else originals(ids)
-        count = len(ids) if allocation.whole and others else len(others)
-        for uuid in allocation.gpus:
-            counts[uuid] = counts.get(uuid, 0) + -(-count // len(allocation.gpus))
+    for grant in live:
+        foreign = len(originals(ids_of(grant, resource)))
+        if grant.legacy or (grant.exclusive and foreign):
+            foreign = grant.cores if resource == VCORE else grant.blocks
+        for uuid in grant.shares:
+            counts[uuid] = counts.get(uuid, 0) + -(-foreign // len(grant.shares))
     return counts

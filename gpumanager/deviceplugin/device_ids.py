@@ -81,7 +81,6 @@ class DeviceIDs:
         )
         self._firsts = tuple(run.first for run in self._runs)
         self._texts = tuple(self._order)
-        self._foreign: dict[str, int] = {}
 
     def _run(self, gpu: Gpu, resource: str) -> _Run:
         """The next of the runs, entered in the order of all."""
@@ -118,31 +117,10 @@ class DeviceIDs:
         runs = (run for run in self._runs if run.resource == resource)
         return tuple((device_id, run.gpu) for run in runs for device_id in run.ids)
 
-    def mask(self, ids: Iterable[str]) -> int:
-        """`ids` as a set of bits, for counting unions fast; each foreign one has its bit too.
-
-        Not so those of blocks that a GPU had once, when more of its memory was promised: what is
-        not there any more is not missing either.
-        """
-        mask = 0
-        for device_id in ids:
-            if not self._was_here(device_id):
-                mask |= 1 << self._place(device_id)
-        return mask
-
-    def gone(self, ids: Iterable[str]) -> int:
-        """How many of `ids` are of such blocks."""
-        return sum(map(self._was_here, ids))
-
-    def _was_here(self, device_id: str) -> bool:
+    def was_here(self, device_id: str) -> bool:
+        """A block that its GPU had once, when more of its memory was promised."""
         prefix, _, index = device_id.rpartition("-")
         return prefix in self._memories and index.isdecimal() and device_id not in self._order
-
-    def _place(self, device_id: str) -> int:
-        known = self._order.get(device_id)
-        if known is not None:
-            return known
-        return self._foreign.setdefault(device_id, len(self._order) + len(self._foreign))
 
     def ordered(self, ids: Iterable[str]) -> tuple[str, ...]:
         """The known ones of `ids`, each once, GPU by GPU and slot by slot.

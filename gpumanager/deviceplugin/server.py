@@ -20,14 +20,14 @@ import grpc
 import grpc.aio
 
 from gpumanager.deviceplugin import wire
-from gpumanager.deviceplugin.admission.decision import Refused
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.device_ids import Device
-from gpumanager.deviceplugin.identity.settlement import NotSettled
+from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.errors import GpuManagerError
+from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal_file import JournalUnwritable
-from gpumanager.isolation.answer import Answer
+from gpumanager.isolation.edits import ContainerEdits
 
 logger = logging.getLogger(__name__)
 
@@ -215,7 +215,7 @@ async def _answered(answer: Awaitable[_T], context: wire.Context) -> _T:
     """The answer; an error of ours or of the system ends the call with its text."""
     try:
         return await answer
-    except NotSettled as error:
+    except NotResolved as error:
         await _abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
     except JournalUnwritable as error:
         logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
@@ -225,7 +225,9 @@ async def _answered(answer: Awaitable[_T], context: wire.Context) -> _T:
         await _abort(context, grpc.StatusCode.INTERNAL, str(error))
 
 
-async def _allowed(answer: Answer | Refused, context: wire.Context) -> pb.ContainerAllocateResponse:
+async def _allowed(
+    answer: ContainerEdits | Refused, context: wire.Context
+) -> pb.ContainerAllocateResponse:
     if isinstance(answer, Refused):
         logger.info("refused: %s", answer.text)
         await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, answer.text)
@@ -237,7 +239,7 @@ async def _abort(context: wire.Context, status: grpc.StatusCode, text: str) -> N
     raise AssertionError("abort returned")  # pragma: no cover  # it always raises
 
 
-def _response(answer: Answer) -> pb.ContainerAllocateResponse:
+def _response(answer: ContainerEdits) -> pb.ContainerAllocateResponse:
     return pb.ContainerAllocateResponse(
         envs=answer.envs,
         annotations=answer.annotations,

@@ -1,7 +1,7 @@
 """The journal as a log: lines that say how it was, then a line for each change. Pure.
 
-    9c41f2e0 0 {"kept": 2, "version": 2}        what follows begins with two allocations
-    51b0a7d3 1 {"drop": [], "put": [{"allocation": "7f…", "core_ids": ["1f3a9c02-c-0..29"], …}]}
+    9c41f2e0 0 {"kept": 2, "version": 3}        what follows begins with two grants
+    51b0a7d3 1 {"drop": [], "put": [{"id": "7f…", "shares": {"GPU-1f3a…": [30, 8]}, …}]}
     0e6612aa 2 {"drop": [], "put": [{…}]}
     c9d35b41 3 {"drop": ["7f…"], "put": []}     and then a line for every change
 
@@ -17,18 +17,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpumanager.grants.journal import Allocation, Journal, differences
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal import Journal, differences
 from gpumanager.grants.journal_text import (
     UNREADABLE,
     Malformed,
-    allocation_of,
     decode_document,
     dump,
+    grant_of,
     record,
 )
 from gpumanager.virtual.values import AllocationID
 
-VERSION: Final = 2
+VERSION: Final = 3
+READABLE: Final = (2, VERSION)
+"""Version 2 had other records in the same lines."""
 FILL: Final = b"\n"
 
 
@@ -36,7 +39,7 @@ FILL: Final = b"\n"
 class Change:
     """From one journal to the next: these are so now, those are forgotten."""
 
-    put: tuple[Allocation, ...] = ()
+    put: tuple[Grant, ...] = ()
     drop: tuple[AllocationID, ...] = ()
 
     def __bool__(self) -> bool:
@@ -52,9 +55,9 @@ class Log:
 
 
 def change(before: Journal, after: Journal) -> Change:
-    """What has changed; allocations are never altered, so those kept are the same objects."""
+    """What has changed; grants are never altered, so those kept are the same objects."""
     old, new = differences(before, after)
-    drop = (one.allocation for one in old if one.allocation not in after.allocations)
+    drop = (one.id for one in old if one.id not in after.grants)
     return Change(tuple(new), tuple(drop))
 
 
@@ -65,7 +68,7 @@ def line(number: int, what: Change) -> bytes:
 
 def opening(journal: Journal) -> tuple[bytes, int]:
     """The lines of a new log that begins with `journal`, and the number of the next."""
-    kept = journal.allocations.values()
+    kept = journal.grants.values()
     lines = [_line(0, {"version": VERSION, "kept": len(kept)})]
     lines += (line(number, Change((one,))) for number, one in enumerate(kept, 1))
     return b"".join(lines), len(lines)
@@ -132,23 +135,23 @@ def _checksum(rest: bytes) -> bytes:
 
 
 def _kept(text: str) -> int:
-    """How many allocations the log begins with."""
+    """How many grants the log begins with."""
     try:
         head = json.loads(text)
         version, kept = int(head["version"]), int(head["kept"])
     except UNREADABLE as error:
         raise Malformed(f"not a journal ({type(error).__name__}: {error})") from error
-    if version != VERSION:
+    if version not in READABLE:
         raise Malformed(f"version {version}; this agent knows up to {VERSION}")
     return kept
 
 
 def _replayed(texts: Iterator[str]) -> Journal:
-    kept: dict[AllocationID, Allocation] = {}
+    kept: dict[AllocationID, Grant] = {}
     try:
         for text in texts:
             document = json.loads(text)
-            kept |= {a.allocation: a for a in map(allocation_of, document["put"])}
+            kept |= {a.id: a for a in map(grant_of, document["put"])}
             for name in document["drop"]:
                 kept.pop(AllocationID(name), None)
     except Malformed:

@@ -1,4 +1,4 @@
-"""Allocations in words: JSON, with device IDs as ranges (`1f3a9c02-c-0..29`), which keeps it small.
+"""Grants in words: JSON, with device IDs as ranges (`1f3a9c02-c-0..29`), which keeps it small.
 
 Also the text of journals of before, one JSON document with a checksum over its allocations.
 """
@@ -10,7 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation, Claimant, Journal, State
+from gpumanager.grants.grant import (
+    Claimant,
+    DevicePluginSource,
+    EvidenceSource,
+    Grant,
+    LegacySource,
+    Share,
+    State,
+    shares_of,
+)
+from gpumanager.grants.journal import Journal
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
@@ -20,6 +30,20 @@ WHOLE_FILE: Final = 1
 
 UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading JSON of an unknown shape raises."""
+
+
+_KINDS: Final = {
+    DevicePluginSource: "device-plugin",
+    LegacySource: "gpu-manager",
+    EvidenceSource: "evidence",
+}
+_SOURCES: Final = {kind: source for source, kind in _KINDS.items()}
+_LEGACY_ID: Final = "tencent.com/"
+_MADE_UP: Final = (
+    "adopted: it runs with this allocation",
+    "adopted: its directory is there, and nobody can say whose it is",
+)
+"""Why versions 1 and 2 held a grant whose IDs they had made up."""
 
 
 class Malformed(ValueError):
@@ -36,12 +60,12 @@ def decode_document(contents: bytes, newest: int) -> Journal:
     try:
         document = json.loads(contents)
         _check(document, newest)
-        allocations = [allocation_of(one) for one in document["allocations"]]
+        grants = [grant_of(one) for one in document["allocations"]]
     except Malformed:
         raise
     except UNREADABLE as error:
         raise Malformed(f"not a journal ({type(error).__name__}: {error})") from error
-    return Journal({allocation.allocation: allocation for allocation in allocations})
+    return Journal({grant.id: grant for grant in grants})
 
 
 def _check(document: Any, newest: int) -> None:
@@ -52,47 +76,103 @@ def _check(document: Any, newest: int) -> None:
         raise Malformed("its checksum does not match its contents")
 
 
-def record(allocation: Allocation) -> dict[str, Any]:
-    """An allocation as JSON has it."""
+def record(grant: Grant) -> dict[str, Any]:
+    """A grant as JSON has it."""
     return {
-        "allocation": allocation.allocation,
-        "admission": allocation.admission,
-        "state": allocation.state.value,
-        "core_ids": list(pack(allocation.core_ids)),
-        "memory_ids": list(pack(allocation.memory_ids)),
-        "gpus": list(allocation.gpus),
-        "evaluator": allocation.evaluator.value,
-        "why": allocation.why,
-        "time": allocation.time,
-        "ceiling": allocation.ceiling,
-        "burst_us": allocation.burst_us,
-        "candidate": _claimant_record(allocation.candidate),
-        "pod": _claimant_record(allocation.pod),
-        "doubted": allocation.doubted,
-        "released": allocation.released,
-        "inherited": allocation.inherited,
+        "id": grant.id,
+        "state": grant.state.value,
+        "shares": {uuid: [one.cores, one.blocks] for uuid, one in grant.shares.items()},
+        "isolation": grant.isolation,
+        "source": {
+            "kind": _KINDS[type(grant.source)],
+            "admission": grant.source.admission,
+            "core_ids": list(pack(grant.source.core_ids)),
+            "memory_ids": list(pack(grant.source.memory_ids)),
+        },
+        "evaluator": grant.evaluator.value,
+        "why": grant.why,
+        "time": grant.time,
+        "ceiling": grant.ceiling,
+        "burst_us": grant.burst_us,
+        "candidate": _claimant_record(grant.candidate),
+        "pod": _claimant_record(grant.pod),
+        "doubted": grant.doubted,
+        "released": grant.released,
     }
 
 
-def allocation_of(record: Mapping[str, Any]) -> Allocation:
-    """What `record` made of it, again; raises what the record lacks, or Malformed."""
-    return Allocation(
-        allocation=AllocationID(record["allocation"]),
-        admission=record["admission"],
+def grant_of(record: Mapping[str, Any]) -> Grant:
+    """What `record` made of it, again; raises what the record lacks, or Malformed.
+
+    Versions 1 and 2 had device IDs and an evaluator, and no shares.
+    """
+    if "shares" not in record:
+        return _old_grant(record)
+    source = record["source"]
+    return _grant(
+        record,
+        AllocationID(record["id"]),
+        _SOURCES[source["kind"]](
+            source["admission"],
+            tuple(unpack(source["core_ids"])),
+            tuple(unpack(source["memory_ids"])),
+        ),
+        {
+            GpuUUID(uuid): Share(int(cores), int(blocks))
+            for uuid, (cores, blocks) in record["shares"].items()
+        },
+        record["isolation"],
+    )
+
+
+def _grant(
+    record: Mapping[str, Any],
+    name: AllocationID,
+    source: DevicePluginSource,
+    shares: Mapping[GpuUUID, Share],
+    isolation: str,
+) -> Grant:
+    return Grant(
+        id=name,
+        source=source,
+        shares=shares,
+        isolation=isolation,
         state=State(record["state"]),
-        core_ids=tuple(unpack(record["core_ids"])),
-        memory_ids=tuple(unpack(record["memory_ids"])),
-        gpus=tuple(GpuUUID(uuid) for uuid in record["gpus"]),
         evaluator=Evaluator(record["evaluator"]),
         why=record["why"],
         time=float(record["time"]),
         ceiling=record["ceiling"],
-        burst_us=int(record.get("burst_us", 0)),  # journals of before have none
+        burst_us=int(record.get("burst_us", 0)),  # the first journals have none
         candidate=_claimant(record["candidate"]),
         pod=_claimant(record["pod"]),
         doubted=bool(record["doubted"]),
         released=bool(record["released"]),
-        inherited=bool(record.get("inherited", False)),
+    )
+
+
+def _old_grant(record: Mapping[str, Any]) -> Grant:
+    """Amounts were numbers of device IDs; where no ID was known, IDs were made up.
+
+    Example: 30 cores of a container that was found running had the last 30 free IDs of its GPU, or
+    `unproved-1f3a9c02-…`; one of gpu-manager, without a checkpoint, `<pod UID>/main-c-0..29`.
+    """
+    cores, memory = tuple(unpack(record["core_ids"])), tuple(unpack(record["memory_ids"]))
+    exclusive = Evaluator(record["evaluator"]) is not Evaluator.SHARE
+    admission = record["admission"]
+    source = DevicePluginSource(admission, cores, memory)
+    if record.get("inherited", False):
+        theirs = [tuple(i for i in ids if i.startswith(_LEGACY_ID)) for ids in (cores, memory)]
+        source = LegacySource(admission, *theirs)
+    elif record["why"] in _MADE_UP:
+        source = EvidenceSource(admission)
+    held = bool(cores) and not isinstance(source, LegacySource)
+    gpus = (GpuUUID(uuid) for uuid in record["gpus"])
+    return _grant(
+        record,
+        AllocationID(record["allocation"]),
+        source,
+        shares_of(gpus, len(cores), len(memory), exclusive=exclusive),
+        ("passthrough" if exclusive else "shim") if held else "",
     )
 
 

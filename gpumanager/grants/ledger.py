@@ -1,30 +1,37 @@
-"""The books of this node, derived from the journal: who holds how much of which GPU. Pure.
+"""How much of each GPU the grants of this node hold, and what they leave free. Pure.
 
-Capacity is counted by device IDs, because containers of one pod may hold the same ones: what an
-init container had, the kubelet gives to an app container again, and it is the same capacity. IDs
-are counted on the GPU their holder really has, not on the one they name.
+Amounts are summed, on the GPU that a grant really has. An interface may hand out the same capacity
+again: of device IDs, an app container gets what its init container had, all of it or some. Example:
+30 cores, and then 50 of which 10 are among the 30; together 70. What is counted twice is for the
+interface to say (`repeated`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from gpumanager.deviceplugin.device_ids import DeviceIDs
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
-from gpumanager.grants.journal import Allocation
-from gpumanager.grants.live import Live, on_gpu
+from gpumanager.grants.grant import Grant
 from gpumanager.placement.values import Books, GpuBook, Request
 from gpumanager.units import CORES_PER_GPU, blocks
 
 
-@dataclass(slots=True)
-class _Use:
-    """What is counted on one GPU: sets of IDs as bits, and who holds it whole."""
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Of a sum: cores and blocks that are the same capacity again, grants that are nothing else."""
 
     cores: int = 0
     blocks: int = 0
-    processes: int = 0
-    whole: bool = False
+    grants: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """On one GPU. exclusive: somebody has all of it."""
+
+    cores: int
+    blocks: int
+    grants: int
+    exclusive: bool
 
 
 class Ledger:
@@ -36,84 +43,36 @@ class Ledger:
         self.adopt(topology)
 
     def adopt(self, topology: Topology) -> None:
-        """From now on these are the GPUs; raises IndistinctGPUs, and then nothing has changed."""
-        self.ids = DeviceIDs(topology)
+        """From now on these are the GPUs."""
         self.topology = topology
-        self._counted: dict[GpuUUID, tuple[tuple[Allocation, ...] | None, _Use]] = {}
-        self._mask = lru_cache(maxsize=4096)(self.ids.mask)
+        self._counted: tuple[object, Mapping[GpuUUID, Held]] = (None, {})
 
-    def books(self, allocations: Iterable[Allocation]) -> Books:
-        """What the allocations leave free. Those of GPUs that are gone count nowhere."""
-        uses = self._uses(allocations)
-        return Books({gpu.uuid: self._open(gpu, uses[gpu.uuid]) for gpu in self.topology.gpus})
+    def repeated(self, grants: Sequence[Grant]) -> Repeated:
+        """What grants on one GPU have again. Of amounts alone nothing is."""
+        del grants
+        return Repeated()
 
-    def unheld(self, allocations: Iterable[Allocation]) -> Books:
+    def books(self, grants: Iterable[Grant]) -> Books:
+        """What the grants leave free. Those of GPUs that are gone count nowhere."""
+        held = self._held(grants)
+        return Books({gpu.uuid: self._open(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
+
+    def unheld(self, grants: Iterable[Grant]) -> Books:
         """What nobody holds, also of GPUs on which nothing new is placed."""
-        uses = self._uses(allocations)
-        return Books({gpu.uuid: _book(gpu, uses[gpu.uuid]) for gpu in self.topology.gpus})
+        held = self._held(grants)
+        return Books({gpu.uuid: _book(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
 
-    def _uses(self, allocations: Iterable[Allocation]) -> dict[GpuUUID, _Use]:
-        if isinstance(allocations, Live):
-            return {gpu.uuid: self._known(allocations, gpu) for gpu in self.topology.gpus}
-        uses: dict[GpuUUID, _Use] = {gpu.uuid: _Use() for gpu in self.topology.gpus}
-        for allocation in allocations:
-            for uuid in allocation.gpus if not allocation.doubted else ():
-                if uuid in uses:
-                    self._add(uses[uuid], allocation)
-        return uses
+    def book(self, grants: Iterable[Grant], gpu: Gpu) -> GpuBook:
+        """What the grants leave free of one GPU."""
+        return self._open(gpu, self._sum(gpu.uuid, _on(grants, gpu.uuid)))
 
-    def _known(self, live: Live, gpu: Gpu) -> _Use:
-        """As long as the same have it, it is used the same."""
-        holders = live.on.get(gpu.uuid, ())
-        counted, use = self._counted.get(gpu.uuid, (None, _Use()))
-        if counted is not holders:
-            use = self._use(holders, gpu)
-            self._counted[gpu.uuid] = holders, use
-        return use
-
-    def book(self, allocations: Iterable[Allocation], gpu: Gpu) -> GpuBook:
-        """What the allocations leave free of one GPU."""
-        return self._open(gpu, self._use(allocations, gpu))
-
-    def _use(self, allocations: Iterable[Allocation], gpu: Gpu) -> _Use:
-        use = _Use()
-        for allocation in on_gpu(allocations, gpu.uuid):
-            if not allocation.doubted:
-                self._add(use, allocation)
-        return use
-
-    def fits(self, others: Iterable[Allocation], allocation: Allocation) -> bool:
-        """True if `allocation` can hold what it says, on its GPUs, beside `others`."""
+    def fits(self, others: Iterable[Grant], grant: Grant) -> bool:
+        """True if `grant` can hold what it says, on its GPUs, beside `others`."""
+        others = tuple(others)
         return all(
-            (gpu := self.topology.by_uuid(uuid)) is not None
-            and self._fits_on(gpu, others, allocation)
-            for uuid in allocation.gpus
+            (gpu := self.topology.by_uuid(uuid)) is not None and self._fits_on(gpu, others, grant)
+            for uuid in grant.shares
         )
-
-    def _fits_on(self, gpu: Gpu, others: Iterable[Allocation], allocation: Allocation) -> bool:
-        beside = [other for other in on_gpu(others, gpu.uuid) if not other.doubted]
-        if any(self._exclude(other, allocation) for other in beside):
-            return False
-        if allocation.blocks > blocks(gpu.memory) + self.ids.gone(allocation.memory_ids):
-            return False
-        shares = [a for a in (*beside, allocation) if not a.whole]
-        book = _book(gpu, self._use(shares, gpu))
-        return book.free_cores >= 0 and book.free_blocks >= 0
-
-    def _exclude(self, one: Allocation, other: Allocation) -> bool:
-        """A GPU is whole for one holder, unless the other has the same devices again."""
-        again = self._mask(one.core_ids) & self._mask(other.core_ids)
-        return (one.whole or other.whole) and not again
-
-    def _open(self, gpu: Gpu, use: _Use) -> GpuBook:
-        return GpuBook(0, 0, use.processes) if gpu.uuid in self.closed else _book(gpu, use)
-
-    def _add(self, use: _Use, allocation: Allocation) -> None:
-        cores, memory = self._mask(allocation.core_ids), self._mask(allocation.memory_ids)
-        use.processes += bool((cores | memory) & ~(use.cores | use.blocks))
-        use.cores |= cores
-        use.blocks |= memory
-        use.whole |= allocation.whole
 
     def has_room(self, book: GpuBook, gpu: Gpu, request: Request) -> bool:
         """True if `request`, or its part on each GPU, is free on `gpu`, whose book this is."""
@@ -121,12 +80,52 @@ class Ledger:
             return book.untouched and blocks(gpu.memory) >= request.blocks
         return book.free_cores >= request.cores and book.free_blocks >= request.blocks
 
+    def _held(self, grants: Iterable[Grant]) -> Mapping[GpuUUID, Held]:
+        """On each GPU. The same tuple of grants is counted once."""
+        counted, held = self._counted
+        if counted is not grants:
+            on: dict[GpuUUID, list[Grant]] = {gpu.uuid: [] for gpu in self.topology.gpus}
+            for grant in grants:
+                for uuid in on.keys() & grant.shares.keys() if not grant.doubted else ():
+                    on[uuid].append(grant)
+            held = {uuid: self._sum(uuid, found) for uuid, found in on.items()}
+            self._counted = (grants if isinstance(grants, tuple) else None), held
+        return held
 
-def _book(gpu: Gpu, use: _Use) -> GpuBook:
-    if use.whole:
-        return GpuBook(0, 0, use.processes)
-    return GpuBook(
-        CORES_PER_GPU - use.cores.bit_count(),
-        blocks(gpu.memory) - use.blocks.bit_count(),
-        use.processes,
-    )
+    def _sum(self, gpu: GpuUUID, grants: Sequence[Grant]) -> Held:
+        shares = [grant.shares[gpu] for grant in grants]
+        again = self.repeated(grants)
+        return Held(
+            sum(share.cores for share in shares) - again.cores,
+            sum(share.blocks for share in shares) - again.blocks,
+            len(grants) - again.grants,
+            any(share.exclusive for share in shares),
+        )
+
+    def _fits_on(self, gpu: Gpu, others: Iterable[Grant], grant: Grant) -> bool:
+        beside = _on(others, gpu.uuid)
+        if any(self._excludes(gpu.uuid, other, grant) for other in beside):
+            return False
+        if grant.shares[gpu.uuid].blocks - self.repeated([grant]).blocks > blocks(gpu.memory):
+            return False
+        shared = [one for one in (*beside, grant) if not one.shares[gpu.uuid].exclusive]
+        held = self._sum(gpu.uuid, shared)
+        return held.cores <= CORES_PER_GPU and held.blocks <= blocks(gpu.memory)
+
+    def _excludes(self, gpu: GpuUUID, one: Grant, other: Grant) -> bool:
+        """A GPU is whole for one holder, unless the other has the same devices again."""
+        exclusive = one.shares[gpu].exclusive or other.shares[gpu].exclusive
+        return exclusive and not self.repeated([one, other]).cores
+
+    def _open(self, gpu: Gpu, held: Held) -> GpuBook:
+        return GpuBook(0, 0, held.grants) if gpu.uuid in self.closed else _book(gpu, held)
+
+
+def _on(grants: Iterable[Grant], gpu: GpuUUID) -> list[Grant]:
+    return [grant for grant in grants if gpu in grant.shares and not grant.doubted]
+
+
+def _book(gpu: Gpu, held: Held) -> GpuBook:
+    if held.exclusive:
+        return GpuBook(0, 0, held.grants)
+    return GpuBook(CORES_PER_GPU - held.cores, blocks(gpu.memory) - held.blocks, held.grants)

@@ -1,4 +1,4 @@
-"""What the scheduler planned for a container, as its pod's annotations say. Pure.
+"""What a pod's annotations say: what the scheduler planned, and how far its share may go. Pure.
 
     tencent.com/vcuda-plan: {"version": 1, "containers": {"main": {"gpus": ["GPU-1f3a…"]}}}
     tencent.com/predicate-gpu-idx-0: "0,3"      of the first app container, as gpu-admission writes
@@ -12,29 +12,22 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
-from gpumanager.grants.ledger import Ledger
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
-from gpumanager.names import ANNOTATION_PLAN, ANNOTATION_PREDICATE_GPU_INDEX
-from gpumanager.placement.place import evaluator_of
-from gpumanager.placement.values import Books, Grant, Request
-from gpumanager.units import natural_number
+from gpumanager.names import (
+    ANNOTATION_CORE_LIMIT,
+    ANNOTATION_PLAN,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    ANNOTATION_PROFILE,
+    PROFILE_LATENCY,
+)
+from gpumanager.units import CORES_PER_GPU, natural_number
+
+LATENCY_BURST_US: Final = 250_000
+"""Enough for an answer that needs the GPU whole and seldom; the share over seconds is the same."""
 
 VERSION: Final = 1
 MOST_GPUS: Final = 256
 """Of one container. What is behind so many commas is no number."""
-WHY: Final = "as the scheduler planned it"
-
-
-def follow(
-    ledger: Ledger, books: Books, pod: PodView, container: ContainerView, request: Request
-) -> Grant | None:
-    """The plan as a grant, if there is one and `books` have the room for it."""
-    gpus = planned(ledger.topology, pod, container)
-    if len(gpus) != max(1, request.whole_gpus):
-        return None
-    if not all(ledger.has_room(books.of(gpu), gpu, request) for gpu in gpus):
-        return None
-    return Grant(request, evaluator_of(request), gpus, WHY)
 
 
 def planned(topology: Topology, pod: PodView, container: ContainerView) -> tuple[Gpu, ...]:
@@ -85,3 +78,15 @@ def read_minors(text: str) -> set[int] | None:
     """`0,3`; None where it cannot be understood."""
     minors = {natural_number(word) for word in text.split(",", MOST_GPUS)}
     return None if None in minors else {one for one in minors if one is not None}
+
+
+def ceiling(annotations: Mapping[str, str]) -> int | None:
+    """The share a pod may burst up to, percent; None where its annotation is no such number."""
+    number = natural_number(annotations.get(ANNOTATION_CORE_LIMIT, ""))
+    return min(number, CORES_PER_GPU) if number else None
+
+
+def burst_us(annotations: Mapping[str, str]) -> int:
+    """How much unused GPU time a pod's containers may save up; 0 for the shim's own choice."""
+    profile = annotations.get(ANNOTATION_PROFILE, "").strip()
+    return LATENCY_BURST_US if profile == PROFILE_LATENCY else 0

@@ -39,10 +39,15 @@ class PodsApi:
         self._channel: grpc.aio.Channel | None = None
         self._known: dict[bytes, PodView] = {}
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is a socket."""
+        return self._socket.is_socket()
+
     async def pods(self) -> tuple[PodView, ...]:
         """All pods of the node. Raises PodsUnavailable."""
         if self._channel is None:
-            if not self._socket.is_socket():
+            if not self.exists:
                 raise PodsUnavailable(str(self._socket), "no Pods API (Kubernetes 1.37 has it)")
             self._channel = wire.dial(self._socket, LARGEST)
         request = pb.ListPodsRequest()
@@ -64,7 +69,7 @@ class PodsApi:
         """Safe to repeat; the next call connects again."""
         channel, self._channel = self._channel, None
         if channel is not None:
-            await channel.close()
+            await channel.close(None)
 
     def _parsed(self, body: bytes) -> PodView:
         try:
@@ -86,8 +91,9 @@ class PreferredPods:
         try:
             found = await self._api.pods()
         except PodsUnavailable as error:
-            lost = self._by_api is not False
-            logger.log(logging.INFO if lost else logging.DEBUG, "%s; /pods is read instead", error)
+            why = str(error) if self._api.exists else "the kubelet has no Pods API (1.37 has one)"
+            told = self._by_api is False
+            logger.log(logging.DEBUG if told else logging.INFO, "%s; /pods is read instead", why)
             self._by_api = False
             return await self._http.pods()
         if not self._by_api:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-from gpumanager.grants.journal import Claimant
+from gpumanager.grants.grant import Claimant
 
 KEPT: Final = 128
 LONGEST: Final = 500

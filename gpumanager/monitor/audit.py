@@ -22,7 +22,7 @@ from enum import Enum
 from typing import Final
 
 from gpumanager.gpu.values import Gpu, GpuUUID
-from gpumanager.grants.journal import Claimant
+from gpumanager.grants.grant import Claimant
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.residents import by_holder, same_pod
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, Resident, Snapshot, labels_of
@@ -118,7 +118,7 @@ class Tally:
 
 def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspect]:
     """At this look. Nothing where the driver did not answer."""
-    views = {view.promise.allocation: view for view in snapshot.containers}
+    views = {view.promise.id: view for view in snapshot.containers}
     shared, whole = _promised(snapshot.containers)
     for one in snapshot.residents:
         view = views.get(one.allocation) if one.allocation else None
@@ -131,8 +131,8 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
             yield Suspect(
                 Kind.UNLIMITED, process, gpu, Bytes(0), view.owner, view.owner.uid, certain=True
             )
-        for device in () if view.promise.whole else view.devices:
-            own = present.get((view.promise.allocation, device.gpu.uuid), ())
+        for device in () if view.promise.exclusive else view.devices:
+            own = present.get((view.promise.id, device.gpu.uuid), ())
             yield from _over(view, device, own, tolerance)
             for one in own if view.overdrawn else ():
                 yield _suspect(Kind.OVERDRAWN, one, view, Bytes(0))
@@ -152,7 +152,7 @@ def _kind(one: Resident, view: ContainerView | None, shared: Views, whole: Views
 
 def _without_a_seat(views: Sequence[ContainerView]) -> Kind | None:
     """Of a process that is of one of these."""
-    sure = bool(views) and all(view.read and not view.promise.whole for view in views)
+    sure = bool(views) and all(view.read and not view.promise.exclusive for view in views)
     return Kind.UNBOOKED if sure else None
 
 
@@ -162,7 +162,7 @@ def _promised(views: Iterable[ContainerView]) -> tuple[Views, Views]:
     whole: dict[GpuUUID, list[ContainerView]] = {}
     for view in views:
         for device in view.devices:
-            kind = whole if view.promise.whole else shared
+            kind = whole if view.promise.exclusive else shared
             kind.setdefault(device.gpu.uuid, []).append(view)
     return shared, whole
 
@@ -204,7 +204,7 @@ def counted(before: Mapping[Key, int], found: Iterable[Suspect]) -> dict[Key, in
 
 def mismatches(snapshot: Snapshot) -> frozenset[tuple[str, Process]]:
     """Processes that have a slot in the books of another pod than their cgroup says."""
-    pods = {view.promise.allocation: view.owner.uid for view in snapshot.containers}
+    pods = {view.promise.id: view.owner.uid for view in snapshot.containers}
     return frozenset(
         (one.allocation, one.process)
         for one in snapshot.residents

@@ -128,7 +128,7 @@ OF_THE_AGENT: Final = (
            lambda page: (((name,), on) for name, on in page.snapshot.registered.items())),
     Family("gpumanager_rpc_answers", "counter", "Answers to the kubelet",
            ("rpc", "resource", "outcome"), lambda page: page.latencies.outcomes.items()),
-    Family("gpumanager_journal_allocations", "gauge", "Promises in the journal",
+    Family("gpumanager_journal_allocations", "gauge", "GrantStore in the journal",
            ("state",), lambda page: (((name,), n) for name, n in page.snapshot.journal.items())),
     Family("gpumanager_journal_bytes", "gauge", "Size of the journal's file",
            (), single(lambda page: page.snapshot.journal_bytes)),

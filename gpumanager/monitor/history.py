@@ -134,8 +134,8 @@ class History:
     def _note_device(
         self, view: ContainerView, device: DeviceView, slot: int, since: float | None
     ) -> None:
-        key = (view.promise.allocation, device.gpu.uuid)
-        memory = device.measured if view.promise.whole else device.used
+        key = (view.promise.id, device.gpu.uuid)
+        memory = device.measured if view.promise.exclusive else device.used
         member = self._members.get(key)
         if member is None:
             if not (memory or device.charged_ns or device.percent):
@@ -145,7 +145,7 @@ class History:
             member = self._members[key] = Member(device.gpu, view.labels, Row(self.looks))
             since = None
         row = member.row
-        percent = device.percent if view.promise.whole else _share(device, row, since)
+        percent = device.percent if view.promise.exclusive else _share(device, row, since)
         row.write(slot, percent, memory)
         row.last, row.charged_ns = self.kept, device.charged_ns
 

@@ -143,7 +143,7 @@ def _refusals(old: ContainerView, new: ContainerView) -> Iterator[Event]:
 
 
 def _by_promise(snapshot: Snapshot) -> dict[AllocationID, ContainerView]:
-    return {view.promise.allocation: view for view in snapshot.containers}
+    return {view.promise.id: view for view in snapshot.containers}
 
 
 def named(view: ContainerView) -> str:

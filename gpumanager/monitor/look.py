@@ -12,9 +12,8 @@ from typing import Final
 from gpumanager.gpu.samples import ProcessSample, UtilizationByGpu
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
-from gpumanager.grants.journal import Allocation, State
+from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.ledger import Ledger
-from gpumanager.isolation.answer import limits
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks
@@ -87,7 +86,7 @@ def charged(usages: Iterable[AllocationUsage]) -> Charged:
 
 def gpu_views(
     ledger: Ledger,
-    live: Sequence[Allocation],
+    live: Sequence[Grant],
     status: Mapping[GpuUUID, GpuStatus],
     fitness: Mapping[GpuUUID, GpuFitness],
 ) -> Iterator[GpuView]:
@@ -106,17 +105,17 @@ def gpu_views(
 
 
 def container_views(
-    topology: Topology, live: Iterable[Allocation], meters: Meters
+    topology: Topology, live: Iterable[Grant], meters: Meters
 ) -> Iterator[ContainerView]:
     """In the order of the journal."""
     yield from latest(filter(None, (container_view(topology, one, meters) for one in live)))
 
 
-def container_view(topology: Topology, promise: Allocation, meters: Meters) -> ContainerView | None:
+def container_view(topology: Topology, promise: Grant, meters: Meters) -> ContainerView | None:
     """None for one whose devices are not settled yet: it has no name to go by."""
-    if promise.pod is None or promise.state is not State.SETTLED or not promise.core_ids:
+    if promise.pod is None or promise.state is not State.SETTLED or not promise.source.core_ids:
         return None
-    usage = meters.usages.get(promise.allocation)
+    usage = meters.usages.get(promise.id)
     devices = tuple(_devices(topology, promise, meters))
     processes = usage.processes if usage else ()
     return ContainerView(
@@ -143,9 +142,9 @@ def latest(views: Iterable[ContainerView]) -> tuple[ContainerView, ...]:
     return tuple(by_name.values())
 
 
-def same(view: ContainerView, promise: Allocation, meters: Meters) -> bool:
+def same(view: ContainerView, promise: Grant, meters: Meters) -> bool:
     """Whether it would look the same again: nothing was done, and nobody is there."""
-    name = promise.allocation
+    name = promise.id
     usage = meters.usages.get(name)
     return (
         view.promise is promise
@@ -159,28 +158,30 @@ def same(view: ContainerView, promise: Allocation, meters: Meters) -> bool:
     )
 
 
-def _devices(topology: Topology, promise: Allocation, meters: Meters) -> Iterator[DeviceView]:
-    usage = meters.usages.get(promise.allocation)
+def _devices(topology: Topology, promise: Grant, meters: Meters) -> Iterator[DeviceView]:
+    usage = meters.usages.get(promise.id)
     by_gpu = {bare(one.limit.gpu): one for one in usage.devices} if usage else {}
     for gpu in filter(None, map(topology.by_uuid, promise.gpus)):
         view = _with_driver(_promised(gpu, promise), promise, meters)
         device = by_gpu.get(bare(gpu.uuid))
-        yield view if device is None else _with_books(view, device, promise.allocation, meters)
+        yield view if device is None else _with_books(view, device, promise.id, meters)
 
 
-def _promised(gpu: Gpu, promise: Allocation) -> DeviceView:
+def _promised(gpu: Gpu, promise: Grant) -> DeviceView:
     """Before any book is kept, and for whole GPUs, of which none is."""
-    if promise.whole:
+    if promise.exclusive:
         return DeviceView(gpu, gpu.memory, CORES_PER_GPU, CORES_PER_GPU)
-    (limit, *_) = limits(promise, promise.blocks)
-    return DeviceView(gpu, limit.memory, limit.cores, min(limit.ceiling, CORES_PER_GPU))
+    share = promise.shares[gpu.uuid]
+    ceiling = max(promise.ceiling or 0, share.cores)
+    memory = Bytes(share.blocks * MEMORY_BLOCK)
+    return DeviceView(gpu, memory, share.cores, min(ceiling, CORES_PER_GPU))
 
 
-def _with_driver(view: DeviceView, promise: Allocation, meters: Meters) -> DeviceView:
+def _with_driver(view: DeviceView, promise: Grant, meters: Meters) -> DeviceView:
     """Of a whole GPU its status says everything but whose the processes are."""
-    own = meters.residents.get((promise.allocation, view.gpu.uuid), ())
+    own = meters.residents.get((promise.id, view.gpu.uuid), ())
     pids = tuple(sorted(one.process.pid for one in own))
-    if promise.whole:
+    if promise.exclusive:
         status = meters.status.get(view.gpu.uuid)
         if status is None:
             return replace(view, pids=pids)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpumanager.gpu.values import Gpu, Topology
-from gpumanager.grants.journal import Allocation, Claimant
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.monitor.audit import Tally
 from gpumanager.monitor.http import Answer, Handler
@@ -71,7 +71,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
 
 
 def promises_json(
-    live: Iterable[Allocation], topology: Topology, unlimited: Mapping[tuple[str, ...], int]
+    live: Iterable[Grant], topology: Topology, unlimited: Mapping[tuple[str, ...], int]
 ) -> Iterator[dict[str, Any]]:
     """thought: whom it was made for, where that was another pod than the one that has it."""
     for one in live:
@@ -88,19 +88,19 @@ def promises_json(
             "cores": one.cores,
             "blocks": one.blocks,
             "ceiling": one.ceiling,
-            "whole": one.whole,
+            "whole": one.exclusive,
             "rule": one.evaluator.value,
             "why": one.why,
             "time": round(one.time, 3),
             "doubted": one.doubted,
-            "inherited": one.inherited,
+            "inherited": one.legacy,
             "unlimited": _unlimited(one, unlimited),
         }
 
 
-def _unlimited(promise: Allocation, found: Mapping[tuple[str, ...], int]) -> dict[str, int]:
+def _unlimited(promise: Grant, found: Mapping[tuple[str, ...], int]) -> dict[str, int]:
     """Its processes for which no limit holds, and those of which only the pod is known."""
-    if promise.pod is None or promise.whole:
+    if promise.pod is None or promise.exclusive:
         return {}
     namespace, pod, container = labels_of(promise.pod)
     mine = {(namespace, pod, container), (namespace, pod, "")}

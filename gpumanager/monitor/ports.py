@@ -7,6 +7,7 @@ from typing import Protocol
 from gpumanager.gpu.samples import UtilizationByGpu
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kubelet.pods import PodUID
@@ -14,7 +15,6 @@ from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID
 
 Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
 """Bare GPU → host pid → bytes, or None for a process of which the driver does not tell."""
@@ -49,10 +49,10 @@ class Driver(Protocol):
 
 
 class Books(Protocol):
-    """Who knows what allocations use; asked in the loop."""
+    """Who knows what the containers of grants use; asked in the loop."""
 
-    def usage(self, allocation: AllocationID) -> AllocationUsage:
-        """Raises GpuManagerError where that cannot be read."""
+    def usage(self, grant: Grant) -> AllocationUsage | None:
+        """None where nobody measures it. Raises GpuManagerError where that cannot be read."""
 
 
 class Residents(Protocol):

@@ -8,7 +8,7 @@ of another pod than the slot's is told (`gpumanager.monitor.audit.mismatches`).
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gpumanager.gpu.values import Gpu, GpuUUID, bare
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.monitor.ports import Held
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.runtime.cgroup import Membership
@@ -39,7 +39,7 @@ def residents(
     gpus: Iterable[Gpu],
     held: Held,
     seats: Seats,
-    live: Iterable[Allocation],
+    live: Iterable[Grant],
     *,
     find: Callable[[int], Process | None],
     of: Callable[[Process], Membership | None],
@@ -57,19 +57,19 @@ def residents(
 
 
 def _resident(
-    one: Resident, seat: tuple[AllocationID, Bytes, bool] | None, holders: tuple[Allocation, ...]
+    one: Resident, seat: tuple[AllocationID, Bytes, bool] | None, holders: tuple[Grant, ...]
 ) -> Resident:
     allocation, booked, adopted = seat or (_by_cgroup(one.of, holders), None, False)
     return Resident(one.process, one.gpu, one.held, allocation, booked, one.of, adopted)
 
 
-def _by_cgroup(of: Membership | None, holders: tuple[Allocation, ...]) -> AllocationID | None:
+def _by_cgroup(of: Membership | None, holders: tuple[Grant, ...]) -> AllocationID | None:
     """A process of nobody knows whom on a GPU that one holds whole is taken for that one's."""
     if of is None:
-        whole = [one for one in holders if one.whole]
-        return whole[0].allocation if len(holders) == len(whole) == 1 else None
+        whole = [one for one in holders if one.exclusive]
+        return whole[0].id if len(holders) == len(whole) == 1 else None
     own = [one for one in holders if one.pod and same_pod(one.pod.uid, of)]
-    return own[0].allocation if len(own) == 1 else None
+    return own[0].id if len(own) == 1 else None
 
 
 def by_holder(

@@ -70,7 +70,7 @@ def of_devices(
 
     def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
         for view in page.snapshot.containers:
-            for device in () if shares and view.promise.whole else view.devices:
+            for device in () if shares and view.promise.exclusive else view.devices:
                 number = value(device)
                 if number is not None:
                     yield (*view.labels, *_gpu_labels(device)), number
@@ -125,7 +125,7 @@ def degraded(page: Page) -> Rows:
     return (
         ((*view.labels, reason), count)
         for view in page.snapshot.containers
-        if not view.promise.whole
+        if not view.promise.exclusive
         for reason, count in view.degraded.items()
     )
 
@@ -135,7 +135,7 @@ def unlimited(page: Page) -> Rows:
     none = {
         (*view.labels, reason): 0
         for view in page.snapshot.containers
-        if not view.promise.whole
+        if not view.promise.exclusive
         for reason in UNLIMITED.values()
     }
     return (none | dict(page.tally.unlimited)).items()

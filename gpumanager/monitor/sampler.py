@@ -15,8 +15,8 @@ from typing import Final
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology, bare
-from gpumanager.grants.journal import Allocation, Journal
-from gpumanager.grants.live import Live
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal import Journal
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.look import (
     Busy,
@@ -73,7 +73,6 @@ class Sampler:
         self._charged: tuple[tuple[float, Charged], ...] = ()
         """At the last look, and at the one before."""
         self._usages_before: Mapping[AllocationID, AllocationUsage] = {}
-        self._live = Live.of(Journal())
         self._known: Mapping[AllocationID, ContainerView] = {}
         self._topology: Topology | None = None
         self._complained = False
@@ -123,7 +122,7 @@ class Sampler:
         """
         if question is not None:
             self._keep(question, await self._driver.ask(question))
-        live = self._live = self._live.follow(self.sources.journal())
+        live = self.sources.journal().live()
         usages = await self._usages(live)
         now = self._clock()
         present = self._residents(live, usages)
@@ -146,8 +145,8 @@ class Sampler:
 
     def _gpus(self) -> tuple[frozenset[GpuUUID], frozenset[GpuUUID]]:
         """Those that containers share, and all others, by their bare UUIDs."""
-        self._live = self._live.follow(self.sources.journal())
-        shares = (one for one in self._live if one.core_ids and not one.whole)
+        live = self.sources.journal().live()
+        shares = (one for one in live if one.cores and not one.exclusive)
         shared = frozenset(bare(gpu) for one in shares for gpu in one.gpus)
         return shared, frozenset(bare(one.uuid) for one in self.sources.topology().gpus) - shared
 
@@ -173,7 +172,7 @@ class Sampler:
         listed = self._listed.get(pid)
         return listed if listed is not None and find(pid) == listed else None
 
-    async def _views(self, live: Iterable[Allocation], meters: Meters) -> tuple[ContainerView, ...]:
+    async def _views(self, live: Iterable[Grant], meters: Meters) -> tuple[ContainerView, ...]:
         """Those that did nothing look as they did."""
         topology = self.sources.topology()
         known = self._known if topology is self._topology else {}
@@ -181,18 +180,18 @@ class Sampler:
         for number, one in enumerate(live):
             if number % BREATH == BREATH - 1:
                 await asyncio.sleep(0)
-            view = known.get(one.allocation)
+            view = known.get(one.id)
             if view is None or not same(view, one, meters):
                 view = container_view(topology, one, meters)
             if view is not None:
-                found[one.allocation] = view
+                found[one.id] = view
         self._known, self._topology = found, topology
         return latest(found.values())
 
     def _snapshot(
         self,
         now: float,
-        live: tuple[Allocation, ...],
+        live: tuple[Grant, ...],
         meters: Meters,
         present: tuple[Resident, ...],
         views: tuple[ContainerView, ...],
@@ -212,7 +211,7 @@ class Sampler:
             disagreements=sources.disagreements(),
         )
 
-    async def _usages(self, live: Iterable[Allocation]) -> tuple[AllocationUsage, ...]:
+    async def _usages(self, live: Iterable[Grant]) -> tuple[AllocationUsage, ...]:
         """Books that cannot be read now say what they said before, so that no counter falls back.
 
         Where they were never read the container is shown without.
@@ -221,21 +220,22 @@ class Sampler:
         for number, one in enumerate(live):
             if number % BREATH == BREATH - 1:
                 await asyncio.sleep(0)
-            if not one.whole and one.core_ids:
-                try:
-                    found.append(self.sources.books.usage(one.allocation))
-                except (GpuManagerError, OSError):
-                    found.extend(filter(None, [self._usages_before.get(one.allocation)]))
+            try:
+                usage = self.sources.books.usage(one)
+            except (GpuManagerError, OSError):
+                usage = self._usages_before.get(one.id)
+            if usage is not None:
+                found.append(usage)
         return tuple(found)
 
     def _residents(
-        self, live: tuple[Allocation, ...], usages: Iterable[AllocationUsage]
+        self, live: tuple[Grant, ...], usages: Iterable[AllocationUsage]
     ) -> tuple[Resident, ...]:
         gpus, of = self.sources.topology().gpus, self.sources.residents.of
         return tuple(residents(gpus, self._held, seats(usages), live, find=self._alive, of=of))
 
 
 def _states(journal: Journal) -> dict[str, int]:
-    every = journal.allocations.values()
+    every = journal.grants.values()
     found = Counter("released" if one.released else one.state.value for one in every)
     return {state: found[state] for state in STATES}

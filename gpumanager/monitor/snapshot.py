@@ -6,7 +6,7 @@ from typing import Final
 
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Gpu
-from gpumanager.grants.journal import Allocation, Claimant
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
@@ -73,7 +73,7 @@ class ContainerView:
     """
 
     owner: Claimant
-    promise: Allocation
+    promise: Grant
     devices: tuple[DeviceView, ...]
     degraded: Mapping[str, int] = field(default_factory=dict)
     unlimited: tuple[Process, ...] = ()

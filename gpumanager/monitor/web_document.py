@@ -63,8 +63,8 @@ def _containers(views: Iterable[ContainerView]) -> Iterator[dict[str, Any]]:
             "pod_uid": view.owner.uid,
             "admitted": round(view.promise.time, 3),
             "why": view.promise.why,
-            "whole": view.promise.whole,
-            "gpus": [_device(one, whole=view.promise.whole) for one in view.devices],
+            "whole": view.promise.exclusive,
+            "gpus": [_device(one, whole=view.promise.exclusive) for one in view.devices],
         }
 
 

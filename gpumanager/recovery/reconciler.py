@@ -12,19 +12,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpumanager.deviceplugin.admission.admission import View
-from gpumanager.deviceplugin.identity.lifecycle import has_ended, over, since, superseded
-from gpumanager.deviceplugin.identity.settlement import named
-from gpumanager.deviceplugin.surroundings import Surroundings
-from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation
-from gpumanager.grants.ledger import Ledger
-from gpumanager.grants.promises import Promises
-from gpumanager.isolation.answer import ENV_ALLOCATION
-from gpumanager.kubelet.pods import PodUID
-from gpumanager.recovery.adoption import UNPROVED, adopt_booked, adopt_used, unrecorded
-from gpumanager.recovery.evidence import (
+from gpumanager.deviceplugin.admission.transaction import View
+from gpumanager.deviceplugin.dependencies import Dependencies
+from gpumanager.deviceplugin.device_ledger import DeviceLedger
+from gpumanager.deviceplugin.identity.adoption import (
+    adopt_booked,
+    adopt_used,
+    is_evidence,
+    unrecorded,
+)
+from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
     Key,
     allocation_of,
@@ -33,6 +30,14 @@ from gpumanager.recovery.evidence import (
     lived_on,
     who_lives,
 )
+from gpumanager.deviceplugin.identity.lifecycle import has_ended, over, since, superseded
+from gpumanager.deviceplugin.identity.resolution import named
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.store import GrantStore
+from gpumanager.isolation.edits import ENV_ALLOCATION
+from gpumanager.kubelet.pods import PodUID
 from gpumanager.recovery.reconciliation import Disagreement, disagreements
 from gpumanager.virtual.values import AllocationID
 
@@ -58,50 +63,48 @@ class Look:
 class Reconciler:
     """One per allocator. disagreements: of the last pass."""
 
-    def __init__(self, ledger: Ledger, promises: Promises, around: Surroundings) -> None:
+    def __init__(self, ledger: DeviceLedger, store: GrantStore, deps: Dependencies) -> None:
         self._ledger = ledger
-        self._promises = promises
-        self._around = around
+        self._store = store
+        self._deps = deps
         self._ended: Mapping[AllocationID, float] = {}
         self._unrecorded: Mapping[Key, float] = {}
         self._passes = 0
         self.disagreements: tuple[Disagreement, ...] = ()
 
-    async def look(self, before: Iterable[Allocation], view: View | None) -> Look:
+    async def look(self, before: Iterable[Grant], view: View | None) -> Look:
         """Without the lock: it may take seconds. before: what was promised before `view` was seen.
 
         The container runtime is asked where something would go, and else only now and then.
         """
-        began, names = self._around.elapsed(), frozenset(a.allocation for a in before)
-        checkpoint = await self._around.books.read()
-        promised = self._promises.live()
-        unowned = {*self._around.virtual.allocations()} - {*self._promises.journal.allocations}
+        began, names = self._deps.elapsed(), frozenset(a.id for a in before)
+        checkpoint = await self._deps.books.read()
+        promised = self._store.live()
+        unowned = {*self._deps.isolation.allocations()} - {*self._store.journal.grants}
         doubtful = unowned or over(promised, view, checkpoint) | superseded(promised, checkpoint)
         unknown = unowned or unrecorded(promised, checkpoint or ())
         self._passes += 1
         asked = doubtful or self._passes % ASKED_EVERY == 0
-        live = await who_lives(self._around.runtime) if asked else None
-        envs = await self._around.books.envs() if unknown else {}
+        live = await who_lives(self._deps.runtime) if asked else None
+        envs = await self._deps.books.envs() if unknown else {}
         tenants = await self._tenants() if asked else {}
         evidence = Evidence(checkpoint, envs, live, view=view, tenants=tenants)
         return Look(began, names, evidence)
 
     async def _tenants(self) -> Mapping[GpuUUID, frozenset[PodUID]]:
-        if self._around.tenants is None:
+        if self._deps.tenants is None:
             return {}
-        return await self._around.tenants.pods() or {}
+        return await self._deps.tenants.pods() or {}
 
-    async def act(
-        self, look: Look, under: Callable[[Allocation], bool]
-    ) -> tuple[AllocationID, ...]:
+    async def act(self, look: Look, under: Callable[[Grant], bool]) -> tuple[AllocationID, ...]:
         """Under the lock; returns what was released. under: whether a pod may be under admission.
 
         Raises JournalUnwritable.
         """
-        names = self._around.virtual.allocations()
+        names = self._deps.isolation.allocations()
         evidence = replace(look.evidence, directories=dict.fromkeys(names, ()))
-        live = self._promises.live()
-        known = [a for a in live if a.allocation in look.promised and not under(a)]
+        live = self._store.live()
+        known = [a for a in live if a.id in look.promised and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)
         with self._apart("disagreements"):
             self._report(disagreements(self._ledger.topology, live, evidence, ended))
@@ -110,24 +113,24 @@ class Reconciler:
             ended |= superseded(known, evidence.checkpoint)
         adopted = await self._adopt(look.began, evidence)
         due = self._due(look.began, ended - adopted, evidence)
-        await self._promises.release(due)
-        await self._promises.forget()
+        await self._store.release(due)
+        await self._store.forget()
         await self._remove(evidence)
-        await self._promises.tidy()
+        await self._store.tidy()
         return due
 
     def _apart(self, source: str) -> AbstractContextManager[None]:
         """The body is about this alone; what it raises of the disk is about everything."""
         about_all = (GpuManagerError, OSError)
-        return self._around.skipped.skipping("reconciler", source, unless=about_all)
+        return self._deps.skipped.skipping("reconciler", source, unless=about_all)
 
     async def _name(self, view: View | None) -> None:
-        for nameless in self._promises.live():
-            with self._apart(f"allocation {nameless.allocation}"):
+        for nameless in self._store.live():
+            with self._apart(f"allocation {nameless.id}"):
                 for one in named((nameless,), view):
-                    logger.info("allocation %s is of %s", one.allocation, one.pod)
-                    await self._promises.put(one)
-                    await self._promises.serve(one, one.blocks)
+                    logger.info("allocation %s is of %s", one.id, one.pod)
+                    await self._store.put(one)
+                    await self._deps.isolation.update(one)
 
     def _due(
         self, now: float, ended: Iterable[AllocationID], evidence: Evidence
@@ -136,39 +139,39 @@ class Reconciler:
         if evidence.view is None and evidence.live is None:
             return ()
         self._ended = since(self._ended, ended, now)
-        live = self._promises.live()
+        live = self._store.live()
         kept = lived_on(evidence.live or (), live) | computing(live, evidence)
         kept |= _unproved(live) & _answered(evidence)
-        self._promises.lingering = kept & frozenset(self._ended)
-        long = (n for n, at in self._ended.items() if now - at >= self._around.grace)
+        self._store.lingering = kept & frozenset(self._ended)
+        long = (n for n, at in self._ended.items() if now - at >= self._deps.grace)
         return tuple(name for name in long if name not in kept)
 
     async def _adopt(self, now: float, evidence: Evidence) -> frozenset[AllocationID]:
         """What is held from now on.
 
         Only where the list of pods says that they live: the kubelet forgets ended ones late."""
-        keys = unrecorded(self._promises.live(), evidence.checkpoint or ())
+        keys = unrecorded(self._store.live(), evidence.checkpoint or ())
         self._unrecorded = since(self._unrecorded, keys, now)
-        long = {k for k, at in self._unrecorded.items() if now - at >= self._around.grace}
+        long = {k for k, at in self._unrecorded.items() if now - at >= self._deps.grace}
         if evidence.view is None:
             return frozenset()
         held = tuple(h for h in evidence.checkpoint or () if (h.pod_uid, h.container) in long)
-        booked, clock = replace(evidence, checkpoint=held), self._around.clock()
-        found: tuple[Allocation, ...] = ()
+        booked, clock = replace(evidence, checkpoint=held), self._deps.clock()
+        found: tuple[Grant, ...] = ()
         with self._apart("what the kubelet gave"):
-            found = adopt_booked(self._ledger, self._promises.live(), booked, clock)
+            found = adopt_booked(self._ledger, self._store.live(), booked, clock)
         with self._apart("what containers run with"):
-            found += self._running((*self._promises.live(), *found), evidence, clock)
+            found += self._running((*self._store.live(), *found), evidence, clock)
         for one in found:
-            with self._apart(f"allocation {one.allocation}"):
-                logger.warning("allocation %s of %s is held: %s", one.allocation, one.pod, one.why)
-                await self._promises.put(one)
-                await self._promises.serve(one, one.blocks)
-        return frozenset(one.allocation for one in found)
+            with self._apart(f"allocation {one.id}"):
+                logger.warning("allocation %s of %s is held: %s", one.id, one.pod, one.why)
+                await self._store.put(one)
+                await self._deps.isolation.update(one)
+        return frozenset(one.id for one in found)
 
     def _running(
-        self, known: tuple[Allocation, ...], evidence: Evidence, now: float
-    ) -> tuple[Allocation, ...]:
+        self, known: tuple[Grant, ...], evidence: Evidence, now: float
+    ) -> tuple[Grant, ...]:
         """Containers of pods that live which run with what nobody has a record of."""
         unknown = tuple(
             one
@@ -179,9 +182,9 @@ class Reconciler:
         )
         if not unknown:
             return ()
-        limits = directories(self._around.virtual)
+        limits = directories(self._deps.isolation)
         seen = Evidence(live=unknown, directories=limits, view=evidence.view)
-        found = adopt_used(self._ledger, known, seen, now)
+        found = adopt_used(self._ledger.topology, known, seen, now)
         return tuple(one for one in found if one.pod is not None)
 
     async def _remove(self, evidence: Evidence) -> None:
@@ -189,11 +192,11 @@ class Reconciler:
         if evidence.live is None and evidence.checkpoint is None:
             return
         mounted = filter(None, map(allocation_of, evidence.live or ()))
-        owned = {*self._promises.journal.allocations, *mounted}
+        owned = {*self._store.journal.grants, *mounted}
         for name in set(evidence.directories) - owned - _answered(evidence):
             with self._apart(f"directory {name}"):
                 logger.info("removing the directory of allocation %s: nobody has it", name)
-                await self._promises.close(name)
+                await self._store.close(name)
 
     def _report(self, found: tuple[Disagreement, ...]) -> None:
         """Each is said when it is new."""
@@ -208,6 +211,6 @@ def _answered(evidence: Evidence) -> frozenset[AllocationID]:
     return frozenset(AllocationID(name) for name in named if name)
 
 
-def _unproved(live: Iterable[Allocation]) -> frozenset[AllocationID]:
-    """Those of which the kubelet's books cannot have the IDs: they are made up."""
-    return frozenset(a.allocation for a in live if a.why in UNPROVED)
+def _unproved(live: Iterable[Grant]) -> frozenset[AllocationID]:
+    """Those of which no device IDs are known, so that the kubelet's books cannot have them."""
+    return frozenset(a.id for a in live if is_evidence(a))

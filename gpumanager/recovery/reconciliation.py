@@ -6,12 +6,12 @@ Nothing is decided here: what is found is counted, reported, and looked at again
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from gpumanager.deviceplugin.identity.adoption import unrecorded
+from gpumanager.deviceplugin.identity.evidence import Evidence, allocation_of, is_tenant, lived_on
 from gpumanager.deviceplugin.identity.lifecycle import has_ended
 from gpumanager.gpu.values import Topology
-from gpumanager.grants.journal import Allocation, State
+from gpumanager.grants.grant import Grant, State
 from gpumanager.names import VCORE
-from gpumanager.recovery.adoption import unrecorded
-from gpumanager.recovery.evidence import Evidence, allocation_of, is_tenant, lived_on
 from gpumanager.virtual.values import AllocationID
 
 
@@ -39,12 +39,12 @@ KINDS = {
 
 def disagreements(
     topology: Topology,
-    live: tuple[Allocation, ...],
+    live: tuple[Grant, ...],
     evidence: Evidence,
     ended: frozenset[AllocationID],
 ) -> tuple[Disagreement, ...]:
     """All there are. ended: promises whose pods look ended now."""
-    standing = tuple(a for a in live if a.allocation not in ended)
+    standing = tuple(a for a in live if a.id not in ended)
     return (
         *_unrecorded(live, evidence),
         *_unbooked(standing, evidence),
@@ -56,21 +56,21 @@ def disagreements(
     )
 
 
-def _unrecorded(live: tuple[Allocation, ...], evidence: Evidence) -> Iterator[Disagreement]:
+def _unrecorded(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
     for uid, container in unrecorded(live, evidence.checkpoint or ()):
         if evidence.view is not None and not has_ended(uid, evidence.view):
             yield Disagreement("unrecorded", f"{uid} ({container})", "it will be held")
 
 
-def _unbooked(live: Iterable[Allocation], evidence: Evidence) -> Iterator[Disagreement]:
+def _unbooked(live: Iterable[Grant], evidence: Evidence) -> Iterator[Disagreement]:
     booked = {(h.pod_uid, h.ids) for h in evidence.checkpoint or () if h.resource == VCORE}
     for one in live if evidence.checkpoint is not None else ():
-        if one.pod and (one.pod.uid, frozenset(one.core_ids)) not in booked:
-            yield Disagreement("unbooked", one.allocation, f"{one.pod}: {one.cores} cores")
+        if one.pod and (one.pod.uid, frozenset(one.source.core_ids)) not in booked:
+            yield Disagreement("unbooked", one.id, f"{one.pod}: {one.cores} cores")
 
 
 def _of_containers(
-    live: tuple[Allocation, ...], evidence: Evidence, ended: frozenset[AllocationID]
+    live: tuple[Grant, ...], evidence: Evidence, ended: frozenset[AllocationID]
 ) -> Iterator[Disagreement]:
     for container in evidence.live or ():
         own, name = lived_on((container,), live), allocation_of(container)
@@ -80,27 +80,29 @@ def _of_containers(
             yield Disagreement("unknown-container", name, str(container.container))
 
 
-def _directories(live: tuple[Allocation, ...], evidence: Evidence) -> Iterator[Disagreement]:
-    known = {a.allocation for a in live}
+def _directories(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
+    known = {a.id for a in live}
     for name in evidence.directories:
         if name not in known:
             yield Disagreement("directory", name, "it goes once nobody has it mounted")
 
 
-def _doubled(live: Iterable[Allocation]) -> Iterator[Disagreement]:
+def _doubled(live: Iterable[Grant]) -> Iterator[Disagreement]:
     settled = [one for one in live if one.state is State.SETTLED]
-    held = [device_id for one in settled for device_id in (*one.core_ids, *one.memory_ids)]
+    held = [
+        device_id for one in settled for device_id in (*one.source.core_ids, *one.source.memory_ids)
+    ]
     if len(set(held)) == len(held):
         return  # as nearly always
-    holders: dict[str, Allocation] = {}
+    holders: dict[str, Grant] = {}
     for one in settled:
-        for device_id in (*one.core_ids, *one.memory_ids):
+        for device_id in (*one.source.core_ids, *one.source.memory_ids):
             other = holders.setdefault(device_id, one)
             if other.owner != one.owner:
                 yield Disagreement("doubled", device_id, f"{other.pod} and {one.pod}")
 
 
-def _strangers(live: tuple[Allocation, ...], evidence: Evidence) -> Iterator[Disagreement]:
+def _strangers(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
     for gpu, pods in evidence.tenants.items():
         holders = {a.owner for a in live if gpu in a.gpus and a.owner}
         for uid in pods:
@@ -108,8 +110,8 @@ def _strangers(live: tuple[Allocation, ...], evidence: Evidence) -> Iterator[Dis
                 yield Disagreement("stranger", uid, f"has processes on {gpu}")
 
 
-def _gone(topology: Topology, live: Iterable[Allocation]) -> Iterator[Disagreement]:
+def _gone(topology: Topology, live: Iterable[Grant]) -> Iterator[Disagreement]:
     for one in live:
         for uuid in one.gpus:
             if topology.by_uuid(uuid) is None:
-                yield Disagreement("gpu-gone", one.allocation, f"{one.pod or 'nobody'}: {uuid}")
+                yield Disagreement("gpu-gone", one.id, f"{one.pod or 'nobody'}: {uuid}")

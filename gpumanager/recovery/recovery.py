@@ -14,13 +14,19 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gpumanager.deviceplugin.surroundings import Surroundings
-from gpumanager.grants.journal import Allocation
-from gpumanager.grants.ledger import Ledger
-from gpumanager.grants.promises import Promises
-from gpumanager.recovery.adoption import adopt_booked, adopt_used, unrecorded
-from gpumanager.recovery.evidence import Evidence, Eyes, directories, lived_on, who_lives
-from gpumanager.recovery.inheritance import (
+from gpumanager.deviceplugin.dependencies import Dependencies
+from gpumanager.deviceplugin.device_ledger import DeviceLedger
+from gpumanager.deviceplugin.identity.adoption import adopt_booked, adopt_used, unrecorded
+from gpumanager.deviceplugin.identity.evidence import (
+    Evidence,
+    PodLister,
+    directories,
+    lived_on,
+    who_lives,
+)
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.store import GrantStore
+from gpumanager.recovery.legacy_checkpoint import (
     Inherited,
     OriginalUnreadable,
     inherit,
@@ -30,79 +36,81 @@ from gpumanager.recovery.inheritance import (
 logger = logging.getLogger(__name__)
 
 
-async def recover(ledger: Ledger, promises: Promises, around: Surroundings, eyes: Eyes) -> None:
+async def recover(
+    ledger: DeviceLedger, store: GrantStore, deps: Dependencies, lister: PodLister
+) -> None:
     """Every promise in force is known, and on the disk; never refuses to start."""
-    whole = await promises.load()
-    checkpoint = await around.books.read()
-    enough = whole and not unrecorded(promises.live(), checkpoint or ())
+    whole = await store.load()
+    checkpoint = await deps.books.read()
+    enough = whole and not unrecorded(store.live(), checkpoint or ())
     if not enough:
-        seen = Evidence(checkpoint=checkpoint, view=await eyes.look())
-        evidence = await _gather(around, seen)
-        found = held_besides(ledger, promises.live(), evidence, _original(around), around.clock())
-        promises.journal = promises.journal.put(*found)
-        promises.lingering = lived_on(evidence.live or (), promises.live())
+        seen = Evidence(checkpoint=checkpoint, view=await lister.list())
+        evidence = await _gather(deps, seen)
+        found = held_besides(ledger, store.live(), evidence, _original(deps), deps.clock())
+        store.journal = store.journal.put(*found)
+        store.lingering = lived_on(evidence.live or (), store.live())
         _say(found)
-    await promises.forget()
+    await store.forget()
     if not enough:
-        await promises.tidy()
+        await store.tidy()
     if whole:
-        await _clear(promises, around)
+        await _clear(store, deps)
 
 
 def held_besides(
-    ledger: Ledger,
-    known: tuple[Allocation, ...],
+    ledger: DeviceLedger,
+    known: tuple[Grant, ...],
     evidence: Evidence,
     original: tuple[Inherited, ...],
     now: float,
-) -> tuple[Allocation, ...]:
+) -> tuple[Grant, ...]:
     """What is held besides what is known, as far as the evidence goes. Pure."""
     found = list(adopt_booked(ledger, known, evidence, now))
     for one in inherit(ledger.topology, original, evidence, now):
-        if all(one.allocation != a.allocation for a in (*known, *found)):
+        if all(one.id != a.id for a in (*known, *found)):
             found.append(one)
-    return (*found, *adopt_used(ledger, (*known, *found), evidence, now))
+    return (*found, *adopt_used(ledger.topology, (*known, *found), evidence, now))
 
 
-async def _clear(promises: Promises, around: Surroundings) -> None:
+async def _clear(store: GrantStore, deps: Dependencies) -> None:
     """Directories of which the journal says nothing were made by an agent that died meanwhile."""
-    for name in set(around.virtual.allocations()) - set(promises.journal.allocations):
+    for name in set(deps.isolation.allocations()) - set(store.journal.grants):
         logger.info("removing what is left of allocation %s", name)
-        await promises.close(name)
+        await store.close(name)
 
 
-async def _gather(around: Surroundings, known: Evidence) -> Evidence:
-    live = await who_lives(around.runtime)
+async def _gather(deps: Dependencies, known: Evidence) -> Evidence:
+    live = await who_lives(deps.runtime)
     checkpoint = known.checkpoint
     if checkpoint is None:
         uids = {
             (one.container.pod_namespace, one.container.pod_name): one.container.pod_uid
             for one in live or ()
         }
-        checkpoint = await around.books.listed(known.view, uids) or None
+        checkpoint = await deps.books.listed(known.view, uids) or None
     return replace(
         known,
         checkpoint=checkpoint,
-        envs=await around.books.envs(),
+        envs=await deps.books.envs(),
         live=live,
-        directories=directories(around.virtual),
+        directories=directories(deps.isolation),
     )
 
 
-def _original(around: Surroundings) -> tuple[Inherited, ...]:
-    if around.original is None:
+def _original(deps: Dependencies) -> tuple[Inherited, ...]:
+    if deps.original is None:
         return ()
     try:
-        return read_original(around.original)
+        return read_original(deps.original)
     except OriginalUnreadable as error:
         logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
         return ()
 
 
-def _say(found: Iterable[Allocation]) -> None:
+def _say(found: Iterable[Grant]) -> None:
     for one in found:
         logger.warning(
             "allocation %s of %s is held again: %s (%d cores and %d blocks of %s)",
-            *(one.allocation, one.pod or "nobody known", one.why),
+            *(one.id, one.pod or "nobody known", one.why),
             *(one.cores, one.blocks, ", ".join(one.gpus) or "no GPU of this node"),
         )

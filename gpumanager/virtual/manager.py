@@ -42,7 +42,7 @@ from gpumanager.virtual.measuring import (
     unknown_model,
 )
 from gpumanager.virtual.original import driver_numbers
-from gpumanager.virtual.original_pods import ContainerNames, OriginalPods, Wards
+from gpumanager.virtual.original_pods import ContainerNames, LegacyContainers, OriginalPods
 from gpumanager.virtual.overheads import plain
 from gpumanager.virtual.pausing import Pausing
 from gpumanager.virtual.peers import Neighbours, PeerCheck
@@ -181,9 +181,9 @@ class VirtualSockets:
         """The UIDs of pods that may have begun under gpu-manager, and other names."""
         return self._originals.candidates()
 
-    def serve_originals(self, wards: Wards) -> None:
+    def serve_originals(self, containers: LegacyContainers) -> None:
         """Those pods among them that began under gpu-manager; to be repeated each second."""
-        self._originals.serve(wards)
+        self._originals.serve(containers)
 
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""

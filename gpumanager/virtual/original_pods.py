@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Ward:
+class LegacyContainer:
     """A container of such a pod. limits: none for whole GPUs."""
 
     allocation: AllocationID
@@ -39,7 +39,7 @@ class Ward:
     limits: tuple[Limit, ...]
 
 
-Wards = Mapping[str, tuple[Ward, ...]]
+LegacyContainers = Mapping[str, tuple[LegacyContainer, ...]]
 """By their pods' UIDs; one at least for each."""
 
 
@@ -70,15 +70,15 @@ class OriginalPods:
         """Who may be such a pod: whatever has a directory, and who is served already."""
         return frozenset((*self._present(), *self._doors))
 
-    def serve(self, wards: Wards) -> None:
+    def serve(self, containers: LegacyContainers) -> None:
         """These live now: open what is new, remove what has ended, keep the rest current."""
-        for uid in set(self._doors) - set(wards):
+        for uid in set(self._doors) - set(containers):
             self._close(uid)
         for uid in self._present():
-            if uid in wards and uid not in self._doors:
-                self._open(uid, wards[uid])
+            if uid in containers and uid not in self._doors:
+                self._open(uid, containers[uid])
         for uid, door in self._doors.items():
-            door.keep(wards[uid])
+            door.keep(containers[uid])
 
     def stop(self) -> None:
         """Directories stay."""
@@ -91,10 +91,10 @@ class OriginalPods:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         return []
 
-    def _open(self, uid: str, wards: tuple[Ward, ...]) -> None:
+    def _open(self, uid: str, containers: tuple[LegacyContainer, ...]) -> None:
         try:
             self._doors[uid] = _Door(
-                self._root / uid, wards, self._around, self._peers, self._names
+                self._root / uid, containers, self._around, self._peers, self._names
             )
             log.info("pod %s goes on with what gpu-manager gave it", uid)
         except (OSError, GpuManagerError) as error:
@@ -114,25 +114,25 @@ class _Door:
     def __init__(
         self,
         directory: Path,
-        wards: tuple[Ward, ...],
+        containers: tuple[LegacyContainer, ...],
         around: ForGpuClients,
         peers: PeerCheck | None,
         names: ContainerNames | None,
     ) -> None:
-        self._wards = wards
+        self._containers = containers
         self._names = names
         self._clients = GpuClients(
             around,
             directory,
-            wards[0].allocation,
+            containers[0].allocation,
             self._limits_of,
             peers=peers,
             about=self._about,
         )
         self._listener = Listener(directory, self._answer)
 
-    def keep(self, wards: tuple[Ward, ...]) -> None:
-        changed, self._wards = wards != self._wards, wards
+    def keep(self, containers: tuple[LegacyContainer, ...]) -> None:
+        changed, self._containers = containers != self._containers, containers
         if changed:
             self._clients.limits_changed()
         self._clients.refresh()
@@ -151,18 +151,18 @@ class _Door:
         return None
 
     def _limits_of(self, container: str) -> tuple[Limit, ...] | None:
-        found = (ward.limits for ward in self._wards if ward.container == container)
+        found = (one.limits for one in self._containers if one.container == container)
         return next(found, None)
 
-    async def _about(self, device: VDevice) -> Ward | Refused:
+    async def _about(self, device: VDevice) -> LegacyContainer | Refused:
         """Which of the pod's containers this is."""
         name = device.container_name
-        if not name and len(self._wards) > 1:
+        if not name and len(self._containers) > 1:
             try:
                 name = await self._name_of(device.container_id)
             except GpuManagerError as error:
                 return Refused(errno.EAGAIN, str(error))
-        found = [ward for ward in self._wards if name in ("", ward.container)]
+        found = [one for one in self._containers if name in ("", one.container)]
         return found[0] if found else Refused(errno.EINVAL, f"no GPU was given to {name!r}")
 
     async def _name_of(self, container_id: str) -> str:

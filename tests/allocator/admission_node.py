@@ -12,22 +12,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpumanager.deviceplugin.admission.decision import Refused
-from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.device_ids import Device
-from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
-from gpumanager.deviceplugin.surroundings import Surroundings
+from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.grants.journal import Claimant
+from gpumanager.grants.grant import Claimant, Refused
 from gpumanager.grants.journal_file import ROOM, JournalFile
-from gpumanager.isolation.answer import Answer, DeviceFiles
+from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
+from gpumanager.isolation.protocol import Means
+from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodsUnavailable, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.recovery.inheritance import FILE_NAME as ORIGINAL
+from gpumanager.recovery.allocator import NodeAllocator
+from gpumanager.recovery.legacy_checkpoint import FILE_NAME as ORIGINAL
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes
+from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
@@ -108,6 +110,9 @@ class RememberingVirtual:
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         return self.kept[allocation]
+
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        raise GpuManagerError(f"nobody measures {allocation}")
 
 
 @dataclass
@@ -213,7 +218,7 @@ class Node:
         """Seconds by which somebody has set the node's clock."""
         self.random = random.Random(seed)
         self.held: dict[Key, set[str]] = {}
-        self.answers: dict[tuple[PodUID, str], Answer] = {}
+        self.answers: dict[tuple[PodUID, str], ContainerEdits] = {}
         self.heard: dict[str, tuple[Device, ...]] = {}
         """The devices that the kubelet was told of; where nothing is here it hears at once."""
         self.share_mode = True
@@ -222,16 +227,16 @@ class Node:
         self.annotated = Annotated()
         self.allocator = self.new_allocator()
 
-    def new_allocator(self, journal: JournalFile | None = None) -> Allocator:
-        return Allocator(
+    def new_allocator(self, journal: JournalFile | None = None) -> NodeAllocator:
+        return NodeAllocator(
             self.topology,
-            Surroundings(
-                virtual=self.virtual,
-                volumes=VOLUMES,
+            Dependencies(
+                isolation=Isolations(
+                    Means(self.virtual, VOLUMES), DeviceFiles(Path("/dev"), control_if_present=())
+                ),
                 journal=journal or JournalFile(self.directory / JOURNAL),
-                books=KubeletBooks(self.directory / "kubelet_internal_checkpoint"),
+                books=DeviceCheckpoint(self.directory / "kubelet_internal_checkpoint"),
                 pods=self.listing,
-                files=DeviceFiles(Path("/dev"), control_if_present=()),
                 runtime=self.runtime,
                 tenants=self.tenants,
                 annotations=self.annotated,

@@ -17,10 +17,10 @@ from history_node import HistoryNode, Shape, new_pod
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gpumanager.deviceplugin.identity.settlement import NotSettled
+from gpumanager.deviceplugin.device_ledger import DeviceLedger
+from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation
-from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.grant import Grant
 from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
@@ -142,7 +142,7 @@ class PodHistories(RuleBasedStateMachine):
         """
         try:
             self.run(self.node.start(started, name))
-        except NotSettled as error:
+        except NotResolved as error:
             assert self.may_wait(started, name, str(error)), error  # noqa: PT017
             return False
         return True
@@ -203,7 +203,7 @@ class PodHistories(RuleBasedStateMachine):
         """Device IDs and the living pods for which they are settled."""
         for one in self.node.allocator.journal.live():
             if one.pod and one.pod.uid in self.active():
-                for device_id in (*one.core_ids, *one.memory_ids):
+                for device_id in (*one.source.core_ids, *one.source.memory_ids):
                     yield device_id, one.pod.uid
 
     def active(self) -> set[PodUID]:
@@ -228,7 +228,7 @@ class PodHistories(RuleBasedStateMachine):
         live = self.node.allocator.journal.live()
         dead = {a.owner for a in live if a.owner} - self.active() | {*self.rejected}
         sure = (a for a in live if a.owner not in dead)
-        books = Ledger(self.node.machine).books(sure)
+        books = DeviceLedger(self.node.machine).books(sure)
         for gpu in self.node.machine.gpus:
             assert books.of(gpu).free_cores >= 0
             assert books.of(gpu).free_blocks >= 0
@@ -268,7 +268,7 @@ class PodHistories(RuleBasedStateMachine):
         self.what_the_kubelet_gave_is_in_the_journal(live)
         self.nothing_is_held_for_nobody(live)
         self.who_runs_is_served(live)
-        assert set(self.node.virtual.kept) <= {a.allocation for a in live}
+        assert set(self.node.virtual.kept) <= {a.id for a in live}
         assert [d for d in self.node.allocator.disagreements if d.kind != "unbooked"] == []
 
     def all_is_well_again(self) -> None:
@@ -280,21 +280,23 @@ class PodHistories(RuleBasedStateMachine):
         self.run(self.node.find_gpus())
         self.node.allocator.mark_unhealthy(())
 
-    def what_the_kubelet_gave_is_in_the_journal(self, live: tuple[Allocation, ...]) -> None:
+    def what_the_kubelet_gave_is_in_the_journal(self, live: tuple[Grant, ...]) -> None:
         for (uid, _, resource), ids in self.node.held.items():
             if resource == VCORE:
-                assert any(set(a.core_ids) == ids for a in live if a.owner in {uid, None}), uid
+                assert any(set(a.source.core_ids) == ids for a in live if a.owner in {uid, None}), (
+                    uid
+                )
 
-    def nothing_is_held_for_nobody(self, live: tuple[Allocation, ...]) -> None:
+    def nothing_is_held_for_nobody(self, live: tuple[Grant, ...]) -> None:
         held = [ids for (_, _, resource), ids in self.node.held.items() if resource == VCORE]
         for one in live:
             if one.pod is None:
-                assert set(one.core_ids) in held, one
+                assert set(one.source.core_ids) in held, one
             else:
                 assert one.pod.uid in self.active(), one
 
-    def who_runs_is_served(self, live: tuple[Allocation, ...]) -> None:
-        names = {a.allocation: a for a in live}
+    def who_runs_is_served(self, live: tuple[Grant, ...]) -> None:
+        names = {a.id: a for a in live}
         for uid, name in self.running:
             answer = self.node.answers[uid, name]
             allocation = AllocationID(answer.envs["VCUDA_ALLOCATION"])

@@ -3,7 +3,16 @@
 from hypothesis import strategies as st
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation, Claimant, Journal, State
+from gpumanager.grants.grant import (
+    Claimant,
+    DevicePluginSource,
+    EvidenceSource,
+    Grant,
+    LegacySource,
+    State,
+    shares_of,
+)
+from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_log import change, line, opening
 from gpumanager.grants.journal_text import unpack
 from gpumanager.kubelet.pods import PodUID
@@ -13,21 +22,31 @@ from gpumanager.virtual.values import AllocationID
 CLAIMANT = Claimant(PodUID("uid-a"), "default", "a", "main")
 
 
-def allocation(name: str, **changes: object) -> Allocation:
+CORES = tuple(f"0000000a-c-{i}" for i in range(30))
+MEMORY = ("0000000a-m-0", "0000000a-m-2")
+
+
+def allocation(
+    name: str,
+    admission: str | None = None,
+    core_ids: tuple[str, ...] = CORES,
+    memory_ids: tuple[str, ...] = MEMORY,
+    gpus: tuple[GpuUUID, ...] = (GpuUUID("GPU-0000000a"),),
+    **changes: object,
+) -> Grant:
+    kind = changes.pop("kind", DevicePluginSource)
     values: dict[str, object] = {
-        "allocation": AllocationID(name),
-        "admission": name,
-        "core_ids": tuple(f"0000000a-c-{i}" for i in range(30)),
-        "memory_ids": ("0000000a-m-0", "0000000a-m-2"),
-        "gpus": (GpuUUID("GPU-0000000a"),),
-        "evaluator": Evaluator.SHARE,
+        "id": AllocationID(name),
+        "source": kind(name if admission is None else admission, core_ids, memory_ids),  # type: ignore[operator]
+        "shares": shares_of(gpus, len(core_ids), len(memory_ids), exclusive=False),
+        "isolation": "shim",
         "why": "fullest GPU that still fits",
         "time": 12.5,
     }
-    return Allocation(**(values | changes))  # type: ignore[arg-type]
+    return Grant(**(values | changes))  # type: ignore[arg-type]
 
 
-def journal(*allocations: Allocation) -> Journal:
+def journal(*allocations: Grant) -> Journal:
     return Journal().put(*allocations)
 
 
@@ -41,6 +60,7 @@ allocations = st.builds(
     admission=texts,
     core_ids=ids,
     memory_ids=ids,
+    kind=st.sampled_from((DevicePluginSource, LegacySource, EvidenceSource)),
     state=st.sampled_from(State),
     evaluator=st.sampled_from(Evaluator),
     why=texts,
@@ -58,9 +78,13 @@ def is_a_range(device_id: str) -> bool:
     return tuple(unpack([device_id])) != (device_id,)
 
 
-def unambiguous(kept: list[Allocation]) -> list[Allocation]:
+def unambiguous(kept: list[Grant]) -> list[Grant]:
     """Without those whose IDs look like ranges: no plugin makes such."""
-    return [a for a in kept if not any(is_a_range(i) for i in (*a.core_ids, *a.memory_ids))]
+    return [
+        a
+        for a in kept
+        if not any(is_a_range(i) for i in (*a.source.core_ids, *a.source.memory_ids))
+    ]
 
 
 histories = st.lists(st.lists(allocations, max_size=4).map(unambiguous), min_size=1, max_size=5)

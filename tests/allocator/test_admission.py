@@ -9,7 +9,7 @@ from admission_node import container, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.deviceplugin.admission.admission import Admission, Call, View, asking, hear
+from gpumanager.deviceplugin.admission.transaction import Admission, Call, View, asking, observe
 from gpumanager.kubelet.pods import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Request
@@ -31,7 +31,7 @@ class Caller:
     def call(self, resource: str, size: int, view: View | None, **more: object) -> Admission:
         self.now += 0.01
         call = Call(resource, size, self.now, next(self.nonces))
-        self.known = hear(self.known, call, view, **more)  # type: ignore[arg-type]
+        self.known = observe(self.known, call, view, **more)  # type: ignore[arg-type]
         return self.known
 
     def allocation(self) -> str:

@@ -13,8 +13,8 @@ from admission_node import (
     pod,
 )
 
-from gpumanager.deviceplugin.identity.settlement import NotSettled
-from gpumanager.grants.journal import State
+from gpumanager.deviceplugin.identity.resolution import NotResolved
+from gpumanager.grants.grant import State
 from gpumanager.kubelet.pods import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
@@ -185,7 +185,7 @@ async def test_the_container_that_starts_decides_whose_an_allocation_is(node: No
     owners = {a.pod.uid: a for a in node.allocator.journal.live() if a.pod}
     assert owners.keys() == {one.uid, two.uid}
     for each in (one, two):
-        assert set(owners[each.uid].core_ids) == node.held[each.uid, "main", VCORE]
+        assert set(owners[each.uid].source.core_ids) == node.held[each.uid, "main", VCORE]
 
 
 async def test_a_core_limit_annotation_is_the_ceiling(node: Node) -> None:
@@ -225,7 +225,7 @@ async def test_a_container_the_kubelet_does_not_know_yet_does_not_start(node: No
     await node.admit(asked)
     (node.directory / "kubelet_internal_checkpoint").unlink()
 
-    with pytest.raises(NotSettled, match="do not say yet"):
+    with pytest.raises(NotResolved, match="do not say yet"):
         await node.start(asked)
 
     node.write_checkpoint()

@@ -1,29 +1,45 @@
 """Which libraries a container is led to, by what the operator chose."""
 
-from dataclasses import replace
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from admission_node import VOLUMES, gpus
 
-from gpumanager.grants.journal import Allocation
-from gpumanager.isolation.answer import Answer, DeviceFiles, answer
+from gpumanager.grants.grant import DevicePluginSource, Grant, shares_of
+from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
+from gpumanager.isolation.protocol import Means
+from gpumanager.isolation.table import Isolations, isolation_of
 from gpumanager.placement.values import Evaluator
-from gpumanager.virtual.values import AllocationID
+from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
 GPUS = gpus(1).gpus
 
 
-def answered(volumes: DriverVolumes, evaluator: Evaluator) -> Answer:
-    allocation = Allocation(
-        AllocationID("a1"), "b1", ("c-0",), (), tuple(g.uuid for g in GPUS), evaluator, "", 0.0
+@dataclass
+class Opened:
+    """The virtual manager, as far as it is asked."""
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
+        assert limits
+        return Path("/vm") / allocation
+
+
+def answered(volumes: DriverVolumes, evaluator: Evaluator) -> ContainerEdits:
+    whole = evaluator is not Evaluator.SHARE
+    shares = shares_of((gpu.uuid for gpu in GPUS), 1, 4, exclusive=whole)
+    grant = Grant(
+        AllocationID("a1"),
+        DevicePluginSource("b1", ("c-0",)),
+        shares,
+        isolation=isolation_of(shares),
     )
-    directory = Path("/vm/a1") if evaluator is Evaluator.SHARE else None
     files = DeviceFiles(Path("/nowhere"), extra=("/dev/fuse",))
-    return answer(
-        allocation, GPUS, volumes=volumes, files=files, directory=directory, memory_blocks=4
-    )
+    isolations = Isolations(Means(Opened(), volumes), files)  # type: ignore[arg-type]
+    return asyncio.run(isolations.prepare(grant, GPUS))
 
 
 def mounts(volumes: DriverVolumes, evaluator: Evaluator) -> dict[str, str]:

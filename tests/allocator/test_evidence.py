@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from admission_node import Node, container, gpus, pod
 
+from gpumanager.deviceplugin.identity.evidence import allocation_of, lived_on
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.names import CONTAINER_VCUDA
-from gpumanager.recovery.evidence import allocation_of, lived_on
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.virtual.values import AllocationID
 
@@ -31,7 +31,7 @@ def mounting(live: LiveContainer, host: str) -> LiveContainer:
 async def running(node: Node, one: PodView) -> tuple[LiveContainer, AllocationID]:
     await node.run(one)
     held = next(a for a in node.allocator.journal.live() if a.owner == one.uid)
-    return node.live_container(one), held.allocation
+    return node.live_container(one), held.id
 
 
 async def test_a_container_without_gpus_proves_nothing(node: Node) -> None:

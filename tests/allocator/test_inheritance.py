@@ -13,7 +13,7 @@ from gpumanager.deviceplugin.advertised import advertised
 from gpumanager.deviceplugin.device_ids import DeviceIDs
 from gpumanager.kubelet.pods import PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.recovery.inheritance import (
+from gpumanager.recovery.legacy_checkpoint import (
     FILE_NAME,
     Inherited,
     OriginalUnreadable,
@@ -61,7 +61,7 @@ async def test_its_pods_keep_their_ids_and_their_gpus(node: Node) -> None:
 
     for (_, _, resource), ids in node.held.items():
         assert ids <= told(node, resource)
-    assert {(a.owner, a.gpus[0][-1], a.whole) for a in node.allocator.journal.live()} == {
+    assert {(a.owner, a.gpus[0][-1], a.exclusive) for a in node.allocator.journal.live()} == {
         ("uid-share", "0", False),
         ("uid-whole", "1", True),
     }
@@ -170,12 +170,12 @@ async def test_who_has_ids_of_its_from_us_is_ours_also_where_the_journal_is_lost
     end_before_the_kubelet_hears(node, WHOLE)
     after = pod("after", container(100, 2))
     await node.run(after)
-    before = {a.allocation: set(a.gpus) for a in node.allocator.journal.live()}
+    before = {a.id: set(a.gpus) for a in node.allocator.journal.live()}
     (node.directory / JOURNAL).unlink()
 
     await node.restart_agent()
 
-    assert {a.allocation: set(a.gpus) for a in node.allocator.journal.live()} == before
+    assert {a.id: set(a.gpus) for a in node.allocator.journal.live()} == before
     await node.start(after)
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from journals import CLAIMANT, allocation, histories, journal, written
 
-from gpumanager.grants.journal import Allocation, Journal, State
+from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_log import Log, change, line, read, salvage
 from gpumanager.grants.journal_text import Malformed, dump, pack, record
 from gpumanager.virtual.values import AllocationID
@@ -23,14 +24,14 @@ LOG = written(A, AB, B)
 
 def document(kept: Journal, version: int = 1) -> bytes:
     """A journal as it was before there were logs."""
-    records = [record(a) for a in kept.allocations.values()]
+    records = [record(a) for a in kept.grants.values()]
     lines = "\n".join(dump(one) for one in records)
     checksum = hashlib.sha256(lines.encode()).hexdigest()
     return dump({"version": version, "checksum": checksum, "allocations": records}).encode()
 
 
 @given(histories)
-def test_what_is_written_is_read_again(history: list[list[Allocation]]) -> None:
+def test_what_is_written_is_read_again(history: list[list[Grant]]) -> None:
     journals = [journal(*kept) for kept in history]
 
     assert read(written(*journals)) == Log(journals[-1])
@@ -52,7 +53,7 @@ def test_a_change_is_only_what_has_changed() -> None:
 
     found = change(before, after)
 
-    assert [a.allocation for a in found.put] == ["settles", "comes"]
+    assert [a.id for a in found.put] == ["settles", "comes"]
     assert list(found.drop) == ["goes"]
     assert not change(after, after)
 
@@ -136,7 +137,7 @@ def test_a_line_that_is_missing_is_noticed() -> None:
         (LOG[1:], "not a journal"),
         (written(AB)[:-1], "line 3 of the 3 it begins with"),
         (LOG.replace(b"12.5", b"13.5", 1), "line 2"),
-        (LOG.replace(b'"allocation": "b"', b'"allocation": "c"', 1), "line 3 is damaged"),
+        (LOG.replace(b'"id": "b"', b'"id": "c"', 1), "line 3 is damaged"),
     ],
     ids=[
         "empty",
@@ -160,9 +161,9 @@ def test_what_cannot_be_used_says_why(contents: bytes, cause: str) -> None:
 
 
 def test_a_log_of_a_newer_agent_is_refused() -> None:
-    rest = b'0 {"kept": 0, "version": 3}'
+    rest = b'0 {"kept": 0, "version": 4}'
 
-    with pytest.raises(Malformed, match="version 3; this agent knows up to 2"):
+    with pytest.raises(Malformed, match="version 4; this agent knows up to 3"):
         read(b"%08x %s\n" % (zlib.crc32(rest), rest))
 
 

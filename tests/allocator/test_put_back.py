@@ -45,7 +45,7 @@ async def test_what_it_held_before_is_free_in_the_end(tmp_path: Path) -> None:
         await node.allocator.reconcile()
 
     (held,) = node.allocator.journal.live()
-    assert held.allocation == node.answers[static.uid, "main"].envs["VCUDA_ALLOCATION"]
+    assert held.id == node.answers[static.uid, "main"].envs["VCUDA_ALLOCATION"]
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from admission_node import JOURNAL, AdmissionRefused, Node, container, pod
 
-from gpumanager.deviceplugin.identity.settlement import LATENCY_BURST_US
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.grants.plan import LATENCY_BURST_US
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.reconciler import ASKED_EVERY
@@ -125,7 +125,7 @@ async def test_what_was_settled_while_no_pods_could_be_read_has_its_pod_s_name_l
     assert (before.pod and before.pod.name, before.ceiling) == ("", None)
     assert str(after.pod) == "default/a (main)"
     assert (after.ceiling, after.burst_us) == (80, LATENCY_BURST_US)
-    (limit,) = node.virtual.open_now[after.allocation]
+    (limit,) = node.virtual.open_now[after.id]
     assert (limit.ceiling, limit.burst_us) == (80, LATENCY_BURST_US)
     assert JournalFile(node.directory / JOURNAL).load().live() == (after,)
 

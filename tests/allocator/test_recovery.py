@@ -63,12 +63,12 @@ async def test_what_the_kubelet_knows_is_held_and_served_as_before(
 ) -> None:
     share, whole = await two_pods(node)
     served = dict(node.virtual.open_now)
-    before = {a.allocation: a.gpus for a in node.allocator.journal.live()}
+    before = {a.id: a.gpus for a in node.allocator.journal.live()}
 
     lose(node)  # type: ignore[operator]
     await node.restart_agent()
 
-    assert {a.allocation: a.gpus for a in node.allocator.journal.live()} == before
+    assert {a.id: a.gpus for a in node.allocator.journal.live()} == before
     assert node.virtual.open_now == served
     await node.start(share)
     await node.start(whole)

@@ -16,10 +16,10 @@ from admission_node import (
     pod,
 )
 
-from gpumanager.deviceplugin.identity.settlement import NotSettled
-from gpumanager.grants.journal import Allocation
+from gpumanager.deviceplugin.identity.resolution import NotResolved
+from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import ROOM, JournalFile, JournalUnwritable
-from gpumanager.isolation.answer import Answer
+from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.kubelet.pods import PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
@@ -30,7 +30,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def allocated(node: Node, asked: PodView) -> Allocation:
+def allocated(node: Node, asked: PodView) -> Grant:
     (found,) = (one for one in node.allocator.journal.live() if one.owner == asked.uid)
     return found
 
@@ -52,7 +52,7 @@ async def test_the_kubelet_is_answered_before_anything_is_served_again(node: Nod
     await node.register_new_agent()
     await node.run(coming)
 
-    assert node.virtual.open_now.keys() == {allocated(node, coming).allocation}
+    assert node.virtual.open_now.keys() == {allocated(node, coming).id}
     assert allocated(node, coming).gpus == allocated(node, running).gpus
 
 
@@ -80,7 +80,7 @@ async def test_what_has_ended_before_all_is_served_again_is_not_served(node: Nod
     await node.allocator.reconcile()
     await node.allocator.serve_again()
 
-    assert node.virtual.open_now.keys() == {allocated(node, stays).allocation}
+    assert node.virtual.open_now.keys() == {allocated(node, stays).id}
 
 
 async def test_an_agent_that_dies_before_all_is_served_again_loses_nothing(node: Node) -> None:
@@ -271,7 +271,7 @@ async def test_what_the_kubelet_gave_a_second_time_is_not_held_twice(node: Node)
         await node.allocator.reconcile()
 
     (held,) = node.allocator.journal.live()
-    assert set(held.core_ids) == node.held[waiting.uid, "main", VCORE]
+    assert set(held.source.core_ids) == node.held[waiting.uid, "main", VCORE]
 
 
 async def test_devices_in_use_that_a_kubelet_without_its_books_gives_again_stay_in_use(
@@ -288,12 +288,12 @@ async def test_devices_in_use_that_a_kubelet_without_its_books_gives_again_stay_
     await node.allocator.kubelet_started()
     node.listing.listed[second.uid] = second
     for resource, ids in again.items():
-        assert isinstance(await node.allocator.allocate(resource, ids), Answer)
+        assert isinstance(await node.allocator.allocate(resource, ids), ContainerEdits)
         node.held[second.uid, "main", resource] = {*ids}
     node.write_checkpoint()
 
     for _ in range(2):
-        with pytest.raises(NotSettled, match=r"in use: default/first .* runs with them"):
+        with pytest.raises(NotResolved, match=r"in use: default/first .* runs with them"):
             await node.start(second)
     held = [a for a in node.allocator.journal.live() if a.owner == first.uid]
     assert [(a.cores, a.doubted) for a in held] == [(30, False)]

@@ -16,9 +16,9 @@ from history_node import STEPS, Death, Shape
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from gpumanager.deviceplugin.identity.settlement import NotSettled
+from gpumanager.deviceplugin.identity.adoption import is_evidence
+from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.kubelet.pods import ContainerKind
-from gpumanager.recovery.adoption import UNPROVED
 
 
 def die(at: tuple[str, int], skip: int, after: bool) -> Death:  # noqa: FBT001
@@ -51,7 +51,7 @@ class TroubledHistories(PodHistories):
         """While it is away somebody sets the clock back."""
         self.node.set_by = -86_400 * self.number
         self.run(self.node.restart_agent())
-        self.was_counting |= any(a.why in UNPROVED for a in self.node.allocator.journal.live())
+        self.was_counting |= any(is_evidence(a) for a in self.node.allocator.journal.live())
         self.was_blind |= self.was_counting
 
     @rule(shape=shapes, death=deaths)
@@ -84,7 +84,7 @@ class TroubledHistories(PodHistories):
         async def start() -> None:
             try:
                 await self.node.start(started, started.containers[0].name)
-            except NotSettled as error:
+            except NotResolved as error:
                 assert self.may_wait(started, started.containers[0].name, str(error)), error  # noqa: PT017
 
         self.dying(death, start, "settling")

@@ -13,10 +13,10 @@ from gpumanager.cli.bundle import collect
 from gpumanager.cli.bundle_sources import Source
 from gpumanager.cli.logs import FILE
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation, Claimant, Journal
+from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share
+from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.placement.values import Evaluator
 from gpumanager.virtual.values import AllocationID
 
 SECRET = "hunter2-the-secret"
@@ -59,11 +59,13 @@ def node(tmp_path: Path) -> Path:
     log = tmp_path / "root/var/log/pods/gm_gpu-manager-x_u/a/0.log"
     log.write_text(f"stderr F API_TOKEN={SECRET} was read\nhello from the agent\n")
     who = Claimant(PodUID("uid-1"), "team", "train-0", "main")
-    held = Allocation(
-        AllocationID("a1"), "admission", ("c-0",), ("m-0",), (GpuUUID("GPU-0"),), Evaluator.SHARE,
-        "fits", 1.0, candidate=who,
-    )  # fmt: skip
-    JournalFile(tmp_path / "checkpoint/allocations.json").save(Journal({held.allocation: held}))
+    held = Grant(
+        AllocationID("a1"),
+        DevicePluginSource("admission", ("c-0",), ("m-0",)),
+        {GpuUUID("GPU-0"): Share(1, 1)},
+        candidate=who,
+    )
+    JournalFile(tmp_path / "checkpoint/allocations.json").save(Journal({held.id: held}))
     return tmp_path
 
 

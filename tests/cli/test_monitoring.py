@@ -7,9 +7,9 @@ import pytest
 from gpumanager.cli.monitoring import Monitoring, name_of, not_ready
 from gpumanager.deviceplugin.registration import Standing
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation, Claimant, Journal
+from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share
+from gpumanager.grants.journal import Journal
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.placement.values import Evaluator
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.values import AllocationID
@@ -57,18 +57,19 @@ async def test_the_journal_that_is_timed_is_the_agent_s(tmp_path: Path) -> None:
 class Parts:
     """A journal with one promise, and a cluster that knows one pod more."""
 
-    def __init__(self, promise: Allocation) -> None:
+    def __init__(self, promise: Grant) -> None:
         self.allocator = self
-        self.journal = Journal({promise.allocation: promise})
+        self.journal = Journal({promise.id: promise})
         self.named = {PodUID("elsewhere"): "team/other"}.get
 
 
 @pytest.mark.parametrize("field", ["pod", "candidate"])
 def test_a_pod_is_named_by_the_journal_or_by_the_cluster(field: str) -> None:
     holder = Claimant(PodUID("held"), "team", "holder", "main")
-    promise = Allocation(
-        *(AllocationID("a"), "admission", ("c-0",), (), (GpuUUID("GPU-0"),)),
-        *(Evaluator.SHARE, "fits", 1.0),
+    promise = Grant(
+        AllocationID("a"),
+        DevicePluginSource("admission", ("c-0",)),
+        {GpuUUID("GPU-0"): Share(1, 0)},
         **{field: holder},  # type: ignore[arg-type]
     )
 

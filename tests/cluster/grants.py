@@ -2,9 +2,8 @@
 
 from gpumanager.cluster.service import Facts
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.grants.journal import Allocation, Claimant, State
+from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
 from gpumanager.kubelet.pods import PodUID
-from gpumanager.placement.values import Evaluator
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.values import AllocationID
 
@@ -20,22 +19,15 @@ def two_gpus() -> Topology:
     return topology([gpu(0), gpu(1)], [[None, bond], [bond, None]])
 
 
-def granted(
-    uid: str, *gpus: Gpu, container: str = "main", state: State = State.SETTLED
-) -> Allocation:
-    return Allocation(
-        allocation=AllocationID(f"{uid}-{container}"),
-        admission=uid,
-        core_ids=(),
-        memory_ids=(),
-        gpus=tuple(one.uuid for one in gpus),
-        evaluator=Evaluator.SHARE,
-        why="",
-        time=0.0,
+def granted(uid: str, *gpus: Gpu, container: str = "main", state: State = State.SETTLED) -> Grant:
+    return Grant(
+        id=AllocationID(f"{uid}-{container}"),
+        source=DevicePluginSource(uid),
+        shares={one.uuid: Share(10, 1) for one in gpus},
         state=state,
         pod=Claimant(PodUID(uid), "default", "p", container),
     )
 
 
-def facts(*allocations: Allocation) -> Facts:
+def facts(*allocations: Grant) -> Facts:
     return Facts(two_gpus(), allocations)

@@ -7,7 +7,7 @@ from grants import gpu, granted, two_gpus
 
 from gpumanager.cluster.annotations import corrections, healed
 from gpumanager.cluster.pods import ClusterPod, cluster_pod
-from gpumanager.grants.journal import State
+from gpumanager.grants.grant import State
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
 
 IDX = ANNOTATION_PREDICATE_GPU_INDEX

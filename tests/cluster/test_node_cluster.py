@@ -15,7 +15,7 @@ from grants import facts, granted, two_gpus
 from gpumanager.cluster.api import ApiRefused
 from gpumanager.cluster.labels import Software, read_inventory
 from gpumanager.cluster.service import Facts, NodeCluster
-from gpumanager.grants.journal import Claimant
+from gpumanager.grants.grant import Claimant
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,

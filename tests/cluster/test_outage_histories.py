@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from gpumanager.cluster.access import Access
 from gpumanager.cluster.api import ApiServer
 from gpumanager.cluster.service import Facts, NodeCluster
-from gpumanager.grants.journal import Allocation, Claimant
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
 from gpumanager.sim.cluster.objects import Key
@@ -51,7 +51,7 @@ class Outages(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner(loop_factory=HistoryLoop)
         self.pods: dict[str, str] = {}
-        self.grants: dict[str, Allocation] = {}
+        self.grants: dict[str, Grant] = {}
         self.number = 0
         self.away = False
 

@@ -8,7 +8,7 @@ from api_world import pod_object
 from gpumanager.cluster.pod_keeper import cause
 from gpumanager.cluster.pods import ClusterPod, cluster_pod
 from gpumanager.cluster.recycling import HOPELESS_SECONDS, Budget, hopeless, recyclable
-from gpumanager.deviceplugin.identity.settlement import Container, NotSettled, match
+from gpumanager.deviceplugin.identity.resolution import Container, NotResolved, match
 from gpumanager.kubelet.pods import PodUID
 
 OURS = "Allocate failed due to rpc error: code = Unknown desc = no room, which is unexpected"
@@ -104,7 +104,7 @@ def waiting(message: str) -> ClusterPod:
 def lost() -> ClusterPod:
     """A container with what PreStartContainer says of one that has no record."""
     container = Container(PodUID("u"), "main", frozenset({"a-c-0"}), frozenset())
-    with pytest.raises(NotSettled) as said:
+    with pytest.raises(NotResolved) as said:
         match((), (container,))
     return waiting(f"rpc error: code = Unknown desc = {said.value}")
 

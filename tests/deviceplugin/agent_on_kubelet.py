@@ -12,22 +12,27 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from gpumanager.deviceplugin.allocator import Allocator
-from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
+from gpumanager.deviceplugin.dependencies import Dependencies
+from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.deviceplugin.surroundings import Surroundings
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.isolation.edits import DeviceFiles
+from gpumanager.isolation.protocol import Means
+from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource, PodView
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
+from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
@@ -75,16 +80,26 @@ class RememberedLimits:
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         return self.now[allocation]
 
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        raise GpuManagerError(f"nobody measures {allocation}")
+
 
 def surroundings(
     base: Path, pods: PodsSource, resources: Path, limits: RememberedLimits | None = None
-) -> Surroundings:
+) -> Dependencies:
     """Of an allocator whose journal is in `base`, beside the kubelet's directory."""
-    return Surroundings(
-        virtual=limits or RememberedLimits(),
-        volumes=DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
+    return Dependencies(
+        isolation=Isolations(
+            Means(
+                limits or RememberedLimits(),
+                DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
+            ),
+            DeviceFiles(),
+        ),
         journal=JournalFile(base / JOURNAL),
-        books=KubeletBooks(base / "kubelet" / KUBELET_CHECKPOINT, PodResources(resources, BOUND)),
+        books=DeviceCheckpoint(
+            base / "kubelet" / KUBELET_CHECKPOINT, PodResources(resources, BOUND)
+        ),
         pods=pods,
     )
 
@@ -129,7 +144,7 @@ class AgentOnKubelet:
             self.kubelet.running(pod.uid)
         return rejection
 
-    def allocation(self, pod: Pod) -> Allocation:
+    def allocation(self, pod: Pod) -> Grant:
         """What is promised to the pod of one container."""
         (found,) = (one for one in self.allocator.journal.live() if one.owner == pod.uid)
         return found
@@ -141,9 +156,11 @@ class AgentOnKubelet:
         (limit,) = self.limits.now[name]
         return limit.cores, limit.memory
 
-    def _new_allocator(self) -> Allocator:
+    def _new_allocator(self) -> NodeAllocator:
         resources = self.kubelet.pod_resources_socket
-        return Allocator(self.gpus, surroundings(self._base, _Later(self), resources, self.limits))
+        return NodeAllocator(
+            self.gpus, surroundings(self._base, _Later(self), resources, self.limits)
+        )
 
     @property
     def pods(self) -> PreferredPods:

@@ -16,13 +16,13 @@ from typing import Any
 from agent_on_kubelet import BOUND, cards, surroundings
 
 from gpumanager.deviceplugin import wire
-from gpumanager.deviceplugin.admission.decision import Refused
-from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.server import ResourceServer
-from gpumanager.isolation.answer import Answer
+from gpumanager.grants.grant import Refused
+from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.recovery.allocator import NodeAllocator
 
 
 class Fate:
@@ -60,7 +60,7 @@ class Steps:
                 proceed, value = self._work.throw, error
 
 
-class MortalAllocator(Allocator):
+class MortalAllocator(NodeAllocator):
     fate: Fate
 
     async def preferred(
@@ -74,8 +74,8 @@ class MortalAllocator(Allocator):
         ids: tuple[str, ...] = await Steps(work, self.fate)
         return ids
 
-    async def allocate(self, resource: str, ids: Collection[str]) -> Answer | Refused:
-        answer: Answer | Refused = await Steps(super().allocate(resource, ids), self.fate)
+    async def allocate(self, resource: str, ids: Collection[str]) -> ContainerEdits | Refused:
+        answer: ContainerEdits | Refused = await Steps(super().allocate(resource, ids), self.fate)
         return answer
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:

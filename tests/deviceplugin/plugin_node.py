@@ -8,14 +8,19 @@ import grpc
 import grpc.aio
 
 from gpumanager.deviceplugin import wire
-from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
-from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
+from gpumanager.deviceplugin.dependencies import Dependencies
+from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.deviceplugin.server import is_served, sockets_like
-from gpumanager.deviceplugin.surroundings import Surroundings
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.isolation.edits import DeviceFiles
+from gpumanager.isolation.protocol import Means
+from gpumanager.isolation.table import Isolations
+from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
@@ -46,6 +51,9 @@ class Nowhere:
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         return ()
+
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        raise GpuManagerError(f"nobody measures {allocation}")
 
 
 class Kubelet:
@@ -107,13 +115,18 @@ class RefusingKubelet(Kubelet):
         return await super().register(request, context)
 
 
-def new_allocator(directory: Path, gpu: Gpu = GPU) -> Allocator:
-    return Allocator(
+def new_allocator(directory: Path, gpu: Gpu = GPU) -> NodeAllocator:
+    return NodeAllocator(
         topology([gpu], [[None]]),
-        Surroundings(
-            virtual=Nowhere(),
-            volumes=DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
+        Dependencies(
+            isolation=Isolations(
+                Means(
+                    Nowhere(),
+                    DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
+                ),
+                DeviceFiles(),
+            ),
             journal=JournalFile(directory / "journal" / "allocations.json"),
-            books=KubeletBooks(directory / "kubelet_internal_checkpoint"),
+            books=DeviceCheckpoint(directory / "kubelet_internal_checkpoint"),
         ),
     )

@@ -119,7 +119,7 @@ class MortalNode:
     def promised(self, pod: Pod) -> set[str]:
         """The allocations that the journal has for it, as far as it is settled."""
         live = JournalFile(self.base / JOURNAL).load().live()
-        return {one.allocation for one in live if one.pod and one.pod.uid == pod.uid}
+        return {one.id for one in live if one.pod and one.pod.uid == pod.uid}
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
-from gpumanager.grants.journal import State
+from gpumanager.grants.grant import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.sim.kubelet.pods import PodList
@@ -37,7 +37,7 @@ def by_http(node: AgentOnKubelet) -> AgentOnKubelet:
 def thought_of(node: AgentOnKubelet) -> dict[str, str]:
     """Whom each promise was thought to be for, before its container started, by allocation."""
     live = node.allocator.journal.live()
-    return {one.allocation: one.candidate.uid for one in live if one.candidate}
+    return {one.id: one.candidate.uid for one in live if one.candidate}
 
 
 async def test_in_a_storm_of_equal_pods_each_is_known_when_it_is_admitted(
@@ -53,7 +53,7 @@ async def test_in_a_storm_of_equal_pods_each_is_known_when_it_is_admitted(
         await node.kubelet.prepare(pod, pod.containers[0])
         settled = node.allocation(pod)
         assert settled.state is State.SETTLED
-        assert thought[settled.allocation] == pod.uid
+        assert thought[settled.id] == pod.uid
 
 
 async def test_pods_that_could_not_be_met_are_not_taken_for_the_one_admitted(
@@ -155,7 +155,7 @@ async def test_the_pods_api_is_preferred_where_the_kubelet_has_it(node: AgentOnK
 async def test_both_resources_of_a_container_take_one_list_at_admission_and_one_at_its_start(
     node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumanager.deviceplugin.admission.hearing.PAIR_LIST_AGE", BOUND)
+    monkeypatch.setattr("gpumanager.deviceplugin.admission.tracker.PAIR_LIST_AGE", BOUND)
     monkeypatch.setattr("gpumanager.deviceplugin.allocator.PRE_START_AGE", 0.0)
 
     def lists() -> int:
@@ -178,7 +178,7 @@ async def test_a_pod_that_may_have_been_refused_between_its_resources_takes_a_li
     node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next pod asks for the same; whichever resource of it comes first, it is known."""
-    monkeypatch.setattr("gpumanager.deviceplugin.admission.hearing.PAIR_LIST_AGE", BOUND)
+    monkeypatch.setattr("gpumanager.deviceplugin.admission.tracker.PAIR_LIST_AGE", BOUND)
     full = [share(f"full-{n}", 10, 62) for n in range(2)]
     assert [await node.run(pod) for pod in full] == [None, None]
     for n in range(6):
@@ -213,7 +213,7 @@ async def test_lists_that_lag_one_pod_behind_cost_steering_alone(
     kubelet = node.kubelet
 
     def lagging() -> PodList:
-        return kubelet.pods.without(next(reversed(kubelet.pods.statuses)))
+        return kubelet.pods.without(kubelet.pods.every[-1].uid)
 
     monkeypatch.setattr(kubelet.pods_api, "_pods", lagging)
     monkeypatch.setattr(kubelet.http, "_pods", lambda: lagging().as_json())
@@ -271,7 +271,7 @@ async def test_after_a_reboot_pods_keep_their_devices_if_we_are_there_first() ->
 
         assert not node.kubelet.pods.statuses[pod.uid].phase.terminal
         assert await node.limited_to(pod) == (30, 8 * MEMORY_BLOCK)
-        assert node.allocation(pod).core_ids == held.core_ids
+        assert node.allocation(pod).source.core_ids == held.source.core_ids
 
 
 async def test_after_a_reboot_pods_are_lost_where_the_kubelet_is_first() -> None:

@@ -20,7 +20,7 @@ from gpumanager.grants.journal_file import FILE_NAME as JOURNAL
 from gpumanager.monitor.families import EVERY, KEPT
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
-from gpumanager.recovery.inheritance import FILE_NAME as INHERITED
+from gpumanager.recovery.legacy_checkpoint import FILE_NAME as INHERITED
 from gpumanager.scheduler.explain import Explanation
 from gpumanager.scheduler.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota import Usage

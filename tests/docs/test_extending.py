@@ -1,6 +1,6 @@
-"""Who follows docs/extending.md to the letter has a policy of their own, and a hook.
+"""Who follows docs/extending.md to the letter has a policy, a back end, and a hook.
 
-Each of its two parts is played on a copy of the project: its files are written, its changes made
+Each of its parts is played on a copy of the project: its files are written, its changes made
 where it says, its commands run.
 """
 
@@ -80,6 +80,13 @@ def test_a_policy_is_one_file_one_row_and_a_golden_table(copy: Path) -> None:
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert " passed" in finished.stdout
     assert "keep-whole" in finished.stdout
+
+
+def test_an_isolation_back_end_is_one_file_and_one_row(copy: Path) -> None:
+    (finished,) = follow("An isolation back end", copy)
+
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "test_a_grant_that_changes_is_held_as_it_is_prepared[mps] PASSED" in finished.stdout
 
 
 @pytest.mark.namespaces

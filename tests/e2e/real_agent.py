@@ -17,7 +17,7 @@ from typing import Final
 from node_process import SECONDS, NodeProcess, wait_for
 from real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, RealNode
 
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.names import POD_RESOURCES_SOCKET, VCORE, VMEMORY
 from gpumanager.sim.agent import AgentProcess
@@ -115,13 +115,17 @@ class RealAgent:
         """What its auditor has said since the node began, over all restarts."""
         return [line for line in self.log().splitlines() if ACCUSES.search(line)]
 
-    def promises(self) -> tuple[Allocation, ...]:
+    def promises(self) -> tuple[Grant, ...]:
         """What the journal on disk has."""
         return JournalFile(self.disk.checkpoint / FILE_NAME).load().live()
 
     def held(self) -> list[str]:
         """IDs of all devices that are promised, as often as they are."""
-        return [name for one in self.promises() for name in (*one.core_ids, *one.memory_ids)]
+        return [
+            name
+            for one in self.promises()
+            for name in (*one.source.core_ids, *one.source.memory_ids)
+        ]
 
     def wait_until_nothing_is_promised_twice(self) -> None:
         """Who has ended is not forgotten at once."""
@@ -132,14 +136,14 @@ class RealAgent:
 
         wait_for(asked, "no device is promised twice")
 
-    def promised_to(self, uid: str) -> tuple[Allocation, ...]:
+    def promised_to(self, uid: str) -> tuple[Grant, ...]:
         return tuple(one for one in self.promises() if one.owner == uid)
 
-    def named_for(self, uid: str) -> tuple[Allocation, ...]:
+    def named_for(self, uid: str) -> tuple[Grant, ...]:
         """What a pod that has started was promised, once the agent knows its name and its wishes:
         later, if the kubelet was slow to tell."""
 
-        def asked() -> tuple[Allocation, ...]:
+        def asked() -> tuple[Grant, ...]:
             found = self.promised_to(uid)
             return found if all(one.pod and one.pod.name for one in found) else ()
 
@@ -149,9 +153,9 @@ class RealAgent:
         """Whether the kubelet told in time who was being admitted; else nobody knew its wishes."""
         return all(one.candidate for one in self.promised_to(uid))
 
-    def directory_of(self, allocation: Allocation) -> Path:
+    def directory_of(self, allocation: Grant) -> Path:
         """Where its limits and books lie."""
-        return next(self.disk.virtual.rglob(allocation.allocation))
+        return next(self.disk.virtual.rglob(allocation.id))
 
     @property
     def devices(self) -> dict[str, int]:

@@ -20,7 +20,7 @@ from real_node import NODE_PATH, RealNode
 from real_pods import RealPods, container, memory_seen, pod
 from real_release import skip_if_too_old
 
-from gpumanager.grants.journal import Allocation, State
+from gpumanager.grants.grant import Grant, State
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_INVENTORY, LABEL_COUNT
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB, MIB
@@ -115,7 +115,7 @@ def test_running_pods_keep_their_limits_while_the_agent_is_upgraded(
     assert [one.state for one in agent.promised_to(after)] == [State.SETTLED]
 
 
-def _at_work(name: str, agent: RealAgent, pods: RealPods) -> Allocation:
+def _at_work(name: str, agent: RealAgent, pods: RealPods) -> Grant:
     """What is promised to a new pod, once its program holds memory and launches kernels."""
     uid = pods.create(pod(name, container("main", WORKS, 30, 4)))
     pods.running(name)
@@ -138,7 +138,7 @@ def _share(gpus: SimulatedGpus) -> float:
     return 100 * (worked() - before) / (time.monotonic() - began)
 
 
-def _keeps_its_limits(name: str, promised: Allocation, agent: RealAgent, pods: RealPods) -> None:
+def _keeps_its_limits(name: str, promised: Grant, agent: RealAgent, pods: RealPods) -> None:
     now = read_usage(agent.directory_of(promised)).devices[0]
     assert now.limit.memory == GIB
     assert now.held >= 256 * MIB

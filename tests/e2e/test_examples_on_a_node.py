@@ -123,7 +123,7 @@ class Stage:
 
     def _directory(self, uid: str, container: str) -> Path | None:
         """Where its books are; None for whole GPUs."""
-        found = [one for one in self._agent.promised_to(uid) if one.pod and not one.whole]
+        found = [one for one in self._agent.promised_to(uid) if one.pod and not one.exclusive]
         own = [one for one in found if one.pod and one.pod.container == container]
         return self._agent.directory_of(own[0]) if own else None
 

@@ -10,7 +10,7 @@ from real_agent import RealAgent
 from real_node import DEVICE_PLUGINS, RealNode
 from real_pods import RealPods, container, exit_codes, memory_seen, pod, states
 
-from gpumanager.grants.journal import Allocation, State
+from gpumanager.grants.grant import Grant, State
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
@@ -97,8 +97,10 @@ def test_a_restarted_agent_knows_what_it_promised(
 def test_an_agent_killed_between_allocate_and_prestart_fails_no_pod(
     node: RealNode, agent: RealAgent, pods: RealPods
 ) -> None:
-    def answered() -> tuple[Allocation, ...]:
-        both = [one for one in agent.promised_to(uid) if one.core_ids and one.memory_ids]
+    def answered() -> tuple[Grant, ...]:
+        both = [
+            one for one in agent.promised_to(uid) if one.source.core_ids and one.source.memory_ids
+        ]
         return tuple(one for one in both if one.state is State.ANSWERED)
 
     with node.part("containerd").paused():  # no container, hence no PreStart
@@ -114,7 +116,7 @@ def test_an_agent_killed_between_allocate_and_prestart_fails_no_pod(
     assert memory_seen(pods.printed("orphan", "main", "ready")) == GIB
     settled = agent.promised_to(uid)
     assert [one.state for one in settled] == [State.SETTLED]
-    assert [one.allocation for one in settled] == [one.allocation for one in promised]
+    assert [one.id for one in settled] == [one.id for one in promised]
 
 
 def test_a_container_that_starts_again_has_the_same_limits(
@@ -239,7 +241,7 @@ def test_a_topology_policy_of_the_kubelet_keeps_both_resources_on_one_gpu(
         for n, uid in enumerate(uids):
             assert memory_seen(pods.printed(f"aligned-{n}", "main", "ready")) == GIB
             (own,) = agent.promised_to(uid)
-            gpus = {stem(one) for one in (*own.core_ids, *own.memory_ids)}
+            gpus = {stem(one) for one in (*own.source.core_ids, *own.source.memory_ids)}
             assert len(gpus) == 1 or not agent.saw_admission_of(uid)
         assert any(map(agent.saw_admission_of, uids))
     finally:
@@ -273,10 +275,10 @@ def stem(device_id: str) -> str:
 FIRST_WITH_SIDECARS = 29
 
 
-def shared_ids(some: tuple[Allocation, ...], others: tuple[Allocation, ...]) -> set[str]:
+def shared_ids(some: tuple[Grant, ...], others: tuple[Grant, ...]) -> set[str]:
     """IDs that both hold."""
     first, second = (
-        {name for one in held for name in (*one.core_ids, *one.memory_ids)}
+        {name for one in held for name in (*one.source.core_ids, *one.source.memory_ids)}
         for held in (some, others)
     )
     return first & second

@@ -13,7 +13,7 @@ from real_node import NODE, NODE_PATH, RealNode
 from real_pods import PODS, RealPods, container, pod
 
 from gpumanager.cluster.labels import label_value, read_inventory
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
     ANNOTATION_INVENTORY,
@@ -172,7 +172,7 @@ def test_what_the_api_server_missed_is_said_when_it_is_back(
     described["metadata"]["namespace"] = "default"
     name = f"lonely-{NODE}"
 
-    def promised() -> list[Allocation]:
+    def promised() -> list[Grant]:
         return [one for one in agent.promises() if one.pod and one.pod.name == name]
 
     def assigned() -> bool:

@@ -9,7 +9,7 @@ from node_process import wait_for
 from real_agent import RealAgent
 from real_pods import RealPods, container, memory_seen, pod
 
-from gpumanager.grants.journal import State
+from gpumanager.grants.grant import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import GIB, MEMORY_BLOCK
 
@@ -47,7 +47,7 @@ def test_fifty_pods_of_equal_size_at_once_get_limits_of_their_own(
         told, name, inode = printed.rpartition("is ")[2].split()
         (own,) = agent.promised_to(uid)
         assert told == uid
-        assert (own.allocation, own.state) == (name, State.SETTLED)
+        assert (own.id, own.state) == (name, State.SETTLED)
         assert agent.directory_of(own).stat().st_ino == int(inode)
         assert memory_seen(printed) == GIB
     wait_for(lambda: len(agent.held()) == PODS * (10 + 4), "who was there before is forgotten")

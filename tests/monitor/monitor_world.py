@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
-from gpumanager.grants.journal import Allocation, Claimant, Journal, State
-from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
+from gpumanager.grants.journal import Journal
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.ports import Question, Sources, Told
 from gpumanager.monitor.snapshot import Resident
@@ -49,29 +50,37 @@ def share(
     first: int = 0,
     time: float = 1.0,
     **more: Any,
-) -> Allocation:
+) -> Grant:
     """first: the number of its first device of each kind."""
     stem = on.uuid[4:12]
-    return Allocation(
+    return Grant(
         AllocationID(name),
-        f"admission of {name}",
-        tuple(f"{stem}-c-{first + number}" for number in range(cores)),
-        tuple(f"{stem}-m-{first + number}" for number in range(blocks)),
-        (on.uuid,),
-        Evaluator.SHARE,
-        "fits",
-        time,
+        DevicePluginSource(
+            f"admission of {name}",
+            tuple(f"{stem}-c-{first + number}" for number in range(cores)),
+            tuple(f"{stem}-m-{first + number}" for number in range(blocks)),
+        ),
+        {on.uuid: Share(cores, blocks)},
+        why="fits",
+        time=time,
         **{"state": State.SETTLED if owner else State.ANSWERED, "pod": owner, **more},
     )
 
 
-def whole(owner: Claimant, name: str = "w1", gpus: Sequence[Gpu] = (SECOND,)) -> Allocation:
-    return Allocation(
-        AllocationID(name), f"admission of {name}",
-        tuple(f"{one.uuid[4:12]}-c-{core}" for one in gpus for core in range(100)), (),
-        tuple(one.uuid for one in gpus), Evaluator.LINK, "fits", 1.0,
-        state=State.SETTLED, pod=owner,
-    )  # fmt: skip
+def whole(owner: Claimant, name: str = "w1", gpus: Sequence[Gpu] = (SECOND,)) -> Grant:
+    return Grant(
+        AllocationID(name),
+        DevicePluginSource(
+            f"admission of {name}",
+            tuple(f"{one.uuid[4:12]}-c-{core}" for one in gpus for core in range(100)),
+        ),
+        {one.uuid: Share(100, 0) for one in gpus},
+        Evaluator.LINK,
+        "fits",
+        1.0,
+        state=State.SETTLED,
+        pod=owner,
+    )
 
 
 def process(pid: int) -> Process:
@@ -79,7 +88,7 @@ def process(pid: int) -> Process:
 
 
 def usage(
-    promise: Allocation,
+    promise: Grant,
     held: Mapping[int, int] | None = None,
     *,
     memory: int = GIB,
@@ -97,7 +106,7 @@ def usage(
         ProcessUsage(slot, pid, process(pid).start_time, 0, (Bytes(size),))
         for slot, (pid, size) in enumerate(held.items())
     )
-    return AllocationUsage(promise.allocation, 1, (device,), processes)
+    return AllocationUsage(promise.id, 1, (device,), processes)
 
 
 def member(owner: Claimant | str, container: str | None = "c") -> Membership:
@@ -114,7 +123,7 @@ def resident(pid: int, held: int | None = 100 * MIB, on: Gpu = FIRST, **more: An
 class World:
     """What the monitor looks at; change it as you like. Implements Driver, Books and Residents."""
 
-    promises: Sequence[Allocation] = ()
+    promises: Sequence[Grant] = ()
     usages: Sequence[AllocationUsage] = ()
     status: Mapping[GpuUUID, GpuStatus] = field(default_factory=dict)
     held: Mapping[GpuUUID, Mapping[int, Bytes | None]] = field(default_factory=dict)
@@ -137,11 +146,11 @@ class World:
             {FIRST.uuid: GpuUtilization(0, samples)} if question.samples else {},
         )
 
-    def usage(self, allocation: AllocationID) -> AllocationUsage:
+    def usage(self, grant: Grant) -> AllocationUsage:
         for one in self.usages:
-            if one.allocation == allocation:
+            if one.allocation == grant.id:
                 return one
-        raise GpuManagerError(f"no books of {allocation}")
+        raise GpuManagerError(f"no books of {grant.id}")
 
     def of(self, process: Process) -> Membership | None:
         return self.members.get(process.pid)
@@ -150,8 +159,8 @@ class World:
         given: dict[str, Any] = {
             "node": "node-1",
             "topology": lambda: NODE,
-            "ledger": lambda: Ledger(NODE),
-            "journal": lambda: Journal({one.allocation: one for one in self.promises}),
+            "ledger": lambda: DeviceLedger(NODE),
+            "journal": lambda: Journal({one.id: one for one in self.promises}),
             "journal_bytes": lambda: 1000,
             "books": self,
             "residents": self,

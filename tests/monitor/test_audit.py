@@ -23,7 +23,7 @@ from monitor_world import (
 )
 
 from gpumanager.gpu.values import bare
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.audit import (
     LOOKS,
@@ -50,8 +50,8 @@ ONE = share(OWNER)
 BIG = whole(claimant("big", uid="88888888-9a44-4e0b-8f57-0c2f9b1a6e21"))
 
 
-def seen(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> Snapshot:
-    books = {one.allocation: usage(one) for one in promises if not one.whole}
+def seen(*present: Resident, promises: Sequence[Grant] = (ONE, BIG)) -> Snapshot:
+    books = {one.id: usage(one) for one in promises if not one.exclusive}
     meters = Meters(books, by_holder(present), Busy())
     views = tuple(container_views(NODE, promises, meters))
     return Snapshot(at=0.0, node="n", answered=True, containers=views, residents=present)
@@ -60,10 +60,10 @@ def seen(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> Sna
 def booked(pid: int, held: int, in_books: int | None = None) -> Resident:
     """A process of the container that its books know."""
     size = Bytes(held if in_books is None else in_books)
-    return resident(pid, held, allocation=ONE.allocation, booked=size)
+    return resident(pid, held, allocation=ONE.id, booked=size)
 
 
-def kinds(*present: Resident, promises: Sequence[Allocation] = (ONE, BIG)) -> list[Kind]:
+def kinds(*present: Resident, promises: Sequence[Grant] = (ONE, BIG)) -> list[Kind]:
     return [one.kind for one in suspects(seen(*present, promises=promises))]
 
 
@@ -103,7 +103,7 @@ def test_who_launches_on_although_its_gpu_time_is_used_up_is_found() -> None:
 @pytest.mark.parametrize("of", [None, member(OTHER)])
 def test_a_slot_alone_does_not_prove_whose_a_process_is(of: Membership | None) -> None:
     """A manager that comes after a crash reads slots from a page that containers write."""
-    booked, name = Bytes(0), ONE.allocation
+    booked, name = Bytes(0), ONE.id
     one = resident(1, 2 * GIB, allocation=name, booked=booked, of=of, adopted=of is None)
 
     (found,) = suspects(seen(one))
@@ -117,7 +117,7 @@ def test_a_moment_s_rounding_is_tolerated(more: int, found: list[Kind]) -> None:
 
 
 def test_a_process_of_the_container_that_no_books_know_went_round_the_shim() -> None:
-    cheat = resident(3, 500 * MIB, allocation=ONE.allocation, of=member(OWNER))
+    cheat = resident(3, 500 * MIB, allocation=ONE.id, of=member(OWNER))
 
     (found,) = suspects(seen(booked(1, 300 * MIB), cheat))
 
@@ -154,7 +154,7 @@ def test_a_process_whose_container_is_not_named_is_in_doubt() -> None:
 
 
 def test_on_a_whole_gpu_only_a_process_of_another_pod_is_a_stranger() -> None:
-    mine = resident(3, 20 * GIB, SECOND, allocation=BIG.allocation)
+    mine = resident(3, 20 * GIB, SECOND, allocation=BIG.id)
     host = resident(4, GIB, SECOND)
     foreign = resident(5, GIB, SECOND, of=member(OTHER))
 
@@ -168,12 +168,12 @@ def test_on_a_gpu_that_is_promised_to_nobody_there_are_no_strangers() -> None:
 def test_before_its_pod_is_settled_nobody_is_accused() -> None:
     waiting = share(None, candidate=OWNER)
 
-    assert kinds(resident(3, GIB, allocation=waiting.allocation), promises=(waiting,)) == []
+    assert kinds(resident(3, GIB, allocation=waiting.id), promises=(waiting,)) == []
 
 
 def test_a_process_without_a_session_is_told_whatever_it_holds() -> None:
-    little = resident(3, MIB, allocation=ONE.allocation, of=member(OWNER))
-    silent = resident(4, None, allocation=ONE.allocation, of=member(OWNER))
+    little = resident(3, MIB, allocation=ONE.id, of=member(OWNER))
+    silent = resident(4, None, allocation=ONE.id, of=member(OWNER))
 
     found = list(suspects(seen(little, silent, booked(1, 10 * MIB))))
 
@@ -188,14 +188,14 @@ def test_a_process_without_a_session_is_told_whatever_it_holds() -> None:
 
 
 def test_a_size_that_the_driver_does_not_tell_accuses_nobody_of_a_size() -> None:
-    assert kinds(resident(1, None, allocation=ONE.allocation, booked=Bytes(2 * GIB))) == []
+    assert kinds(resident(1, None, allocation=ONE.id, booked=Bytes(2 * GIB))) == []
 
 
 def with_unlimited() -> Snapshot:
     """Of two processes the shim of the second could not place the driver's functions."""
     used = usage(ONE, {1: MIB, 2: MIB})
     sound, marked = used.processes
-    books = {ONE.allocation: replace(used, processes=(sound, replace(marked, unlimited=True)))}
+    books = {ONE.id: replace(used, processes=(sound, replace(marked, unlimited=True)))}
     views = tuple(container_views(NODE, [ONE], Meters(books, {}, Busy())))
     return Snapshot(at=0.0, node="n", answered=True, containers=views)
 
@@ -218,7 +218,7 @@ async def test_a_process_whose_shim_cannot_hold_limits_is_told_and_not_ended() -
 
 async def test_processes_without_limits_are_counted_by_their_container() -> None:
     side = share(replace(OWNER, container="side"), "a2", cores=10, first=40)
-    mine = resident(3, GIB, allocation=ONE.allocation, of=member(OWNER))
+    mine = resident(3, GIB, allocation=ONE.id, of=member(OWNER))
     either = resident(4, GIB, of=member(OWNER))
     auditor = Auditor(Rules(looks=1), names={OWNER.uid: "team/pod"}.get)
 
@@ -243,7 +243,7 @@ def test_a_slot_in_another_pod_s_books_is_a_mismatch() -> None:
     wrong = replace(booked(2, MIB), of=member(OTHER))
     unknown = booked(3, MIB)
 
-    assert mismatches(seen(right, wrong, unknown)) == {(ONE.allocation, wrong.process)}
+    assert mismatches(seen(right, wrong, unknown)) == {(ONE.id, wrong.process)}
 
 
 def test_the_books_say_whose_a_process_is_and_then_its_cgroup() -> None:
@@ -258,8 +258,8 @@ def test_the_books_say_whose_a_process_is_and_then_its_cgroup() -> None:
     )
 
     assert [(r.process.pid, r.allocation, r.booked) for r in found] == [
-        (1, ONE.allocation, 5 * MIB),
-        (2, two.allocation, None),
+        (1, ONE.id, 5 * MIB),
+        (2, two.id, None),
         (3, None, None),
     ]
 

@@ -12,7 +12,7 @@ from monitor_world import World, claimant, gpu, member, process, share, usage, w
 from nvml_answers import answers
 
 from gpumanager.gpu.values import Bond, Level, topology
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.monitor import sampler as sampler_module
 from gpumanager.monitor.audit import LOOKS, Kind
 from gpumanager.monitor.auditor import Auditor
@@ -41,7 +41,7 @@ class Node:
     call_seconds: that each such call takes.
     """
 
-    def __init__(self, patch: pytest.MonkeyPatch, promises: Sequence[Allocation]) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, promises: Sequence[Grant]) -> None:
         self.asked: Counter[tuple[str, int]] = Counter()
         self.now = 1000.0
         self.call_seconds = 0.0
@@ -102,7 +102,7 @@ class Node:
 
 @pytest.mark.parametrize("promises", [[], [WHOLE]])
 async def test_where_nothing_is_shared_and_nobody_reads_nothing_is_asked(
-    monkeypatch: pytest.MonkeyPatch, promises: list[Allocation]
+    monkeypatch: pytest.MonkeyPatch, promises: list[Grant]
 ) -> None:
     node = Node(monkeypatch, promises)
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from monitor_world import claimant, share
 
-from gpumanager.deviceplugin.admission.decision import Refused
-from gpumanager.deviceplugin.identity.settlement import NotSettled
+from gpumanager.cli.timed_allocator import healed
+from gpumanager.deviceplugin.identity.resolution import NotResolved
+from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.monitor.journal_meter import TimedJournalFile
-from gpumanager.monitor.latency import BOUNDS, Histogram, Latencies, healed
+from gpumanager.monitor.latency import BOUNDS, Histogram, Latencies
 from gpumanager.names import VCORE
 
 
@@ -27,7 +28,7 @@ async def say(answer: object) -> object:
     [
         ("fine", "answered"),
         (Refused("no room"), "refused"),
-        (NotSettled("not yet"), "retry"),
+        (NotResolved("not yet"), "retry"),
         (OSError("broken"), "failed"),
     ],
 )
@@ -67,7 +68,7 @@ def test_a_histogram_counts_up_to_each_bound() -> None:
 
 def journal(**more: Any) -> Journal:
     one = share(claimant("real"), **more)
-    return Journal({one.allocation: one})
+    return Journal({one.id: one})
 
 
 def test_a_container_that_got_the_place_of_another_is_healed_once() -> None:
@@ -75,7 +76,7 @@ def test_a_container_that_got_the_place_of_another_is_healed_once() -> None:
     waiting = share(None, candidate=claimant("thought"))
     swapped = journal(candidate=claimant("thought"))
 
-    assert healed(Journal({waiting.allocation: waiting}), swapped) == ["a1"]
+    assert healed(Journal({waiting.id: waiting}), swapped) == ["a1"]
     assert healed(before, swapped) == []
     assert healed(Journal(), journal(candidate=claimant("real"))) == []
     assert healed(Journal(), journal()) == []

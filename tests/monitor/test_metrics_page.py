@@ -9,11 +9,11 @@ from typing import Any
 from monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.gpu.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation
-from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.grant import Grant
 from gpumanager.monitor.audit import Tally
 from gpumanager.monitor.families import EVERY
 from gpumanager.monitor.journal_meter import JournalWrites
@@ -36,7 +36,7 @@ Values = Mapping[tuple[str, ...], float]
 
 
 def snapshot(
-    promises: Sequence[Allocation] = (),
+    promises: Sequence[Grant] = (),
     usages: Sequence[AllocationUsage] = (),
     residents: Sequence[Resident] = (),
     *,
@@ -52,7 +52,7 @@ def snapshot(
         at=1.0,
         node="node-1",
         answered=told is not None,
-        gpus=tuple(gpu_views(Ledger(NODE), promises, status, fitness or {})),
+        gpus=tuple(gpu_views(DeviceLedger(NODE), promises, status, fitness or {})),
         containers=tuple(container_views(NODE, promises, seen)),
         residents=tuple(residents),
         registered={VCORE: True},
@@ -85,7 +85,7 @@ def test_the_originals_gauges_have_their_names_labels_and_units() -> None:
     seen = snapshot(
         [ONE],
         [usage(ONE, {7: 300 * MIB})],
-        [resident(7, 310 * MIB, allocation=ONE.allocation, booked=Bytes(300 * MIB))],
+        [resident(7, 310 * MIB, allocation=ONE.id, booked=Bytes(300 * MIB))],
         busy=busy((7, 28)),
     )
 
@@ -136,7 +136,7 @@ def test_a_promise_that_is_not_settled_has_no_name_to_be_shown_by() -> None:
 
 
 def test_utilisation_is_never_above_a_hundred_percent() -> None:
-    several = [resident(pid, allocation=ONE.allocation, booked=Bytes(0)) for pid in (7, 8, 9)]
+    several = [resident(pid, allocation=ONE.id, booked=Bytes(0)) for pid in (7, 8, 9)]
     seen = snapshot([ONE], [usage(ONE)], several, busy=busy((7, 60), (8, 70), (9, 100)))
 
     assert metric(seen, "container_gpu_utilization", "gpu")[("gpu0",)] == 100
@@ -144,14 +144,14 @@ def test_utilisation_is_never_above_a_hundred_percent() -> None:
 
 
 def test_a_share_paid_in_advance_is_never_above_a_hundred_percent() -> None:
-    charged = {(ONE.allocation, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
+    charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
     seen = snapshot([ONE], [usage(ONE, charged_ns=5 * SECOND_NS)], charged=charged, seconds=1.0)
 
     assert metric(seen, "gpumanager_container_share_percent", "gpu")[("gpu0",)] == 100
 
 
 def test_the_share_is_what_was_paid_since_the_last_look() -> None:
-    charged = {(ONE.allocation, GpuUUID(FIRST.uuid.partition("-")[2])): SECOND_NS}
+    charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): SECOND_NS}
     seen = snapshot(
         [ONE], [usage(ONE, charged_ns=SECOND_NS * 8 // 5)], charged=charged, seconds=2.0
     )
@@ -161,15 +161,15 @@ def test_the_share_is_what_was_paid_since_the_last_look() -> None:
 
 
 def test_books_that_begin_anew_do_not_make_a_share_negative() -> None:
-    charged = {(ONE.allocation, GpuUUID(FIRST.uuid.partition("-")[2])): 9 * SECOND_NS}
+    charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 9 * SECOND_NS}
     seen = snapshot([ONE], [usage(ONE, charged_ns=5)], charged=charged, seconds=1.0)
 
     assert metric(seen, "gpumanager_container_share_percent", "gpu")[("gpu0",)] == 0
 
 
 def test_where_the_driver_tells_nothing_the_books_and_meters_do() -> None:
-    charged = {(ONE.allocation, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
-    silent = resident(7, None, allocation=ONE.allocation, booked=Bytes(300 * MIB))
+    charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
+    silent = resident(7, None, allocation=ONE.id, booked=Bytes(300 * MIB))
     seen = snapshot(
         [ONE],
         [usage(ONE, {7: 300 * MIB}, charged_ns=SECOND_NS // 4)],
@@ -227,7 +227,7 @@ def test_every_bit_of_a_degradation_has_a_name() -> None:
 
 def test_a_whole_gpu_has_no_books_and_no_series_of_them() -> None:
     both = whole(claimant("big"), gpus=(FIRST, SECOND))
-    there = resident(7, GIB, SECOND, allocation=both.allocation)
+    there = resident(7, GIB, SECOND, allocation=both.id)
     status = {FIRST.uuid: GpuStatus(Bytes(0)), SECOND.uuid: GpuStatus(Bytes(GIB))}
     seen = snapshot([both], residents=[there], told=Told(status, {}, {}))
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from test_metrics_page import busy, snapshot
 
 from gpumanager.gpu.values import bare
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.monitor.display import graph
 from gpumanager.monitor.http import REASONS, Answer, Bounds, HttpServer
 from gpumanager.monitor.rows import Page
@@ -24,7 +24,7 @@ SIZES = st.integers(0, 64 * GIB)
 
 
 @st.composite
-def promises(draw: st.DrawFn) -> list[Allocation]:
+def promises(draw: st.DrawFn) -> list[Grant]:
     found = []
     for number in range(draw(st.integers(0, 5))):
         owner = draw(st.one_of(st.none(), st.builds(claimant, NAMES, NAMES)))
@@ -42,14 +42,12 @@ def promises(draw: st.DrawFn) -> list[Allocation]:
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
     found = draw(promises())
-    shares = [one for one in found if not one.whole]
+    shares = [one for one in found if not one.exclusive]
     usages = [
         usage(one, {1: draw(SIZES)}, charged_ns=draw(st.integers(0, 9 * SECOND_NS)))
         for one in shares
     ]
-    before = {
-        (one.allocation, bare(one.gpus[0])): draw(st.integers(0, SECOND_NS)) for one in shares
-    }
+    before = {(one.id, bare(one.gpus[0])): draw(st.integers(0, SECOND_NS)) for one in shares}
     present = [
         resident(
             pid,

@@ -3,7 +3,7 @@
 import pytest
 from monitor_world import EVERYTHING, FIRST, World, claimant, member, process, share, usage
 
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.monitor import sampler as sampler_module
 from gpumanager.monitor.audit import suspects
 from gpumanager.monitor.driver import PatientDriver
@@ -19,7 +19,7 @@ def sampler_of(world: World, monkeypatch: pytest.MonkeyPatch) -> Sampler:
     return Sampler(world.sources(), PatientDriver(world))
 
 
-def busy_world() -> tuple[World, Allocation]:
+def busy_world() -> tuple[World, Grant]:
     """One container whose process has a seat and memory."""
     one = share(claimant())
     world = World([one], [usage(one, {PID: 100 * MIB}, charged_ns=5 * SECOND_NS)])

@@ -179,7 +179,7 @@ async def test_a_restarted_agent_finds_every_grant_and_containers_stay_limited(
 
     after = JournalFile(node.disk.checkpoint / FILE_NAME).load()
     assert after.live() == before.live()
-    assert options.environment["VCUDA_ALLOCATION"] in {row.allocation for row in after.live()}
+    assert options.environment["VCUDA_ALLOCATION"] in {row.id for row in after.live()}
     held = [row for row in node.kubelet.books.holdings if row.resource == VCORE]
     await node.admit(other := pod(container("true"), name="other"))
     mine = [row for row in node.kubelet.books.holdings if row.pod_uid == other.uid]

@@ -233,7 +233,7 @@ def loads(draw: st.DrawFn) -> Load:
 
 @st.composite
 def mixes(draw: st.DrawFn) -> list[tuple[int, Load]]:
-    """Promises that leave something of the GPU, and a load for each."""
+    """GrantStore that leave something of the GPU, and a load for each."""
     promises = draw(st.lists(st.integers(5, 60), min_size=1, max_size=4))
     while sum(promises) > 95:
         promises.pop()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.grants.journal import Allocation
+from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.recovery.inheritance import FILE_NAME as ORIGINAL
+from gpumanager.recovery.legacy_checkpoint import FILE_NAME as ORIGINAL
 from gpumanager.sim.kubelet.devices import Holding
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
@@ -36,10 +36,10 @@ def damage(path: Path) -> None:
     path.write_bytes(b"?" + path.read_bytes()[1:])
 
 
-def essence(allocation: Allocation) -> object:
+def essence(allocation: Grant) -> object:
     pod = allocation.pod
     return (
-        *(allocation.allocation, set(allocation.core_ids), set(allocation.memory_ids)),
+        *(allocation.id, set(allocation.source.core_ids), set(allocation.source.memory_ids)),
         *(allocation.gpus, pod and (pod.uid, pod.name, pod.container)),
     )
 
@@ -94,9 +94,9 @@ async def test_a_node_is_taken_over_from_the_original_without_being_drained(
     assert await node.admit(pod("too large", 71, 4)) is not None
     assert await node.admit(pod("fits", 70, 4)) is None
     await kubelet.prepare(legacy, legacy.containers[0])
-    (inherited,) = (a for a in journal(node) if a.inherited)
-    assert (inherited.owner, inherited.core_ids) == (legacy.uid, tuple(sorted(ids[VCORE])))
+    (inherited,) = (a for a in journal(node) if a.legacy)
+    assert (inherited.owner, inherited.source.core_ids) == (legacy.uid, tuple(sorted(ids[VCORE])))
 
 
-def journal(node: SimulatedNode) -> tuple[Allocation, ...]:
+def journal(node: SimulatedNode) -> tuple[Grant, ...]:
     return JournalFile(node.disk.checkpoint / FILE_NAME).load().live()

@@ -19,7 +19,7 @@ from view_world import (
 
 from gpumanager.gpu.tree import branches, islands
 from gpumanager.gpu.values import Bond, Level, topology
-from gpumanager.grants.journal import Allocation, Claimant, State
+from gpumanager.grants.grant import Claimant, Grant, LegacySource, State
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.admissions import Admissions, Kind
 from gpumanager.view.metrics import NotAnAgent, read_metrics
@@ -30,13 +30,13 @@ from gpumanager.view.topology_tree import as_json as tree_json
 from gpumanager.view.topology_tree import sitting
 
 
-def told(*promises: Allocation, admissions: Admissions | None = None) -> Placement:
+def told(*promises: Grant, admissions: Admissions | None = None) -> Placement:
     """As the agent's page has it, through JSON."""
     found = placement_page(*promises, admissions=admissions)
     return read_placement(json.loads(json.dumps(found)))
 
 
-def tale(*promises: Allocation, pod: str = "team/train-0", **more: Any) -> str:
+def tale(*promises: Grant, pod: str = "team/train-0", **more: Any) -> str:
     now = read_metrics(page(snapshot(BUSY)))
     return " ".join(story(pod, told(*promises, **more), now))
 
@@ -74,7 +74,7 @@ def test_a_promise_that_has_not_started_and_one_made_for_another_are_told_as_suc
     assert "It has not started yet" in tale(open_)
     assert "while team/other was thought to be admitted" in tale(promise(candidate=other))
     assert "this one has ended" in tale(promise(doubted=True))
-    assert "gpu-manager promised it" in tale(promise(inherited=True))
+    assert "gpu-manager promised it" in tale(promise(source=LegacySource("legacy")))
 
 
 def test_what_went_wrong_at_admission_is_told_once_and_counted() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from gpumanager.gpu.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
-from gpumanager.grants.journal import Allocation, Claimant, Journal, State
+from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
+from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.monitor.admissions import Admissions
@@ -45,11 +46,14 @@ def container(name: str, *devices: DeviceView, whole: bool = False, **more: Any)
     pod, _, inner = rest.partition(":")
     owner = Claimant(PodUID(f"uid-{pod}"), namespace, pod, inner or "main")
     found = devices or (device(),)
-    promise = Allocation(
-        AllocationID(f"a-{pod}"), f"admission-{pod}", ("c-0",) * found[0].promised, ("m-0",),
-        tuple(one.gpu.uuid for one in found),
-        Evaluator.LINK if whole else Evaluator.SHARE, "the fullest GPU that still has room", 1.0,
-    )  # fmt: skip
+    promise = Grant(
+        AllocationID(f"a-{pod}"),
+        DevicePluginSource(f"admission-{pod}", ("c-0",) * found[0].promised, ("m-0",)),
+        {one.gpu.uuid: Share(100 if whole else one.promised, 1) for one in found},
+        Evaluator.LINK if whole else Evaluator.SHARE,
+        "the fullest GPU that still has room",
+        1.0,
+    )
     promise = replace(promise, state=State.SETTLED, pod=owner, **more)
     return ContainerView(owner, promise, found)
 
@@ -112,17 +116,17 @@ LINKED = Bond(Level.PIX, 12)
 MACHINE = topology(GPUS, [[None, LINKED], [LINKED, None]])
 
 
-def promise(name: str = "team/train-0:main", **more: Any) -> Allocation:
+def promise(name: str = "team/train-0:main", **more: Any) -> Grant:
     return replace(container(name).promise, **more)
 
 
-def placement_page(*promises: Allocation, admissions: Admissions | None = None) -> dict[str, Any]:
+def placement_page(*promises: Grant, admissions: Admissions | None = None) -> dict[str, Any]:
     """What the agent of a machine of two GPUs answers for `/api/placement`."""
     sources = Sources(
         node="node-a",
         topology=lambda: MACHINE,
         ledger=lambda: Ledger(MACHINE),
-        journal=lambda: Journal({one.allocation: one for one in promises}),
+        journal=lambda: Journal({one.id: one for one in promises}),
         journal_bytes=lambda: 0,
         books=None,  # type: ignore[arg-type]
         residents=None,  # type: ignore[arg-type]

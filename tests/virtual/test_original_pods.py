@@ -25,7 +25,7 @@ from gpumanager.virtual.original import (
     encode_config,
     encode_pids,
 )
-from gpumanager.virtual.original_pods import Ward
+from gpumanager.virtual.original_pods import LegacyContainer
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
 
@@ -33,8 +33,8 @@ pytest_plugins = ["virtual_fixtures"]
 
 UID = "7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21"
 ID = "c" * 64
-SHARE = Ward(AllocationID("s"), UID, "share", (limit(2 * GIB),))
-WHOLE = Ward(AllocationID("w"), UID, "whole", ())
+SHARE = LegacyContainer(AllocationID("s"), UID, "share", (limit(2 * GIB),))
+WHOLE = LegacyContainer(AllocationID("w"), UID, "whole", ())
 
 
 @dataclass
@@ -173,7 +173,7 @@ async def test_files_that_gpu_manager_left_are_kept_current(
     assert decode_pids((node.pod / ID / "pids.config").read_bytes()) == (child.pid,)
     assert node.config("d" * 64).cores == 10
 
-    changed = Ward(SHARE.allocation, UID, "share", (limit(3 * GIB),))
+    changed = LegacyContainer(SHARE.allocation, UID, "share", (limit(3 * GIB),))
     manager.serve_originals({UID: (changed,)})
     assert node.config().memory == 3 * GIB
 

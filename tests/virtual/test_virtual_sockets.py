@@ -12,7 +12,7 @@ from hello_client import OBSERVER, Regions, connect, hello
 from open_door import NAME, held, limit, open_descriptors, pids, say
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.grants.ports import VirtualManager
+from gpumanager.isolation.protocol import VirtualManager
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual import sealed_memory
 from gpumanager.virtual.manager import VirtualSockets

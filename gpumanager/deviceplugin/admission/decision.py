@@ -9,15 +9,15 @@ Pure.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from gpumanager.deviceplugin.admission.admission import Progress, Transaction
 from gpumanager.deviceplugin.admission.steering import locate, roomiest
+from gpumanager.deviceplugin.admission.transaction import Progress, Transaction
+from gpumanager.deviceplugin.device_ledger import DeviceLedger, of_admission, on_gpus, resized
 from gpumanager.gpu.values import Gpu
-from gpumanager.grants.journal import Allocation, Claimant, State
-from gpumanager.grants.ledger import Ledger
-from gpumanager.grants.live import of_admission, on_gpu, without
+from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Refused
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.place import check, evaluator_of, place
-from gpumanager.placement.values import Evaluator, Grant, Reason, Refusal, Request
+from gpumanager.placement.values import Evaluator, Reason, Refusal, Request
+from gpumanager.placement.values import Grant as Placement
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_CORES = (
@@ -31,13 +31,6 @@ AS_NAMED = "the kubelet chose without asking: its init container's devices, or a
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """No, in words for the user."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Demand:
     """One Allocate: these IDs of this resource. now: seconds since the epoch."""
 
@@ -47,22 +40,24 @@ class Demand:
 
 
 def decide(
-    ledger: Ledger,
-    live: tuple[Allocation, ...],
+    ledger: DeviceLedger,
+    live: tuple[Grant, ...],
     transaction: Transaction,
     demand: Demand,
     *,
     share_mode: bool = True,
-) -> Allocation | Refused:
+) -> Grant | Refused:
     """The allocation as it is after `demand`; raises UnknownDeviceID."""
     admitted = of_admission(live, transaction.admission)
-    half = next((a for a in admitted if a.allocation == transaction.allocation), None)
-    draft = (half or _begin(transaction, demand)).with_ids(demand.resource, demand.ids)
-    others = without(live, draft.allocation)
-    request = transaction.request or Request(draft.cores, draft.blocks)
+    half = next((a for a in admitted if a.id == transaction.allocation), None)
+    draft = _with_ids(half or _begin(transaction, demand), demand)
+    others = [a for a in live if a.id != draft.id]
+    request = transaction.request or Request(
+        len(draft.source.core_ids), len(draft.source.memory_ids)
+    )
     if refusal := _impossible(request, transaction, share_mode=share_mode):
         return refusal
-    if half and half.core_ids:
+    if half and half.source.core_ids:
         return _complete(ledger, others, draft)
     for grant in _candidates(ledger, live, transaction, draft, request):
         if _holds(ledger, others, draft, grant):
@@ -70,19 +65,19 @@ def decide(
     return _placed(ledger, others, draft, request)
 
 
-def _begin(transaction: Transaction, demand: Demand) -> Allocation:
-    return Allocation(
-        allocation=transaction.allocation,
-        admission=transaction.admission,
-        core_ids=(),
-        memory_ids=(),
-        gpus=(),
-        evaluator=Evaluator.SHARE,
-        why="",
+def _begin(transaction: Transaction, demand: Demand) -> Grant:
+    return Grant(
+        transaction.allocation,
+        DevicePluginSource(transaction.admission),
         time=demand.now,
-        state=State.ANSWERED,
         candidate=claimant(transaction.candidate),
     )
+
+
+def _with_ids(grant: Grant, demand: Demand) -> Grant:
+    if demand.resource == VCORE:
+        return resized(grant, replace(grant.source, core_ids=demand.ids))
+    return resized(grant, replace(grant.source, memory_ids=demand.ids))
 
 
 def claimant(progress: Progress | None) -> Claimant | None:
@@ -105,14 +100,12 @@ def _impossible(request: Request, transaction: Transaction, *, share_mode: bool)
     return None
 
 
-def _complete(
-    ledger: Ledger, others: Iterable[Allocation], draft: Allocation
-) -> Allocation | Refused:
+def _complete(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant) -> Grant | Refused:
     """The memory of a container whose cores are answered: the GPU is given, has it the room?"""
     if ledger.fits(others, draft):
         return draft
     gpus = [gpu for gpu in ledger.topology.gpus if gpu.uuid in draft.gpus]
-    if draft.whole or any(draft.blocks > blocks(gpu.memory) for gpu in gpus):
+    if draft.exclusive or any(draft.blocks > blocks(gpu.memory) for gpu in gpus):
         room = min((blocks(gpu.memory) for gpu in gpus), default=0)
         return Refused(f"{Reason.TOO_LARGE.value}: {draft.blocks} blocks asked; it has {room}")
     books = ledger.books(others)
@@ -124,16 +117,16 @@ def _complete(
 
 
 def _candidates(
-    ledger: Ledger,
-    live: tuple[Allocation, ...],
+    ledger: DeviceLedger,
+    live: tuple[Grant, ...],
     transaction: Transaction,
-    draft: Allocation,
+    draft: Grant,
     request: Request,
-) -> Iterator[Grant]:
+) -> Iterator[Placement]:
     """Where it could be: as the IDs say, where the other half is, as planned."""
     sets = [
-        locate(ledger, live, transaction.admission, draft.core_ids),
-        locate(ledger, live, transaction.admission, draft.memory_ids),
+        locate(ledger, live, transaction.admission, draft.source.core_ids),
+        locate(ledger, live, transaction.admission, draft.source.memory_ids),
         frozenset(draft.gpus),
     ]
     plan = transaction.plan
@@ -141,47 +134,48 @@ def _candidates(
         gpus = tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
         if len(gpus) == max(1, request.whole_gpus):
             why = plan.why if plan and plan.gpus == gpus else AS_NAMED
-            yield Grant(request, evaluator_of(request), gpus, why)
+            yield Placement(request, evaluator_of(request), gpus, why)
     if plan:
         yield plan
 
 
-def _holds(ledger: Ledger, others: Iterable[Allocation], draft: Allocation, grant: Grant) -> bool:
+def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: Placement) -> bool:
     """True if what is asked so far fits there, and what its other half will ask."""
     if not ledger.fits(others, _on(draft, grant)):
         return False
     if grant.whole:
         return all(blocks(gpu.memory) >= grant.request.blocks for gpu in grant.gpus)
-    if draft.core_ids and draft.memory_ids:
+    if draft.source.core_ids and draft.source.memory_ids:
         return True
     gpu = grant.gpus[0]
-    strangers = [a for a in on_gpu(others, gpu.uuid) if a.admission != draft.admission]
+    admission = draft.source.admission
+    strangers = [a for a in others if a.source.admission != admission]
     return ledger.has_room(ledger.book(strangers, gpu), gpu, grant.request)
 
 
 def _placed(
-    ledger: Ledger, others: Iterable[Allocation], draft: Allocation, request: Request
-) -> Allocation | Refused:
+    ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, request: Request
+) -> Grant | Refused:
     """The IDs say nothing that holds: real capacity wherever there is some."""
-    answer: Grant | Refusal | None
+    answer: Placement | Refusal | None
     if request.cores:
         least = max(request.blocks, 1 if not request.whole_gpus else 0)
         answer = place(ledger.topology, ledger.books(others), Request(request.cores, least))
     else:
         answer = _memory_first(ledger, others, request)
-    if isinstance(answer, Grant):
+    if isinstance(answer, Placement):
         return _on(draft, answer)
     return Refused(str(answer))
 
 
 def _memory_first(
-    ledger: Ledger, others: Iterable[Allocation], request: Request
-) -> Grant | Refusal:
+    ledger: DeviceLedger, others: Iterable[Grant], request: Request
+) -> Placement | Refusal:
     gpu = roomiest(ledger, ledger.books(others), request)
     if gpu is None:
         detail = f"{request.blocks} blocks asked; no GPU has as many free"
         return Refusal(request, _memory_reason(ledger.topology.gpus, request), detail)
-    return Grant(request, Evaluator.SHARE, (gpu,), "the GPU with the most room")
+    return Placement(request, Evaluator.SHARE, (gpu,), "the GPU with the most room")
 
 
 def _memory_reason(gpus: tuple[Gpu, ...], request: Request) -> Reason:
@@ -189,14 +183,13 @@ def _memory_reason(gpus: tuple[Gpu, ...], request: Request) -> Reason:
     return Reason.TOO_LARGE if request.blocks > largest else Reason.NO_FREE_GPU
 
 
-def _granted(draft: Allocation, grant: Grant, transaction: Transaction) -> Allocation:
+def _granted(draft: Grant, grant: Placement, transaction: Transaction) -> Grant:
     return replace(_on(draft, grant), candidate=claimant(transaction.candidate) or draft.candidate)
 
 
-def _on(draft: Allocation, grant: Grant) -> Allocation:
-    return replace(
-        draft,
-        gpus=tuple(gpu.uuid for gpu in grant.gpus),
-        evaluator=grant.evaluator,
-        why=grant.why,
+def _on(draft: Grant, placed: Placement) -> Grant:
+    return on_gpus(
+        replace(draft, evaluator=placed.evaluator, why=placed.why),
+        (gpu.uuid for gpu in placed.gpus),
+        exclusive=placed.whole,
     )

@@ -7,19 +7,22 @@ where those do not suffice the answer is filled up as best it can be, and Alloca
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from gpumanager.deviceplugin.admission.admission import Transaction, asking
+from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.advertised import originals
+from gpumanager.deviceplugin.device_ledger import DeviceLedger, all_ids, ids_of, of_admission
 from gpumanager.gpu.values import Gpu, GpuUUID
-from gpumanager.grants.journal import Allocation, State
-from gpumanager.grants.ledger import Ledger
-from gpumanager.grants.live import of_admission
-from gpumanager.grants.plan import follow
-from gpumanager.kubelet.pods import ContainerKind, PodView
+from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.plan import planned
+from gpumanager.kubelet.pods import ContainerKind, ContainerView, PodView
 from gpumanager.names import VCORE
-from gpumanager.placement.place import place
-from gpumanager.placement.values import Books, Grant, Request
+from gpumanager.placement.place import evaluator_of, place
+from gpumanager.placement.values import Books, Request
+from gpumanager.placement.values import Grant as Placement
 from gpumanager.units import CORES_PER_GPU, blocks
+
+AS_PLANNED: Final = "as the scheduler planned it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,11 @@ class Offer:
     """IDs to prefer, and the grant behind them where there is one."""
 
     ids: tuple[str, ...]
-    plan: Grant | None
+    plan: Placement | None
 
 
 def steer(
-    ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction, question: Question
+    ledger: DeviceLedger, live: tuple[Grant, ...], transaction: Transaction, question: Question
 ) -> Offer:
     """The answer to `question`; of exactly its size, if that many IDs exist."""
     plan = transaction.plan or _plan(ledger, live, transaction)
@@ -51,13 +54,13 @@ def steer(
     return Offer(_choose(ledger, live, question, gpus), plan)
 
 
-def could_hold(ledger: Ledger, books: Books, pod: PodView) -> bool:
+def could_hold(ledger: DeviceLedger, books: Books, pod: PodView) -> bool:
     """True if everything the pod asks for could be granted at once from what `books` has free."""
     for container in asking(pod):
         if container.cores is None or container.blocks is None:
             continue
         answer = place(ledger.topology, books, Request(container.cores, container.blocks))
-        if not isinstance(answer, Grant):
+        if not isinstance(answer, Placement):
             return False
         if container.kind is not ContainerKind.INIT:
             books = books.take(answer)
@@ -65,26 +68,26 @@ def could_hold(ledger: Ledger, books: Books, pod: PodView) -> bool:
 
 
 def locate(
-    ledger: Ledger, live: Iterable[Allocation], admission: str, ids: Iterable[str]
+    ledger: DeviceLedger, live: Iterable[Grant], admission: str, ids: Iterable[str]
 ) -> frozenset[GpuUUID]:
     """The GPUs of the IDs: where an earlier container of the pod has them, or as named."""
     own = {
-        device_id: allocation.gpus
-        for allocation in of_admission(live, admission)
-        if allocation.gpus
-        for device_id in (*allocation.core_ids, *allocation.memory_ids)
+        device_id: grant.gpus
+        for grant in of_admission(live, admission)
+        if grant.shares
+        for device_id in all_ids(grant)
     }
     return frozenset[GpuUUID]().union(*(_where(ledger, own, i) for i in ids))
 
 
-def roomiest(ledger: Ledger, books: Books, request: Request) -> Gpu | None:
+def roomiest(ledger: DeviceLedger, books: Books, request: Request) -> Gpu | None:
     """The GPU with the most room in both resources, of those that have what is asked."""
     fitting = [gpu for gpu in ledger.topology.gpus if ledger.has_room(books.of(gpu), gpu, request)]
     return max(fitting, key=lambda gpu: (_room(books, gpu), -gpu.index), default=None)
 
 
 def _where(
-    ledger: Ledger, own: Mapping[str, tuple[GpuUUID, ...]], device_id: str
+    ledger: DeviceLedger, own: Mapping[str, tuple[GpuUUID, ...]], device_id: str
 ) -> tuple[GpuUUID, ...]:
     if device_id not in ledger.ids:
         return own.get(device_id, ())
@@ -98,29 +101,43 @@ def _room(books: Books, gpu: Gpu) -> float:
     return min(book.free_cores / CORES_PER_GPU, book.free_blocks / max(1, blocks(gpu.memory)))
 
 
-def _plan(ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction) -> Grant | None:
+def _plan(
+    ledger: DeviceLedger, live: tuple[Grant, ...], transaction: Transaction
+) -> Placement | None:
     if transaction.request is None:
         return None
     books, one = ledger.books(live), transaction.candidate
-    if one and (grant := follow(ledger, books, one.pod, one.container, transaction.request)):
+    if one and (grant := _follow(ledger, books, one.pod, one.container, transaction.request)):
         return grant
     answer = place(ledger.topology, books, transaction.request)
-    return answer if isinstance(answer, Grant) else None
+    return answer if isinstance(answer, Placement) else None
+
+
+def _follow(
+    ledger: DeviceLedger, books: Books, pod: PodView, container: ContainerView, request: Request
+) -> Placement | None:
+    """The plan as a grant, if there is one and `books` have the room for it."""
+    gpus = planned(ledger.topology, pod, container)
+    if len(gpus) != max(1, request.whole_gpus):
+        return None
+    if not all(ledger.has_room(books.of(gpu), gpu, request) for gpu in gpus):
+        return None
+    return Placement(request, evaluator_of(request), gpus, AS_PLANNED)
 
 
 def _settled_gpus(
-    ledger: Ledger, live: tuple[Allocation, ...], transaction: Transaction, question: Question
+    ledger: DeviceLedger, live: tuple[Grant, ...], transaction: Transaction, question: Question
 ) -> tuple[Gpu, ...]:
     """The GPUs of the other half, or of the devices that an earlier container leaves."""
     admitted = of_admission(live, transaction.admission)
-    half = next((a for a in admitted if a.allocation == transaction.allocation), None)
+    half = next((a for a in admitted if a.id == transaction.allocation), None)
     uuids = frozenset(half.gpus) if half else frozenset[GpuUUID]()
     if not uuids:
         uuids = locate(ledger, live, transaction.admission, question.must_include)
     return tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
 
 
-def _roomiest(ledger: Ledger, live: tuple[Allocation, ...], question: Question) -> tuple[Gpu, ...]:
+def _roomiest(ledger: DeviceLedger, live: tuple[Grant, ...], question: Question) -> tuple[Gpu, ...]:
     """For a container nobody knows: whole GPUs by placement, a share where the most room is."""
     books = ledger.books(live)
     cores = question.size if question.resource == VCORE else 0
@@ -129,18 +146,18 @@ def _roomiest(ledger: Ledger, live: tuple[Allocation, ...], question: Question) 
         gpu = roomiest(ledger, books, request)
         return (gpu,) if gpu else ()
     answer = place(ledger.topology, books, request)
-    return answer.gpus if isinstance(answer, Grant) else ()
+    return answer.gpus if isinstance(answer, Placement) else ()
 
 
 def _choose(
-    ledger: Ledger, live: tuple[Allocation, ...], question: Question, gpus: tuple[Gpu, ...]
+    ledger: DeviceLedger, live: tuple[Grant, ...], question: Question, gpus: tuple[Gpu, ...]
 ) -> tuple[str, ...]:
     """What must be, then free on the wanted GPUs, of no GPU, anywhere.
 
     Then, at worst, what is only promised (its pod may have been rejected), then what is in use.
     """
     must = dict.fromkeys(question.must_include)
-    ranks = {i: 3 + (a.state is State.SETTLED) for a in live for i in a.ids(question.resource)}
+    ranks = {i: 3 + (a.state is State.SETTLED) for a in live for i in ids_of(a, question.resource)}
     wanted = {gpu.uuid for gpu in gpus}
 
     def rank(device_id: str) -> int:

@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from gpumanager.deviceplugin.admission.admission import Transaction, View, asks
-from gpumanager.deviceplugin.admission.decision import Refused
-from gpumanager.grants.journal import Allocation, State
-from gpumanager.grants.live import naming, of_admission
+from gpumanager.deviceplugin.admission.transaction import Transaction, View, asks
+from gpumanager.deviceplugin.device_ledger import all_ids, of_admission
+from gpumanager.grants.grant import EvidenceSource, Grant, Refused, State
 from gpumanager.kubelet.checkpoint import DeviceHolder
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import VCORE, VMEMORY
@@ -39,9 +38,9 @@ UNDISPUTED: Final = Conflict()
 
 
 def rejected(
-    live: Iterable[Allocation], before: Transaction | None, now: Transaction | None
+    live: Iterable[Grant], before: Transaction | None, now: Transaction | None
 ) -> tuple[AllocationID, ...]:
-    """Promises to a pod that cannot come any more, because another is being admitted.
+    """GrantStore to a pod that cannot come any more, because another is being admitted.
 
     Those of an admission of which some part was never asked for; and memory without cores. That it
     is another only the list of pods tells: what looks new by the order of calls may be a pod that
@@ -53,14 +52,14 @@ def rejected(
     if not coming or coming.intersection(one.pod.uid for one in before.candidates):
         return ()
     return tuple(
-        a.allocation
+        a.id
         for a in of_admission(live, before.admission)
-        if a.state is State.ANSWERED and (before.abandoned or not a.core_ids)
+        if a.state is State.ANSWERED and (before.abandoned or not a.source.core_ids)
     )
 
 
 def conflict(
-    live: Iterable[Allocation],
+    live: Iterable[Grant],
     admission: str,
     ids: Iterable[str],
     view: View | None,
@@ -72,22 +71,20 @@ def conflict(
     looks alive: PreStartContainer, which knows, decides. So does it where no pods can be read.
     """
     wanted = set(ids)
-    holders = [a for a in naming(live, wanted) if a.admission != admission and _holds(a, wanted)]
-    ended = (a for a in holders if a.allocation not in lingering)
-    over = tuple(a.allocation for a in ended if has_ended(a.owner, view))
-    rest = [a for a in holders if a.allocation not in over]
+    holders = [
+        a for a in live if a.source.admission != admission and not wanted.isdisjoint(all_ids(a))
+    ]
+    ended = (a for a in holders if a.id not in lingering)
+    over = tuple(a.id for a in ended if has_ended(a.owner, view))
+    rest = [a for a in holders if a.id not in over]
     for holder in rest:
         if holder.state is State.SETTLED and view is not None:
             return Conflict(over, refused=Refused(_double(holder, wanted)))
-    return Conflict(over, doubted=tuple(a.allocation for a in rest))
+    return Conflict(over, doubted=tuple(a.id for a in rest))
 
 
-def _holds(allocation: Allocation, ids: set[str]) -> bool:
-    return not ids.isdisjoint(allocation.core_ids) or not ids.isdisjoint(allocation.memory_ids)
-
-
-def _double(holder: Allocation, ids: set[str]) -> str:
-    example = min(ids & {*holder.core_ids, *holder.memory_ids})
+def _double(holder: Grant, ids: set[str]) -> str:
+    example = min(ids.intersection(all_ids(holder)))
     return (
         f"device {example} belongs to {holder.pod}, which still runs; the kubelet has offered it "
         "a second time: create the pod again"
@@ -101,35 +98,33 @@ def has_ended(owner: PodUID | None, view: View | None) -> bool:
     return all(pod.ended for pod in view if pod.uid == owner)
 
 
-def ended(live: Iterable[Allocation], admission: str, view: View | None) -> frozenset[AllocationID]:
-    """Promises to pods that the list says have ended, seen while `admission` is under way.
+def ended(live: Iterable[Grant], admission: str, view: View | None) -> frozenset[AllocationID]:
+    """GrantStore to pods that the list says have ended, seen while `admission` is under way.
 
     Of what gpu-manager promised no container tells.
     """
     if view is None:
         return frozenset()
     alive = {pod.uid for pod in view if not pod.ended} | {None}  # None: not known whose
-    others = (a for a in live if a.admission != admission and not a.inherited)
-    return frozenset(a.allocation for a in others if a.owner not in alive)
+    others = (a for a in live if a.source.admission != admission and not a.legacy)
+    return frozenset(a.id for a in others if a.owner not in alive)
 
 
-def again(
-    live: Iterable[Allocation], open_: Transaction, view: View | None
-) -> frozenset[AllocationID]:
-    """Promises to pods of which one may be under admission, though none is new.
+def again(live: Iterable[Grant], open_: Transaction, view: View | None) -> frozenset[AllocationID]:
+    """GrantStore to pods of which one may be under admission, though none is new.
 
     A static pod that is put back has the UID that it had. What it held then is not seen to be over.
     """
     if open_.candidates or not open_.viewed:
         return frozenset()
     may = {pod.uid for pod in view or () if asks(pod, open_.sizes)}
-    return frozenset(a.allocation for a in live if a.pod and a.pod.uid in may and not a.inherited)
+    return frozenset(a.id for a in live if a.pod and a.pod.uid in may and not a.legacy)
 
 
 def never_given(
-    live: Iterable[Allocation], admission: str, checkpoint: Checkpoint | None, view: View | None
+    live: Iterable[Grant], admission: str, checkpoint: Checkpoint | None, view: View | None
 ) -> tuple[AllocationID, ...]:
-    """Promises to pods that were rejected, seen while `admission` is under way.
+    """GrantStore to pods that were rejected, seen while `admission` is under way.
 
     The kubelet admits one pod after another and writes its books after each container, so that they
     have whatever was promised to a pod before this one, unless that was rejected. Those that have
@@ -139,35 +134,38 @@ def never_given(
     given = tuple(h for h in checkpoint or () if not has_ended(h.pod_uid, view))
     named = checkpoint is not None
     return tuple(
-        a.allocation
+        a.id
         for a in live
         if a.state is State.ANSWERED
-        and a.admission != admission
+        and a.source.admission != admission
         and (_is_half(a) or (named and a.candidate is not None and not _is_given(a, given)))
     )
 
 
-def _is_half(a: Allocation) -> bool:
-    return not a.core_ids or not (a.memory_ids or a.whole)
+def _is_half(a: Grant) -> bool:
+    """One resource of it was never asked for. Of what was found running no ID is known."""
+    if isinstance(a.source, EvidenceSource):
+        return False
+    return not a.source.core_ids or not (a.source.memory_ids or a.exclusive)
 
 
-def owner(allocation: Allocation, checkpoint: Checkpoint) -> PodUID | None:
+def owner(allocation: Grant, checkpoint: Checkpoint) -> PodUID | None:
     """Whose it is: as settled, else as the checkpoint has it, else as was thought."""
     if allocation.pod:
         return allocation.pod.uid
-    held = frozenset(allocation.core_ids)
+    held = frozenset(allocation.source.core_ids)
     known = (h.pod_uid for h in checkpoint if h.resource == VCORE and h.ids == held)
     return next(known, allocation.owner)
 
 
 def over(
-    live: Iterable[Allocation], view: View | None, checkpoint: Checkpoint | None
+    live: Iterable[Grant], view: View | None, checkpoint: Checkpoint | None
 ) -> frozenset[AllocationID]:
-    """Promises that look ended now; act on it once they have looked so for a while."""
-    return frozenset(a.allocation for a in live if _is_over(a, view, checkpoint))
+    """GrantStore that look ended now; act on it once they have looked so for a while."""
+    return frozenset(a.id for a in live if _is_over(a, view, checkpoint))
 
 
-def _is_over(a: Allocation, view: View | None, checkpoint: Checkpoint | None) -> bool:
+def _is_over(a: Grant, view: View | None, checkpoint: Checkpoint | None) -> bool:
     """Also one that never started and that the kubelet's books do not have: nobody was given it."""
     if a.state is State.ANSWERED and checkpoint is not None and not _is_given(a, checkpoint):
         return True
@@ -179,20 +177,18 @@ def _is_over(a: Allocation, view: View | None, checkpoint: Checkpoint | None) ->
     return all(h.pod_uid != holder for h in checkpoint)
 
 
-def superseded(
-    live: Iterable[Allocation], checkpoint: Checkpoint | None
-) -> frozenset[AllocationID]:
-    """Promises to containers that the kubelet has since given other devices, as with `again`."""
+def superseded(live: Iterable[Grant], checkpoint: Checkpoint | None) -> frozenset[AllocationID]:
+    """GrantStore to containers that the kubelet has since given other devices, as with `again`."""
     cores = {(h.pod_uid, h.container): h.ids for h in checkpoint or () if h.resource == VCORE}
-    settled = ((a, a.pod, frozenset(a.core_ids)) for a in live if a.pod and not a.inherited)
+    settled = ((a, a.pod, frozenset(a.source.core_ids)) for a in live if a.pod and not a.legacy)
     return frozenset(
-        a.allocation for a, pod, own in settled if cores.get((pod.uid, pod.container), own) != own
+        a.id for a, pod, own in settled if cores.get((pod.uid, pod.container), own) != own
     )
 
 
-def _is_given(a: Allocation, checkpoint: Checkpoint) -> bool:
+def _is_given(a: Grant, checkpoint: Checkpoint) -> bool:
     """True if some container has exactly these devices of one resource."""
-    halves = {(VCORE, frozenset(a.core_ids)), (VMEMORY, frozenset(a.memory_ids))}
+    halves = {(VCORE, frozenset(a.source.core_ids)), (VMEMORY, frozenset(a.source.memory_ids))}
     return any((h.resource, h.ids) in halves for h in checkpoint)
 
 

@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from gpumanager.deviceplugin.admission.admission import View
+from gpumanager.deviceplugin.admission.transaction import View
+from gpumanager.deviceplugin.device_ledger import ids_of
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
-from gpumanager.deviceplugin.identity.settlement import Container, NotSettled, holding
-from gpumanager.grants.journal import Allocation
+from gpumanager.deviceplugin.identity.resolution import Container, NotResolved, holding
+from gpumanager.grants.grant import Grant
 from gpumanager.kubelet.answers import read_answers
 from gpumanager.kubelet.checkpoint import CheckpointFile, CheckpointUnreadable, DeviceHolder
 from gpumanager.kubelet.pod_resources import NamedHolder
@@ -40,7 +41,7 @@ class PodResourcesSource(Protocol):
     async def list(self) -> tuple[NamedHolder, ...]: ...
 
 
-class KubeletBooks:
+class DeviceCheckpoint:
     """Who holds what, as the kubelet has it. checkpoint: its file."""
 
     def __init__(self, checkpoint: Path, pod_resources: PodResourcesSource | None = None) -> None:
@@ -79,11 +80,11 @@ class KubeletBooks:
         resource: str,
         ids: Collection[str],
         view: View | None,
-        live: Collection[Allocation],
+        live: Collection[Grant],
         *,
         admitting: bool,
     ) -> tuple[Checkpoint, tuple[Container, ...]]:
-        """Who holds exactly `ids`, and the books that say so. Raises NotSettled if nobody does.
+        """Who holds exactly `ids`, and the books that say so. Raises NotResolved if nobody does.
 
         live: the promises; admitting: whether a pod may be under admission.
         """
@@ -99,19 +100,19 @@ class KubeletBooks:
             books += await self.listed(view, {})
             found = holding(books, resource, ids, view)
         if not found:
-            raise NotSettled(
+            raise NotResolved(
                 f"{self._path}: the kubelet's books do not say yet which container holds these "
                 f"{len(ids)} devices of {resource}"
             )
         return books, found
 
     async def _by_get(
-        self, resource: str, ids: set[str], view: View | None, live: Collection[Allocation]
+        self, resource: str, ids: set[str], view: View | None, live: Collection[Grant]
     ) -> Checkpoint:
         books: Checkpoint = ()
         for allocation in live if self._pod_resources else ():
             who = allocation.pod or allocation.candidate
-            if self._pod_resources and who and set(allocation.ids(resource)) == ids:
+            if self._pod_resources and who and set(ids_of(allocation, resource)) == ids:
                 named = await self._pod_resources.get(who.namespace, who.name)
                 uids = {(who.namespace, who.name): who.uid} | _uids(view)
                 books += _with_uids(named, uids)

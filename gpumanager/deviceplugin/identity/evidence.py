@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpumanager.deviceplugin.admission.admission import View
+from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
 from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.journal import Allocation
-from gpumanager.grants.ports import VirtualManager
-from gpumanager.isolation.answer import ENV_ALLOCATION
+from gpumanager.grants.grant import Grant
+from gpumanager.isolation.edits import ENV_ALLOCATION
+from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import PodsSource, PodsUnavailable, PodUID
 from gpumanager.names import CONTAINER_VCUDA, VCORE
 from gpumanager.runtime.values import LiveContainer, LiveContainers
@@ -75,7 +75,7 @@ async def who_lives(
         return None
 
 
-class Eyes:
+class PodLister:
     """Looks at the kubelet's list of pods; says once that it cannot be read."""
 
     def __init__(self, pods: PodsSource | None) -> None:
@@ -83,7 +83,7 @@ class Eyes:
         self._blind = False
         self._last: tuple[float, View] = (-math.inf, ())
 
-    async def look(self, max_age: float = 0.0) -> View | None:
+    async def list(self, max_age: float = 0.0) -> View | None:
         """None where the list cannot be read. max_age: seconds that a list may be old."""
         if self._pods is None:
             return None
@@ -101,9 +101,9 @@ class Eyes:
         return view
 
 
-def directories(virtual: VirtualManager) -> dict[AllocationID, tuple[Limit, ...]]:
+def directories(isolation: Isolations) -> dict[AllocationID, tuple[Limit, ...]]:
     """Every allocation that has a directory, with its limits."""
-    return {name: virtual.limits(name) for name in virtual.allocations()}
+    return {name: isolation.limits(name) for name in isolation.allocations()}
 
 
 def allocation_of(container: LiveContainer) -> AllocationID | None:
@@ -124,10 +124,10 @@ def mounted_allocation(container: LiveContainer) -> AllocationID | None:
     return AllocationID(Path(source).name)
 
 
-def computing(promised: Iterable[Allocation], evidence: Evidence) -> frozenset[AllocationID]:
+def computing(promised: Iterable[Grant], evidence: Evidence) -> frozenset[AllocationID]:
     """The allocations on whose GPUs their pods have processes."""
     return frozenset(
-        a.allocation
+        a.id
         for a in promised
         if a.owner and any(is_tenant(a.owner, evidence.tenants.get(gpu, ())) for gpu in a.gpus)
     )
@@ -138,19 +138,17 @@ def is_tenant(uid: PodUID, tenants: Collection[PodUID]) -> bool:
     return uid in tenants or uid.replace("-", "_") in tenants or uid.replace("_", "-") in tenants
 
 
-def lived_on(
-    live: Iterable[LiveContainer], promised: Iterable[Allocation]
-) -> frozenset[AllocationID]:
+def lived_on(live: Iterable[LiveContainer], promised: Iterable[Grant]) -> frozenset[AllocationID]:
     """Of these promises, those with which a container of their own pod runs.
 
     A container that names none of its pod's promises has those of its name. Example: a pod with two
     whole GPUs sets VCUDA_ALLOCATION to another pod's allocation; it keeps its own two.
     """
-    own: defaultdict[PodUID, list[Allocation]] = defaultdict(list)
+    own: defaultdict[PodUID, list[Grant]] = defaultdict(list)
     unsettled: set[AllocationID] = set()
     for one in promised:
         if one.pod is None:
-            unsettled.add(one.allocation)
+            unsettled.add(one.id)
         else:
             own[one.pod.uid].append(one)
     found: set[AllocationID] = set()
@@ -159,13 +157,13 @@ def lived_on(
             continue
         named, who = allocation_of(container), container.container
         mine = own.get(who.pod_uid, [])
-        said = {one.allocation for one in mine if one.allocation == named}
-        found |= said or {one.allocation for one in mine if _is_of(one, who.name)}
+        said = {one.id for one in mine if one.id == named}
+        found |= said or {one.id for one in mine if _is_of(one, who.name)}
         if (mounted := mounted_allocation(container)) in unsettled and mounted:
             found.add(mounted)  # found by its directory: nobody knows yet whose it is
     return frozenset(found)
 
 
-def _is_of(promise: Allocation, container: str) -> bool:
+def _is_of(promise: Grant, container: str) -> bool:
     """gpu-manager's containers name no allocation: whether they run is not known."""
-    return promise.pod is not None and promise.pod.container == container and not promise.inherited
+    return promise.pod is not None and promise.pod.container == container and not promise.legacy

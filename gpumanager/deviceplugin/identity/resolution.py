@@ -6,31 +6,20 @@ it into the container). An init container and an app container may hold the iden
 both have the same limits, and each takes its own allocation in the order of admission.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Final
 
-from gpumanager.deviceplugin.admission.admission import View
+from gpumanager.deviceplugin.admission.transaction import View
+from gpumanager.deviceplugin.device_ledger import DeviceLedger, all_ids, resized
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended, owner
-from gpumanager.errors import GpuManagerError
-from gpumanager.grants.journal import Allocation, Claimant, State
-from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.grant import Claimant, Grant, RetryLater, State
+from gpumanager.grants.plan import burst_us, ceiling
 from gpumanager.kubelet.pods import PodUID, PodView
-from gpumanager.names import (
-    ANNOTATION_CORE_LIMIT,
-    ANNOTATION_PROFILE,
-    PROFILE_LATENCY,
-    VCORE,
-    VMEMORY,
-)
-from gpumanager.units import CORES_PER_GPU, natural_number
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.virtual.values import AllocationID
 
-LATENCY_BURST_US: Final = 250_000
-"""Enough for an answer that needs the GPU whole and seldom; the share over seconds is the same."""
 
-
-class NotSettled(GpuManagerError):
+class NotResolved(RetryLater):
     """The container cannot start now; the kubelet tries again."""
 
 
@@ -49,7 +38,7 @@ def holding(
 ) -> tuple[Container, ...]:
     """The containers of the pod that hold exactly `ids`, and those with the same cores.
 
-    In the checkpoint's order; empty if there is none. Raises NotSettled where two pods that live
+    In the checkpoint's order; empty if there is none. Raises NotResolved where two pods that live
     hold them.
     """
     wanted = frozenset(ids)
@@ -58,7 +47,7 @@ def holding(
         found = [h for h in found if not has_ended(h.pod_uid, view)]
     if len({h.pod_uid for h in found}) > 1:
         pods = " and ".join(sorted({h.pod_uid for h in found}))
-        raise NotSettled(f"the kubelet has given the same devices to the pods {pods}")
+        raise NotResolved(f"the kubelet has given the same devices to the pods {pods}")
     sets = {_container(checkpoint, h.pod_uid, h.container).core_ids for h in found}
     names = dict.fromkeys((h.pod_uid, h.container) for h in checkpoint)
     uids = {h.pod_uid for h in found}
@@ -73,39 +62,39 @@ def _container(checkpoint: Checkpoint, uid: PodUID, name: str) -> Container:
 
 
 def match(
-    live: tuple[Allocation, ...], containers: tuple[Container, ...]
-) -> tuple[tuple[Allocation, Container], ...]:
-    """Each container with its allocation. Raises NotSettled for one that has none.
+    live: tuple[Grant, ...], containers: tuple[Container, ...]
+) -> tuple[tuple[Grant, Container], ...]:
+    """Each container with its allocation. Raises NotResolved for one that has none.
 
     containers: all of one pod that hold the same cores, in the order of admission.
     """
-    pairs: list[tuple[Allocation, Container]] = []
+    pairs: list[tuple[Grant, Container]] = []
     left = list(containers)
     while left:
         container = left.pop(0)
-        taken = {allocation.allocation for allocation, _ in pairs}
+        taken = {allocation.id for allocation, _ in pairs}
         pairs.append((_allocation_of(live, container, left, taken), container))
     return tuple(pairs)
 
 
 def _allocation_of(
-    live: tuple[Allocation, ...],
+    live: tuple[Grant, ...],
     container: Container,
     following: list[Container],
     taken: set[AllocationID],
-) -> Allocation:
+) -> Grant:
     """The one settled for it; else the newest, leaving as many newer ones as have to follow.
 
     Where one answer was given for two containers of a pod, they share it.
     """
     if not container.core_ids:
-        raise NotSettled(f"container {container.name} has GPU memory without {VCORE}")
-    fitting = [a for a in live if frozenset(a.core_ids) == container.core_ids]
+        raise NotResolved(f"container {container.name} has GPU memory without {VCORE}")
+    fitting = [a for a in live if frozenset(a.source.core_ids) == container.core_ids]
     own = [a for a in fitting if a.pod and _is(a.pod, container)]
-    open_ = [a for a in fitting if a.pod is None and a.allocation not in taken]
-    shared = [a for a in fitting if a.allocation in taken or a.owner == container.uid]
+    open_ = [a for a in fitting if a.pod is None and a.id not in taken]
+    shared = [a for a in fitting if a.id in taken or a.owner == container.uid]
     if not own and not open_ and not shared:
-        raise NotSettled(
+        raise NotResolved(
             f"container {container.name} of pod {container.uid} holds devices that this agent has "
             "no record of answering: create the pod again"
         )
@@ -120,37 +109,41 @@ def _is(claimant: Claimant, container: Container) -> bool:
     return (claimant.uid, claimant.container) == (container.uid, container.name)
 
 
-def corrected(allocation: Allocation, checkpoint: Checkpoint) -> Allocation:
+def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
     """A promise without the memory that the kubelet's books give to other cores.
 
     Where no pods could be read, memory of one container may have been taken for another's.
     """
     if allocation.state is State.SETTLED:
         return allocation
-    cores = frozenset(allocation.core_ids)
+    cores = frozenset(allocation.source.core_ids)
     names = {(h.pod_uid, h.container) for h in checkpoint if h.resource == VCORE and h.ids == cores}
     if not names:
         return allocation
     held = frozenset[str]().union(*(_container(checkpoint, *name).memory_ids for name in names))
-    return replace(allocation, memory_ids=tuple(i for i in allocation.memory_ids if i in held))
+    kept = tuple(i for i in allocation.source.memory_ids if i in held)
+    return resized(allocation, replace(allocation.source, memory_ids=kept))
 
 
 def settle(
-    ledger: Ledger, allocation: Allocation, container: Container, pod: PodView | None
-) -> Allocation:
+    ledger: DeviceLedger, allocation: Grant, container: Container, pod: PodView | None
+) -> Grant:
     """The allocation with its true owner and size. pod: as listed, None if not seen.
 
-    Raises NotSettled for a share without memory.
+    Raises NotResolved for a share without memory.
     """
-    if allocation.inherited:
+    if allocation.legacy:
         return replace(allocation, pod=_claimant(allocation, container, pod))
-    if not container.memory_ids and not allocation.whole:
-        raise NotSettled(f"container {container.name} asks for a share of a GPU without {VMEMORY}")
-    return replace(
-        allocation,
-        state=State.SETTLED,
+    if not container.memory_ids and not allocation.exclusive:
+        raise NotResolved(f"container {container.name} asks for a share of a GPU without {VMEMORY}")
+    source = replace(
+        allocation.source,
         core_ids=in_order(ledger, container.core_ids),
         memory_ids=in_order(ledger, container.memory_ids),
+    )
+    return replace(
+        resized(allocation, source),
+        state=State.SETTLED,
         pod=_claimant(allocation, container, pod),
         doubted=False,
         ceiling=ceiling(pod.annotations) if pod else allocation.ceiling,
@@ -158,14 +151,14 @@ def settle(
     )
 
 
-def named(live: Iterable[Allocation], view: View | None) -> tuple[Allocation, ...]:
+def named(live: Iterable[Grant], view: View | None) -> tuple[Grant, ...]:
     """What was settled while no pods could be read, with what its pod says of itself."""
     by_uid = {pod.uid: pod for pod in view or ()}
     nameless = (a for a in live if a.pod and not a.pod.name and a.pod.uid in by_uid)
     return tuple(_told(a, a.pod, by_uid[a.pod.uid]) for a in nameless if a.pod)
 
 
-def _told(allocation: Allocation, claimant: Claimant, pod: PodView) -> Allocation:
+def _told(allocation: Grant, claimant: Claimant, pod: PodView) -> Grant:
     return replace(
         allocation,
         pod=replace(claimant, namespace=pod.namespace, name=pod.name),
@@ -174,24 +167,12 @@ def _told(allocation: Allocation, claimant: Claimant, pod: PodView) -> Allocatio
     )
 
 
-def in_order(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
+def in_order(ledger: DeviceLedger, ids: Collection[str]) -> tuple[str, ...]:
     """All of them; last those that name a GPU which is missing now."""
     return (*ledger.ids.ordered(ids), *sorted(i for i in ids if i not in ledger.ids))
 
 
-def ceiling(annotations: Mapping[str, str]) -> int | None:
-    """The share a pod may burst up to, percent; None where its annotation is no such number."""
-    number = natural_number(annotations.get(ANNOTATION_CORE_LIMIT, ""))
-    return min(number, CORES_PER_GPU) if number else None
-
-
-def burst_us(annotations: Mapping[str, str]) -> int:
-    """How much unused GPU time a pod's containers may save up; 0 for the shim's own choice."""
-    profile = annotations.get(ANNOTATION_PROFILE, "").strip()
-    return LATENCY_BURST_US if profile == PROFILE_LATENCY else 0
-
-
-def _claimant(allocation: Allocation, container: Container, pod: PodView | None) -> Claimant:
+def _claimant(allocation: Grant, container: Container, pod: PodView | None) -> Claimant:
     if pod:
         return Claimant(container.uid, pod.namespace, pod.name, container.name)
     for known in (allocation.pod, allocation.candidate):
@@ -202,25 +183,25 @@ def _claimant(allocation: Allocation, container: Container, pod: PodView | None)
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """Promises to other pods that hold some of the same IDs.
+    """GrantStore to other pods that hold some of the same IDs.
 
     over: the kubelet's books do not have them, so they were rejected or have ended.
     standing: settled, and the kubelet's books give them some of these very IDs.
     """
 
-    over: tuple[Allocation, ...]
-    standing: tuple[Allocation, ...]
+    over: tuple[Grant, ...]
+    standing: tuple[Grant, ...]
 
 
-def rivals(live: Iterable[Allocation], settled: Allocation, checkpoint: Checkpoint) -> Rivals:
+def rivals(live: Iterable[Grant], settled: Grant, checkpoint: Checkpoint) -> Rivals:
     """Who else claims what `settled` holds."""
-    ids = {*settled.core_ids, *settled.memory_ids}
+    ids = set(all_ids(settled))
     others = [
         a
         for a in live
-        if a.allocation != settled.allocation
+        if a.id != settled.id
         and owner(a, checkpoint) != settled.owner
-        and ids & {*a.core_ids, *a.memory_ids}
+        and ids.intersection(all_ids(a))
     ]
     return Rivals(
         over=tuple(a for a in others if not _is_booked(a, checkpoint)),
@@ -231,9 +212,9 @@ def rivals(live: Iterable[Allocation], settled: Allocation, checkpoint: Checkpoi
 
 
 def contested(
-    live: Iterable[Allocation], containers: Iterable[Container], view: View | None
-) -> tuple[Allocation, ...]:
-    """Promises of pods that have begun, which these containers would push aside if they start.
+    live: Iterable[Grant], containers: Iterable[Container], view: View | None
+) -> tuple[Grant, ...]:
+    """GrantStore of pods that have begun, which these containers would push aside if they start.
 
     Those with the same devices, and those of which others have been given the devices already. Not
     those of pods that have ended for certain.
@@ -250,20 +231,20 @@ def contested(
     )
 
 
-def takes(containers: Iterable[Container], allocation: Allocation) -> bool:
+def takes(containers: Iterable[Container], allocation: Grant) -> bool:
     """Whether they have any of its devices."""
     return any(
-        not one.core_ids.isdisjoint(allocation.core_ids)
-        or not one.memory_ids.isdisjoint(allocation.memory_ids)
+        not one.core_ids.isdisjoint(allocation.source.core_ids)
+        or not one.memory_ids.isdisjoint(allocation.source.memory_ids)
         for one in containers
     )
 
 
-def _is_booked(allocation: Allocation, checkpoint: Checkpoint) -> bool:
+def _is_booked(allocation: Grant, checkpoint: Checkpoint) -> bool:
     """True if the kubelet's books say that its pod holds its cores."""
-    uid, cores = owner(allocation, checkpoint), frozenset(allocation.core_ids)
+    uid, cores = owner(allocation, checkpoint), frozenset(allocation.source.core_ids)
     return any(h.pod_uid == uid and h.ids == cores for h in checkpoint)
 
 
-def _has_any(allocation: Allocation, ids: set[str], checkpoint: Checkpoint) -> bool:
+def _has_any(allocation: Grant, ids: set[str], checkpoint: Checkpoint) -> bool:
     return any(h.pod_uid == allocation.owner and ids & h.ids for h in checkpoint)

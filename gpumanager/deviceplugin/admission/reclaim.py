@@ -9,11 +9,11 @@ its UID looks as if it had never gone.
 from collections.abc import Collection
 from typing import Final
 
-from gpumanager.deviceplugin.admission.admission import Transaction, View
+from gpumanager.deviceplugin.admission.transaction import Transaction, View
+from gpumanager.deviceplugin.dependencies import Dependencies
+from gpumanager.deviceplugin.identity.evidence import lived_on, who_lives
 from gpumanager.deviceplugin.identity.lifecycle import again, ended, never_given
-from gpumanager.deviceplugin.surroundings import Surroundings
-from gpumanager.grants.journal import Allocation
-from gpumanager.recovery.evidence import lived_on, who_lives
+from gpumanager.grants.grant import Grant
 from gpumanager.runtime.values import LiveContainers
 from gpumanager.virtual.values import AllocationID
 
@@ -21,18 +21,18 @@ HURRY: Final = 1.0
 """Seconds for the container runtime to tell who runs, while the kubelet waits."""
 
 
-async def given_to_nobody(
-    live: Collection[Allocation], open_: Transaction, view: View | None, around: Surroundings
+async def reclaimable(
+    live: Collection[Grant], open_: Transaction, view: View | None, deps: Dependencies
 ) -> frozenset[AllocationID]:
-    """Promises that may be taken back while `open_` is being admitted."""
-    checkpoint, admission = await around.books.read(), open_.admission
+    """GrantStore that may be taken back while `open_` is being admitted."""
+    checkpoint, admission = await deps.books.read(), open_.admission
     never = never_given(live, admission, checkpoint, view)
     over = ended(live, admission, view) | again(live, open_, view)
-    return frozenset(never) | await _proved_over(live, over, around.runtime)
+    return frozenset(never) | await _proved_over(live, over, deps.runtime)
 
 
 async def _proved_over(
-    live: Collection[Allocation], over: frozenset[AllocationID], runtime: LiveContainers | None
+    live: Collection[Grant], over: frozenset[AllocationID], runtime: LiveContainers | None
 ) -> frozenset[AllocationID]:
     """Of these promises, those with which no container runs."""
     running = await who_lives(runtime, HURRY) if over else None

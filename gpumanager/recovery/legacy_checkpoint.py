@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumanager.deviceplugin.advertised import ORIGINAL
-from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended
+from gpumanager.deviceplugin.identity.evidence import Evidence, Key, allocation_of
+from gpumanager.deviceplugin.identity.lifecycle import has_ended
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.grants.journal import Allocation, Claimant, State
-from gpumanager.isolation.answer import ENV_ALLOCATION, ENV_VISIBLE
+from gpumanager.grants.grant import Claimant, Grant, LegacySource, State, shares_of
+from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_VISIBLE
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 from gpumanager.placement.place import evaluator_of
-from gpumanager.placement.values import Request
-from gpumanager.recovery.evidence import Evidence, Key, allocation_of
+from gpumanager.placement.values import Evaluator, Request
 from gpumanager.units import MEMORY_BLOCK, natural_number
 from gpumanager.virtual.values import AllocationID
 
@@ -80,7 +80,7 @@ def _inherited(pods: Mapping[str, Any]) -> Iterator[Inherited]:
 
 def inherit(
     topology: Topology, original: tuple[Inherited, ...], evidence: Evidence, now: float
-) -> tuple[Allocation, ...]:
+) -> tuple[Grant, ...]:
     """As allocations, of pods that have not ended.
 
     Where the kubelet has its books and gives a container nothing, its pod is gone.
@@ -118,43 +118,34 @@ def _alive(topology: Topology, evidence: Evidence) -> Iterator[Inherited]:
         yield Inherited(one.pod_uid, one.name, minors, cores, memory)
 
 
-def _allocation(
-    topology: Topology, one: Inherited, evidence: Evidence, now: float
-) -> Allocation | None:
+def _allocation(topology: Topology, one: Inherited, evidence: Evidence, now: float) -> Grant | None:
     key = (one.pod_uid, one.container)
     if has_ended(one.pod_uid, evidence.view):
         return None
-    ids = _ids(one, key, evidence.checkpoint)
-    if ids is None:
-        return None
-    cores, memory = ids
-    return Allocation(
-        allocation=AllocationID(f"inherited-{one.pod_uid}-{one.container}"),
-        admission=f"inherited-{one.pod_uid}",
-        core_ids=cores,
-        memory_ids=memory,
-        gpus=_gpus(topology, one),
-        evaluator=evaluator_of(Request(one.cores, one.memory // MEMORY_BLOCK)),
+    cores, blocks = one.cores, one.memory // MEMORY_BLOCK
+    admission = f"inherited-{one.pod_uid}"
+    evaluator = evaluator_of(Request(cores, blocks))
+    legacy = LegacySource(admission)
+    if evidence.checkpoint is not None:
+        held = {h.resource: h.ids for h in evidence.checkpoint if (h.pod_uid, h.container) == key}
+        if VCORE not in held:
+            return None  # the kubelet has its books, and gives this container nothing
+        legacy = LegacySource(
+            admission, tuple(sorted(held[VCORE])), tuple(sorted(held.get(VMEMORY, ())))
+        )
+        cores, blocks = len(legacy.core_ids), len(legacy.memory_ids)
+    return Grant(
+        id=AllocationID(f"inherited-{one.pod_uid}-{one.container}"),
+        source=legacy,
+        shares=shares_of(
+            _gpus(topology, one), cores, blocks, exclusive=evaluator is not Evaluator.SHARE
+        ),
+        evaluator=evaluator,
         why=WHY,
         time=now,
         state=State.SETTLED,
         pod=_claimant(key, evidence),
-        inherited=True,
     )
-
-
-def _ids(
-    one: Inherited, key: Key, checkpoint: Checkpoint | None
-) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Of cores and memory; made up where the kubelet has no books, None where those lack it."""
-    if checkpoint is None:
-        name, blocks = f"{one.pod_uid}/{one.container}", one.memory // MEMORY_BLOCK
-        cores = tuple(f"{name}-c-{n}" for n in range(one.cores))
-        return cores, tuple(f"{name}-m-{n}" for n in range(blocks))
-    held = {h.resource: h.ids for h in checkpoint if (h.pod_uid, h.container) == key}
-    if VCORE not in held:
-        return None
-    return tuple(sorted(held[VCORE])), tuple(sorted(held.get(VMEMORY, ())))
 
 
 def _gpus(topology: Topology, one: Inherited) -> tuple[GpuUUID, ...]:

@@ -1,28 +1,42 @@
-"""Promises that our journal does not have and others prove: taken up again. Pure.
+"""GrantStore that our journal does not have and others prove: taken up again. Pure.
 
 The kubelet's books are exact about device IDs, so what they give to a container is held by it, on
-the GPUs that our answer named. Where the kubelet has lost its books too, running containers
-and the directories of allocations still say how much of which GPU is in use: as much is held, by
-device IDs that nobody else has. Nothing is given out again because nobody remembers it: what is
-held too long is released when its pod is seen to be gone.
+the GPUs that our answer named. Where the kubelet has lost its books too, running containers and the
+directories of allocations still say how much of which GPU is in use: as much is held. Nothing is
+given out again because nobody remembers it: what is held too long is released when its pod is seen
+to be gone.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.deviceplugin.advertised import MADE_UP, ORIGINAL
+from gpumanager.deviceplugin.advertised import ORIGINAL
+from gpumanager.deviceplugin.device_ledger import DeviceLedger, on_gpus
+from gpumanager.deviceplugin.identity.evidence import (
+    Evidence,
+    Key,
+    allocation_of,
+    mounted_allocation,
+)
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended
-from gpumanager.deviceplugin.identity.settlement import burst_us, ceiling, in_order
+from gpumanager.deviceplugin.identity.resolution import in_order
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.grants.journal import Allocation, Claimant, State
-from gpumanager.grants.ledger import Ledger
-from gpumanager.isolation.answer import ENV_ALLOCATION, ENV_GPUS, ENV_VISIBLE
+from gpumanager.grants.grant import (
+    Claimant,
+    DevicePluginSource,
+    EvidenceSource,
+    Grant,
+    State,
+    shares_of,
+)
+from gpumanager.grants.plan import burst_us, ceiling
+from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ENV_VISIBLE
+from gpumanager.isolation.table import isolation_of
 from gpumanager.kubelet.pods import PodUID
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Request
-from gpumanager.recovery.evidence import Evidence, Key, allocation_of, mounted_allocation
 from gpumanager.runtime.values import LiveContainer
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 from gpumanager.virtual.values import AllocationID, Limit
@@ -30,15 +44,15 @@ from gpumanager.virtual.values import AllocationID, Limit
 BY_KUBELET: Final = "adopted: the kubelet's books give it these devices"
 BY_CONTAINER: Final = "adopted: it runs with this allocation"
 BY_DIRECTORY: Final = "adopted: its directory is there, and nobody can say whose it is"
-UNPROVED: Final = (BY_CONTAINER, BY_DIRECTORY)
-"""Of these only the amounts are known; together with others they may be more than a GPU has."""
 
 
-def unrecorded(known: Iterable[Allocation], checkpoint: Checkpoint) -> tuple[Key, ...]:
+def unrecorded(known: Iterable[Grant], checkpoint: Checkpoint) -> tuple[Key, ...]:
     """Containers to which the kubelet has given cores of which the journal knows nothing."""
     recorded: dict[frozenset[str], set[PodUID | None]] = {}
     for one in known:
-        recorded.setdefault(frozenset(one.core_ids), set()).add(one.pod.uid if one.pod else None)
+        recorded.setdefault(frozenset(one.source.core_ids), set()).add(
+            one.pod.uid if one.pod else None
+        )
     cores = {(h.pod_uid, h.container): h.ids for h in checkpoint if h.resource == VCORE}
     return tuple(
         key for key, ids in cores.items() if recorded.get(ids, set()).isdisjoint({None, key[0]})
@@ -46,8 +60,8 @@ def unrecorded(known: Iterable[Allocation], checkpoint: Checkpoint) -> tuple[Key
 
 
 def adopt_booked(
-    ledger: Ledger, known: tuple[Allocation, ...], evidence: Evidence, now: float
-) -> tuple[Allocation, ...]:
+    ledger: DeviceLedger, known: tuple[Grant, ...], evidence: Evidence, now: float
+) -> tuple[Grant, ...]:
     """What the kubelet's books give to pods that have not ended, and the journal lacks.
 
     It takes the place of what is known by the same name: a half, or what was held without a proof.
@@ -58,26 +72,26 @@ def adopt_booked(
         for key in unrecorded(known, checkpoint)
         if not has_ended(key[0], evidence.view)
     )
-    proved = [a for a in known if a.state is State.SETTLED and a.why not in UNPROVED]
-    names = {a.allocation for a in proved}
+    proved = [a for a in known if a.state is State.SETTLED and not is_evidence(a)]
+    names = {a.id for a in proved}
     named = (_unlike(a, proved) for a in drafts if a is not None)
-    return tuple(a for a in named if a.allocation not in names)
+    return tuple(a for a in named if a.id not in names)
 
 
 def adopt_used(
-    ledger: Ledger, known: tuple[Allocation, ...], evidence: Evidence, now: float
-) -> tuple[Allocation, ...]:
+    topology: Topology, known: tuple[Grant, ...], evidence: Evidence, now: float
+) -> tuple[Grant, ...]:
     """What running containers and directories say is in use, where the kubelet's books do not."""
-    found: list[Allocation] = []
-    for draft in _used(ledger.topology, evidence, now):
+    found: list[Grant] = []
+    for draft in _used(topology, evidence, now):
         taken = (*known, *found)
         named = _unlike(draft, taken)
-        if all(a.allocation != named.allocation for a in taken):
-            found.append(_with_free_ids(ledger, taken, named))
+        if all(a.id != named.id for a in taken):
+            found.append(named)
     return tuple(found)
 
 
-def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Allocation | None:
+def _booked(ledger: DeviceLedger, key: Key, evidence: Evidence, now: float) -> Grant | None:
     held = {h.resource: h.ids for h in evidence.checkpoint or () if (h.pod_uid, h.container) == key}
     envs = _envs(key, evidence)
     cores = _ours(ledger, held.get(VCORE, ()), envs)
@@ -90,24 +104,27 @@ def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Allocat
     if len(gpus) != max(1, request.whole_gpus):
         gpus = _named(ledger, cores)  # none are known, or a container says more than it was given
     draft = _draft(named, key, request, evidence, now)
-    return replace(draft, core_ids=cores, memory_ids=memory, gpus=gpus, why=BY_KUBELET)
+    source = DevicePluginSource(draft.source.admission, cores, memory)
+    return on_gpus(
+        replace(draft, source=source, why=BY_KUBELET), gpus, exclusive=bool(request.whole_gpus)
+    )
 
 
 def _made_up(key: Key) -> AllocationID:
     return AllocationID(f"adopted-{key[0]}-{key[1]}"[:64])
 
 
-def _unlike(draft: Allocation, taken: Iterable[Allocation]) -> Allocation:
+def _unlike(draft: Grant, taken: Iterable[Grant]) -> Grant:
     """Under a name of its own where it names another pod's promise: its environment is its own."""
     if draft.pod is None:
         return draft
-    owners = {a.pod.uid for a in taken if a.allocation == draft.allocation and a.pod}
+    owners = {a.pod.uid for a in taken if a.id == draft.id and a.pod}
     if owners <= {draft.pod.uid}:
         return draft
-    return replace(draft, allocation=_made_up((draft.pod.uid, draft.pod.container)))
+    return replace(draft, id=_made_up((draft.pod.uid, draft.pod.container)))
 
 
-def _ours(ledger: Ledger, ids: Collection[str], envs: Mapping[str, str]) -> tuple[str, ...]:
+def _ours(ledger: DeviceLedger, ids: Collection[str], envs: Mapping[str, str]) -> tuple[str, ...]:
     """Without gpu-manager's, unless we have given them. envs: what their container was given."""
     return in_order(
         ledger, [i for i in ids if ENV_ALLOCATION in envs or not i.startswith(ORIGINAL)]
@@ -126,26 +143,24 @@ def _envs(key: Key, evidence: Evidence) -> Mapping[str, str]:
     return {}
 
 
-def _used(topology: Topology, evidence: Evidence, now: float) -> Iterator[Allocation]:
+def _used(topology: Topology, evidence: Evidence, now: float) -> Iterator[Grant]:
     for one in evidence.live or ():
         name = allocation_of(one)
         if name is not None:
             yield _in_use(topology, name, one, evidence, now)
     for name, limits in evidence.directories.items():
         if limits and not evidence.complete:
-            request = _request(limits)
+            draft = _draft(name, None, _request(limits), evidence, now)
             yield replace(
-                _draft(name, None, request, evidence, now),
-                gpus=tuple(limit.gpu for limit in limits),
+                _in_amounts(draft, _request(limits), (limit.gpu for limit in limits), BY_DIRECTORY),
                 ceiling=limits[0].ceiling,
                 burst_us=limits[0].burst_us,
-                why=BY_DIRECTORY,
             )
 
 
 def _in_use(
     topology: Topology, name: AllocationID, live: LiveContainer, evidence: Evidence, now: float
-) -> Allocation:
+) -> Grant:
     mounted = mounted_allocation(live)
     if mounted is None and name in evidence.directories:
         name = _made_up(_key(live))  # whole GPUs have no directory: it is another pod's
@@ -153,7 +168,14 @@ def _in_use(
     gpus = tuple(limit.gpu for limit in limits) or _visible(topology, live)
     request = _request(limits) if limits else Request(CORES_PER_GPU * max(1, len(gpus)), 0)
     draft = _draft(name, _key(live), request, evidence, now)
-    return replace(draft, gpus=gpus, why=BY_CONTAINER)
+    return _in_amounts(draft, request, gpus, BY_CONTAINER)
+
+
+def _in_amounts(draft: Grant, request: Request, gpus: Iterable[GpuUUID], why: str) -> Grant:
+    """As much as is in use; together with others it may be more than a GPU has."""
+    exclusive = bool(request.whole_gpus)
+    shares = shares_of(gpus, request.cores, request.blocks, exclusive=exclusive)
+    return replace(draft, shares=shares, isolation=isolation_of(shares), why=why)
 
 
 def _request(limits: tuple[Limit, ...]) -> Request:
@@ -162,17 +184,13 @@ def _request(limits: tuple[Limit, ...]) -> Request:
 
 def _draft(
     name: AllocationID, key: Key | None, request: Request, evidence: Evidence, now: float
-) -> Allocation:
-    """An allocation of that size; its IDs are only counted here, and found later."""
+) -> Grant:
+    """Whose it is, and since when; not yet how much of what."""
     pod = next((p for p in evidence.view or () if key and p.uid == key[0]), None)
-    return Allocation(
-        allocation=name,
-        admission=f"adopted-{key[0]}" if key else str(name),
-        core_ids=tuple(map(str, range(request.cores))),
-        memory_ids=tuple(map(str, range(request.blocks))),
-        gpus=(),
+    return Grant(
+        id=name,
+        source=EvidenceSource(f"adopted-{key[0]}" if key else str(name)),
         evaluator=evaluator_of(request),
-        why="",
         time=now,
         state=State.SETTLED if key else State.ANSWERED,
         ceiling=ceiling(pod.annotations) if pod else None,
@@ -210,28 +228,12 @@ def _given(envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
     return tuple(GpuUUID(uuid) for uuid in uuids.split(",") if uuid)
 
 
-def _named(ledger: Ledger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:
+def _named(ledger: DeviceLedger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:
     """The GPUs that the IDs name: where no answer is known, the kubelet took what we preferred."""
     known = (ledger.ids.decode(i).gpu.uuid for i in cores if i in ledger.ids)
     return tuple(dict.fromkeys(known))
 
 
-def _with_free_ids(ledger: Ledger, taken: tuple[Allocation, ...], draft: Allocation) -> Allocation:
-    """As many IDs of its GPUs as it says, from the end, of those that nobody has.
-
-    Made-up ones where there are too few: nothing is free then, and its limits stay what they are.
-    """
-    held = {i for a in taken for i in (*a.core_ids, *a.memory_ids)}
-
-    def free(resource: str, count: int) -> tuple[str, ...]:
-        every = ledger.ids.of(resource)
-        own = [i for i, gpu in every if gpu.uuid in draft.gpus and i not in held]
-        found = own[len(own) - min(count, len(own)) :]
-        made_up = (f"{MADE_UP}{draft.allocation}-{resource}-{n}" for n in range(count - len(found)))
-        return (*found, *made_up)
-
-    return replace(
-        draft,
-        core_ids=free(VCORE, draft.cores),
-        memory_ids=free(VMEMORY, draft.blocks),
-    )
+def is_evidence(grant: Grant) -> bool:
+    """Of it only amounts are known, and no device IDs."""
+    return isinstance(grant.source, EvidenceSource)

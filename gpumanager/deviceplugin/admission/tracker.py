@@ -1,4 +1,4 @@
-"""Who is asking: one admission, heard call by call.
+"""Which pod is being admitted: observed call by call.
 
 What a call tells is decided in `admission`, which knows nothing of the world. What it decides on is
 gathered here: a look at the kubelet's list of pods, the time, a fresh name, and the journal, which
@@ -10,30 +10,36 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.deviceplugin.admission import admission
-from gpumanager.deviceplugin.admission.admission import PAIR_AGE, Admission, Call, Transaction, View
+from gpumanager.deviceplugin.admission import transaction
 from gpumanager.deviceplugin.admission.steering import could_hold
+from gpumanager.deviceplugin.admission.transaction import (
+    PAIR_AGE,
+    Admission,
+    Call,
+    Transaction,
+    View,
+)
+from gpumanager.deviceplugin.device_ledger import DeviceLedger, ids_of
+from gpumanager.deviceplugin.identity.evidence import PodLister
 from gpumanager.deviceplugin.identity.lifecycle import rejected
-from gpumanager.grants.journal import Allocation
-from gpumanager.grants.ledger import Ledger
-from gpumanager.grants.promises import Promises
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.store import GrantStore
 from gpumanager.kubelet.pods import PodView
-from gpumanager.recovery.evidence import Eyes
 from gpumanager.virtual.values import AllocationID
 
 PAIR_LIST_AGE: Final = 0.25
 """Seconds that the list of pods may be old for the second resource of a container."""
 
 
-class Hearing:
+class AdmissionTracker:
     """For one caller at a time: whoever calls holds the allocator's lock."""
 
     def __init__(
-        self, ledger: Ledger, promises: Promises, eyes: Eyes, clock: Callable[[], float]
+        self, ledger: DeviceLedger, store: GrantStore, lister: PodLister, clock: Callable[[], float]
     ) -> None:
         self._ledger = ledger
-        self._promises = promises
-        self._eyes = eyes
+        self._store = store
+        self._lister = lister
         self._clock = clock
         self._known = Admission()
         self._view: View | None = None
@@ -55,31 +61,32 @@ class Hearing:
 
     async def begin_anew(self) -> None:
         """A kubelet has started: nothing is under admission, and pods listed now are not new."""
-        view = await self._eyes.look()
+        view = await self._lister.list()
         self._known = Admission(frozenset(pod.uid for pod in view or ()), None)
 
-    async def hear(self, resource: str, size: int, *, again: bool = False) -> Transaction:
+    async def observe(self, resource: str, size: int, *, again: bool = False) -> Transaction:
         """Whose call this is; what was promised to a pod that this shows rejected is released."""
-        self._view = await self._eyes.look(PAIR_LIST_AGE if self._is_half(resource, size) else 0.0)
-        before, live = self.open, self._promises.live()
+        max_age = PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
+        self._view = await self._lister.list(max_age)
+        before, live = self.open, self._store.live()
         holders = {a.owner for a in live if a.owner}
         call = self._call(resource, size, again=again)
-        self._known = admission.hear(self._known, call, self._view, holders, self._fits)
-        await self._promises.release(rejected(live, before, self.open))
+        self._known = transaction.observe(self._known, call, self._view, holders, self._fits)
+        await self._store.release(rejected(live, before, self.open))
         return self.being_admitted()
 
     async def allocating(self, resource: str, ids: Collection[str]) -> Transaction:
-        """The one whose Allocate has to come; or, where no IDs were preferred, what is heard."""
+        """The one whose Allocate has to come; or, where no IDs were preferred, what is observed."""
         open_ = self.open
         if open_ is None or open_.awaiting != resource or open_.sizes.get(resource) != len(ids):
-            half = self._promises.journal.get(open_.allocation) if open_ else None
-            again = half is not None and set(half.ids(resource)) == set(ids)
-            open_ = await self.hear(resource, len(ids), again=again)
+            half = self._store.journal.get(open_.allocation) if open_ else None
+            again = half is not None and set(ids_of(half, resource)) == set(ids)
+            open_ = await self.observe(resource, len(ids), again=again)
         return self.keep(replace(open_, awaiting=None))
 
     def apart(self, open_: Transaction, resource: str, size: int) -> Transaction | None:
         """The call as the beginning of something new, where it can be that; not kept yet."""
-        return admission.apart(open_, self._call(resource, size))
+        return transaction.apart(open_, self._call(resource, size))
 
     def being_admitted(self) -> Transaction:
         """What a call has left open."""
@@ -96,9 +103,9 @@ class Hearing:
         """Its pod is refused for good."""
         self._known = replace(self._known, open=None)
 
-    def under(self, allocation: Allocation) -> bool:
+    def under(self, allocation: Grant) -> bool:
         """True if its pod may be under admission still."""
-        return self.admitting and allocation.admission == self.being_admitted().admission
+        return self.admitting and allocation.source.admission == self.being_admitted().admission
 
     def _call(self, resource: str, size: int, *, again: bool = False) -> Call:
         nonce = AllocationID(secrets.token_hex(8))
@@ -116,4 +123,4 @@ class Hearing:
         return one is not None and one.same(resource, size) is not None and self._fits(one.pod)
 
     def _fits(self, pod: PodView) -> bool:
-        return could_hold(self._ledger, self._ledger.books(self._promises.live()), pod)
+        return could_hold(self._ledger, self._ledger.books(self._store.live()), pod)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from admission_node import Node, container, pod
 
-from gpumanager.recovery.wards import wards
+from gpumanager.recovery.legacy_containers import legacy_containers
 
 
 async def test_the_settled_of_those_asked_for_with_the_limits_of_each_container(
@@ -18,13 +18,13 @@ async def test_the_settled_of_those_asked_for_with_the_limits_of_each_container(
     await node.run(other)
     await node.admit(promised)
 
-    found = wards(node.allocator.journal, {two.uid, promised.uid, "alloc"})
+    found = legacy_containers(node.allocator.journal, {two.uid, promised.uid, "alloc"})
 
     assert set(found) == {two.uid}
-    assert {(ward.uid, ward.container) for ward in found[two.uid]} == {
+    assert {(legacy.uid, legacy.container) for legacy in found[two.uid]} == {
         (two.uid, "a"),
         (two.uid, "b"),
     }
-    shares = {ward.container: ward.limits for ward in found[two.uid]}
+    shares = {legacy.container: legacy.limits for legacy in found[two.uid]}
     assert shares["a"] == node.limits(two, "a")
     assert shares["b"] == ()

@@ -5,18 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpumanager.deviceplugin.identity.kubelet_books import KubeletBooks
+from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.grants.ports import Annotations, Tenants, VirtualManager
-from gpumanager.isolation.answer import DeviceFiles
+from gpumanager.grants.ports import Annotations, Tenants
+from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.runtime.values import LiveContainers
 from gpumanager.supervisor import SkippedErrors
-from gpumanager.volume.values import DriverVolumes
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Dependencies:
     """Services and settings of one allocator.
 
     pods: None where the kubelet's list may not be read. runtime: who runs; None where nobody tells.
@@ -28,12 +27,10 @@ class Surroundings:
     may set. elapsed: seconds, never back.
     """
 
-    virtual: VirtualManager
-    volumes: DriverVolumes
+    isolation: Isolations
     journal: JournalFile
-    books: KubeletBooks
+    books: DeviceCheckpoint
     pods: PodsSource | None = None
-    files: DeviceFiles = field(default_factory=DeviceFiles)
     runtime: LiveContainers | None = None
     tenants: Tenants | None = None
     annotations: Annotations | None = None

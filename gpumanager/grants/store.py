@@ -10,15 +10,12 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
-from typing import TypeVar, TypeVarTuple
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.grants.journal import Allocation, Journal
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
-from gpumanager.grants.live import Live
-from gpumanager.grants.ports import VirtualManager
-from gpumanager.isolation.answer import limits
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
@@ -27,23 +24,35 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Promises:
+class Isolation(Protocol):
+    """Holds containers to their grants: `isolation.table`."""
+
+    async def update(self, grant: Grant) -> None:
+        """It is held to this from now on. Raises GpuManagerError and OSError."""
+
+    async def release(self, name: AllocationID) -> None:
+        """It holds nothing any more; one that is not known is no error."""
+
+
+class GrantStore:
     """One owner of the journal. Not for concurrent use: the allocator's lock guards it."""
 
-    def __init__(self, file: JournalFile, virtual: VirtualManager) -> None:
+    def __init__(self, file: JournalFile, isolation: Isolation) -> None:
         self._file = file
-        self._virtual = virtual
+        self._isolation = isolation
         self._writer = ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
         self.journal = Journal()
-        self._live = Live.of(self.journal)
+        self._live: tuple[Journal, tuple[Grant, ...]] = (self.journal, ())
         self.lingering: frozenset[AllocationID] = frozenset()
         """Whose container was seen to run although its pod has ended."""
 
-    def live(self) -> Live:
-        """Those that hold something."""
-        if self._live.journal is not self.journal:
-            self._live = self._live.follow(self.journal)
-        return self._live
+    def live(self) -> tuple[Grant, ...]:
+        """Those that hold something; the same tuple until that changes."""
+        journal, live = self._live
+        if journal is not self.journal:
+            live = self.journal.live()
+            self._live = self.journal, live
+        return live
 
     async def load(self) -> bool:
         """Take up the journal; False where there is none, or only what is whole of a damaged one.
@@ -57,7 +66,7 @@ class Promises:
             logger.error(  # noqa: TRY400 - it says all there is to say
                 "%s. Kept as %s; %d promises in it are whole, others are taken from what the "
                 "kubelet and the container runtime know",
-                *(error, aside, len(self.journal.allocations)),
+                *(error, aside, len(self.journal.grants)),
             )
             return False
         return self._file.path.exists()
@@ -68,7 +77,7 @@ class Promises:
         if allocation is None or allocation.released:
             return
         try:
-            await self.serve(allocation, allocation.blocks)
+            await self._isolation.update(allocation)
         except (GpuManagerError, OSError) as error:
             logger.error("allocation %s is not served: %s", name, error)  # noqa: TRY400
 
@@ -79,17 +88,9 @@ class Promises:
         except JournalUnwritable as error:
             logger.error("%s", error)  # noqa: TRY400
 
-    async def put(self, *changed: Allocation) -> None:
+    async def put(self, *changed: Grant) -> None:
         """Raises JournalUnwritable, and then nothing has changed."""
         await self._save(self.journal.put(*changed))
-
-    async def promise(self, allocation: Allocation, memory_blocks: int) -> Path | None:
-        """`put` it, then `serve` it; its directory.
-
-        Raises JournalUnwritable, and then nothing has changed; and what the virtual manager raises.
-        """
-        await self.put(allocation)
-        return await self.serve(allocation, memory_blocks)
 
     def doubt(self, names: Iterable[AllocationID]) -> None:
         """Others are given what these hold; on the disk with the promise to those others."""
@@ -113,8 +114,8 @@ class Promises:
 
     async def forget(self) -> None:
         """Remove the directories of what is released; what cannot be removed is tried later."""
-        for name in [n for n, a in self.journal.allocations.items() if a.released]:
-            if self.journal.allocations[name].inherited:
+        for name in [n for n, a in self.journal.grants.items() if a.released]:
+            if self.journal.grants[name].legacy:
                 self.journal = self.journal.drop([name])
                 continue
             if await self.close(name):
@@ -123,17 +124,11 @@ class Promises:
     async def close(self, name: AllocationID) -> bool:
         """Remove its directory, and say whether it is gone."""
         try:
-            await self._virtual.close(name)
+            await self._isolation.release(name)
         except (GpuManagerError, OSError) as error:
             logger.warning("allocation %s is not removed yet: %s", name, error)
             return False
         return True
-
-    async def serve(self, allocation: Allocation, memory_blocks: int) -> Path | None:
-        """Its directory; None for whole GPUs, which have none, and before its GPU is decided."""
-        if allocation.whole or allocation.inherited or not allocation.core_ids:
-            return None
-        return await self._virtual.open(allocation.allocation, limits(allocation, memory_blocks))
 
     async def _save(self, journal: Journal) -> None:
         await self._on_disk(self._file.save, journal)

@@ -5,16 +5,18 @@ and was not at the previous call is the one being admitted; no new pod means the
 with its other resource or its next container. The two resources come in any order. What is found
 here steers and explains; it never decides whose an allocation is (PreStartContainer does).
 
-Pure: `hear` takes what is known and one call, and gives what is known after it.
+Pure: `observe` takes what is known and one call, and gives what is known after it.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Final
 
 from gpumanager.kubelet.pods import ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.placement.values import Grant, Request
+from gpumanager.placement.values import Grant as Placement
+from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.values import AllocationID
 
@@ -95,7 +97,7 @@ class Transaction:
     candidates: tuple[Progress, ...] = ()
     sizes: dict[str, int] = field(default_factory=dict)
     awaiting: str | None = None
-    plan: Grant | None = None
+    plan: Placement | None = None
 
     @property
     def request(self) -> Request | None:
@@ -115,7 +117,7 @@ class Transaction:
         """Whoever it is, something of it was never asked for: if it is over, it was rejected."""
         return bool(self.candidates) and not any(one.pod_complete for one in self.candidates)
 
-    def heard(self, call: Call) -> "Transaction":
+    def with_call(self, call: Call) -> "Transaction":
         return replace(self, sizes={**self.sizes, call.resource: call.size})
 
 
@@ -127,25 +129,23 @@ class Admission:
     open: Transaction | None = None
 
 
-def hear(
-    known: Admission,
-    call: Call,
-    view: View | None,
-    holders: Collection[PodUID] = (),
-    fits: Callable[[PodView], bool] = lambda _: True,
-) -> Admission:
-    """What is known after `call`.
+class Seen(Enum):
+    """What the list of pods shows with a call."""
 
-    view: the pods listed during the call, None where they could not be read.
-    holders: UIDs of pods that hold IDs already. fits: whether a pod's whole request could be met.
-    """
-    if view is None:
-        return replace(known, open=_by_order(known.open, call, viewed=False))
-    seen = frozenset(pod.uid for pod in view)
-    new = tuple(pod for pod in view if _is_new(pod, known, holders))
-    if new:
-        return Admission(seen, _joined(known.open, call, new) or _begun(call, new, fits))
-    return Admission(seen, _continued(known.open, call))
+    NEW = "pods that were not there at the previous call"
+    SAME = "none that is new"
+    UNREAD = "it cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call, and what is known when it comes. new: the new pods. fits: as of `observe`."""
+
+    call: Call
+    open: Transaction | None
+    seen: Seen
+    new: View
+    fits: Callable[[PodView], bool]
 
 
 def apart(open_: Transaction, call: Call) -> Transaction | None:
@@ -173,37 +173,117 @@ def _is_new(pod: PodView, known: Admission, holders: Collection[PodUID]) -> bool
     return pod.uid not in known.seen and pod.uid not in holders and not pod.ended
 
 
-def _begun(call: Call, new: View, fits: Callable[[PodView], bool]) -> Transaction:
-    """A new pod is being admitted: one of `new` whose first container asks this."""
-    started = [Progress(pod).same(call.resource, call.size) for pod in new if asking(pod)]
-    candidates = tuple(one for one in started if one is not None)
-    possible = tuple(one for one in candidates if fits(one.pod))
-    return _opened(call, viewed=True, candidates=possible or candidates)
+def second_half_of_an_unread_one(turn: Turn) -> Transaction | None:
+    """The other resource of a container whose first came while no pods could be read.
 
-
-def _joined(open_: Transaction | None, call: Call, new: View) -> Transaction | None:
-    """The second half of a container whose first half came while no pods could be read."""
+    Example: cores during a restart of the kubelet's HTTP server, memory after it. The pod is new
+    in the list only now, and asks for both amounts.
+    """
+    open_, call = turn.open, turn.call
     if open_ is None or open_.viewed or not _could_pair(open_, call):
         return None
     halves = {**open_.sizes, call.resource: call.size}
     found = tuple(
         Progress(pod, 0, frozenset(halves))
-        for pod in new
+        for pod in turn.new
         if asking(pod)
         and all(_matches(asking(pod)[0], resource, size) for resource, size in halves.items())
     )
-    return replace(open_.heard(call), viewed=True, candidates=found) if found else None
+    return replace(open_.with_call(call), viewed=True, candidates=found) if found else None
 
 
-def _continued(open_: Transaction | None, call: Call) -> Transaction:
-    """No new pod: the same pod goes on with its other resource or its next container."""
-    if open_ is None:
-        return _opened(call, viewed=True)
-    if same := _advance(open_, Progress.same, call):
-        return replace(open_.heard(call), candidates=same)
-    if following := _advance(open_, Progress.following, call):
-        return replace(_opened(call, viewed=True, candidates=following), admission=open_.admission)
-    return open_ if call.again else _by_order(open_, call, viewed=True)
+def first_of_a_new_pod(turn: Turn) -> Transaction:
+    """One of the new pods whose first container asks this; of several, those that fit.
+
+    Example: two pods are listed at once, and only the second asks for 30 cores.
+    """
+    started = (
+        Progress(pod).same(turn.call.resource, turn.call.size) for pod in turn.new if asking(pod)
+    )
+    candidates = tuple(one for one in started if one is not None)
+    possible = tuple(one for one in candidates if turn.fits(one.pod))
+    return _opened(turn.call, viewed=True, candidates=possible or candidates)
+
+
+def other_resource(turn: Turn) -> Transaction | None:
+    """The other half of the open container. Example: memory after cores."""
+    if turn.open is None or not (same := _advance(turn.open, Progress.same, turn.call)):
+        return None
+    return replace(turn.open.with_call(turn.call), candidates=same)
+
+
+def other_resource_soon(turn: Turn) -> Transaction | None:
+    """The same where no list tells that no other pod has come: only if it comes at once."""
+    if turn.open is None or not _could_pair(turn.open, turn.call):
+        return None
+    return other_resource(turn)
+
+
+def next_container(turn: Turn) -> Transaction | None:
+    """The pod goes on. Example: its sidecar after its app, of which both halves are answered."""
+    if turn.open is None or not (following := _advance(turn.open, Progress.following, turn.call)):
+        return None
+    opened = _opened(turn.call, viewed=True, candidates=following)
+    return replace(opened, admission=turn.open.admission)
+
+
+def asks_again(turn: Turn) -> Transaction | None:
+    """For the very IDs that were answered. Example: an Allocate that the kubelet repeats."""
+    return turn.open if turn.call.again else None
+
+
+def asks_for_a_half_again(turn: Turn) -> Transaction | None:
+    """The same without a list: with both halves answered it may be another pod, in its place."""
+    return turn.open if turn.call.again and turn.open and len(turn.open.sizes) == 1 else None
+
+
+def pairs_by_order(turn: Turn) -> Transaction | None:
+    """Of no pod that is known, and soon enough to be the other half: the order tells."""
+    if turn.open is None or not _could_pair(turn.open, turn.call):
+        return None
+    return replace(turn.open.with_call(turn.call), candidates=())
+
+
+def pairs_with_an_unknown(turn: Turn) -> Transaction | None:
+    """The same without a list: not with a container that is known and asks for something else."""
+    return None if turn.open and turn.open.candidates else pairs_by_order(turn)
+
+
+def something_new(turn: Turn) -> Transaction:
+    """Nothing that is open explains it. Example: a static pod that is put back under its UID."""
+    return _opened(turn.call, viewed=turn.seen is Seen.SAME)
+
+
+TRANSITIONS: Final[Mapping[Seen, tuple[Callable[[Turn], Transaction | None], ...]]] = {
+    Seen.NEW: (second_half_of_an_unread_one, first_of_a_new_pod),
+    Seen.SAME: (other_resource, next_container, asks_again, pairs_by_order, something_new),
+    Seen.UNREAD: (
+        asks_for_a_half_again,
+        other_resource_soon,
+        pairs_with_an_unknown,
+        something_new,
+    ),
+}
+"""What a call can be, likeliest first. The last of each row always answers."""
+
+
+def observe(
+    known: Admission,
+    call: Call,
+    view: View | None,
+    holders: Collection[PodUID] = (),
+    fits: Callable[[PodView], bool] = lambda _: True,
+) -> Admission:
+    """What is known after `call`: the first rule of TRANSITIONS that says whose it is.
+
+    view: the pods listed during the call, None where they could not be read.
+    holders: UIDs of pods that hold IDs already. fits: whether a pod's whole request could be met.
+    """
+    new = tuple(pod for pod in view or () if _is_new(pod, known, holders))
+    seen = Seen.UNREAD if view is None else Seen.NEW if new else Seen.SAME
+    turn = Turn(call, known.open, seen, new, fits)
+    open_ = next(filter(None, (rule(turn) for rule in TRANSITIONS[seen])))
+    return Admission(known.seen if view is None else frozenset(pod.uid for pod in view), open_)
 
 
 def _advance(
@@ -211,18 +291,6 @@ def _advance(
 ) -> tuple[Progress, ...]:
     steps = (step(one, call.resource, call.size) for one in open_.candidates)
     return tuple(one for one in steps if one is not None)
-
-
-def _by_order(open_: Transaction | None, call: Call, *, viewed: bool) -> Transaction:
-    """Nothing but the order tells: the other half if it could be, else something new."""
-    if open_ is not None and call.again and len(open_.sizes) == 1:
-        return open_
-    if open_ is None or not _could_pair(open_, call):
-        return _opened(call, viewed=viewed)
-    same = _advance(open_, Progress.same, call)
-    if open_.candidates and not same and not viewed:
-        return _opened(call, viewed=viewed)
-    return replace(open_.heard(call), candidates=same)
 
 
 def _could_pair(open_: Transaction, call: Call) -> bool:

@@ -1,0 +1,156 @@
+"""A grant: what is promised to one container, whichever interface asked for it.
+
+    shares      {GPU: cores and memory blocks}; the ledger counts these
+    isolation   the back end that holds it, by its name in `isolation.table`; empty: none of ours
+    source      where it came from: the kubelet's device IDs, gpu-manager, what was found running
+
+It is *answered* once its container was told of it, *settled* once it is known for certain which
+container that is. A *released* one holds nothing and waits only for its files to be removed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kubelet.pods import PodUID
+from gpumanager.placement.values import Evaluator
+from gpumanager.units import CORES_PER_GPU
+from gpumanager.virtual.values import AllocationID
+
+
+class State(Enum):
+    """Whom a grant is for: guessed at best, or known."""
+
+    ANSWERED = "answered"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No grant, and that is final for the pod; in words for the user."""
+
+    text: str
+
+
+class RetryLater(GpuManagerError):
+    """No answer now; whoever asked tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """A container of a pod."""
+
+    uid: PodUID
+    namespace: str
+    name: str
+    container: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} ({self.container})"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of one GPU. cores: percent of its time. blocks: of its memory."""
+
+    cores: int
+    blocks: int
+
+    @property
+    def exclusive(self) -> bool:
+        """Nobody else gets any of the GPU."""
+        return self.cores >= CORES_PER_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePluginSource:
+    """The kubelet asked for these device IDs.
+
+    admission: shared by the containers of one pod, which may reuse each other's IDs: an ID that two
+    grants have is the same capacity.
+    """
+
+    admission: str
+    core_ids: tuple[str, ...] = ()
+    memory_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LegacySource(DevicePluginSource):
+    """gpu-manager promised it before this agent; its containers have the directory that it made.
+
+    The IDs are gpu-manager's, and name no GPU; none where the kubelet has lost its checkpoint.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSource(DevicePluginSource):
+    """A running container or a directory of limits says how much is in use; no ID is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One promise.
+
+    evaluator, why: how its GPUs were chosen.
+    ceiling: percent of the GPU it may burst up to; None: what it asked for.
+    burst_us: how much unused GPU time it may save up; 0: the shim's own choice.
+    candidate: who it was thought to be for; pod: who it is for.
+    doubted: the kubelet has since given its devices to another pod, so its own was rejected or has
+    ended, and nobody has told us; it counts nowhere unless it is settled after all.
+    time: seconds since the epoch, of the first answer.
+    """
+
+    id: AllocationID
+    source: DevicePluginSource
+    shares: Mapping[GpuUUID, Share] = field(default_factory=dict)
+    evaluator: Evaluator = Evaluator.SHARE
+    why: str = ""
+    time: float = 0.0
+    isolation: str = ""
+    state: State = State.ANSWERED
+    ceiling: int | None = None
+    burst_us: int = 0
+    candidate: Claimant | None = None
+    pod: Claimant | None = None
+    doubted: bool = False
+    released: bool = False
+
+    @property
+    def gpus(self) -> tuple[GpuUUID, ...]:
+        """Where the capacity really is; it may differ from what device IDs name."""
+        return tuple(self.shares)
+
+    @property
+    def cores(self) -> int:
+        return sum(share.cores for share in self.shares.values())
+
+    @property
+    def blocks(self) -> int:
+        """Of each of its GPUs."""
+        return max((share.blocks for share in self.shares.values()), default=0)
+
+    @property
+    def exclusive(self) -> bool:
+        """It has whole GPUs."""
+        return any(share.exclusive for share in self.shares.values())
+
+    @property
+    def legacy(self) -> bool:
+        return isinstance(self.source, LegacySource)
+
+    @property
+    def owner(self) -> PodUID | None:
+        """The pod it is for, as far as known."""
+        claimant = self.pod or self.candidate
+        return claimant.uid if claimant else None
+
+
+def shares_of(
+    gpus: Iterable[GpuUUID], cores: int, blocks: int, *, exclusive: bool
+) -> Mapping[GpuUUID, Share]:
+    """Whole GPUs, or the same share of each. Which of several an ID means may not be known."""
+    share = Share(CORES_PER_GPU if exclusive else cores, blocks)
+    return dict.fromkeys(gpus, share)

@@ -1,0 +1,60 @@
+"""How a grant is held: what each back end does, and what all of them work with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gpumanager.grants.grant import Grant
+from gpumanager.isolation.edits import ContainerEdits
+from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.volume.values import DriverVolumes
+
+
+class Isolation(Protocol):
+    """Holds containers to their grants, in one way. A row of `isolation.table` says which."""
+
+    async def prepare(self, grant: Grant) -> ContainerEdits:
+        """Before its container is told of it; safe to repeat. Raises GpuManagerError, OSError."""
+
+    async def update(self, grant: Grant) -> None:
+        """From now on it is held to this: another share, or another owner's. As `prepare`."""
+
+    async def release(self, name: AllocationID) -> None:
+        """It holds nothing any more; one that is not known is no error."""
+
+    def usage(self, name: AllocationID) -> AllocationUsage | None:
+        """What its container uses; None where nobody measures that. Raises GpuManagerError."""
+
+
+class VirtualManager(Protocol):
+    """Serves each allocation its limits, from a directory: `virtual.manager`."""
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
+        """Serve this allocation, now with these limits; safe to repeat.
+
+        Creates or reuses the allocation's directory, writes the configuration, listens on the
+        socket. Running processes see a change of limits at once. Returns the host directory to
+        mount at /etc/vcuda.
+        """
+
+    async def close(self, allocation: AllocationID) -> None:
+        """Stop serving it and remove its directory; an unknown allocation is no error."""
+
+    def allocations(self) -> tuple[AllocationID, ...]:
+        """Those that have a directory, served or not."""
+
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
+        """What its directory says; nothing where that cannot be read."""
+
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        """Raises GpuManagerError where that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What back ends work with."""
+
+    virtual: VirtualManager
+    volumes: DriverVolumes

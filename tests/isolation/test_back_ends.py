@@ -1,0 +1,124 @@
+"""What holds of every back end in the table, whatever it does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.grants.grant import DevicePluginSource, Grant, Share
+from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, DeviceFiles
+from gpumanager.isolation.protocol import Means
+from gpumanager.isolation.table import ROWS, Isolations, Row, isolation_of
+from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
+from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.volume.values import DriverVolumes
+
+GPU = Gpu(0, 0, GpuUUID("GPU-0"), "0000:00:00.0", "Tesla T4", Bytes(4 * GIB), 0)
+NAME = AllocationID("a1")
+SHARES = tuple(Share(cores, 4) for cores in (1, 10, 50, 99, 100))
+
+
+@dataclass
+class Opened:
+    """A virtual manager that only remembers."""
+
+    limits_of: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
+        self.limits_of[allocation] = tuple(limits)
+        return Path("/vm/alloc") / allocation
+
+    async def close(self, allocation: AllocationID) -> None:
+        self.limits_of.pop(allocation, None)
+
+    def allocations(self) -> tuple[AllocationID, ...]:
+        return tuple(self.limits_of)
+
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
+        return self.limits_of.get(allocation, ())
+
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        return AllocationUsage(allocation, 0, (), ())
+
+
+def isolations(virtual: Opened) -> Isolations:
+    volumes = DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02")
+    return Isolations(Means(virtual, volumes), DeviceFiles(control_if_present=()))
+
+
+def grant(share: Share, isolation: str) -> Grant:
+    return Grant(NAME, DevicePluginSource("pod"), {GPU.uuid: share}, isolation=isolation)
+
+
+def an_example(row: Row) -> Grant:
+    """Of what the row is for."""
+    share = next(one for one in SHARES if isolation_of({GPU.uuid: one}) == row.name)
+    return grant(share, row.name)
+
+
+def test_every_share_has_a_back_end_and_every_back_end_a_share_and_a_name() -> None:
+    found = {isolation_of({GPU.uuid: share}) for share in SHARES}
+
+    assert found == {row.name for row in ROWS}
+    assert len(found) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_a_container_gets_the_driver_its_gpus_and_its_name(row: Row) -> None:
+    edits = await isolations(Opened()).prepare(an_example(row), (GPU,))
+
+    assert edits.mounts[0].container_path == "/usr/local/nvidia"
+    assert edits.devices[0].host_path == "/dev/nvidia0"
+    assert (edits.envs[ENV_GPUS], edits.envs[ENV_ALLOCATION]) == (GPU.uuid, NAME)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_to_prepare_and_to_release_twice_is_to_do_it_once(row: Row) -> None:
+    virtual, one = Opened(), an_example(row)
+    back_ends = isolations(virtual)
+
+    first = await back_ends.prepare(one, (GPU,))
+    held = dict(virtual.limits_of)
+    assert await back_ends.prepare(one, (GPU,)) == first
+    assert virtual.limits_of == held
+    await back_ends.release(NAME)
+    await back_ends.release(NAME)
+
+    assert virtual.allocations() == ()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_a_grant_that_changes_is_held_as_it_is_prepared(row: Row) -> None:
+    prepared, updated = Opened(), Opened()
+    one = an_example(row)
+
+    await isolations(prepared).prepare(one, (GPU,))
+    await isolations(updated).update(one)
+
+    assert prepared.limits_of == updated.limits_of
+
+
+async def test_the_shim_holds_a_container_to_its_share_and_to_its_ceiling() -> None:
+    virtual = Opened()
+    one = replace(grant(Share(30, 4), "shim"), ceiling=60, burst_us=7)
+
+    await isolations(virtual).update(grant(Share(30, 4), "shim"))
+    plain = virtual.limits(NAME)
+    await isolations(virtual).update(one)
+
+    memory = Bytes(4 * MEMORY_BLOCK)
+    assert plain == (Limit(GPU.uuid, memory, 30, 30, 0),)
+    assert virtual.limits(NAME) == (Limit(GPU.uuid, memory, 30, 60, 7),)
+
+
+async def test_a_grant_that_none_of_ours_holds_is_left_alone() -> None:
+    virtual = Opened()
+    back_ends = isolations(virtual)
+
+    await back_ends.update(grant(Share(30, 4), ""))
+
+    assert virtual.allocations() == ()
+    assert back_ends.usage(grant(Share(30, 4), "")) is None
