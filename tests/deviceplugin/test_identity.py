@@ -155,7 +155,7 @@ async def test_the_pods_api_is_preferred_where_the_kubelet_has_it(node: AgentOnK
 async def test_both_resources_of_a_container_take_one_list_at_admission_and_one_at_its_start(
     node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumanager.deviceplugin.admission.hearing.PAIR_LIST_AGE", BOUND)
+    monkeypatch.setattr("gpumanager.deviceplugin.admission.tracker.PAIR_LIST_AGE", BOUND)
     monkeypatch.setattr("gpumanager.deviceplugin.allocator.PRE_START_AGE", 0.0)
 
     def lists() -> int:
@@ -178,7 +178,7 @@ async def test_a_pod_that_may_have_been_refused_between_its_resources_takes_a_li
     node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next pod asks for the same; whichever resource of it comes first, it is known."""
-    monkeypatch.setattr("gpumanager.deviceplugin.admission.hearing.PAIR_LIST_AGE", BOUND)
+    monkeypatch.setattr("gpumanager.deviceplugin.admission.tracker.PAIR_LIST_AGE", BOUND)
     full = [share(f"full-{n}", 10, 62) for n in range(2)]
     assert [await node.run(pod) for pod in full] == [None, None]
     for n in range(6):

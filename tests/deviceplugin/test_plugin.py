@@ -11,7 +11,6 @@ import grpc.aio
 import pytest
 
 from gpumanager.deviceplugin import wire
-from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.register import RegistrationFailed, register
@@ -62,7 +61,7 @@ async def test_both_resources_are_registered_with_their_sockets(
 
 
 async def test_sockets_of_a_killed_plugin_are_removed_and_those_of_a_living_one_left(
-    kubelet: Kubelet, plugin: DevicePlugin, allocator: Allocator, tmp_path: Path
+    kubelet: Kubelet, plugin: DevicePlugin, allocator: NodeAllocator, tmp_path: Path
 ) -> None:
     await kubelet.start()
     other = ResourceServer(allocator, VMEMORY, tmp_path / "vmemory.sock")

@@ -87,4 +87,4 @@ async def test_a_restarted_kubelet_has_the_agent_again(node: AgentOnKubelet) -> 
     await node.kubelet.restart()
 
     after = await admitted(node, many("after"))
-    assert node.allocation(before).source.core_ids != node.allocation(after).core_ids
+    assert node.allocation(before).source.core_ids != node.allocation(after).source.core_ids

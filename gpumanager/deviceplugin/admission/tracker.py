@@ -66,9 +66,8 @@ class AdmissionTracker:
 
     async def observe(self, resource: str, size: int, *, again: bool = False) -> Transaction:
         """Whose call this is; what was promised to a pod that this shows rejected is released."""
-        self._view = await self._lister.list(
-            PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
-        )
+        max_age = PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
+        self._view = await self._lister.list(max_age)
         before, live = self.open, self._store.live()
         holders = {a.owner for a in live if a.owner}
         call = self._call(resource, size, again=again)
