@@ -22,7 +22,7 @@ HELD = {"refused": 2, "granted": 0, "reached": 1}
 
 
 def build(source: str, target: Path, *flags: str) -> Path:
-    path = Path(__file__).with_name(source)
+    path = Path(__file__).parent / source
     command = ["gcc", "-std=gnu11", "-O1", "-o", str(target), str(path), *flags]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     return target
