@@ -12,10 +12,11 @@ from pathlib import Path
 
 from machine_line import machine_line
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 
 QUIET_SECONDS = 5.0
 HOLD = ("cuda-play", "hold", "--memory", "16MiB", "--seconds", "600")
@@ -37,7 +38,7 @@ async def measure(count: int) -> None:
         running = []
         for number in range(count):
             asks = {VCORE: 6, VMEMORY: 2}
-            main = Container("main", ContainerKind.APP, HOLD, asks=asks)
+            main = ContainerManifest("main", ContainerKind.APP, HOLD, asks=asks)
             pod = Pod("default", f"pod-{number}", (main,))
             refused = await node.admit(pod)
             assert refused is None, refused

@@ -27,12 +27,13 @@ from machine_line import machine_line
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import host
 from gpumanager.sim.machine import GpuModel, Machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import GIB, MIB, Bytes
 
 GPUS = 16
@@ -66,7 +67,9 @@ def machine(memory: Bytes = MEMORY) -> Machine:
 
 def pod(name: str) -> Pod:
     asks = {VCORE: CORES, VMEMORY: BLOCKS}
-    return Pod("default", name, (Container("main", ContainerKind.APP, ("true",), asks=asks),))
+    return Pod(
+        "default", name, (ContainerManifest("main", ContainerKind.APP, ("true",), asks=asks),)
+    )
 
 
 async def admit(node: SimulatedNode, name: str) -> Pod:

@@ -28,7 +28,7 @@ from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
@@ -56,7 +56,7 @@ def start_manager(root: Path, limit: Limit = LIMIT) -> tuple[int, str]:
 
     async def serve() -> None:
         check = PodCheck(Containers(CgroupFiles.here()), {NAME: POD}.get)
-        directory = await VirtualSockets(root, peers=check).open(NAME, [limit])
+        directory = await VirtualManager(root, peers=check).open(NAME, [limit])
         os.write(tell, str(directory / "vcuda.sock").encode())
         await asyncio.Event().wait()
 

@@ -27,7 +27,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.container.process import namespaces_available, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim import SHIM_CUDA
 
@@ -196,7 +196,7 @@ async def _counted(bench: Bench, strace: str, operation: str, calls: int) -> dic
     return {name: int(count) for count, name in rows if name != "total"}
 
 
-async def serve(root: Path, manager: VirtualSockets) -> Bench:
+async def serve(root: Path, manager: VirtualManager) -> Bench:
     folder = root / "lib"
     folder.mkdir()
     build(folder)
@@ -209,7 +209,7 @@ async def serve(root: Path, manager: VirtualSockets) -> Bench:
 
 
 async def run(options: argparse.Namespace, root: Path) -> None:
-    manager = VirtualSockets(root)
+    manager = VirtualManager(root)
     try:
         bench = await serve(root, manager)
         figures = await measure(bench, options)

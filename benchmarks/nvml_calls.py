@@ -18,11 +18,12 @@ from typing import Final
 
 from agent import free_port
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import agent
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 
 COUNTED: Final = Path(__file__).with_name("counted_agent.py")
 LIBRARY: Final = (
@@ -43,7 +44,9 @@ READERS: Final = {"nobody reads": None, "a scrape in 15 s": 15.0, "a scrape a se
 
 
 def pod(number: int, asks: dict[str, int]) -> Pod:
-    return Pod("team", f"p{number}", (Container("main", ContainerKind.APP, HOLD, asks=asks),))
+    return Pod(
+        "team", f"p{number}", (ContainerManifest("main", ContainerKind.APP, HOLD, asks=asks),)
+    )
 
 
 def told(lines: Path) -> list[tuple[str, ...]]:

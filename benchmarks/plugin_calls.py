@@ -28,11 +28,12 @@ from typing import Any
 from allocate import IN_MEMORY, MODEL, keep_bytecode, machine
 from machine_line import machine_line
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import host
 from gpumanager.sim.kubelet.plugins import PluginEndpoint
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = {
@@ -73,7 +74,7 @@ def count_calls() -> dict[str, float]:
 
 
 async def admit(node: SimulatedNode, name: str) -> Pod:
-    container = Container("main", ContainerKind.APP, ("true",), asks=ASKS)
+    container = ContainerManifest("main", ContainerKind.APP, ("true",), asks=ASKS)
     one = Pod("default", name, (container,), annotations=REST)
     if rejection := await node.kubelet.admit(one):
         raise SystemExit(f"{name}: {rejection}")

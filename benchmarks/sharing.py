@@ -24,11 +24,11 @@ from typing import Any
 
 from machine_line import machine_line
 
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.books import Books
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages.books import Books
 from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import ffi, lib
@@ -60,7 +60,7 @@ class Node:
     def __init__(self, root: Path, containers: int, gpus: int) -> None:
         self.root, self.containers = root, containers
         self.gpus = [GpuUUID(f"GPU-{uuid.UUID(int=number)}") for number in range(gpus)]
-        self.manager = VirtualSockets(root)
+        self.manager = VirtualManager(root)
         self.books: list[Books] = []
         self.now = time.monotonic_ns()
 

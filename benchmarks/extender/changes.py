@@ -18,7 +18,7 @@ from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.scoring.verdicts import Verdicts
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import Nodes, Pods
+from gpumanager.scheduler.watching import NodeWatch, PodWatch
 
 PODS_PER_NODE: Final = 5
 MEASURED: Final = 400
@@ -38,7 +38,7 @@ def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
     habits = WorkloadMix()
     state = ClusterState(saw=habits.saw)
     verdicts = Verdicts(state, habits)
-    put_node, pods = Nodes(state).put, Pods(state)
+    put_node, pods = NodeWatch(state).put, PodWatch(state)
     for number in range(nodes):
         put_node(node_object(number))
     there = list(placed(nodes, nodes * PODS_PER_NODE))

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from gpu_check.clock import Clock, opened
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.process_memory import NvmlMeter
+from gpumanager.gpu.usage.process_memory import NvmlMeter
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.virtual.books import DEGRADATIONS
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages.books import DEGRADATIONS
 from gpumanager.virtual.values import AllocationID
 
 LOOK_SECONDS: Final = 0.2
@@ -49,7 +49,7 @@ class Evidence:
 class Watch:
     """Looks at an allocation, from the outside, while a program runs in it."""
 
-    def __init__(self, manager: VirtualSockets, allocation: AllocationID, gpu: GpuUUID) -> None:
+    def __init__(self, manager: VirtualManager, allocation: AllocationID, gpu: GpuUUID) -> None:
         self._manager = manager
         self._allocation = allocation
         self._gpu = gpu

@@ -23,10 +23,10 @@ from gpu_check.evidence import Evidence, Watch
 from gpu_check.machine import MODULES, Machine, visible
 from gpu_check.outcome import CheckFailed
 from gpu_check.process import lines_of, told
-from gpumanager.gpu.process_memory import NvmlMeter
-from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.gpu.usage.process_memory import NvmlMeter
+from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import TICK_SECONDS
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.driver import Driver
@@ -69,7 +69,7 @@ class Place:
 
     machine: Machine
     work: Path
-    manager: VirtualSockets
+    manager: VirtualManager
     rooms: dict[str, Room]
     _programs: int = field(default=0)
 
@@ -151,7 +151,7 @@ async def furnished(machine: Machine, work: Path, *, sampled: bool) -> AsyncIter
     """
     with NvmlMeter() as meter, NvmlUtilization() as sampler:
         rooms = {name: furnish(machine, work, name) for name in ROOMS}
-        manager = VirtualSockets(
+        manager = VirtualManager(
             work / "vm",
             meter=meter,
             utilization=sampler if sampled else None,

@@ -19,8 +19,8 @@ from dashboard_scheduling import asked, started
 from gpumanager.errors import GpuManagerError
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import read_pods
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import read_pods
 
 RULES: Final = Path(__file__).resolve().parents[2] / "charts/gpu-manager/rules"
 NODES: Final = {"gpu-node-1": "t4x4", "gpu-node-2": "v100x4-nvlink"}

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpumanager.cli.node_agents import look
-from gpumanager.cli.top_app import TopApp
+from gpumanager.cli.output.top_app import TopApp
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod, read_pods
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, Pod, read_pods
 from gpumanager.view.glyphs import UNICODE
 from gpumanager.view.values import Seen
 
@@ -42,7 +42,7 @@ def longer(pod: Pod) -> Pod:
     def word(text: str, before: str) -> str:
         return "120" if before == "--seconds" else re.sub(r"for=\d+s", "for=120s", text)
 
-    def container(one: Container) -> Container:
+    def container(one: ContainerManifest) -> ContainerManifest:
         words = zip(one.command, ("", *one.command), strict=False)
         return replace(one, command=tuple(word(*pair) for pair in words))
 

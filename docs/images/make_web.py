@@ -23,8 +23,8 @@ from typing import Any
 from playwright.async_api import Browser, Page, async_playwright
 
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod, read_pods
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, Pod, read_pods
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "examples"
@@ -40,7 +40,7 @@ def stretched(pod: Pod, seconds: int) -> Pod:
     return replace(pod, containers=tuple(_stretched(one, seconds) for one in pod.containers))
 
 
-def _stretched(one: Container, seconds: int) -> Container:
+def _stretched(one: ContainerManifest, seconds: int) -> ContainerManifest:
     words = list(one.command)
     for place, word in enumerate(words):
         words[place] = re.sub(r"for=\d+s", f"for={seconds}s", word)

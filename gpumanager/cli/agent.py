@@ -17,7 +17,7 @@ import click
 
 from gpumanager import __version__
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
-from gpumanager.cli.node_agent import serve
+from gpumanager.cli.node.wiring import serve
 from gpumanager.errors import InputError
 from gpumanager.node.labels import parse_node_labels
 from gpumanager.settings import (

@@ -18,9 +18,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpumanager.cli import agent
-from gpumanager.cli.bundle import make_bundle
-from gpumanager.cli.console import OutputConsole
-from gpumanager.cli.doctor_look import look
+from gpumanager.cli.output.console import OutputConsole
+from gpumanager.cli.support.bundle import make_bundle
+from gpumanager.cli.support.doctor_look import look
 from gpumanager.doctor.bundle import Piece, piece
 from gpumanager.doctor.checks import examine, is_wrong
 from gpumanager.doctor.values import Finding, Verdict

@@ -38,7 +38,7 @@ class NoAnswer(GpuManagerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AgentAnswers:
     """What is known of a pod. extender: its record, or why there is none. placement: of its node.
 
     admission, cluster: sentences; empty where nobody said anything.
@@ -53,7 +53,7 @@ class Told:
 class Unknown(GpuManagerError):
     """Neither the extender nor the agent that was named knows the pod."""
 
-    def __init__(self, pod: str, told: Told) -> None:
+    def __init__(self, pod: str, told: AgentAnswers) -> None:
         node = told.placement.node if told.placement else "its node"
         super().__init__(
             f"{pod}: the agent of {node} knows nothing of it: it is on another node, has ended, or "
@@ -107,22 +107,22 @@ def command(
     namespace = namespace or "default"
     extender = asked(url, f"/explain/{quote(namespace)}/{quote(name)}", authority)
     placement, admission = admitted(f"{namespace}/{name}", agent)
-    told = Told(extender, placement, admission, in_cluster(namespace, name, kubeconfig))
+    told = AgentAnswers(extender, placement, admission, in_cluster(namespace, name, kubeconfig))
     if isinstance(extender, GpuManagerError) and not (told.admission or told.cluster):
         raise extender if agent is None else Unknown(f"{namespace}/{name}", told)
     _print(f"{namespace}/{name}", told, as_json=as_json)
 
 
-def _print(pod: str, told: Told, *, as_json: bool) -> None:
+def _print(pod: str, told: AgentAnswers, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_record(pod, told)))
     else:
-        from gpumanager.cli.explain_report import print_told
+        from gpumanager.cli.output.explain_report import print_told
 
         print_told(pod, told.extender, told.admission, told.cluster)
 
 
-def _record(pod: str, told: Told) -> dict[str, Any]:
+def _record(pod: str, told: AgentAnswers) -> dict[str, Any]:
     """As the extender has it, and beside that what the agent and the cluster say."""
     if isinstance(told.extender, GpuManagerError):
         record: dict[str, Any] = {"pod": pod, "extender_error": str(told.extender)}

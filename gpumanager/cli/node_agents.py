@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from gpumanager.cli.http_query import BROKEN, cause, check, get
-from gpumanager.doctor.asking import Question
+from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.values import Unseen
 from gpumanager.errors import GpuManagerError
 from gpumanager.view.metrics import read_metrics
@@ -86,7 +86,7 @@ def look(
 ) -> tuple[Seen, ...]:
     """Every agent's node now; of one that does not answer the picture there was before."""
     known = {one.agent: one for one in before}
-    questions = [(url, Question(lambda url=url: ask(url), SECONDS + 1)) for url in agents]  # type: ignore[misc]
+    questions = [(url, DoctorQuestion(lambda url=url: ask(url), SECONDS + 1)) for url in agents]  # type: ignore[misc]
     return tuple(
         seen(url, question.answer(), known.get(url, Seen(url)), clock())
         for url, question in questions

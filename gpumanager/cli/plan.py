@@ -155,7 +155,7 @@ def _print_table(topology: Topology, decisions: Sequence[Decision]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from gpumanager.cli.console import OutputConsole
+    from gpumanager.cli.output.console import OutputConsole
 
     size = format_bytes(topology.gpus[0].memory)
     table = Table(box=SIMPLE_HEAD, title=f"{len(topology.gpus)} GPUs of {size}", pad_edge=False)

@@ -24,7 +24,7 @@ from gpumanager.sim.trace.churn import Churn
 from gpumanager.sim.trace.fgd import Fgd, typical_of
 from gpumanager.sim.trace.loader import read_nodes, read_pods
 from gpumanager.sim.trace.order import arrange
-from gpumanager.sim.trace.outcome import Outcome, Recorder, SteadyRecorder
+from gpumanager.sim.trace.outcome import Recorder, ReplayOutcome, SteadyRecorder
 from gpumanager.sim.trace.replay import Replay
 from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
 from gpumanager.sim.trace.values import TracePod, Workload
@@ -41,7 +41,7 @@ class Run:
     policy: str
     seed: int
     load: float
-    outcome: Outcome
+    outcome: ReplayOutcome
     seconds: float
 
 
@@ -142,7 +142,7 @@ def command(  # noqa: PLR0917 - one for each option
     if plot is not None:
         _draw(plot, runs)
     if not as_json:
-        from gpumanager.cli.replay_report import print_report
+        from gpumanager.cli.output.replay_report import print_report
 
         print_report(runs)
 
@@ -184,7 +184,7 @@ def _progress(title: str, total: int) -> Iterator[Iterator[None]]:
     """A bar on standard error where that is a terminal; advance it with next()."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from gpumanager.cli.console import ProgressConsole
+    from gpumanager.cli.output.console import ProgressConsole
 
     columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     console = ProgressConsole()

@@ -17,13 +17,13 @@ from typing import Final
 
 import click
 
-from gpumanager.cli.simulate_progress import Progress
-from gpumanager.cli.simulate_report import as_json, machines_table, print_report
+from gpumanager.cli.output.simulate_progress import Progress
+from gpumanager.cli.output.simulate_report import as_json, machines_table, print_report
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import Pod, read_pods
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Pod, read_pods
 from gpumanager.sim.results import ContainerResult
 
 DEFAULT_MACHINE: Final = "dgx-a100"

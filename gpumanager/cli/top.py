@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import click
 
-from gpumanager.cli.console import OutputConsole
 from gpumanager.cli.node_agents import agents_option, first_trouble, look
-from gpumanager.cli.top_app import watch
-from gpumanager.cli.top_text import table
+from gpumanager.cli.output.console import OutputConsole
+from gpumanager.cli.output.top_app import watch
+from gpumanager.cli.output.top_text import table
 from gpumanager.view.glyphs import ASCII, Glyphs, glyphs
 from gpumanager.view.listing import Sort
 from gpumanager.view.values import Seen, as_json

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import click
 
-from gpumanager.cli.console import OutputConsole
 from gpumanager.cli.node_agents import AgentAway, agents_option, document
-from gpumanager.cli.tree_text import tree
+from gpumanager.cli.output.console import OutputConsole
+from gpumanager.cli.output.tree_text import tree
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.gpu.topology_text import read_topology
 from gpumanager.gpu.values import Topology

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.compute.values import SECOND, Holder
-from gpumanager.gpu.samples import GpuUtilization
+from gpumanager.gpu.usage.samples import GpuUtilization
 
 GROSS: Final = 0.1
 """Of the time, that may be taken and not be paid for: it is no accounting, and NVML's figures may

@@ -15,7 +15,7 @@ container that waited for the end of its launches all the time never had enough.
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.compute.history import History
+from gpumanager.compute.history import UsageHistory
 from gpumanager.compute.values import SECOND, Reading
 
 MOMENT_NS: Final = SECOND // 5
@@ -45,7 +45,7 @@ class Demand:
     moments: int = 0
     next: int = 0
 
-    def update(self, now: int, reading: Reading, history: History) -> float:
+    def update(self, now: int, reading: Reading, history: UsageHistory) -> float:
         """The share it would use now, its ceiling at most; the reading is in the history."""
         used = history.share(MOMENT_NS)
         if used == 0:
@@ -62,7 +62,7 @@ class Demand:
         self.want = most if now < self.eager_until else kept
         return self.want
 
-    def _presses(self, history: History) -> bool:
+    def _presses(self, history: UsageHistory) -> bool:
         """Whether more may be wanted than was kept for it."""
         rose = history.newest > RISE * self.want + ROOM_MORE
         return history.waited or rose

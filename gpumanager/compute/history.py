@@ -55,7 +55,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class UsageMark:
     """One look. waits: a number that grows whenever a launch was made to wait. awaited: for how
     long threads have waited for the end of work so far. behind: by how much more than a burst the
     limiter's clock was behind the time. going: something of what was charged has not ended. long: a
@@ -73,12 +73,12 @@ class Mark:
 
 
 @dataclass(slots=True)
-class History:
+class UsageHistory:
     """Of one container on one GPU, oldest look first."""
 
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[UsageMark] = field(default_factory=list)
 
-    def enter(self, mark: Mark) -> None:
+    def enter(self, mark: UsageMark) -> None:
         """A look; one that contradicts what was seen begins the history anew."""
         marks = self.marks
         if marks and (mark.time <= marks[-1].time or mark.waits < marks[-1].waits):
@@ -87,7 +87,7 @@ class History:
         while len(marks) > 2 and marks[1].time <= mark.time - KEPT_NS:  # noqa: PLR2004
             del marks[0]
 
-    def rest(self, mark: Mark) -> None:
+    def rest(self, mark: UsageMark) -> None:
         """A look at which nothing has happened for long."""
         self.marks.clear()
         self.marks.append(mark)
@@ -148,7 +148,7 @@ class History:
 
     def share(self, span: int) -> float:
         """The share of the last `span` that was charged for; of less, while less is known."""
-        last = self.marks[-1] if self.marks else Mark(0, 0, 0)
+        last = self.marks[-1] if self.marks else UsageMark(0, 0, 0)
         begin = max(self.marks[0].time, last.time - span) if self.marks else 0
         if begin >= last.time:
             return 0.0

@@ -10,7 +10,7 @@ from typing import Final
 from gpumanager.compute.audit import Payer
 from gpumanager.compute.demand import Demand
 from gpumanager.compute.fair import Claim
-from gpumanager.compute.history import History, Mark, Rates
+from gpumanager.compute.history import Rates, UsageHistory, UsageMark
 from gpumanager.compute.long_launches import ChargedReading, ChargeError
 from gpumanager.compute.overdraft import Overdraft
 from gpumanager.compute.values import MILLION, SECOND, Reading
@@ -34,7 +34,7 @@ RESTS_NS: Final = 4 * SECOND
 
 
 @dataclass(slots=True)
-class Member:
+class SharedGpuMember:
     """One container on one GPU, and what is known of it.
 
     debt: what it turned out to owe at this look, and debt_rate: the rate while it was taken; owed:
@@ -48,7 +48,7 @@ class Member:
     moved: int
     seen: dict[int, int] = field(default_factory=dict)
     departed: int = 0
-    history: History = field(default_factory=History)
+    history: UsageHistory = field(default_factory=UsageHistory)
     rates: Rates = field(default_factory=Rates)
     demand: Demand = field(default_factory=Demand)
     resting: bool = False
@@ -75,7 +75,7 @@ class Member:
         self.overdraft.look(now, own, rate, reading.burst_ns, owed)
         self.reading, self.debt = reading, 0
         self.resting = now - max(self.moved, reading.paid_until) > RESTS_NS
-        mark = Mark(
+        mark = UsageMark(
             now,
             reading.charged_ns - self.owed,
             reading.waits,

@@ -14,11 +14,11 @@ from gpumanager.compute.audit import UNKNOWN_FORGOTTEN_NS, Audit, UnknownProcess
 from gpumanager.compute.capacity import LEAST, Alternation, Capacity
 from gpumanager.compute.fair import Claim, offers
 from gpumanager.compute.long_launches import LongLaunches
-from gpumanager.compute.member import LATELY_NS, Member
+from gpumanager.compute.member import LATELY_NS, SharedGpuMember
 from gpumanager.compute.occupancy_timeline import SLICE_NS
 from gpumanager.compute.overdraft import Overdraft
-from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
-from gpumanager.gpu.samples import GpuUtilization, UtilizationByGpu
+from gpumanager.compute.values import MILLION, SECOND, Holder, Reading, ShareLease
+from gpumanager.gpu.usage.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 
 UNPAID_NS: Final = 10 * SECOND
@@ -59,7 +59,7 @@ class IdleSkip:
     readings: Sequence[Reading] = ()
     still_since: int = 0
     going: bool = False
-    standing: Mapping[Holder, Grant] | None = None
+    standing: Mapping[Holder, ShareLease] | None = None
     renewed_at: int = 0
     skipped: int | None = None
     answer: GpuUtilization | None = None
@@ -77,14 +77,14 @@ class IdleSkip:
         self.skipped, self.answer = now, answer or self.answer
         return True
 
-    def renewed(self, now: int) -> dict[Holder, Grant]:
+    def renewed(self, now: int) -> dict[Holder, ShareLease]:
         """What was granted, again, if it is time."""
         if self.standing is None or now - self.renewed_at < RENEWED_NS:
             return {}
         self.renewed_at = now
         return dict(self.standing)
 
-    def worked(self, now: int, grants: Mapping[Holder, Grant] | None) -> None:
+    def worked(self, now: int, grants: Mapping[Holder, ShareLease] | None) -> None:
         """A look was taken. grants: what may be renewed; None where it may be another next time."""
         self.skipped, self.answer = None, None
         self.renewed_at = now
@@ -99,7 +99,7 @@ class SharedGpu:
 
     def __init__(self, *, switching: float = 0.0) -> None:
         self._idle = IdleSkip()
-        self._members: dict[Holder, Member] = {}
+        self._members: dict[Holder, SharedGpuMember] = {}
         self._long_launches = LongLaunches(switching)
         self._capacity = Capacity(lendable=1 - switching)
         self._alternation = Alternation(SLICE_NS * switching / (1 - switching))
@@ -114,7 +114,7 @@ class SharedGpu:
 
     def tick(
         self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
-    ) -> dict[Holder, Grant]:
+    ) -> dict[Holder, ShareLease]:
         """The grants of those that have a limit; none where all stay as they are."""
         skipped, before = self._idle.skipped, self._idle.readings
         if self._idle.goes_on(now, readings, answer):
@@ -129,7 +129,7 @@ class SharedGpu:
 
     def _work(
         self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
-    ) -> dict[Holder, Grant]:
+    ) -> dict[Holder, ShareLease]:
         self._look(now, [reading for reading in readings if reading.limited])
         if answer is not None:
             self._learn(now, answer)
@@ -140,7 +140,7 @@ class SharedGpu:
     def _look(self, now: int, readings: Sequence[Reading]) -> None:
         known = self._members
         self._members = {
-            reading.holder: known.get(reading.holder) or Member(reading, now)
+            reading.holder: known.get(reading.holder) or SharedGpuMember(reading, now)
             for reading in readings
         }
         for reading in readings:
@@ -213,7 +213,7 @@ class SharedGpu:
         holders = zip(self._members, claims, strict=True) if lent else ()
         self.lenders = frozenset(who for who, claim in holders if claim.want < claim.promise)
 
-    def _grants(self, now: int) -> dict[Holder, Grant]:
+    def _grants(self, now: int) -> dict[Holder, ShareLease]:
         members = self._members.values()
         claims = [member.claim() for member in members]
         shares = offers(claims, *self._to_offer(claims))
@@ -224,7 +224,7 @@ class SharedGpu:
         promises = (claim.promise for claim in claims)
         may_take = sum(map(max, took, promises)) + self._strangers
         return {
-            member.reading.holder: Grant(
+            member.reading.holder: ShareLease(
                 rate_ppm=member.lend(now, share),
                 others_ppm=min(_ppm(total - own if own > 0 else may_take - claim.promise), KNOWN),
                 neighbours=working - member.processes,
@@ -288,7 +288,7 @@ class Shares:
 
     def tick(
         self, now: int, readings: Iterable[Reading], answers: UtilizationByGpu
-    ) -> dict[Holder, Grant]:
+    ) -> dict[Holder, ShareLease]:
         """What each container may have until the next look; times must not run backwards.
 
         answers: those that have come since the last look, by the UUIDs that the readings use.
@@ -302,14 +302,14 @@ class Shares:
             }
         return self._tick(now, self._by_gpu, answers)
 
-    def glance(self, now: int, readings: Iterable[Reading]) -> dict[Holder, Grant]:
+    def glance(self, now: int, readings: Iterable[Reading]) -> dict[Holder, ShareLease]:
         """A look at no more than the GPUs of these readings: all that there are of each."""
         return self._tick(now, _by_gpu(readings), {})
 
     def _tick(
         self, now: int, by_gpu: Mapping[GpuUUID, Sequence[Reading]], answers: UtilizationByGpu
-    ) -> dict[Holder, Grant]:
-        grants: dict[Holder, Grant] = {}
+    ) -> dict[Holder, ShareLease]:
+        grants: dict[Holder, ShareLease] = {}
         for gpu, own in by_gpu.items():
             grants |= self._gpus[gpu].tick(now, own, answers.get(gpu))
         return grants

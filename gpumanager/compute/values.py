@@ -70,7 +70,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class ShareLease:
     """In millionths: GPU time per time that may be charged now, what others took lately, and
     long_ppm: what the costs of long launches that the limiter learns are to be multiplied by.
 

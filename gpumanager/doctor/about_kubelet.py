@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator
 
-from gpumanager.doctor.values import Finding, KubeletView, Listener, Unseen, note, well, wrong
+from gpumanager.doctor.values import (
+    Finding,
+    KubeletView,
+    ListeningSocket,
+    Unseen,
+    note,
+    well,
+    wrong,
+)
 
 Findings = Iterator[Finding]
 
@@ -14,13 +22,13 @@ def about_kubelet(view: KubeletView) -> Findings:
 
 def kubelet_socket(view: KubeletView) -> Findings:
     advice = {
-        Listener.ABSENT: "start the kubelet; in a container, mount this directory of the node, or "
-        "name another with --device-plugin-path",
-        Listener.DEAD: "start the kubelet: it left this socket when it ended",
-        Listener.DENIED: "run as root, and look for what a security module refuses",
+        ListeningSocket.ABSENT: "start the kubelet; in a container, mount this directory of the "
+        "node, or name another with --device-plugin-path",
+        ListeningSocket.DEAD: "start the kubelet: it left this socket when it ended",
+        ListeningSocket.DENIED: "run as root, and look for what a security module refuses",
     }
     found = f"{view.socket}: {view.listener.value}"
-    if view.listener is not Listener.LISTENS:
+    if view.listener is not ListeningSocket.LISTENS:
         yield wrong("kubelet", found, advice[view.listener])
     elif isinstance(view.version, Unseen):
         yield well("kubelet", f"{found}; version not told")
@@ -30,9 +38,9 @@ def kubelet_socket(view: KubeletView) -> Findings:
 
 def agent(view: KubeletView) -> Findings:
     states = set(view.sockets)
-    if states == {Listener.LISTENS}:
+    if states == {ListeningSocket.LISTENS}:
         yield well("agent", "runs")
-    elif Listener.DENIED in states:
+    elif ListeningSocket.DENIED in states:
         yield note("agent", "its sockets may not be opened", "run as root to see whether it runs")
     else:
         yield note("agent", "does not run", "start it: gpumanager agent")

@@ -15,7 +15,7 @@ SECONDS: Final = 10.0
 T = TypeVar("T")
 
 
-class Question(Generic[T]):
+class DoctorQuestion(Generic[T]):
     """Asked when it is made."""
 
     def __init__(self, ask: Callable[[], T], seconds: float = SECONDS) -> None:

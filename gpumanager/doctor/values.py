@@ -54,7 +54,7 @@ class Unseen:
     cause: str
 
 
-class Listener(Enum):
+class ListeningSocket(Enum):
     """Who is behind a socket's path. DEAD: the file is there and nobody listens."""
 
     ABSENT = "absent"
@@ -118,8 +118,8 @@ class KubeletView:
     """
 
     socket: Path
-    listener: Listener
-    sockets: tuple[Listener, ...]
+    listener: ListeningSocket
+    sockets: tuple[ListeningSocket, ...]
     version: str | Unseen
     pods: int | Unseen
     held: "Held | Unseen | None"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gpumanager.grants.grant import Grant
 from gpumanager.isolation.edits import ContainerEdits
-from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
@@ -28,7 +28,7 @@ class Isolation(Protocol):
         """What its container uses; None where nobody measures that. Raises GpuManagerError."""
 
 
-class VirtualManager(Protocol):
+class AllocationServer(Protocol):
     """Serves each allocation its limits, from a directory: `virtual.manager`."""
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
@@ -56,5 +56,5 @@ class VirtualManager(Protocol):
 class Means:
     """What back ends work with."""
 
-    virtual: VirtualManager
+    virtual: AllocationServer
     volumes: DriverVolumes

@@ -5,7 +5,7 @@ from gpumanager.isolation.edits import ENV_VISIBLE, VOID, ContainerEdits, Mount,
 from gpumanager.isolation.protocol import Means
 from gpumanager.names import CONTAINER_COMPAT, CONTAINER_VCUDA
 from gpumanager.units import MEMORY_BLOCK, Bytes
-from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
 

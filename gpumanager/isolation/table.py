@@ -14,7 +14,7 @@ from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ContainerEdits,
 from gpumanager.isolation.passthrough import PassThrough
 from gpumanager.isolation.protocol import Isolation, Means
 from gpumanager.isolation.shim import Shim
-from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
 Shares = Mapping[GpuUUID, Share]

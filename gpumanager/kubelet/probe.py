@@ -21,7 +21,7 @@ SECONDS: Final = 3.0
 _SILENT: Final = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
-class PodResourcesUnavailable(GpuManagerError):
+class ProbeFailed(GpuManagerError):
     """Nobody answers at the kubelet's PodResources socket."""
 
     def __init__(self, socket: Path, cause: str) -> None:
@@ -42,7 +42,7 @@ async def probe(socket: Path, seconds: float = SECONDS) -> Speaks:
             await wire.PodResourcesClient(channel, seconds).get("kube-system", str(uuid.uuid4()))
     except grpc.aio.AioRpcError as error:
         if error.code() in _SILENT:
-            raise PodResourcesUnavailable(socket, error.details() or error.code().name) from error
+            raise ProbeFailed(socket, error.details() or error.code().name) from error
         without = error.code() is grpc.StatusCode.UNIMPLEMENTED
         off = "disabled" in (error.details() or "")
         return Speaks.LIST if without or off else Speaks.LIST_AND_GET

@@ -18,7 +18,7 @@ LONGEST: Final = 500
 """Characters of a text."""
 
 
-class Kind(Enum):
+class AdmissionKind(Enum):
     """REFUSED: the pod fails. PUT_OFF: its start failed, and the kubelet tries again. SWAPPED: it
     started on what was promised for another.
     """
@@ -32,7 +32,7 @@ class Kind(Enum):
 class Happened:
     """text: why, or for whom it was. time: of the last of `count`, seconds since the epoch."""
 
-    kind: Kind
+    kind: AdmissionKind
     who: Claimant | None
     text: str
     time: float = 0.0
@@ -61,7 +61,7 @@ class Admissions:
     def __iter__(self) -> Iterator[Happened]:
         return iter(tuple(self._kept))
 
-    def add(self, kind: Kind, who: Claimant | None, text: str) -> None:
+    def add(self, kind: AdmissionKind, who: Claimant | None, text: str) -> None:
         said = Happened(kind, who, text[:LONGEST], self._clock())
         before = next((one for one in self._kept if _alike(one, said)), None)
         if before is not None:

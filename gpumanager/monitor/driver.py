@@ -13,11 +13,11 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
-from gpumanager.gpu.process_memory import NvmlMeter
-from gpumanager.gpu.status import NvmlStatus
-from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.gpu.usage.process_memory import NvmlMeter
+from gpumanager.gpu.usage.status import NvmlStatus
+from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, bare
-from gpumanager.monitor.ports import Driver, Held, Question, Told
+from gpumanager.monitor.ports import DriverAnswer, DriverQuery, DriverReader, Held
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ class NvmlDriver:
     def __init__(self) -> None:
         self._status, self._held, self._busy = NvmlStatus(), NvmlMeter(), NvmlUtilization()
 
-    def __call__(self, question: Question) -> Told:
+    def __call__(self, question: DriverQuery) -> DriverAnswer:
         """Raises NvmlError."""
         asked, sampled = question.processes, question.samples
-        return Told(
+        return DriverAnswer(
             status=self._status() if question.status else None,
             held=self._held_on(asked),
             busy=self._busy(sampled) if sampled else {},
@@ -53,7 +53,7 @@ class PatientDriver:
 
     def __init__(
         self,
-        driver: Driver,
+        driver: DriverReader,
         seconds: float = LOOK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -61,11 +61,11 @@ class PatientDriver:
         self._seconds = seconds
         self._clock = clock
         self._thread = DaemonThreadExecutor("monitor")
-        self._asked: asyncio.Future[Told] | None = None
+        self._asked: asyncio.Future[DriverAnswer] | None = None
         self._complained = False
         self.cost = 0.0
 
-    async def ask(self, question: Question) -> Told | None:
+    async def ask(self, question: DriverQuery) -> DriverAnswer | None:
         """None where it does not answer now; an answer that comes late is had by the next."""
         if self._asked is None:
             loop = asyncio.get_running_loop()
@@ -88,7 +88,7 @@ class PatientDriver:
     def close(self) -> None:
         self._thread.shutdown()
 
-    def _timed(self, question: Question) -> Told:
+    def _timed(self, question: DriverQuery) -> DriverAnswer:
         """In its thread."""
         begun = self._clock()
         try:
@@ -103,7 +103,7 @@ class PatientDriver:
         self._complained = True
 
 
-def _read(done: "asyncio.Future[Told]") -> None:
+def _read(done: "asyncio.Future[DriverAnswer]") -> None:
     """Nobody may be left who reads its failure."""
     if not done.cancelled():
         done.exception()

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpumanager.gpu.samples import ProcessSample, UtilizationByGpu
-from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.usage.samples import ProcessSample, UtilizationByGpu
+from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
 from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.monitor.ports import GpuFitness
-from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Resident
+from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks
-from gpumanager.virtual.books import DEGRADATIONS
+from gpumanager.virtual.pages.books import DEGRADATIONS
+from gpumanager.virtual.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.virtual.processes import Process
-from gpumanager.virtual.usage import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.virtual.values import AllocationID
 
 MOST: Final = 100
@@ -64,7 +64,7 @@ def _newest(
 
 
 @dataclass(frozen=True, slots=True)
-class Meters:
+class MeterTotals:
     """What containers are told by. charged: at an earlier look; seconds: since that; 0: there was
     none.
 
@@ -89,12 +89,12 @@ def gpu_views(
     live: Sequence[Grant],
     status: Mapping[GpuUUID, GpuStatus],
     fitness: Mapping[GpuUUID, GpuFitness],
-) -> Iterator[GpuView]:
+) -> Iterator[GpuSnapshot]:
     books = ledger.unheld(live)
     holders = Counter(gpu for one in live if not one.doubted for gpu in one.gpus)
     for gpu in ledger.topology.gpus:
         book = books.of(gpu)
-        yield GpuView(
+        yield GpuSnapshot(
             gpu,
             cores=CORES_PER_GPU - book.cores,
             memory=Bytes((blocks(gpu.memory) - book.blocks) * MEMORY_BLOCK),
@@ -105,20 +105,22 @@ def gpu_views(
 
 
 def container_views(
-    topology: Topology, live: Iterable[Grant], meters: Meters
-) -> Iterator[ContainerView]:
+    topology: Topology, live: Iterable[Grant], meters: MeterTotals
+) -> Iterator[ContainerSnapshot]:
     """In the order of the journal."""
     yield from latest(filter(None, (container_view(topology, one, meters) for one in live)))
 
 
-def container_view(topology: Topology, promise: Grant, meters: Meters) -> ContainerView | None:
+def container_view(
+    topology: Topology, promise: Grant, meters: MeterTotals
+) -> ContainerSnapshot | None:
     """None for one whose devices are not settled yet: it has no name to go by."""
     if promise.pod is None or promise.state is not State.SETTLED or not promise.source.core_ids:
         return None
     usage = meters.usages.get(promise.id)
     devices = tuple(_devices(topology, promise, meters))
     processes = usage.processes if usage else ()
-    return ContainerView(
+    return ContainerSnapshot(
         promise.pod,
         promise,
         devices,
@@ -136,13 +138,13 @@ def _degraded(processes: Iterable[ProcessUsage]) -> Mapping[str, int]:
     return SOUND | found if found else SOUND
 
 
-def latest(views: Iterable[ContainerView]) -> tuple[ContainerView, ...]:
+def latest(views: Iterable[ContainerSnapshot]) -> tuple[ContainerSnapshot, ...]:
     """The newest of each name."""
     by_name = {view.labels: view for view in sorted(views, key=lambda one: one.promise.time)}
     return tuple(by_name.values())
 
 
-def same(view: ContainerView, promise: Grant, meters: Meters) -> bool:
+def same(view: ContainerSnapshot, promise: Grant, meters: MeterTotals) -> bool:
     """Whether it would look the same again: nothing was done, and nobody is there."""
     name = promise.id
     usage = meters.usages.get(name)
@@ -158,7 +160,7 @@ def same(view: ContainerView, promise: Grant, meters: Meters) -> bool:
     )
 
 
-def _devices(topology: Topology, promise: Grant, meters: Meters) -> Iterator[DeviceView]:
+def _devices(topology: Topology, promise: Grant, meters: MeterTotals) -> Iterator[DeviceView]:
     usage = meters.usages.get(promise.id)
     by_gpu = {bare(one.limit.gpu): one for one in usage.devices} if usage else {}
     for gpu in filter(None, map(topology.by_uuid, promise.gpus)):
@@ -177,7 +179,7 @@ def _promised(gpu: Gpu, promise: Grant) -> DeviceView:
     return DeviceView(gpu, memory, share.cores, min(ceiling, CORES_PER_GPU))
 
 
-def _with_driver(view: DeviceView, promise: Grant, meters: Meters) -> DeviceView:
+def _with_driver(view: DeviceView, promise: Grant, meters: MeterTotals) -> DeviceView:
     """Of a whole GPU its status says everything but whose the processes are."""
     own = meters.residents.get((promise.id, view.gpu.uuid), ())
     pids = tuple(sorted(one.process.pid for one in own))
@@ -198,7 +200,7 @@ def _with_driver(view: DeviceView, promise: Grant, meters: Meters) -> DeviceView
 
 
 def _with_books(
-    view: DeviceView, device: DeviceUsage, name: AllocationID, meters: Meters
+    view: DeviceView, device: DeviceUsage, name: AllocationID, meters: MeterTotals
 ) -> DeviceView:
     before = meters.charged.get((name, bare(view.gpu.uuid)), device.charged_ns)
     paid = max(0, device.charged_ns - before)

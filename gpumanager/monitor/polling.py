@@ -17,7 +17,7 @@ from typing import Final
 
 from gpumanager.gpu.poll_interval import poll_interval
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.monitor.ports import Question
+from gpumanager.monitor.ports import DriverQuery
 
 AUDIT_SECONDS: Final = 5.0
 UNSHARED_SECONDS: Final = 60.0
@@ -42,19 +42,19 @@ class Polling:
 
     def for_reader(
         self, now: float, shared: frozenset[GpuUUID], others: frozenset[GpuUUID]
-    ) -> Question | None:
+    ) -> DriverQuery | None:
         """None where the last answer is new enough. GPUs by their bare UUIDs."""
         if now - self._read_at < poll_interval(self.period, self.cost()):
             return None
         self._read_at = self._audited_at = now
         if self.unsure() or now - self._unshared_at >= UNSHARED_SECONDS:
             self._unshared_at = now
-            return Question(status=True, processes=shared | others, samples=shared)
-        return Question(status=True, processes=shared, samples=shared)
+            return DriverQuery(status=True, processes=shared | others, samples=shared)
+        return DriverQuery(status=True, processes=shared, samples=shared)
 
     def for_auditor(
         self, now: float, shared: frozenset[GpuUUID], others: frozenset[GpuUUID]
-    ) -> Question | None:
+    ) -> DriverQuery | None:
         """None where there is nothing to audit yet."""
         unsure = self.unsure()
         asked = shared | others if unsure else shared
@@ -62,4 +62,4 @@ class Polling:
         if not asked or now - self._audited_at < poll_interval(apart, self.cost()):
             return None
         self._audited_at = now
-        return Question(status=False, processes=asked, samples=frozenset())
+        return DriverQuery(status=False, processes=asked, samples=frozenset())

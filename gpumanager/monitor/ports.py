@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gpumanager.gpu.samples import UtilizationByGpu
-from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.usage.samples import UtilizationByGpu
+from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import Journal
@@ -13,15 +13,15 @@ from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process
-from gpumanager.virtual.usage import AllocationUsage
 
 Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
 """Bare GPU → host pid → bytes, or None for a process of which the driver does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DriverQuery:
     """What the driver is asked: the status of all GPUs or of none, and the processes and
     utilisation samples of some, by their bare UUIDs."""
 
@@ -31,7 +31,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DriverAnswer:
     """What the driver answered to one question. status: None where it was not asked.
 
     held: complete for each GPU that it names.
@@ -42,13 +42,13 @@ class Told:
     busy: UtilizationByGpu
 
 
-class Driver(Protocol):
+class DriverReader(Protocol):
     """Asks the driver, in a thread; raises GpuManagerError."""
 
-    def __call__(self, question: Question, /) -> Told: ...
+    def __call__(self, question: DriverQuery, /) -> DriverAnswer: ...
 
 
-class Books(Protocol):
+class BooksReader(Protocol):
     """Who knows what the containers of grants use; asked in the loop."""
 
     def usage(self, grant: Grant) -> AllocationUsage | None:
@@ -61,7 +61,7 @@ class Residents(Protocol):
     def of(self, process: Process) -> Membership | None: ...
 
 
-class Happening(Protocol):
+class NodeHappening(Protocol):
     """Something for people to read. reason: one word in CamelCase."""
 
     @property
@@ -75,19 +75,19 @@ class Happening(Protocol):
 class Reports(Protocol):
     """Tells the cluster. Returns at once and never fails."""
 
-    def event(self, event: Happening) -> None:
+    def event(self, event: NodeHappening) -> None:
         """This happened to the node."""
 
-    def pod_event(self, pod: PodUID, event: Happening) -> None:
+    def pod_event(self, pod: PodUID, event: NodeHappening) -> None:
         """This happened to a pod, by the UID that the kubelet knows."""
 
 
 class NoReports:
     """For a node without an API server: the log says the same."""
 
-    def event(self, event: Happening) -> None: ...
+    def event(self, event: NodeHappening) -> None: ...
 
-    def pod_event(self, pod: PodUID, event: Happening) -> None: ...
+    def pod_event(self, pod: PodUID, event: NodeHappening) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Sources:
     ledger: Callable[[], Ledger]
     journal: Callable[[], Journal]
     journal_bytes: Callable[[], int]
-    books: Books
+    books: BooksReader
     residents: Residents
     registered: Callable[[], Mapping[str, bool]]
     mismatched: Callable[[], int] = lambda: 0

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology, bare
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import Journal
@@ -21,7 +21,7 @@ from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.look import (
     Busy,
     Charged,
-    Meters,
+    MeterTotals,
     charged,
     container_view,
     gpu_views,
@@ -29,12 +29,12 @@ from gpumanager.monitor.look import (
     same,
 )
 from gpumanager.monitor.polling import STATUS_LASTS_SECONDS, Polling
-from gpumanager.monitor.ports import Question, Sources, Told
-from gpumanager.monitor.residents import by_holder, residents, seats
-from gpumanager.monitor.snapshot import ContainerView, Resident, Snapshot
+from gpumanager.monitor.ports import DriverAnswer, DriverQuery, Sources
+from gpumanager.monitor.snapshot import ContainerSnapshot, Resident, Snapshot
+from gpumanager.monitor.unlimited.residents import by_holder, residents, seats
 from gpumanager.units import Bytes
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process, find
-from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Sampler:
         self._charged: tuple[tuple[float, Charged], ...] = ()
         """At the last look, and at the one before."""
         self._usages_before: Mapping[AllocationID, AllocationUsage] = {}
-        self._known: Mapping[AllocationID, ContainerView] = {}
+        self._known: Mapping[AllocationID, ContainerSnapshot] = {}
         self._topology: Topology | None = None
         self._complained = False
         self.snapshot: Snapshot | None = None
@@ -114,7 +114,7 @@ class Sampler:
             if question is not None:
                 await then(await self.sample(question, between=True))
 
-    async def sample(self, question: Question | None, *, between: bool = False) -> Snapshot:
+    async def sample(self, question: DriverQuery | None, *, between: bool = False) -> Snapshot:
         """One look. question: to the driver; None: what it answered before stands.
 
         between: not in its turn. Shares are then of the time since the look before the last, which
@@ -131,7 +131,7 @@ class Sampler:
         paid_at, paid = next(iter(self._charged[-1:] if between else self._charged), (now, {}))
         indexed = {one.allocation: one for one in usages}
         before = self._usages_before
-        meters = Meters(
+        meters = MeterTotals(
             indexed, by_holder(present), self._busy, paid, now - paid_at, before, status
         )
         self._usages_before = indexed
@@ -150,7 +150,7 @@ class Sampler:
         shared = frozenset(bare(gpu) for one in shares for gpu in one.gpus)
         return shared, frozenset(bare(one.uuid) for one in self.sources.topology().gpus) - shared
 
-    def _keep(self, question: Question, told: Told | None) -> None:
+    def _keep(self, question: DriverQuery, told: DriverAnswer | None) -> None:
         """What was answered; where the driver is silent, nothing is known any more."""
         self._answered = told is not None
         if told is None:
@@ -172,11 +172,13 @@ class Sampler:
         listed = self._listed.get(pid)
         return listed if listed is not None and find(pid) == listed else None
 
-    async def _views(self, live: Iterable[Grant], meters: Meters) -> tuple[ContainerView, ...]:
+    async def _views(
+        self, live: Iterable[Grant], meters: MeterTotals
+    ) -> tuple[ContainerSnapshot, ...]:
         """Those that did nothing look as they did."""
         topology = self.sources.topology()
         known = self._known if topology is self._topology else {}
-        found: dict[AllocationID, ContainerView] = {}
+        found: dict[AllocationID, ContainerSnapshot] = {}
         for number, one in enumerate(live):
             if number % BREATH == BREATH - 1:
                 await asyncio.sleep(0)
@@ -192,9 +194,9 @@ class Sampler:
         self,
         now: float,
         live: tuple[Grant, ...],
-        meters: Meters,
+        meters: MeterTotals,
         present: tuple[Resident, ...],
-        views: tuple[ContainerView, ...],
+        views: tuple[ContainerSnapshot, ...],
     ) -> Snapshot:
         sources = self.sources
         return Snapshot(

@@ -15,18 +15,18 @@ from typing import Final, TypeVar
 
 from gpumanager.gpu.values import Topology
 from gpumanager.http_server import BoundedServer, ConnectionBounds
-from gpumanager.monitor import placement_page
-from gpumanager.monitor.auditor import Auditor, Finding
 from gpumanager.monitor.driver import PatientDriver
-from gpumanager.monitor.history_events import Event
-from gpumanager.monitor.journal_meter import JournalWrites
-from gpumanager.monitor.latency import Latencies
-from gpumanager.monitor.pages import Pages, routed
-from gpumanager.monitor.ports import Driver, Sources
-from gpumanager.monitor.rows import Page
+from gpumanager.monitor.metrics.journal_timing import JournalWrites
+from gpumanager.monitor.metrics.latency import Latencies
+from gpumanager.monitor.metrics.rows import Page
+from gpumanager.monitor.ports import DriverReader, Sources
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
-from gpumanager.monitor.web import Web
+from gpumanager.monitor.unlimited.auditor import AuditFinding, Auditor
+from gpumanager.monitor.web_pages import placement_page
+from gpumanager.monitor.web_pages.events import Event
+from gpumanager.monitor.web_pages.routes import Pages, routed
+from gpumanager.monitor.web_pages.web import Web
 from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Monitor:
         self,
         settings: Serving,
         sources: Sources,
-        driver: Driver,
+        driver: DriverReader,
         *,
         latencies: Latencies,
         writes: Callable[[], JournalWrites],
@@ -157,7 +157,7 @@ class Monitor:
         node = self.sampler.sources.node
         self.web.happened(Event("admission-refused", node, text, warning=True))
 
-    def _found(self, finding: Finding) -> None:
+    def _found(self, finding: AuditFinding) -> None:
         node = self.sampler.sources.node
         self.web.happened(Event("behind-the-shim", node, finding.message, finding.warning))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.monitor.ports import GpuFitness
@@ -17,7 +17,7 @@ NOTHING: Final = Bytes(0)
 
 
 @dataclass(frozen=True, slots=True)
-class GpuView:
+class GpuSnapshot:
     """One GPU. cores: percent granted; containers: that hold some of it.
 
     status: None where the driver does not tell of it now.
@@ -63,7 +63,7 @@ def labels_of(owner: Claimant) -> tuple[str, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerView:
+class ContainerSnapshot:
     """One container that has GPUs, whether it runs yet or not.
 
     degraded: how many of its processes lack what, by the names of `books.DEGRADATIONS`.
@@ -111,8 +111,8 @@ class Snapshot:
     at: float
     node: str
     answered: bool
-    gpus: tuple[GpuView, ...] = ()
-    containers: tuple[ContainerView, ...] = ()
+    gpus: tuple[GpuSnapshot, ...] = ()
+    containers: tuple[ContainerSnapshot, ...] = ()
     residents: tuple[Resident, ...] = ()
     journal: Mapping[str, int] = field(default_factory=dict)
     """How many allocations are in which state."""

@@ -12,7 +12,7 @@ from gpumanager.kube.pod import PodUID
 
 if TYPE_CHECKING:
     from gpumanager.node.node_reconciler import Condition
-    from gpumanager.node.service import Facts, NodeEvent
+    from gpumanager.node.service import Facts, NodeEventLike
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ class Cluster(Protocol):
     def condition(self, condition: "Condition") -> None:
         """A condition of the node is this from now on."""
 
-    def event(self, event: "NodeEvent") -> None:
+    def event(self, event: "NodeEventLike") -> None:
         """This happened to the node."""
 
-    def pod_event(self, pod: PodUID, event: "NodeEvent") -> None:
+    def pod_event(self, pod: PodUID, event: "NodeEventLike") -> None:
         """This happened to a pod, by the UID that the kubelet knows."""
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
@@ -45,10 +45,10 @@ class Standalone:
     def condition(self, condition: "Condition") -> None:
         log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
 
-    def event(self, event: "NodeEvent") -> None:
+    def event(self, event: "NodeEventLike") -> None:
         log.debug("%s: %s", event.reason, event.message)
 
-    def pod_event(self, pod: PodUID, event: "NodeEvent") -> None:
+    def pod_event(self, pod: PodUID, event: "NodeEventLike") -> None:
         log.debug("%s: %s: %s", pod, event.reason, event.message)
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:

@@ -40,7 +40,7 @@ class Facts:
     unhealthy: frozenset[GpuUUID] = frozenset()
 
 
-class NodeEvent(Protocol):
+class NodeEventLike(Protocol):
     """Something that happened to a pod or to the node. reason: one word in CamelCase."""
 
     @property
@@ -84,11 +84,11 @@ class NodeCluster:
         self.node.condition(condition)
         self._wake.set()
 
-    def event(self, event: NodeEvent) -> None:
+    def event(self, event: NodeEventLike) -> None:
         """This happened to the node."""
         self._say(None, event)
 
-    def pod_event(self, pod: PodUID, event: NodeEvent) -> None:
+    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None:
         """This happened to a pod, by the UID that the kubelet knows."""
         self._say(pod, event)
 
@@ -124,7 +124,7 @@ class NodeCluster:
         for pod in self._holders(gpu):
             self.events.record(pod, warning=True, reason="GpuUnhealthy", message=message, once=once)
 
-    def _say(self, pod: PodUID | None, event: NodeEvent) -> None:
+    def _say(self, pod: PodUID | None, event: NodeEventLike) -> None:
         self.events.record(pod, warning=event.warning, reason=event.reason, message=event.message)
         self._wake.set()
 

@@ -17,7 +17,7 @@ from gpumanager.units import CORES_PER_GPU
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PolicyRow:
     """A policy that can be chosen.
 
     unit: the difference in its points that counts as 1 where it is weighed against others: a GPU
@@ -31,9 +31,9 @@ class Row:
 
 
 TABLE: Final = (
-    Row("least-waste", LeastWaste(), CORES_PER_GPU / STEP, "what is free stays useful"),
-    Row("binpack", Binpack(), CORES_PER_GPU, "the fullest node, and GPU"),
-    Row("spread", Spread(), 1.0, "the emptiest node, and GPU"),
+    PolicyRow("least-waste", LeastWaste(), CORES_PER_GPU / STEP, "what is free stays useful"),
+    PolicyRow("binpack", Binpack(), CORES_PER_GPU, "the fullest node, and GPU"),
+    PolicyRow("spread", Spread(), 1.0, "the emptiest node, and GPU"),
 )
 
 ROWS: Final = MappingProxyType({row.name: row for row in TABLE})

@@ -48,7 +48,7 @@ UNKNOWN_MIX: Final = Mix()
 
 
 @dataclass(slots=True)
-class History:
+class RecentPods:
     """The pods seen, from which mixes are made. Counting one more takes constant time.
 
     With `half_life` pods behind it, a pod counts half. Of MOST_SHAPES the rarer half is forgotten.

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.journal import Journal
 from gpumanager.isolation.shim import limits
-from gpumanager.virtual.original_pods import LegacyContainer, LegacyContainers
+from gpumanager.virtual.legacy.pods import LegacyContainer, LegacyContainers
 
 
 def legacy_containers(journal: Journal, uids: Collection[str]) -> LegacyContainers:

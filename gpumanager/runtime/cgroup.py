@@ -37,7 +37,7 @@ _BY_SYSTEMD: Final = re.compile(r"-pod[0-9a-f_]+\.slice")
 _GONE: Final = " (deleted)"
 
 
-class Version(Enum):
+class CgroupVersion(Enum):
     """How a node's cgroups are set up. HYBRID: v1 controllers, and v2 without any beside them."""
 
     V1 = "v1"
@@ -45,7 +45,7 @@ class Version(Enum):
     HYBRID = "hybrid"
 
 
-class Driver(Enum):
+class CgroupDriver(Enum):
     """Who makes the kubelet's cgroups."""
 
     CGROUPFS = "cgroupfs"
@@ -72,8 +72,10 @@ class Membership:
     place: Place
 
     @property
-    def driver(self) -> Driver:
-        return Driver.SYSTEMD if _BY_SYSTEMD.search(self.place.path) else Driver.CGROUPFS
+    def driver(self) -> CgroupDriver:
+        return (
+            CgroupDriver.SYSTEMD if _BY_SYSTEMD.search(self.place.path) else CgroupDriver.CGROUPFS
+        )
 
 
 def parse_places(text: str) -> tuple[Place, ...]:
@@ -162,12 +164,18 @@ def _plain(path: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), path)
 
 
-def version(mounts: Iterable[CgroupMount]) -> Version | None:
+def version(mounts: Iterable[CgroupMount]) -> CgroupVersion | None:
     """None where no hierarchy is mounted."""
     kinds = {mount.unified for mount in mounts}
     if not kinds:
         return None
-    return Version.HYBRID if len(kinds) > 1 else Version.V2 if kinds == {True} else Version.V1
+    return (
+        CgroupVersion.HYBRID
+        if len(kinds) > 1
+        else CgroupVersion.V2
+        if kinds == {True}
+        else CgroupVersion.V1
+    )
 
 
 def directory(mounts: Iterable[CgroupMount], place: Place) -> str | None:

@@ -14,11 +14,11 @@ from typing import Final
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.cgroup import (
     UNIFIED,
+    CgroupDriver,
     CgroupMount,
-    Driver,
+    CgroupVersion,
     Membership,
     Place,
-    Version,
     directory,
     memberships,
     parse_mounts,
@@ -61,10 +61,10 @@ class CgroupFiles:
         return cls(parse_mounts(text), pods(read_places("self", proc)))
 
     @property
-    def version(self) -> Version | None:
+    def version(self) -> CgroupVersion | None:
         return version(self.mounts)
 
-    def driver(self) -> Driver | None:
+    def driver(self) -> CgroupDriver | None:
         """Who makes the pods' cgroups; None where no pod runs, or none can be seen."""
         return next((one.driver for one in self.members()), None)
 

@@ -17,9 +17,15 @@ from gpumanager.names import (
 )
 from gpumanager.placement.values import FreeGpu, FreeGpus, FreeNode, Refusal, idle_gpu
 from gpumanager.scheduler.quota.limits import NodeClass
-from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, Host, allocatable, total
+from gpumanager.scheduler.scoring.host_resources import (
+    BOUNDLESS,
+    NOTHING,
+    HostResources,
+    allocatable,
+    total,
+)
 from gpumanager.scheduler.scoring.packing import Packing, Positions, Use, pack, uses_of
-from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape, Wish, asking, needs_of
+from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape, PodWish, asking, needs_of
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())
@@ -79,9 +85,9 @@ class NodeState:
     cordon: str = ""
     trouble: str = ""
     kind: NodeClass = PLAIN
-    host: Host = BOUNDLESS
-    asked: Host = NOTHING
-    load: Host = NOTHING
+    host: HostResources = BOUNDLESS
+    asked: HostResources = NOTHING
+    load: HostResources = NOTHING
     free: FreeNode = NOTHING_FREE
 
     @property
@@ -95,9 +101,9 @@ class NodeState:
         return FreeGpus({gpu.uuid: self.gpus[n] for n, gpu in enumerate(self.topology.gpus)})
 
     @property
-    def left(self) -> Host:
+    def left(self) -> HostResources:
         """Of CPU and memory."""
-        return Host(self.free.cpu_milli, self.free.memory_mib)
+        return HostResources(self.free.cpu_milli, self.free.memory_mib)
 
     def saying(self, said: "NodeSaid") -> "NodeState":
         """The node says this of itself. Its pods are not looked at: see `with_holders`."""
@@ -121,7 +127,9 @@ class NodeState:
             cordon=cordon,
         )
 
-    def with_holders(self, holders: Mapping[PodUID, Holder], load: Host = NOTHING) -> "NodeState":
+    def with_holders(
+        self, holders: Mapping[PodUID, Holder], load: HostResources = NOTHING
+    ) -> "NodeState":
         """Exactly these pods are on it, and others that ask for so much CPU and memory."""
         gpus = _free_on(self.topology, holders, self.closed)
         asked = total([one.ask.host for one in holders.values()])
@@ -135,7 +143,7 @@ class NodeState:
             free=self._free(gpus, asked + load),
         )
 
-    def with_load(self, load: Host) -> "NodeState":
+    def with_load(self, load: HostResources) -> "NodeState":
         """Pods without GPUs ask for so much now."""
         free = self._free(self.gpus, self.asked + load)
         return replace(self, generation=self.generation + 1, load=load, free=free)
@@ -143,7 +151,7 @@ class NodeState:
     def place(self, ask: PodShape, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
         return pack(self.topology, self.open_to(ask.wish), ask, wanted)
 
-    def open_to(self, wish: Wish) -> FreeGpus:
+    def open_to(self, wish: PodWish) -> FreeGpus:
         """What is free as a pod with this wish has to see it."""
         free = self.free_gpus
         if wish is ANY:
@@ -167,7 +175,7 @@ class NodeState:
             memory_mib=max(host.memory_mib, free.memory_mib),
         )
 
-    def _free(self, gpus: tuple[FreeGpu, ...], taken: Host) -> FreeNode:
+    def _free(self, gpus: tuple[FreeGpu, ...], taken: HostResources) -> FreeNode:
         left = self.host - taken
         model = self.topology.gpus[0].model if gpus else ""
         host = max(0, left.cpu_milli), max(0, left.memory_mib)
@@ -182,7 +190,7 @@ class NodeSaid(NamedTuple):
     inventory: str = ""
     cordon: str = ""
     kind: NodeClass = PLAIN
-    host: Host = BOUNDLESS
+    host: HostResources = BOUNDLESS
 
 
 def read_node(item: Any) -> NodeSaid:

@@ -25,7 +25,7 @@ from gpumanager.scheduler.node import (
     uuids_of,
 )
 from gpumanager.scheduler.quota.limits import NodeClass, NodeClasses
-from gpumanager.scheduler.scoring.host_resources import Host
+from gpumanager.scheduler.scoring.host_resources import HostResources
 from gpumanager.scheduler.scoring.host_usage import HostUsage
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, needs_of
@@ -125,7 +125,7 @@ class ClusterState:
         elif any(asking(pod)):
             self._with_gpus(pod, node)
         elif node:
-            self._load(self._loads.put(pod.uid, node, Host(pod.cpu_milli, pod.memory_mib)))
+            self._load(self._loads.put(pod.uid, node, HostResources(pod.cpu_milli, pod.memory_mib)))
 
     def _with_gpus(self, pod: PodView, node: str) -> None:
         ask = needs_of(pod)

@@ -8,7 +8,7 @@ from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.state import ClusterState
 
 
-class Nodes:
+class NodeWatch:
     """Nodes, by what their agents publish."""
 
     path = "/api/v1/nodes"
@@ -29,7 +29,7 @@ class Nodes:
         self._state.only_nodes(names)
 
 
-class Pods:
+class PodWatch:
     """Pods: of those with GPUs all that matters, of others what they take of their node.
 
     A pod's owner may write its annotations at any time, so they never decide whether it counts: one

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpumanager.sim.kubelet.pods import Rejection
-from gpumanager.sim.pods import Container, Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,21 @@ class ContainerStarted:
     """gpus: their UUIDs, as VCUDA_GPUS says them; empty for none."""
 
     pod: Pod
-    container: Container
+    container: ContainerManifest
     gpus: str
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerPrinted:
     pod: Pod
-    container: Container
+    container: ContainerManifest
     line: str
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerEnded:
     pod: Pod
-    container: Container
+    container: ContainerManifest
     exit_code: int
 
 

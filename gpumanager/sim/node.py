@@ -22,7 +22,7 @@ from gpumanager.sim.kubelet.kubelet import DevicesNotReady, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
 from gpumanager.sim.machine import Machine
-from gpumanager.sim.pods import Container, Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.reasons import why
 from gpumanager.sim.results import ContainerResult, chosen, measure, memory_limit
 from gpumanager.sim.runner import ALLOCATION, GPUS, Finished, PodRunner
@@ -217,7 +217,9 @@ class SimulatedNode:
                 task.cancel()
             await asyncio.wait((working, dying))
 
-    def _report(self, pod: Pod, container: Container, finished: Finished) -> ContainerResult:
+    def _report(
+        self, pod: Pod, container: ContainerManifest, finished: Finished
+    ) -> ContainerResult:
         """Read while the allocation's books are still there: the pod has not ended yet."""
         granted = finished.options.environment
         gpus = chosen(self.machine.topology.gpus, granted.get(GPUS, ""))

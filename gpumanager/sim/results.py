@@ -10,15 +10,15 @@ from pathlib import Path
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.sim.gpu import TenantAccount
-from gpumanager.sim.pods import Container, Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
-from gpumanager.virtual.mapping import RegionBroken, RegionUnreadable
-from gpumanager.virtual.region import read_usage
-from gpumanager.virtual.usage import DeviceUsage
+from gpumanager.virtual.pages.mapping import RegionBroken, RegionUnreadable
+from gpumanager.virtual.pages.region import read_usage
+from gpumanager.virtual.pages.usage import DeviceUsage
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredUse:
     """Over all GPUs of the container, in bytes and percent.
 
     memory_denied: allocations refused at the limit. share: mean over the GPUs it had work on; None
@@ -41,11 +41,11 @@ class ContainerResult:
     """
 
     pod: Pod
-    container: Container
+    container: ContainerManifest
     gpus: tuple[Gpu, ...] = ()
     why: str = ""
     memory_limit: int = 0
-    measured: Measured = Measured()
+    measured: MeasuredUse = MeasuredUse()
     exit_code: int | None = None
     refused: str | None = None
 
@@ -55,14 +55,14 @@ class ContainerResult:
         return min(self.container.cores, CORES_PER_GPU) if self.container.cores else None
 
 
-def memory_limit(container: Container, gpus: Sequence[Gpu]) -> int:
+def memory_limit(container: ContainerManifest, gpus: Sequence[Gpu]) -> int:
     """What was granted: the blocks asked for, or whole cards."""
     if container.cores >= CORES_PER_GPU:
         return sum(gpu.memory for gpu in gpus)
     return container.blocks * MEMORY_BLOCK
 
 
-def measure(account: TenantAccount | None, allocation: Path | None) -> Measured:
+def measure(account: TenantAccount | None, allocation: Path | None) -> MeasuredUse:
     """account: of its namespace; None if it never met a GPU. allocation: its books' directory."""
     devices = account.devices.values() if account is not None else ()
     used = _counted(allocation) if allocation is not None else ()
@@ -71,7 +71,7 @@ def measure(account: TenantAccount | None, allocation: Path | None) -> Measured:
         for device in devices
         if (share := share_of(device.busy_ns, device.first_work_ns, device.last_end_ns)) is not None
     ]
-    return Measured(
+    return MeasuredUse(
         memory_peak=sum(device.bytes_peak for device in devices),
         memory_denied=sum(one.denied for one in used),
         share=round(sum(shares) / len(shares), 1) if shares else None,

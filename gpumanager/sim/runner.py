@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.values import Bind, ContainerID
 from gpumanager.sim import events
@@ -19,7 +20,7 @@ from gpumanager.sim.container.process import (
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.container_runtime import SimulatedRuntime, Started
 from gpumanager.sim.kubelet.kubelet import CreateContainerError, RunOptions, SimulatedKubelet
-from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.results import ContainerResult
 from vcuda_shim import PROGRAMS
 
@@ -46,7 +47,7 @@ class Finished:
         return None if found is None else Path(found)
 
 
-Report = Callable[[Pod, Container, Finished], ContainerResult]
+Report = Callable[[Pod, ContainerManifest, Finished], ContainerResult]
 
 
 class PodRunner:
@@ -88,7 +89,7 @@ class PodRunner:
         sidecars: list[asyncio.Task[ContainerResult]] = []
         stop = asyncio.Event()
         failed: str | None = None
-        apps: list[Container] = []
+        apps: list[ContainerManifest] = []
         async with asyncio.TaskGroup() as group:
             for container in pod.containers:
                 if failed is not None:
@@ -107,7 +108,7 @@ class PodRunner:
         results.update({result.container.name: result for result in finished})
 
     async def _run_one(
-        self, pod: Pod, container: Container, stop: asyncio.Event | None = None
+        self, pod: Pod, container: ContainerManifest, stop: asyncio.Event | None = None
     ) -> ContainerResult:
         """One container from PreStart to its end, or, for a sidecar, to `stop`."""
         try:
@@ -124,7 +125,7 @@ class PodRunner:
         return self._report(pod, container, finished)
 
     async def _start(
-        self, pod: Pod, container: Container, options: RunOptions
+        self, pod: Pod, container: ContainerManifest, options: RunOptions
     ) -> tuple[ContainerProcess, ContainerID]:
         self._on_event(events.ContainerStarted(pod, container, options.environment.get(GPUS, "")))
         spec = container_spec(pod, container, options)
@@ -167,7 +168,7 @@ async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> int:
         process.kill()
 
 
-def container_spec(pod: Pod, container: Container, options: RunOptions) -> ContainerSpec:
+def container_spec(pod: Pod, container: ContainerManifest, options: RunOptions) -> ContainerSpec:
     """What the runtime is told: the pod's words and the plugins' answers."""
     return ContainerSpec(
         command=container.command,
@@ -182,7 +183,7 @@ def container_spec(pod: Pod, container: Container, options: RunOptions) -> Conta
 
 
 def started(
-    pod: Pod, container: Container, options: RunOptions, spec: ContainerSpec, pid: int
+    pod: Pod, container: ContainerManifest, options: RunOptions, spec: ContainerSpec, pid: int
 ) -> Started:
     """What the runtime can tell of it."""
     return Started(
@@ -198,7 +199,9 @@ def started(
     )
 
 
-def environment(pod: Pod, container: Container, granted: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    pod: Pod, container: ContainerManifest, granted: Mapping[str, str]
+) -> dict[str, str]:
     """The image's, then the plugins', then the pod's own, which counts last, as in a kubelet.
 
     The image is the host, with our programs and this Python in front.

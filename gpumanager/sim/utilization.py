@@ -1,14 +1,14 @@
 """How busy processes keep simulated GPUs, as their driver samples it: NVML's answer without NVML.
 
 For who plays the manager beside the simulated GPUs, perhaps on a clock that NVML does not live by.
-It tells what `gpumanager.gpu.utilization` would be told by the simulated NVML, which answers from
-the same account (native/sim/core/period.h).
+`gpumanager.gpu.usage.utilization` would be told the same by the simulated NVML, which answers
+from the same account (native/sim/core/period.h).
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.gpu import SimulatedGpus
 

@@ -41,7 +41,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class PlacementEvent:
     """kind: refused, put-off or swapped. time: of the last of `count`, seconds since the epoch."""
 
     kind: str
@@ -60,7 +60,7 @@ class Placement:
     time: float
     topology: Topology
     promises: tuple[Promise, ...] = ()
-    happened: tuple[Happening, ...] = field(default=())
+    happened: tuple[PlacementEvent, ...] = field(default=())
 
 
 def read_placement(document: Mapping[str, Any]) -> Placement:
@@ -119,8 +119,8 @@ def _promise(said: Mapping[str, Any]) -> Promise:
     )
 
 
-def _happening(said: Mapping[str, Any]) -> Happening:
-    return Happening(
+def _happening(said: Mapping[str, Any]) -> PlacementEvent:
+    return PlacementEvent(
         kind=_text(said["kind"]),
         pod=_text(said["pod"]),
         container=_text(said["container"]),

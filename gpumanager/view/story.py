@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from gpumanager.names import ANNOTATION_CORE_LIMIT, VMEMORY
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 from gpumanager.view.figures import seconds
-from gpumanager.view.placement import Happening, Placement, Promise
+from gpumanager.view.placement import Placement, PlacementEvent, Promise
 from gpumanager.view.topology_tree import granted, short_model
 from gpumanager.view.unlimited import sentences
 from gpumanager.view.values import ContainerRow, NodeView
@@ -71,7 +71,7 @@ def _gpus(one: Promise, placement: Placement) -> str:
     return f"{word} {', '.join(map(str, one.gpus))} ({models.get(one.gpus[0], 'unknown model')})"
 
 
-def _happening(one: Happening) -> Iterator[str]:
+def _happening(one: PlacementEvent) -> Iterator[str]:
     often = "" if one.count == 1 else f", {one.count} times, lately"
     match one.kind:
         case "refused":

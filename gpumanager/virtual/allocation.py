@@ -15,17 +15,30 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from gpumanager.compute.values import Grant, Reading
+from gpumanager.compute.values import Reading, ShareLease
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import CORES_PER_GPU
-from gpumanager.virtual.books import Books, boot_id
-from gpumanager.virtual.config import Config
-from gpumanager.virtual.gpu_client import ForGpuClients, GpuClients
-from gpumanager.virtual.listener import DEADLINE_SECONDS, Listener
-from gpumanager.virtual.mapping import RegionUnreadable, close_all, open_region
-from gpumanager.virtual.measuring import ContextSizes, Held, Measuring, MeasuringUnavailable
-from gpumanager.virtual.meters import Meters
-from gpumanager.virtual.overheads import Mark, Outcome, Overheads, plain
+from gpumanager.virtual.legacy.gpu_client import ForGpuClients, GpuClients
+from gpumanager.virtual.listener import DEADLINE_SECONDS, SocketListener
+from gpumanager.virtual.overhead.driver_overhead import (
+    DriverOverhead,
+    OverheadMark,
+    OverheadOutcome,
+    plain,
+)
+from gpumanager.virtual.overhead.measuring import (
+    ContextSizes,
+    Held,
+    Measuring,
+    MeasuringUnavailable,
+)
+from gpumanager.virtual.pages.books import Books, boot_id
+from gpumanager.virtual.pages.config import Config
+from gpumanager.virtual.pages.mapping import RegionUnreadable, close_all, open_region
+from gpumanager.virtual.pages.meters import Meters
+from gpumanager.virtual.pages.region import UsageReader
+from gpumanager.virtual.pages.slot_table import SlotTable
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.peers import (
     PeerCheck,
     peer_pid,
@@ -38,16 +51,13 @@ from gpumanager.virtual.protocol import (
     NO_SLOT,
     Greeting,
     Hello,
+    HelloRefused,
     Http2,
-    Refused,
     refusal,
     refused_by_system,
 )
-from gpumanager.virtual.region import UsageReader
 from gpumanager.virtual.repeated_log import RepeatedLog
-from gpumanager.virtual.seats import Seats
 from gpumanager.virtual.token_bucket import TokenBucket
-from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
 log = logging.getLogger(__name__)
@@ -69,8 +79,10 @@ RECOVER_SECONDS: Final = 5.0
 OLD_SHIM: Final = "the shim in this container is older than its books: start the container again"
 
 _UNMEASURED: Final = {
-    Outcome.MOVED: Refused(errno.EBUSY, "memory moved all the while"),
-    Outcome.UNLISTED: Refused(errno.ENODATA, "the driver does not tell what this process holds"),
+    OverheadOutcome.MOVED: HelloRefused(errno.EBUSY, "memory moved all the while"),
+    OverheadOutcome.UNLISTED: HelloRefused(
+        errno.ENODATA, "the driver does not tell what this process holds"
+    ),
 }
 
 
@@ -109,9 +121,9 @@ class ServedAllocation:
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
             measured = 0 if measuring is None else len(self._limits)
-            self._seats = Seats(self._books, self._watcher, measured, self._is_ours)
+            self._seats = SlotTable(self._books, self._watcher, measured, self._is_ours)
             self._usage = UsageReader(self._config, self._books)
-            self._overheads = Overheads(
+            self._overheads = DriverOverhead(
                 allocation,
                 self._config,
                 self._books,
@@ -127,7 +139,7 @@ class ServedAllocation:
                 lambda _: self._config.limits(),
                 peers=peers,
             )
-            self._listener = Listener(
+            self._listener = SocketListener(
                 directory,
                 self._answer,
                 deadline_seconds=deadline_seconds,
@@ -180,7 +192,7 @@ class ServedAllocation:
         missing."""
         return () if self._books.trouble else self._meters.read(self._seats.people, now_ns)
 
-    def grant(self, device: int, grant: Grant, until_ns: int) -> None:
+    def grant(self, device: int, grant: ShareLease, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
         self._config.grant(device, grant, until_ns)
         if grant.debt_ns:
@@ -190,7 +202,7 @@ class ServedAllocation:
         """Tell running processes what contexts take, as far as that is known by now."""
         self._config.write_contexts(self._overheads.context_size)
 
-    def marks(self) -> dict[Process, Mark]:
+    def marks(self) -> dict[Process, OverheadMark]:
         """To be taken before a measurement of all its processes; without those that cannot be
         measured now, for their memory moves."""
         marks = {owner: self._overheads.mark(seat.slot) for owner, seat in self._seats.all()}
@@ -208,8 +220,8 @@ class ServedAllocation:
         return self._seats.exited
 
     def enter(
-        self, marks: Mapping[Process, Mark], held: Held, exited: Iterable[Process]
-    ) -> Mapping[Process, Outcome]:
+        self, marks: Mapping[Process, OverheadMark], held: Held, exited: Iterable[Process]
+    ) -> Mapping[Process, OverheadOutcome]:
         """What was measured after `marks`; who moved memory meanwhile is left for the next time.
 
         exited: those of before the measurement.
@@ -220,7 +232,7 @@ class ServedAllocation:
             if owner in marks
         }
         if all(
-            outcomes.get(owner, Outcome.MOVED) is not Outcome.MOVED
+            outcomes.get(owner, OverheadOutcome.MOVED) is not OverheadOutcome.MOVED
             for owner, _ in self._seats.all()
         ):
             self._seats.forget_exited(exited)
@@ -268,58 +280,63 @@ class ServedAllocation:
         refused = await self._measure(peer_pid(connection))
         self._answer_now(connection, refused or hello)
 
-    async def _measure(self, pid: int) -> Refused | None:
+    async def _measure(self, pid: int) -> HelloRefused | None:
         """Enter what the driver holds for this process."""
         owner = self._seats.of_pid(pid)
         if owner is None or self._measuring is None:
-            return Refused(errno.ENODATA, "the manager does not measure")
+            return HelloRefused(errno.ENODATA, "the manager does not measure")
         if not self._measures.take(time.monotonic(), len(self._seats)):
-            return Refused(errno.EBUSY, "its processes ask too often to be measured")
+            return HelloRefused(errno.EBUSY, "its processes ask too often to be measured")
         unlisted = False
         try:
             for _ in range(MEASURING_TRIES):
                 outcome = await self._measure_once(self._measuring, owner)
-                if outcome is Outcome.UNLISTED and not unlisted:
+                if outcome is OverheadOutcome.UNLISTED and not unlisted:
                     # Killed while it asked, perhaps: the driver has let go of it, and nobody was
                     # told yet. Nothing is assumed of contexts because of that.
                     unlisted = True
-                elif outcome is not Outcome.MOVED:
+                elif outcome is not OverheadOutcome.MOVED:
                     return self._measured(owner, outcome)
         except MeasuringUnavailable as error:
-            return Refused(errno.EIO, str(error))
-        return _UNMEASURED[Outcome.MOVED]
+            return HelloRefused(errno.EIO, str(error))
+        return _UNMEASURED[OverheadOutcome.MOVED]
 
-    def _measured(self, owner: Process, outcome: Outcome) -> Refused | None:
+    def _measured(self, owner: Process, outcome: OverheadOutcome) -> HelloRefused | None:
         seat = self._seats.get(owner)
-        if outcome is Outcome.UNLISTED and seat and not exiting(owner) and seat.runs_in(owner):
+        if (
+            outcome is OverheadOutcome.UNLISTED
+            and seat
+            and not exiting(owner)
+            and seat.runs_in(owner)
+        ):
             self._overheads.assume(owner.pid)
         return _UNMEASURED.get(outcome)
 
-    async def _measure_once(self, measuring: Measuring, owner: Process) -> Outcome:
+    async def _measure_once(self, measuring: Measuring, owner: Process) -> OverheadOutcome:
         """Its peers are measured with it: what is old of theirs could cost it a refusal, too."""
         marks, exited = self.marks(), self.exited
         seat = self._seats.get(owner)
         if seat is None:
-            return Outcome.UNLISTED
+            return OverheadOutcome.UNLISTED
         mark = self._overheads.mark(seat.slot)
         if mark.activity is None:  # another thread compiles a module, perhaps: that takes a while
             await asyncio.sleep(MOVING_SECONDS)
-            return Outcome.MOVED
+            return OverheadOutcome.MOVED
         held = plain(await measuring.fresh(self.gpus))
         if self._seats.get(owner) is not seat:
-            return Outcome.UNLISTED  # it died, or is another program by now
+            return OverheadOutcome.UNLISTED  # it died, or is another program by now
         return self.enter({**marks, owner: mark}, held, exited)[owner]
 
-    def _answer_now(self, connection: socket.socket, hello: Hello | Refused) -> None:
+    def _answer_now(self, connection: socket.socket, hello: Hello | HelloRefused) -> None:
         try:
-            outcome = hello if isinstance(hello, Refused) else self._admit(connection, hello)
-            if isinstance(outcome, Refused):
+            outcome = hello if isinstance(hello, HelloRefused) else self._admit(connection, hello)
+            if isinstance(outcome, HelloRefused):
                 self._said.say(logging.INFO, outcome.number, f"refused: {outcome.reason}")
                 connection.send(refusal(outcome), socket.MSG_DONTWAIT)
         except OSError as error:
             self._said.say(logging.INFO, "lost", f"caller lost: {error.strerror}")
 
-    def _admit(self, connection: socket.socket, hello: Hello) -> Refused | None:
+    def _admit(self, connection: socket.socket, hello: Hello) -> HelloRefused | None:
         try:
             pid = peer_pid(connection)
             if hello.observer:
@@ -328,13 +345,15 @@ class ServedAllocation:
         except OSError as error:
             return refused_by_system("opening the regions", error)
         except RegionUnreadable as error:
-            return Refused(errno.EAGAIN, f"manager: {error}")
+            return HelloRefused(errno.EAGAIN, f"manager: {error}")
 
-    def _admit_observer(self, connection: socket.socket, pid: int, hello: Hello) -> Refused | None:
+    def _admit_observer(
+        self, connection: socket.socket, pid: int, hello: Hello
+    ) -> HelloRefused | None:
         if stranger := refuse_observer(self._peers, self.allocation, pid):
             return stranger
         opened = self._open_for(hello)
-        if isinstance(opened, Refused):
+        if isinstance(opened, HelloRefused):
             return opened
         try:
             send_welcome(connection, NO_SLOT, opened)
@@ -342,15 +361,15 @@ class ServedAllocation:
             close_all(opened)
         return None
 
-    def _open_for(self, hello: Hello) -> list[int] | Refused:
+    def _open_for(self, hello: Hello) -> list[int] | HelloRefused:
         """What a caller is handed, who closes it: the books, and the configuration only where its
         shim may be of before it opened that by itself. Raises OSError and GpuManagerError."""
         if trouble := self._books.trouble:
-            return Refused(errno.EAGAIN, trouble)
+            return HelloRefused(errno.EAGAIN, trouble)
         if hello.opens_config:
             return [self._books.open_for(observer=hello.observer)]
         if not self._books.plain:
-            return Refused(errno.EPROTO, OLD_SHIM)
+            return HelloRefused(errno.EPROTO, OLD_SHIM)
         config = open_region(self._config.path, writable=False)
         try:
             return [config, self._books.open_for(observer=hello.observer)]
@@ -358,26 +377,32 @@ class ServedAllocation:
             os.close(config)
             raise
 
-    def _admit_process(self, connection: socket.socket, pid: int, hello: Hello) -> Refused | None:
+    def _admit_process(
+        self, connection: socket.socket, pid: int, hello: Hello
+    ) -> HelloRefused | None:
         if pid == 0:
-            return Refused(errno.ESRCH, "the manager cannot see this process: it needs hostPID")
+            return HelloRefused(
+                errno.ESRCH, "the manager cannot see this process: it needs hostPID"
+            )
         process = self._seats.watch(pid)
         if process is None:
-            return Refused(errno.ESRCH, "the process has ended")
+            return HelloRefused(errno.ESRCH, "the process has ended")
         try:
             stranger = refuse_stranger(self._peers, self.allocation, process)
             return stranger or self._seat(connection, process, hello)
         finally:
             self._seats.let_go(process)
 
-    def _seat(self, connection: socket.socket, process: Process, hello: Hello) -> Refused | None:
+    def _seat(
+        self, connection: socket.socket, process: Process, hello: Hello
+    ) -> HelloRefused | None:
         opened = self._open_for(hello)
-        if isinstance(opened, Refused):
+        if isinstance(opened, HelloRefused):
             return opened
         try:
             before = self._seats.get(process)
             seat = self._seats.give(process, hello, books=opened[-1])
-            if isinstance(seat, Refused):
+            if isinstance(seat, HelloRefused):
                 return seat
             if not send_welcome(connection, seat.slot, opened) and seat is not before:
                 self._seats.leave(process)

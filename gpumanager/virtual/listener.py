@@ -20,7 +20,7 @@ from typing import Final
 from gpumanager.errors import GpuManagerError
 from gpumanager.names import SOCKET_NAME
 from gpumanager.virtual.descriptors import Descriptors
-from gpumanager.virtual.protocol import HELLO_SIZE, Greeting, Refused, parse_hello, refusal
+from gpumanager.virtual.protocol import HELLO_SIZE, Greeting, HelloRefused, parse_hello, refusal
 from gpumanager.virtual.repeated_log import RepeatedLog
 from gpumanager.virtual.token_bucket import TokenBucket
 
@@ -37,7 +37,7 @@ BATCH: Final = 16
 PAUSE_SECONDS: Final = 0.1
 BACKLOG: Final = 1024
 
-TOO_OFTEN: Final = Refused(errno.EAGAIN, f"more than {CALLS_PER_SECOND} calls a second")
+TOO_OFTEN: Final = HelloRefused(errno.EAGAIN, f"more than {CALLS_PER_SECOND} calls a second")
 
 Answer = Callable[[socket.socket, Greeting], Coroutine[None, None, None] | None]
 """Answers, at once or in what it returns; the listener closes the connection after it."""
@@ -72,7 +72,7 @@ def bind(directory: Path) -> socket.socket:
     return listening
 
 
-class Listener:
+class SocketListener:
     """Accepts callers in the running loop until close()."""
 
     def __init__(
@@ -191,7 +191,7 @@ class Caller:
     """A connection that takes its time: for its HELLO, or for the answer."""
 
     def __init__(
-        self, connection: socket.socket, listener: Listener, received: bytes = b""
+        self, connection: socket.socket, listener: SocketListener, received: bytes = b""
     ) -> None:
         self._connection = connection
         self._listener = listener

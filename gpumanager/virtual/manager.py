@@ -24,15 +24,17 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.poll_interval import poll_interval
-from gpumanager.gpu.samples import UtilizationByGpu
+from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.virtual.allocation import ServedAllocation
-from gpumanager.virtual.config import Config
 from gpumanager.virtual.descriptors import Descriptors
-from gpumanager.virtual.gateway import CALL_SECONDS, Gateway
-from gpumanager.virtual.gpu_client import ForGpuClients, Resident, nobody
+from gpumanager.virtual.legacy.files import driver_numbers
+from gpumanager.virtual.legacy.gateway import CALL_SECONDS, Gateway
+from gpumanager.virtual.legacy.gpu_client import ContainerMember, ForGpuClients, nobody
+from gpumanager.virtual.legacy.pods import ContainerNames, LegacyContainers, LegacyPods
 from gpumanager.virtual.listener import DEADLINE_SECONDS
-from gpumanager.virtual.measuring import (
+from gpumanager.virtual.overhead.driver_overhead import plain
+from gpumanager.virtual.overhead.measuring import (
     PASS_SECONDS,
     ContextSizes,
     Measuring,
@@ -41,21 +43,19 @@ from gpumanager.virtual.measuring import (
     ModelOf,
     unknown_model,
 )
-from gpumanager.virtual.original import driver_numbers
-from gpumanager.virtual.original_pods import ContainerNames, LegacyContainers, OriginalPods
-from gpumanager.virtual.overheads import plain
+from gpumanager.virtual.overhead.staleness import Staleness
+from gpumanager.virtual.pages.config import Config
+from gpumanager.virtual.pages.region import read_usage
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.pausing import Pausing
 from gpumanager.virtual.peers import Neighbours, PeerCheck
 from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process
-from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.sampling import (
     SAMPLE_SECONDS,
     Sampling,
     UtilizationMeter,
 )
 from gpumanager.virtual.sharing import GLANCES, SWITCH_US, Sharing
-from gpumanager.virtual.staleness import Staleness
-from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class VirtualManagerFailed(GpuManagerError):
         super().__init__(f"{doing} {path}: {error.strerror or error}")
 
 
-class VirtualSockets:
+class VirtualManager:
     """Serves allocations under `root`, in the loop of its first open(), until stop().
 
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
@@ -97,7 +97,7 @@ class VirtualSockets:
         utilization: UtilizationMeter | None = None,
         model_of: ModelOf = unknown_model,
         peers: PeerCheck | None = None,
-        resident: Callable[[AllocationID], Resident | None] = nobody,
+        resident: Callable[[AllocationID], ContainerMember | None] = nobody,
         neighbours: Neighbours | None = None,
         names: ContainerNames | None = None,
         driver: str = "",
@@ -121,7 +121,7 @@ class VirtualSockets:
         self._peers = peers
         self._gateway = Gateway(root, call_seconds)
         self._clients = ForGpuClients(self._gateway, resident, neighbours, driver_numbers(driver))
-        self._originals = OriginalPods(root, self._clients, peers, names)
+        self._originals = LegacyPods(root, self._clients, peers, names)
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from gpumanager.virtual.processes import Process, find
-from gpumanager.virtual.protocol import Refused, welcome
+from gpumanager.virtual.protocol import HelloRefused, welcome
 from gpumanager.virtual.values import AllocationID
 
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid
@@ -44,18 +44,20 @@ class Neighbours(Protocol):
 
 def refuse_stranger(
     peers: PeerCheck | None, allocation: AllocationID, process: Process
-) -> Refused | None:
+) -> HelloRefused | None:
     reason = peers.stranger(allocation, process) if peers else None
-    return Refused(errno.EACCES, reason) if reason else None
+    return HelloRefused(errno.EACCES, reason) if reason else None
 
 
-def refuse_observer(peers: PeerCheck | None, allocation: AllocationID, pid: int) -> Refused | None:
+def refuse_observer(
+    peers: PeerCheck | None, allocation: AllocationID, pid: int
+) -> HelloRefused | None:
     """For one that takes no slot. pid: 0 where we cannot see it, and know nothing of it."""
     if peers is None or pid == 0:
         return None
     process = find(pid)
     if process is None:
-        return Refused(errno.ESRCH, "the process has ended")
+        return HelloRefused(errno.ESRCH, "the process has ended")
     return refuse_stranger(peers, allocation, process)
 
 

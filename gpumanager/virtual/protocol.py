@@ -50,7 +50,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class HelloRefused:
     """No WELCOME: an errno, and why in words."""
 
     number: int
@@ -64,7 +64,7 @@ class Http2:
     begun: bytes
 
 
-Greeting = Hello | Http2 | Refused
+Greeting = Hello | Http2 | HelloRefused
 """What a caller began with."""
 
 
@@ -73,7 +73,7 @@ def parse_hello(received: bytes) -> Greeting | None:
     if received.startswith(PREFACE[: len(received)]):
         return Http2(received) if len(received) >= len(PREFACE) else None
     if not received.startswith(_MAGIC[: len(received)]):
-        return Refused(errno.EPROTO, "this socket speaks the vcuda protocol, and gRPC")
+        return HelloRefused(errno.EPROTO, "this socket speaks the vcuda protocol, and gRPC")
     if len(received) < HELLO_SIZE:
         return None
     hello: Any = ffi.from_buffer("struct vcuda_hello *", received)
@@ -91,12 +91,12 @@ def parse_hello(received: bytes) -> Greeting | None:
     )
 
 
-def _other_version(hello: Any) -> Refused:
+def _other_version(hello: Any) -> HelloRefused:
     spoken = (hello.version, hello.kind, hello.region_abi)
     ours = (lib.VCUDA_PROTOCOL_VERSION, lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI)
     words = "protocol {}, message {}, layout {}"
     reason = f"shim: {words.format(*spoken)}; manager: {words.format(*ours)}"
-    return Refused(errno.EPROTO, reason)
+    return HelloRefused(errno.EPROTO, reason)
 
 
 def welcome(slot: int) -> bytes:
@@ -104,7 +104,7 @@ def welcome(slot: int) -> bytes:
     return _welcome(0, slot, "")
 
 
-def refusal(refused: Refused) -> bytes:
+def refusal(refused: HelloRefused) -> bytes:
     return _welcome(-refused.number, NO_SLOT, refused.reason)
 
 
@@ -119,6 +119,6 @@ def _welcome(status: int, slot: int, reason: str) -> bytes:
     return bytes(ffi.buffer(message))
 
 
-def refused_by_system(doing: str, error: OSError) -> Refused:
+def refused_by_system(doing: str, error: OSError) -> HelloRefused:
     """The manager itself met an error, which may pass: the caller may try again."""
-    return Refused(errno.EAGAIN, f"manager: {doing}: {os.strerror(error.errno or errno.EIO)}")
+    return HelloRefused(errno.EAGAIN, f"manager: {doing}: {os.strerror(error.errno or errno.EIO)}")

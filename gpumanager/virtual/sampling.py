@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
 from gpumanager.gpu.poll_interval import poll_interval
-from gpumanager.gpu.samples import GpuUtilization, UtilizationByGpu
+from gpumanager.gpu.usage.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 
 log = logging.getLogger(__name__)

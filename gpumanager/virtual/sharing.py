@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpumanager.compute.shares import Shares
-from gpumanager.compute.values import SECOND, Grant, Holder
-from gpumanager.gpu.samples import UtilizationByGpu
+from gpumanager.compute.values import SECOND, Holder, ShareLease
+from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.values import AllocationID
 
@@ -99,7 +99,7 @@ class Sharing:
 
     def _grant(
         self,
-        grants: Mapping[Holder, Grant],
+        grants: Mapping[Holder, ShareLease],
         allocations: Mapping[AllocationID, ServedAllocation],
         now_ns: int,
     ) -> None:

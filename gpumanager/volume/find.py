@@ -42,18 +42,18 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FoundLibrary:
     components: tuple[Component, ...]
     warnings: tuple[str, ...]
 
 
-def find_libraries(host: Host, prefixes: Sequence[str]) -> Finding:
+def find_libraries(host: Host, prefixes: Sequence[str]) -> FoundLibrary:
     """Libraries with names that begin so, each file once, the dynamic linker's preferred first."""
     paths = dict.fromkeys(_library_paths(host, prefixes))
     return _read((path.name, path) for path in paths)
 
 
-def find_programs(host: Host, names: Iterable[str]) -> Finding:
+def find_programs(host: Host, names: Iterable[str]) -> FoundLibrary:
     """The first executable of each name; a name that is nowhere is no warning, as with `which`."""
     found = ((name, _which(host, name)) for name in names)
     return _read((name, path) for name, path in found if path is not None)
@@ -81,7 +81,7 @@ def _which(host: Host, name: str) -> Path | None:
     return None
 
 
-def _read(files: Iterable[tuple[str, Path]]) -> Finding:
+def _read(files: Iterable[tuple[str, Path]]) -> FoundLibrary:
     components = []
     warnings = []
     for name, path in files:
@@ -90,7 +90,7 @@ def _read(files: Iterable[tuple[str, Path]]) -> Finding:
             warnings.append(f"{path} is left out: not an ELF file")
         elif _is_wanted(path.name, elf):
             components.append(Component(name, path, elf))
-    return Finding(tuple(components), tuple(warnings))
+    return FoundLibrary(tuple(components), tuple(warnings))
 
 
 def _is_wanted(name: str, elf: Elf) -> bool:

@@ -30,7 +30,7 @@ from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.recovery.legacy_checkpoint import FILE_NAME as ORIGINAL
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes
-from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 

@@ -20,7 +20,7 @@ from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.units import Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.allocator.admission_node import JOURNAL, AdmissionRefused, Node, container, gpus, pod
 
@@ -50,7 +50,7 @@ async def node(base: Path, left: dict[str, Any]) -> AsyncIterator[Node]:
         directory.mkdir(parents=True)
         (directory / "config").write_bytes(zlib.decompress(base64.b64decode(packed)))
     node = Node(base, gpus(6))
-    sockets = VirtualSockets(base / "vm")
+    sockets = VirtualManager(base / "vm")
     node.virtual = sockets  # type: ignore[assignment]
     node.listing.listed = {one.uid: one for one in map(_pod, left["pods"])}
     node.runtime.containers = [_container(one) for one in left["containers"]]

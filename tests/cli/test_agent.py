@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.cli import agent, node_agent, run
+from gpumanager.cli import agent, run
+from gpumanager.cli.node import wiring
 from gpumanager.settings import NOT_USED_YET, AgentSettings
 
 VOLUME_CONF = Path(__file__).parents[2] / "volume.conf"
@@ -21,7 +22,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
     async def remember(settings: AgentSettings) -> None:
         seen.append(settings)
 
-    monkeypatch.setattr(node_agent, "serve", remember)
+    monkeypatch.setattr(wiring, "serve", remember)
     return seen
 
 

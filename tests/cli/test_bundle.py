@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.cli import bundle_sources, run
-from gpumanager.cli.bundle import collect
-from gpumanager.cli.bundle_sources import Source
+from gpumanager.cli import run
 from gpumanager.cli.logs import FILE
+from gpumanager.cli.support import bundle_sources
+from gpumanager.cli.support.bundle import collect
+from gpumanager.cli.support.bundle_sources import Source
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share
 from gpumanager.grants.journal import Journal

@@ -8,7 +8,7 @@ from aiohttp.test_utils import make_mocked_request
 from gpumanager.gpu.values import Topology
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
-from gpumanager.monitor.pages import Pages
+from gpumanager.monitor.web_pages.routes import Pages
 from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.http.server import HttpRefusal

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.cli.monitoring import Monitoring, name_of, not_ready
+from gpumanager.cli.node.monitoring import Monitoring, name_of, not_ready
 from gpumanager.deviceplugin.registration import Standing
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share

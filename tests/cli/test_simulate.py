@@ -12,17 +12,19 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from gpumanager.cli import run, simulate_report
+from gpumanager.cli import run
+from gpumanager.cli.output import simulate_report
+from gpumanager.cli.output.simulate_progress import Progress, plain
+from gpumanager.cli.output.simulate_report import as_json, print_report
 from gpumanager.cli.simulate import command
-from gpumanager.cli.simulate_progress import Progress, plain
-from gpumanager.cli.simulate_report import as_json, print_report
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine, machine_names
-from gpumanager.sim.pods import Container, ContainerKind, Pod
-from gpumanager.sim.results import ContainerResult, Measured
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
+from gpumanager.sim.results import ContainerResult, MeasuredUse
 from gpumanager.units import GIB
 
 POD_TEXT = """\
@@ -43,7 +45,7 @@ def machine() -> Machine:
 
 def pod(name: str, cores: int, blocks: int) -> Pod:
     asks = {VCORE: cores, VMEMORY: blocks}
-    return Pod("default", name, (Container("main", ContainerKind.APP, ("x",), asks=asks),))
+    return Pod("default", name, (ContainerManifest("main", ContainerKind.APP, ("x",), asks=asks),))
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def results(machine: Machine) -> tuple[ContainerResult, ...]:
             gpus=gpus[4:5],
             why="fullest GPU that still fits",
             memory_limit=2 * GIB,
-            measured=Measured(memory_peak=2 * GIB, memory_denied=3, share=49.8),
+            measured=MeasuredUse(memory_peak=2 * GIB, memory_denied=3, share=49.8),
             exit_code=0,
         ),
         ContainerResult(
@@ -66,7 +68,7 @@ def results(machine: Machine) -> tuple[ContainerResult, ...]:
             four.containers[0],
             gpus=gpus[:4],
             memory_limit=160 * GIB,
-            measured=Measured(memory_peak=GIB),
+            measured=MeasuredUse(memory_peak=GIB),
             exit_code=1,
         ),
         ContainerResult(none, none.containers[0], refused="UnexpectedAdmissionError: not [valid]"),

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.cli.state_lock import FILE_NAME, AnotherAgent, lock_state
+from gpumanager.cli.node.state_lock import FILE_NAME, AnotherAgent, lock_state
 
 HOLDS = """
 import asyncio, sys, time
 from pathlib import Path
-from gpumanager.cli.state_lock import lock_state
+from gpumanager.cli.node.state_lock import lock_state
 with asyncio.run(lock_state(Path(sys.argv[1]))):
     print("held", flush=True)
     time.sleep(600)

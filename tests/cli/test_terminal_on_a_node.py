@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from gpumanager.cli.node_agents import look
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 
 MISSING = namespaces_available()
 pytestmark = [
@@ -32,7 +33,7 @@ def free_port() -> int:
 
 def pod(name: str, cores: int, blocks: int, *command: str) -> Pod:
     asks = {key: value for key, value in ((VCORE, cores), (VMEMORY, blocks)) if value}
-    return Pod("team", name, (Container("main", ContainerKind.APP, command, asks=asks),))
+    return Pod("team", name, (ContainerManifest("main", ContainerKind.APP, command, asks=asks),))
 
 
 HOLD = ("cuda-play", "hold", "--memory", "300MiB", "--seconds", "120")

@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 
 from gpumanager.cli import run
 from gpumanager.cli.node_agents import look
-from gpumanager.cli.top_app import Looked, TopApp
-from gpumanager.cli.top_rows import RowsView
+from gpumanager.cli.output.top_app import Looked, TopApp
+from gpumanager.cli.output.top_rows import RowsView
 from gpumanager.view.glyphs import ASCII, UNICODE
 from gpumanager.view.values import NodeView, Seen
 from tests.view.view_world import BUSY, container, device, page, seen, snapshot

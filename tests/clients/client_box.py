@@ -22,7 +22,7 @@ from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.gpu import DeviceAccount
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests import ROOT
 from tests.native.sim_box import SimBox, machine
@@ -65,7 +65,7 @@ class Finished:
 class ClientBox:
     """Made by `client_box`, and by the fixture `clients` with one GPU."""
 
-    def __init__(self, box: SimBox, manager: VirtualSockets, work: Path) -> None:
+    def __init__(self, box: SimBox, manager: VirtualManager, work: Path) -> None:
         self._box, self._manager, self._work = box, manager, work
         self._started = 0
         cuda, nvml = (
@@ -157,7 +157,7 @@ class ClientBox:
 async def client_box(gpus: int = 1) -> AsyncIterator[ClientBox]:
     """A machine, and the manager that limits its containers."""
     work = Path(tempfile.mkdtemp(prefix="gm", dir="/tmp"))
-    manager = VirtualSockets(work / "vm")
+    manager = VirtualManager(work / "vm")
     with SimBox(work / "machine", machine(gpus)) as box:
         yield ClientBox(box, manager, work)
     await manager.stop()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,
     ANNOTATION_INVENTORY,
@@ -18,8 +19,8 @@ from gpumanager.names import (
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from tests.cluster.api_world import ApiWorld, pod_object, until
 
 pytest_plugins = ["tests.cluster.api_fixtures"]
@@ -30,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
 ]
 
-MAIN = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 8})
+MAIN = ContainerManifest("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 8})
 
 
 @asynccontextmanager

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from tests.cluster.api_world import ApiWorld, until
 from tests.cluster.test_agent_in_a_cluster import kubeconfig
 from vcuda_shim import SIMULATED_DRIVER
@@ -91,7 +92,7 @@ async def running(
     }
     item = await world.pod("train")
     words = tuple(map(str, command))
-    main = Container("main", ContainerKind.APP, words, tuple(env.items()),
+    main = ContainerManifest("main", ContainerKind.APP, words, tuple(env.items()),
                      asks={VCORE: 30, VMEMORY: 8})  # fmt: skip
     pod = Pod("default", world.full("train"), (main,), uid=item["metadata"]["uid"])
     async with SimulatedNode(load_machine("t4x4"), agent_flags=flags) as node:

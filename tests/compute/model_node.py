@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpumanager.compute.shares import Shares
-from gpumanager.compute.values import MILLION, SECOND, Grant, Holder, Reading
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample
+from gpumanager.compute.values import MILLION, SECOND, Holder, Reading, ShareLease
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
 
 GPU = GpuUUID("a0")
@@ -64,7 +64,7 @@ class Container:
             departed=self.departed,
         )
 
-    def apply(self, grant: Grant) -> None:
+    def apply(self, grant: ShareLease) -> None:
         self.rate = grant.rate_ppm / MILLION
         self.others = grant.others_ppm / MILLION
         self.neighbours = grant.neighbours
@@ -109,7 +109,7 @@ class Node:
         answers = {gpu: self._answer(gpu) for gpu in (GPU, OTHER)} if self.sampled else {}
         self._apply(self.shares.tick(self.now, self.readings(), answers))
 
-    def _apply(self, grants: Mapping[Holder, Grant]) -> None:
+    def _apply(self, grants: Mapping[Holder, ShareLease]) -> None:
         for container in self.containers:
             if (container.name, 0) in grants:
                 container.apply(grants[container.name, 0])

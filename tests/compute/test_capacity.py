@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gpumanager.compute.capacity import LEAST, LOAN_STEP, SPARE, Capacity
 from gpumanager.compute.fair import Claim, offers
-from gpumanager.compute.history import STARVED_NS, History, Mark
+from gpumanager.compute.history import STARVED_NS, UsageHistory, UsageMark
 from gpumanager.compute.values import MILLION, SECOND, Reading
 from tests.compute.model_node import GPU, TICK
 
@@ -148,7 +148,7 @@ class Launcher:
     """One container's marks, ten a second."""
 
     def __init__(self) -> None:
-        self.history, self.mark = History(), Mark(SECOND, 0, 0)
+        self.history, self.mark = UsageHistory(), UsageMark(SECOND, 0, 0)
 
     def look(
         self,
@@ -165,7 +165,7 @@ class Launcher:
         """It used and awaited these parts of the time; whether it is starved at the last look."""
         for _ in range(times):
             old = self.mark
-            self.mark = Mark(
+            self.mark = UsageMark(
                 old.time + TICK,
                 old.charged + round(used * TICK),
                 old.waits + waited,

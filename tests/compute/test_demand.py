@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.compute.demand import Demand
-from gpumanager.compute.history import History, Mark, Rates
+from gpumanager.compute.history import Rates, UsageHistory, UsageMark
 from gpumanager.compute.values import SECOND, Reading
 from gpumanager.gpu.values import GpuUUID
 
@@ -27,7 +27,7 @@ class Container:
     waits: int = 0
     paid_until: int = 0
     awaited: int = 0
-    history: History = field(default_factory=History)
+    history: UsageHistory = field(default_factory=UsageHistory)
     demand: Demand = field(default_factory=Demand)
 
     def tick(self, charged: int = 0, *, waits: int = 0, count: int = 1) -> float:
@@ -36,7 +36,7 @@ class Container:
             self.now += TICK
             self.charged += charged
             self.waits += waits
-            self.history.enter(Mark(self.now, self.charged, self.waits, self.awaited))
+            self.history.enter(UsageMark(self.now, self.charged, self.waits, self.awaited))
             want = self.demand.update(self.now, self.reading(), self.history)
         return want
 
@@ -173,10 +173,10 @@ def test_a_want_lies_between_nothing_and_the_ceiling(steps: list[tuple[int, int]
 
 
 def test_a_share_is_of_the_time_asked_for_even_between_two_looks() -> None:
-    history = History()
+    history = UsageHistory()
     for tick in range(11):
-        history.enter(Mark(tick * TICK, tick * 20 * MS, 0))
-    history.enter(Mark(11 * TICK, 10 * 20 * MS + 100 * MS, 0))
+        history.enter(UsageMark(tick * TICK, tick * 20 * MS, 0))
+    history.enter(UsageMark(11 * TICK, 10 * 20 * MS + 100 * MS, 0))
 
     assert history.newest == pytest.approx(1.0)
     assert history.share(TICK // 2) == pytest.approx(1.0)
@@ -185,10 +185,10 @@ def test_a_share_is_of_the_time_asked_for_even_between_two_looks() -> None:
 
 
 def test_a_moment_is_no_share() -> None:
-    history = History()
+    history = UsageHistory()
     for tick in range(11):
-        history.enter(Mark(tick * TICK, tick * 20 * MS, 0))
-    history.enter(Mark(10 * TICK + TICK // 4, 10 * 20 * MS + 20 * MS, 0))
+        history.enter(UsageMark(tick * TICK, tick * 20 * MS, 0))
+    history.enter(UsageMark(10 * TICK + TICK // 4, 10 * 20 * MS + 20 * MS, 0))
 
     assert history.newest == pytest.approx((0.75 * 20 + 20) / 100)
 
@@ -210,9 +210,9 @@ def test_who_was_granted_nothing_yet_has_no_rate() -> None:
 
 
 def test_a_correction_downwards_is_no_use() -> None:
-    history = History()
-    history.enter(Mark(0, SECOND, 0))
-    history.enter(Mark(TICK, 0, 0))
+    history = UsageHistory()
+    history.enter(UsageMark(0, SECOND, 0))
+    history.enter(UsageMark(TICK, 0, 0))
 
     assert history.share(TICK) == 0
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumanager.compute.shares import RENEWED_NS, STILL_NS, SharedGpu, Shares
-from gpumanager.compute.values import Grant, Holder, Reading
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample
+from gpumanager.compute.values import Holder, Reading, ShareLease
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from tests.compute.model_node import GPU, TICK
 
 BEGIN = 10**12
@@ -27,7 +27,7 @@ class Sleepless(SharedGpu):
 
     def tick(
         self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
-    ) -> dict[Holder, Grant]:
+    ) -> dict[Holder, ShareLease]:
         return self._work(now, readings, answer)
 
 
@@ -89,7 +89,7 @@ def test_all_get_what_they_would_get_if_every_look_were_taken(
 ) -> None:
     sleeper, sleepless = SharedGpu(), Sleepless()
     now, charged = BEGIN, dict.fromkeys(NAMES, 0)
-    standing: dict[Holder, Grant] = {}
+    standing: dict[Holder, ShareLease] = {}
     for looks, charges, tells in history:
         for name, amount in charges.items():
             charged[name] += amount
@@ -108,6 +108,6 @@ def test_all_get_what_they_would_get_if_every_look_were_taken(
             assert unpaid(standing) == unpaid(every)
 
 
-def unpaid(grants: dict[Holder, Grant]) -> dict[Holder, Grant]:
+def unpaid(grants: dict[Holder, ShareLease]) -> dict[Holder, ShareLease]:
     """Without what is charged once."""
     return {holder: replace(grant, debt_ns=0) for holder, grant in grants.items()}

@@ -4,8 +4,8 @@ import pytest
 
 from gpumanager.compute.overdraft import GROSS_NS, SLACK_NS, TOLERANCE, Overdraft
 from gpumanager.compute.shares import Shares
-from gpumanager.compute.values import SECOND, Grant, Holder, Reading
-from gpumanager.gpu.samples import GpuUtilization
+from gpumanager.compute.values import SECOND, Holder, Reading, ShareLease
+from gpumanager.gpu.usage.samples import GpuUtilization
 from tests.compute.model_node import GPU, TICK, Container, Node, elastic, hard
 
 BURST = SECOND // 50
@@ -124,7 +124,7 @@ def reading(name: str, promise: float, charged: int, now: int, *, starves: bool)
 def test_a_container_that_only_says_it_is_starved_lowers_nobody_s_promise() -> None:
     """It does nothing, and the driver shows that the GPU is idle; 57 % were granted of 60."""
     shares, now = Shares(), 100 * SECOND
-    grants: dict[Holder, Grant] = {}
+    grants: dict[Holder, ShareLease] = {}
     for look in range(1, 101):
         now += TICK
         good = reading("g", 0.6, round(0.6 * look * TICK), now, starves=False)

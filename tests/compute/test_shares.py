@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
 from tests.compute.model_node import OTHER, TICK, Container, Node, elastic, hard, pid, rates
 

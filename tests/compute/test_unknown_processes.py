@@ -6,7 +6,7 @@ import pytest
 
 from gpumanager.compute.audit import FORGETTING_NS, UnknownProcesses
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 
 PERIOD = SECOND // 6
 OURS = frozenset({1, 2})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumanager.compute.audit import GROSS, LEAST_NS, Audit, Payer
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 
 PERIOD = SECOND // 6
 STEP = SECOND // 60

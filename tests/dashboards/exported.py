@@ -10,8 +10,8 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from gpumanager.monitor.families import EVERY
-from gpumanager.monitor.rows import Family
+from gpumanager.monitor.metrics.families import EVERY
+from gpumanager.monitor.metrics.rows import Family
 from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota.limits import Usage, read_quotas
 from gpumanager.scheduler.quota.metrics import QuotaCollector

@@ -22,7 +22,7 @@ from gpumanager.grants.journal_file import JournalFile
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.pod import PodView
+from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
@@ -31,9 +31,9 @@ from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KubeletVersion
-from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
@@ -183,7 +183,7 @@ class _Later:
 def share(name: str, cores: int = 10, blocks: int = 4) -> Pod:
     """A pod of one container."""
     asks = {VCORE: cores, VMEMORY: blocks}
-    return Pod("default", name, (Container("main", ContainerKind.APP, ("x",), asks=asks),))
+    return Pod("default", name, (ContainerManifest("main", ContainerKind.APP, ("x",), asks=asks),))
 
 
 @asynccontextmanager

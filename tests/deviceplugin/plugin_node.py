@@ -20,7 +20,7 @@ from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 

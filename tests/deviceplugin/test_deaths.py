@@ -19,7 +19,7 @@ from gpumanager.grants.journal_file import JournalFile
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import CreateContainerError, RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KubeletVersion
-from gpumanager.sim.pods import Pod
+from gpumanager.sim.manifest.pods import Pod
 from tests.deviceplugin.agent_on_kubelet import BOUND, JOURNAL, share
 
 PROGRAM: Final = "tests.deviceplugin.mortal_agent"

@@ -11,7 +11,7 @@ import pytest
 from gpumanager.grants.grant import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
-from gpumanager.sim.kubelet.pods import PodList
+from gpumanager.sim.kubelet.pods import SimulatedPodList
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37, KubeletVersion
 from gpumanager.units import MEMORY_BLOCK
 from tests.deviceplugin.agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
@@ -212,7 +212,7 @@ async def test_lists_that_lag_one_pod_behind_cost_steering_alone(
 ) -> None:
     kubelet = node.kubelet
 
-    def lagging() -> PodList:
+    def lagging() -> SimulatedPodList:
         return kubelet.pods.without(kubelet.pods.every[-1].uid)
 
     monkeypatch.setattr(kubelet.pods_api, "_pods", lagging)

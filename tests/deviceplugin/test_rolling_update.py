@@ -6,7 +6,7 @@ import pytest
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37
-from gpumanager.sim.pods import Pod
+from gpumanager.sim.manifest.pods import Pod
 from tests.deviceplugin.agent_on_kubelet import BOUND, AgentOnKubelet, node_of, share
 
 BOTH = (VCORE, VMEMORY)

@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager import names
 from gpumanager.cli import COMMANDS, gpumanager
-from gpumanager.cli.simulate_report import as_json
-from gpumanager.cli.state_lock import FILE_NAME as LOCK
+from gpumanager.cli.node.state_lock import FILE_NAME as LOCK
+from gpumanager.cli.output.simulate_report import as_json
 from gpumanager.grants.journal_file import FILE_NAME as JOURNAL
-from gpumanager.monitor.families import EVERY, KEPT
+from gpumanager.monitor.metrics.families import EVERY, KEPT
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
 from gpumanager.recovery.legacy_checkpoint import FILE_NAME as INHERITED
@@ -29,10 +29,10 @@ from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
 from gpumanager.settings import AgentSettings
 from gpumanager.sim.machines import load_machine
-from gpumanager.sim.pods import parse_pods
+from gpumanager.sim.manifest.pods import parse_pods
 from gpumanager.sim.results import ContainerResult
 from gpumanager.supervisor import Supervisor
-from gpumanager.virtual.original import PIDS_CONFIG, VCUDA_CONFIG
+from gpumanager.virtual.legacy.files import PIDS_CONFIG, VCUDA_CONFIG
 from tests.docs.pages import DOCS, ROOT
 from tests.docs.shell import MACHINE, flags
 

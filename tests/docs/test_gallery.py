@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from gpumanager.sim.pods import read_pods
+from gpumanager.sim.manifest.pods import read_pods
 from tests.docs.pages import DOCS, ROOT
 
 SCRIPT = DOCS / "make_gallery.py"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumanager.deviceplugin.watch import identity
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
 from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET, PODS_API_SOCKET
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37
-from gpumanager.sim.pods import ContainerKind
 from tests.contracts.kubelet.kubelet_under_test import Outcome, Sketch, SketchedContainer
 from tests.e2e.node_process import SECONDS, wait_for
 from tests.e2e.real_node import DEVICE_PLUGINS, KUBELET_PORT, NODE, NODE_PATH, RealNode

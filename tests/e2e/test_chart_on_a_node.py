@@ -16,7 +16,7 @@ from gpumanager.grants.grant import Grant, State
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_INVENTORY, LABEL_COUNT
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.region import read_usage
+from gpumanager.virtual.pages.region import read_usage
 from tests.chart import helm_program
 from tests.e2e.cluster_objects import everything
 from tests.e2e.node_process import wait_for

@@ -16,7 +16,7 @@ import pytest
 from gpumanager.names import ANNOTATION_CORE_LIMIT, VCORE, VMEMORY
 from gpumanager.sim.container import kernel
 from gpumanager.sim.gpu import SimulatedGpus, TenantAccount
-from gpumanager.sim.results import Measured, measure
+from gpumanager.sim.results import MeasuredUse, measure
 from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK
 from tests.e2e.api_client import silent
 from tests.e2e.node_image import THIRD_PARTY
@@ -48,7 +48,7 @@ class Ran:
     exit_code: int
     log: str
     denied: int
-    measured: Measured | None
+    measured: MeasuredUse | None
 
 
 class Stage:

@@ -10,7 +10,7 @@ from gpumanager.grants.grant import Grant, State
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.region import read_usage
+from gpumanager.virtual.pages.region import read_usage
 from tests.e2e.node_process import wait_for
 from tests.e2e.real_agent import RealAgent
 from tests.e2e.real_node import DEVICE_PLUGINS, RealNode

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.gpu.status import GpuStatus, NvmlStatus
+from gpumanager.gpu.usage.status import GpuStatus, NvmlStatus
 from gpumanager.gpu.values import GpuUUID
 from tests.gpu.nvml_answers import answers, refuse
 from tests.native.sim_box import machine, sim_box
@@ -69,7 +69,7 @@ def test_no_driver_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 ASK = """
 import json
-from gpumanager.gpu.status import NvmlStatus
+from gpumanager.gpu.usage.status import NvmlStatus
 with NvmlStatus() as ask:
     print(json.dumps({gpu: [one.memory_used, one.percent] for gpu, one in ask().items()}))
 """

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import pynvml
 import pytest
 
-from gpumanager.gpu.process_memory import NvmlMeter
+from gpumanager.gpu.usage.process_memory import NvmlMeter
 from tests.gpu.nvml_answers import answers
 from tests.native.sim_box import machine, sim_box
 
 MEASURE = """
 import json
-from gpumanager.gpu.process_memory import NvmlMeter
+from gpumanager.gpu.usage.process_memory import NvmlMeter
 with NvmlMeter() as meter:
     print(json.dumps([meter(), meter()]))
 """

@@ -7,8 +7,8 @@ import pynvml
 import pytest
 
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.gpu.process_memory import NvmlMeter
-from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.gpu.usage.process_memory import NvmlMeter
+from gpumanager.gpu.usage.utilization import NvmlUtilization
 from tests.gpu.nvml_answers import answers, refuse
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpumanager.gpu.process_memory import NvmlMeter
-from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.gpu.usage.process_memory import NvmlMeter
+from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID
 from tests.gpu.nvml_answers import answers
 

@@ -12,8 +12,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpumanager.gpu.samples import UtilizationByGpu
-from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.gpu.usage.samples import UtilizationByGpu
+from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.sim.machine import IDEAL
 from gpumanager.sim.utilization import SimulatedUtilization
 from tests.gpu.nvml_answers import answers, refuse
@@ -24,7 +24,7 @@ SAMPLED = 0.02
 
 WATCH = """
 import json, time
-from gpumanager.gpu.utilization import NvmlUtilization
+from gpumanager.gpu.usage.utilization import NvmlUtilization
 rows, end = [], time.monotonic() + 1.2
 with NvmlUtilization() as meter:
     while time.monotonic() < end:

@@ -14,14 +14,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.sim.results import ContainerResult
-from gpumanager.virtual.books import BOOKS, boot_id, new_books
+from gpumanager.virtual.pages.books import BOOKS, boot_id, new_books
 from vcuda_shim._shim import ffi, lib
 
 TENANTS: Final = Path(__file__).parent / "tenants"
@@ -58,7 +59,7 @@ def pod(
     """memory: blocks of 256 MiB. cores: 0 for a pod that asks for no GPU at all."""
     wanted = {VCORE: cores, VMEMORY: memory} if cores else {}
     asks = {resource: count for resource, count in wanted.items() if count}
-    main = Container("main", ContainerKind.APP, command, environment, None, asks)
+    main = ContainerManifest("main", ContainerKind.APP, command, environment, None, asks)
     return Pod(namespace, name, (main,), dict(annotations or {}))
 
 

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from gpumanager.settings import BEHIND_THE_SHIM
 from gpumanager.sim.agent import AgentDied
-from gpumanager.sim.pods import Pod
+from gpumanager.sim.manifest.pods import Pod
 from gpumanager.sim.results import ContainerResult
 from tests.hostile import random_attacks
 from tests.hostile.hostile_node import HostileNode, hostile, make_plain

@@ -15,7 +15,7 @@ from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import Nodes, Pods
+from gpumanager.scheduler.watching import NodeWatch, PodWatch
 from gpumanager.sim.machines import load_machine
 from tests.hostile.hostile_node import HostileNode, pod
 
@@ -55,12 +55,12 @@ def gpu_pod(name: str, node: str = "", **annotations: str) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Running" if node else ""}}
 
 
-def extender_of(topology: Topology) -> tuple[ClusterState, Pods]:
+def extender_of(topology: Topology) -> tuple[ClusterState, PodWatch]:
     """What an extender knows that has just begun, of a cluster with one node."""
     state = ClusterState()
     annotations = inventory(topology, frozenset())
-    Nodes(state).put({"metadata": {"name": "n", "annotations": annotations}})
-    return state, Pods(state)
+    NodeWatch(state).put({"metadata": {"name": "n", "annotations": annotations}})
+    return state, PodWatch(state)
 
 
 @pytest.mark.parametrize(("key", "text"), ODD)

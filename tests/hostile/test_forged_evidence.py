@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from gpumanager.grants.journal_file import FILE_NAME
-from gpumanager.sim.pods import Pod
+from gpumanager.sim.manifest.pods import Pod
 from tests.hostile.hostile_node import HostileNode, pod
 
 pytestmark = pytest.mark.namespaces

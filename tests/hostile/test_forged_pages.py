@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpumanager.monitor.audit import LOOKS
+from gpumanager.monitor.unlimited.audit import LOOKS
 from gpumanager.units import GIB
 from gpumanager.virtual.processes import Process, find
 from tests.hostile.hostile_node import HostileNode, hostile, pod

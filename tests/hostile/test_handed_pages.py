@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.config import Config
-from gpumanager.virtual.region import read_usage
+from gpumanager.virtual.pages.config import Config
+from gpumanager.virtual.pages.region import read_usage
 from tests.hostile.hostile_node import HostileNode, hostile, layout, make_plain, pod
 
 pytestmark = pytest.mark.namespaces

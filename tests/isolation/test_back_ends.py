@@ -12,7 +12,7 @@ from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import ROWS, BackEnd, Isolations, isolation_of
 from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
-from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 

@@ -16,8 +16,7 @@ from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.sim.kubelet.versions import KUBELET_1_36, KUBELET_1_37, KubeletVersion
-from gpumanager.sim.pods import Container, Pod
-from gpumanager.sim.pods import ContainerKind as Kind
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
 BOUND = 60.0
 
@@ -52,9 +51,9 @@ def preferred(kubelet: SimulatedKubelet, api: PodsApi) -> PreferredPods:
 def listed(kubelet: SimulatedKubelet, name: str) -> Pod:
     asks = {VCORE: 30, VMEMORY: 8}
     containers = (
-        Container("first", Kind.INIT, ("x",), asks=asks),
-        Container("beside", Kind.SIDECAR, ("x",)),
-        Container("main", Kind.APP, ("x",), asks=asks),
+        ContainerManifest("first", ContainerKind.INIT, ("x",), asks=asks),
+        ContainerManifest("beside", ContainerKind.SIDECAR, ("x",)),
+        ContainerManifest("main", ContainerKind.APP, ("x",), asks=asks),
     )
     pod = Pod("here", name, containers, annotations={"tencent.com/x": "1", "other.io/y": "2"})
     kubelet.pods = kubelet.pods.add(pod)

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
-from gpumanager.kubelet.probe import PodResourcesUnavailable, Speaks, probe
+from gpumanager.kubelet.probe import ProbeFailed, Speaks, probe
 from gpumanager.kubelet.wire import Context, pod_resources_handler
 
 
@@ -76,5 +76,5 @@ async def test_a_refusal_tells_what_is_there(
 
 
 async def test_where_nobody_listens_nothing_is_known(tmp_path: Path) -> None:
-    with pytest.raises(PodResourcesUnavailable, match="does not answer"):
+    with pytest.raises(ProbeFailed, match="does not answer"):
         await probe(tmp_path / "absent.sock")

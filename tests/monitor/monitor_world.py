@@ -7,20 +7,20 @@ from typing import Any
 
 from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample
-from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
+from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
 from gpumanager.grants.journal import Journal
 from gpumanager.kube.pod import PodUID
-from gpumanager.monitor.ports import Question, Sources, Told
+from gpumanager.monitor.ports import DriverAnswer, DriverQuery, Sources
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.placement.values import Evaluator
 from gpumanager.runtime.cgroup import Membership, Place
 from gpumanager.runtime.values import ContainerID
 from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.virtual.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.virtual.processes import Process
-from gpumanager.virtual.usage import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.virtual.values import AllocationID, Limit
 
 
@@ -33,7 +33,7 @@ BOND = Bond(Level.PHB)
 NODE = topology([gpu(0), gpu(1)], [[None, BOND], [BOND, None]])
 FIRST, SECOND = NODE.gpus
 BOTH = frozenset(bare(one.uuid) for one in NODE.gpus)
-EVERYTHING = Question(status=True, processes=BOTH, samples=BOTH)
+EVERYTHING = DriverQuery(status=True, processes=BOTH, samples=BOTH)
 
 
 def claimant(pod: str = "pod", container: str = "main", uid: str | None = None) -> Claimant:
@@ -131,16 +131,16 @@ class World:
     members: Mapping[int, Membership] = field(default_factory=dict)
     broken: GpuManagerError | None = None
     looks: int = 0
-    asked: list[Question] = field(default_factory=list)
+    asked: list[DriverQuery] = field(default_factory=list)
 
-    def __call__(self, question: Question) -> Told:
+    def __call__(self, question: DriverQuery) -> DriverAnswer:
         self.looks += 1
         self.asked.append(question)
         if self.broken:
             raise self.broken
         samples = None if self.samples is None else tuple(self.samples)
         held = {bare(gpu): pids for gpu, pids in self.held.items()}
-        return Told(
+        return DriverAnswer(
             self.status if question.status else None,
             {gpu: held.get(gpu, {}) for gpu in question.processes},
             {FIRST.uuid: GpuUtilization(0, samples)} if question.samples else {},

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.http_server import BoundedServer
-from gpumanager.monitor.pages import routed
+from gpumanager.monitor.metrics.rows import Page
 from gpumanager.monitor.ports import GpuFitness
-from gpumanager.monitor.rows import Page
 from gpumanager.monitor.service import BOUNDS
-from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Snapshot
-from gpumanager.monitor.web import Web
+from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Snapshot
+from gpumanager.monitor.web_pages.routes import routed
+from gpumanager.monitor.web_pages.web import Web
 from gpumanager.units import GIB, MIB, Bytes
 from tests.monitor.monitor_world import claimant, share, whole
 
@@ -38,7 +38,7 @@ def device(on: Gpu, promised: int = 30, **more: Any) -> DeviceView:
 
 def container(
     pod: str, *devices: DeviceView, name: str = "main", full: bool = False
-) -> ContainerView:
+) -> ContainerSnapshot:
     owner = claimant(pod, name)
     gpus = [one.gpu for one in devices]
     promise = (
@@ -46,7 +46,7 @@ def container(
         if full
         else share(owner, f"a-{pod}-{name}", on=gpus[0], cores=devices[0].promised)
     )
-    return ContainerView(owner, promise, devices)
+    return ContainerSnapshot(owner, promise, devices)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Show:
     """Looks at a node, one after another. containers: change them as you like."""
 
     gpus: Sequence[Gpu] = field(default_factory=lambda: [gpu(n) for n in range(4)])
-    containers: Sequence[ContainerView] = ()
+    containers: Sequence[ContainerSnapshot] = ()
     fitness: dict[GpuUUID, GpuFitness] = field(default_factory=dict)
     answered: bool = True
     reason: str = ""
@@ -90,12 +90,12 @@ class Show:
     def _page(self) -> Page | None:
         return Page(self.snapshot, version="2.0") if self.snapshot else None
 
-    def _gpu(self, one: Gpu) -> GpuView:
+    def _gpu(self, one: Gpu) -> GpuSnapshot:
         held = [d for view in self.containers for d in view.devices if d.gpu == one]
         used = sum(d.measured or d.used for d in held)
         busy = min(100, round(sum(d.percent or d.share for d in held)))
         status = GpuStatus(Bytes(used), busy, 34 + busy // 3, 60_000 + 3000 * busy)
-        return GpuView(
+        return GpuSnapshot(
             one,
             cores=min(100, sum(d.promised for d in held)),
             memory=Bytes(sum(d.limit for d in held)),
@@ -112,7 +112,7 @@ def busy_node(minutes: float = 5.0) -> Show:
     random = Random(7)
     charged: dict[str, float] = {}
 
-    def now(pod: str, on: Gpu, promised: int, got: float, **more: Any) -> ContainerView:
+    def now(pod: str, on: Gpu, promised: int, got: float, **more: Any) -> ContainerSnapshot:
         got = max(0.0, got + random.gauss(0, 0.6))
         charged[pod] = charged.get(pod, 0.0) + got * 1e7
         launches = {"launches": 1000, "throttled": 400, "throttled_ns": round(charged[pod] / 3)}

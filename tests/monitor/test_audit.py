@@ -13,21 +13,21 @@ import pytest
 from gpumanager.gpu.values import bare
 from gpumanager.grants.grant import Grant
 from gpumanager.kube.pod import PodUID
-from gpumanager.monitor.audit import (
+from gpumanager.monitor.look import Busy, MeterTotals, container_views
+from gpumanager.monitor.ports import NodeHappening
+from gpumanager.monitor.snapshot import Resident, Snapshot
+from gpumanager.monitor.unlimited.audit import (
     LOOKS,
     TOLERANCE,
-    Kind,
     Suspect,
+    UnlimitedKind,
     counted,
     mismatches,
     suspects,
 )
-from gpumanager.monitor.auditor import Auditor, Policy, Rules
-from gpumanager.monitor.ending import end
-from gpumanager.monitor.look import Busy, Meters, container_views
-from gpumanager.monitor.ports import Happening
-from gpumanager.monitor.residents import by_holder, residents, seats
-from gpumanager.monitor.snapshot import Resident, Snapshot
+from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, Rules
+from gpumanager.monitor.unlimited.ending import end
+from gpumanager.monitor.unlimited.residents import by_holder, residents, seats
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.processes import Process, find
@@ -52,7 +52,7 @@ BIG = whole(claimant("big", uid="88888888-9a44-4e0b-8f57-0c2f9b1a6e21"))
 
 def seen(*present: Resident, promises: Sequence[Grant] = (ONE, BIG)) -> Snapshot:
     books = {one.id: usage(one) for one in promises if not one.exclusive}
-    meters = Meters(books, by_holder(present), Busy())
+    meters = MeterTotals(books, by_holder(present), Busy())
     views = tuple(container_views(NODE, promises, meters))
     return Snapshot(at=0.0, node="n", answered=True, containers=views, residents=present)
 
@@ -63,7 +63,7 @@ def booked(pid: int, held: int, in_books: int | None = None) -> Resident:
     return resident(pid, held, allocation=ONE.id, booked=size)
 
 
-def kinds(*present: Resident, promises: Sequence[Grant] = (ONE, BIG)) -> list[Kind]:
+def kinds(*present: Resident, promises: Sequence[Grant] = (ONE, BIG)) -> list[UnlimitedKind]:
     return [one.kind for one in suspects(seen(*present, promises=promises))]
 
 
@@ -79,7 +79,7 @@ def test_what_the_books_do_not_know_yet_is_no_breach_below_the_limit() -> None:
 def test_more_than_the_limit_is_found_at_the_process_that_holds_the_most() -> None:
     (found,) = suspects(seen(booked(1, 600 * MIB), booked(2, 700 * MIB)))
 
-    assert (found.kind, found.process.pid, found.taken) == (Kind.OVER_LIMIT, 2, 276 * MIB)
+    assert (found.kind, found.process.pid, found.taken) == (UnlimitedKind.OVER_LIMIT, 2, 276 * MIB)
     assert (found.owner, found.certain) == (OWNER, True)
     assert str(found) == (
         "process 2 of team/pod (main) holds 276 MiB of GPU0 beyond its container's limit"
@@ -93,7 +93,7 @@ def test_who_launches_on_although_its_gpu_time_is_used_up_is_found() -> None:
     found = [
         one
         for one in suspects(replace(snapshot, containers=tuple(views)))
-        if one.kind is Kind.OVERDRAWN
+        if one.kind is UnlimitedKind.OVERDRAWN
     ]
 
     assert [(one.process.pid, one.owner, one.certain) for one in found] == [(1, OWNER, True)]
@@ -111,8 +111,8 @@ def test_a_slot_alone_does_not_prove_whose_a_process_is(of: Membership | None) -
     assert not found.certain
 
 
-@pytest.mark.parametrize(("more", "found"), [(0, []), (1, [Kind.OVER_LIMIT])])
-def test_a_moment_s_rounding_is_tolerated(more: int, found: list[Kind]) -> None:
+@pytest.mark.parametrize(("more", "found"), [(0, []), (1, [UnlimitedKind.OVER_LIMIT])])
+def test_a_moment_s_rounding_is_tolerated(more: int, found: list[UnlimitedKind]) -> None:
     assert kinds(booked(1, GIB + TOLERANCE + more)) == found
 
 
@@ -121,7 +121,7 @@ def test_a_process_of_the_container_that_no_books_know_went_round_the_shim() -> 
 
     (found,) = suspects(seen(booked(1, 300 * MIB), cheat))
 
-    assert (found.kind, found.process.pid, found.certain) == (Kind.UNBOOKED, 3, True)
+    assert (found.kind, found.process.pid, found.certain) == (UnlimitedKind.UNBOOKED, 3, True)
     assert found.taken == 500 * MIB
 
 
@@ -131,19 +131,19 @@ def test_in_a_pod_of_several_containers_it_is_known_to_be_the_pod_s() -> None:
 
     (found,) = suspects(seen(cheat, promises=(ONE, side)))
 
-    assert (found.kind, found.owner, found.pod) == (Kind.UNBOOKED, None, OWNER.uid)
+    assert (found.kind, found.owner, found.pod) == (UnlimitedKind.UNBOOKED, None, OWNER.uid)
 
 
 def test_a_process_of_another_pod_on_a_shared_gpu_is_a_stranger() -> None:
     (found,) = suspects(seen(resident(3, GIB, of=member(OTHER))))
 
-    assert (found.kind, found.pod, found.certain) == (Kind.STRANGER, OTHER.uid, True)
+    assert (found.kind, found.pod, found.certain) == (UnlimitedKind.STRANGER, OTHER.uid, True)
 
 
 def test_a_process_of_nobody_knows_whom_is_a_stranger_in_doubt() -> None:
     (found,) = suspects(seen(resident(3, GIB)))
 
-    assert (found.kind, found.pod, found.certain) == (Kind.STRANGER, None, False)
+    assert (found.kind, found.pod, found.certain) == (UnlimitedKind.STRANGER, None, False)
     assert "no pod that is known" in str(found)
 
 
@@ -178,8 +178,8 @@ def test_a_process_without_a_session_is_told_whatever_it_holds() -> None:
     found = list(suspects(seen(little, silent, booked(1, 10 * MIB))))
 
     assert [(one.kind, one.process.pid) for one in found] == [
-        (Kind.UNBOOKED, 3),
-        (Kind.UNBOOKED, 4),
+        (UnlimitedKind.UNBOOKED, 3),
+        (UnlimitedKind.UNBOOKED, 4),
     ]
     assert str(found[1]) == (
         "process 4 of team/pod (main) holds memory of GPU0 that it did not ask the shim for: it "
@@ -196,13 +196,13 @@ def with_unlimited() -> Snapshot:
     used = usage(ONE, {1: MIB, 2: MIB})
     sound, marked = used.processes
     books = {ONE.id: replace(used, processes=(sound, replace(marked, unlimited=True)))}
-    views = tuple(container_views(NODE, [ONE], Meters(books, {}, Busy())))
+    views = tuple(container_views(NODE, [ONE], MeterTotals(books, {}, Busy())))
     return Snapshot(at=0.0, node="n", answered=True, containers=views)
 
 
 async def test_a_process_whose_shim_cannot_hold_limits_is_told_and_not_ended() -> None:
     heard, ends = Heard(), Ends()
-    auditor = Auditor(Rules(Policy.END, looks=1), heard, ends, commands=lambda _: "train")
+    auditor = Auditor(Rules(AuditPolicy.END, looks=1), heard, ends, commands=lambda _: "train")
 
     await auditor.audit(with_unlimited())
 
@@ -283,10 +283,10 @@ class Heard:
         self.of_pods: list[tuple[PodUID, str]] = []
         self.messages: list[str] = []
 
-    def event(self, event: Happening) -> None:
+    def event(self, event: NodeHappening) -> None:
         self.of_node.append(event.reason)
 
-    def pod_event(self, pod: PodUID, event: Happening) -> None:
+    def pod_event(self, pod: PodUID, event: NodeHappening) -> None:
         self.of_pods.append((pod, event.reason))
         self.messages.append(event.message)
 
@@ -314,7 +314,11 @@ async def test_a_breach_is_said_once_when_it_was_found_at_several_looks() -> Non
         await auditor.audit(BREACH)
 
     assert heard.of_pods == [(OWNER.uid, "GpuMemoryBehindTheShim")]
-    assert auditor.tally.found[Kind.OVER_LIMIT] == auditor.tally.now[Kind.OVER_LIMIT] == 1
+    assert (
+        auditor.tally.found[UnlimitedKind.OVER_LIMIT]
+        == auditor.tally.now[UnlimitedKind.OVER_LIMIT]
+        == 1
+    )
     assert ends.asked == []  # it is only reported
 
 
@@ -325,8 +329,8 @@ async def test_a_breach_that_is_over_counts_no_more_and_is_said_again_when_it_is
         await auditor.audit(look)
         last = dict(auditor.tally.now)
 
-    assert last[Kind.OVER_LIMIT] == 1
-    assert auditor.tally.found[Kind.OVER_LIMIT] == len(heard.of_pods) == 2
+    assert last[UnlimitedKind.OVER_LIMIT] == 1
+    assert auditor.tally.found[UnlimitedKind.OVER_LIMIT] == len(heard.of_pods) == 2
 
 
 async def test_a_driver_that_does_not_answer_ends_no_row_of_looks() -> None:
@@ -364,7 +368,7 @@ async def test_a_pod_of_which_no_container_is_known_has_its_name_where_somebody_
 
 async def test_by_policy_those_are_ended_of_whom_the_kernel_says_who_they_are() -> None:
     ends = Ends()
-    auditor = Auditor(Rules(Policy.END, looks=1), end=ends)
+    auditor = Auditor(Rules(AuditPolicy.END, looks=1), end=ends)
 
     await auditor.audit(
         seen(booked(1, 2 * GIB), resident(3, GIB), resident(4, GIB, of=member(OTHER)))
@@ -442,7 +446,7 @@ async def test_without_pidfds_nobody_is_ended(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_suspect_says_what_is_wrong_with_it() -> None:
-    one = Suspect(Kind.UNBOOKED, Process(9, 1), FIRST, Bytes(GIB), OWNER, OWNER.uid)
+    one = Suspect(UnlimitedKind.UNBOOKED, Process(9, 1), FIRST, Bytes(GIB), OWNER, OWNER.uid)
 
     assert str(one) == (
         "process 9 of team/pod (main) holds 1 GiB of GPU0 that it did not ask the shim for: it "

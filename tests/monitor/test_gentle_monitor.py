@@ -12,11 +12,11 @@ import pytest
 from gpumanager.gpu.values import Bond, Level, topology
 from gpumanager.grants.grant import Grant
 from gpumanager.monitor import sampler as sampler_module
-from gpumanager.monitor.audit import LOOKS, Kind
-from gpumanager.monitor.auditor import Auditor
 from gpumanager.monitor.driver import NvmlDriver, PatientDriver
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
+from gpumanager.monitor.unlimited.audit import LOOKS, UnlimitedKind
+from gpumanager.monitor.unlimited.auditor import Auditor
 from tests.gpu.nvml_answers import answers
 from tests.monitor.monitor_world import World, claimant, gpu, member, process, share, usage, whole
 
@@ -166,7 +166,7 @@ async def test_what_was_found_is_looked_at_each_second_until_it_is_sure(
     node.pids = [7]
 
     await node.passes(4 + LOOKS)
-    assert node.auditor.tally.found[Kind.STRANGER] == 1
+    assert node.auditor.tally.found[UnlimitedKind.STRANGER] == 1
     looked = node.asked[PROCESSES[0], 0]
     await node.passes(MINUTE)
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.timed_allocator import healed
+from gpumanager.cli.node.timed_allocator import healed
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
-from gpumanager.monitor.journal_meter import TimedJournalFile
-from gpumanager.monitor.latency import (
+from gpumanager.monitor.metrics.journal_timing import TimedJournalFile
+from gpumanager.monitor.metrics.latency import (
     BOUNDS,
     CALLS,
     RESOURCES,

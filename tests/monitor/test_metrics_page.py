@@ -9,23 +9,23 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.deviceplugin.device_ledger import DeviceLedger
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample
-from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
+from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
-from gpumanager.monitor.audit import Tally
-from gpumanager.monitor.families import EVERY
-from gpumanager.monitor.journal_meter import JournalWrites
-from gpumanager.monitor.look import Busy, Meters, container_views, gpu_views
-from gpumanager.monitor.ports import GpuFitness, Told
-from gpumanager.monitor.residents import by_holder
-from gpumanager.monitor.rows import Page, unlimited
+from gpumanager.monitor.look import Busy, MeterTotals, container_views, gpu_views
+from gpumanager.monitor.metrics.families import EVERY
+from gpumanager.monitor.metrics.journal_timing import JournalWrites
+from gpumanager.monitor.metrics.rows import Page, unlimited
+from gpumanager.monitor.metrics.text import render
+from gpumanager.monitor.ports import DriverAnswer, GpuFitness
 from gpumanager.monitor.snapshot import Resident, Snapshot
-from gpumanager.monitor.text import render
+from gpumanager.monitor.unlimited.audit import Tally
+from gpumanager.monitor.unlimited.residents import by_holder
 from gpumanager.names import VCORE
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.books import DEGRADATIONS
-from gpumanager.virtual.usage import AllocationUsage
+from gpumanager.virtual.pages.books import DEGRADATIONS
+from gpumanager.virtual.pages.usage import AllocationUsage
 from tests.monitor.monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from vcuda_shim._shim import lib
 
@@ -40,14 +40,14 @@ def snapshot(
     usages: Sequence[AllocationUsage] = (),
     residents: Sequence[Resident] = (),
     *,
-    told: Told | None = None,
+    told: DriverAnswer | None = None,
     fitness: Mapping[GpuUUID, GpuFitness] | None = None,
     **meters: Any,
 ) -> Snapshot:
     indexed = {one.allocation: one for one in usages}
     status = told.status or {} if told else {}
     given = {"busy": Busy(), "status": status, **meters}
-    seen = Meters(indexed, by_holder(residents), **given)
+    seen = MeterTotals(indexed, by_holder(residents), **given)
     return Snapshot(
         at=1.0,
         node="node-1",
@@ -229,7 +229,7 @@ def test_a_whole_gpu_has_no_books_and_no_series_of_them() -> None:
     both = whole(claimant("big"), gpus=(FIRST, SECOND))
     there = resident(7, GIB, SECOND, allocation=both.id)
     status = {FIRST.uuid: GpuStatus(Bytes(0)), SECOND.uuid: GpuStatus(Bytes(GIB))}
-    seen = snapshot([both], residents=[there], told=Told(status, {}, {}))
+    seen = snapshot([both], residents=[there], told=DriverAnswer(status, {}, {}))
 
     assert metric(seen, "container_request_gpu_utilization", "pod_name")[("big",)] == 2
     assert metric(seen, "container_request_gpu_memory", "pod_name")[("big",)] == 2 * 16 * 1024
@@ -266,7 +266,7 @@ def test_containers_whose_pods_are_not_known_by_name_are_told_apart_by_uid() -> 
 
 def test_a_gpu_tells_what_is_granted_used_and_free_of_harm() -> None:
     status = GpuStatus(Bytes(2 * GIB), percent=55, temperature_celsius=40, power_milliwatts=70_500)
-    told = Told({FIRST.uuid: status}, {}, {})
+    told = DriverAnswer({FIRST.uuid: status}, {}, {})
     seen = snapshot(
         [ONE, whole(claimant("big"))],
         told=told,

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.sim.results import ContainerResult
 from gpumanager.units import GIB
 from tests.monitor.monitor_world import until
@@ -42,7 +43,7 @@ def free_port() -> int:
 
 def pod(*command: str, cores: int = 30, blocks: int = 4, name: str = "pod") -> Pod:
     asks = {key: value for key, value in ((VCORE, cores), (VMEMORY, blocks)) if value}
-    return Pod("team", name, (Container("main", ContainerKind.APP, command, asks=asks),))
+    return Pod("team", name, (ContainerManifest("main", ContainerKind.APP, command, asks=asks),))
 
 
 class Watched:

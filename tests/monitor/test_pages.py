@@ -14,18 +14,19 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.gpu.samples import ProcessSample
-from gpumanager.gpu.status import GpuStatus
-from gpumanager.monitor import pages, service
-from gpumanager.monitor.auditor import Auditor
+from gpumanager.gpu.usage.samples import ProcessSample
+from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.monitor import service
 from gpumanager.monitor.driver import PatientDriver
-from gpumanager.monitor.journal_meter import JournalWrites
-from gpumanager.monitor.latency import Latencies
-from gpumanager.monitor.ports import Question, Told
-from gpumanager.monitor.rows import Page
+from gpumanager.monitor.metrics.journal_timing import JournalWrites
+from gpumanager.monitor.metrics.latency import Latencies
+from gpumanager.monitor.metrics.rows import Page
+from gpumanager.monitor.metrics.text import render
+from gpumanager.monitor.ports import DriverAnswer, DriverQuery
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.service import Monitor, Serving
-from gpumanager.monitor.text import render
+from gpumanager.monitor.unlimited.auditor import Auditor
+from gpumanager.monitor.web_pages import routes
 from gpumanager.units import GIB, MIB, Bytes
 from tests.monitor.monitor_world import (
     EVERYTHING,
@@ -92,7 +93,7 @@ async def test_however_often_it_is_asked_there_is_one_look_and_one_rendering(
         rendered.append(page)
         return render(page)
 
-    monkeypatch.setattr(pages, "render", counted)
+    monkeypatch.setattr(routes, "render", counted)
     await watch.monitor.sampler.sample(None)
 
     texts = await asyncio.gather(*(watch.text("/metrics") for _ in range(50)))
@@ -192,10 +193,10 @@ async def test_a_driver_that_fails_takes_only_its_own_series_away(
 async def test_a_driver_that_hangs_is_asked_once_and_waited_for_a_bounded_time() -> None:
     released, asked = threading.Event(), []
 
-    def hangs(_: Question) -> Told:
+    def hangs(_: DriverQuery) -> DriverAnswer:
         asked.append(1)
         released.wait(120)
-        return Told({FIRST.uuid: GpuStatus(Bytes(1))}, {}, {})
+        return DriverAnswer({FIRST.uuid: GpuStatus(Bytes(1))}, {}, {})
 
     driver = PatientDriver(hangs, seconds=0.05)
     sampler = Sampler(World([ONE]).sources(), driver)

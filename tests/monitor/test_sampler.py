@@ -4,9 +4,9 @@ import pytest
 
 from gpumanager.grants.grant import Grant
 from gpumanager.monitor import sampler as sampler_module
-from gpumanager.monitor.audit import suspects
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.sampler import Sampler
+from gpumanager.monitor.unlimited.audit import suspects
 from gpumanager.units import MIB, Bytes
 from tests.monitor.monitor_world import (
     EVERYTHING,

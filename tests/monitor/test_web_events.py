@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from gpumanager.monitor.history_events import KINDS, LONGEST, Event, Events, news
 from gpumanager.monitor.ports import GpuFitness
-from gpumanager.monitor.snapshot import GpuView, Snapshot
+from gpumanager.monitor.snapshot import GpuSnapshot, Snapshot
+from gpumanager.monitor.web_pages.events import KINDS, LONGEST, Event, Events, news
 from tests.monitor.node_show import container, device, gpu
 
 FIRST = gpu(0)
 POD = container("pod", device(FIRST))
-CALM = Snapshot(1.0, "node", True, (GpuView(FIRST),), (POD,))
+CALM = Snapshot(1.0, "node", True, (GpuSnapshot(FIRST),), (POD,))
 
 
 def ill(**more: Any) -> Snapshot:
-    return replace(CALM, gpus=(GpuView(FIRST, fitness=GpuFitness(**more)),))
+    return replace(CALM, gpus=(GpuSnapshot(FIRST, fitness=GpuFitness(**more)),))
 
 
 def refused(count: int) -> Snapshot:

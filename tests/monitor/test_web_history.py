@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpumanager.gpu.status import GpuStatus
-from gpumanager.monitor.history import SERIES, History
-from gpumanager.monitor.snapshot import ContainerView, GpuView, Snapshot
+from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.monitor.snapshot import ContainerSnapshot, GpuSnapshot, Snapshot
+from gpumanager.monitor.web_pages.history import SERIES, ShareHistory
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.values import AllocationID
 from tests.monitor.node_show import container, device, gpu
@@ -17,16 +17,16 @@ from tests.monitor.node_show import container, device, gpu
 FIRST, SECOND = gpu(0), gpu(1)
 
 
-def look(at: float, *containers: ContainerView, **more: Any) -> Snapshot:
+def look(at: float, *containers: ContainerSnapshot, **more: Any) -> Snapshot:
     return Snapshot(at, "node", True, containers=containers, **more)
 
 
-def paid(seconds: float, **more: Any) -> ContainerView:
+def paid(seconds: float, **more: Any) -> ContainerSnapshot:
     """A container that has taken so much GPU time."""
     return container("pod", device(FIRST, charged_ns=round(seconds * 1e9), **more))
 
 
-def percents(history: History) -> list[Any]:
+def percents(history: ShareHistory) -> list[Any]:
     """Of the one series there is."""
     (one,) = history.series()
     found: list[Any] = json.loads(f"[{one.percent}]")
@@ -34,7 +34,7 @@ def percents(history: History) -> list[Any]:
 
 
 def test_a_share_is_what_was_paid_for_since_the_look_before() -> None:
-    history = History()
+    history = ShareHistory()
     for at, seconds in ((10, 0.0), (11, 0.3), (13, 1.5), (14, 1.5)):
         history.note(look(at, paid(seconds, share=0.0)))
 
@@ -43,7 +43,7 @@ def test_a_share_is_what_was_paid_for_since_the_look_before() -> None:
 
 
 def test_of_many_looks_a_second_one_is_kept_and_no_time_is_lost() -> None:
-    history = History()
+    history = ShareHistory()
     for tenth in range(31):
         history.note(look(10 + tenth / 10, paid(tenth / 10 * 0.4, share=0.0)))
 
@@ -51,7 +51,7 @@ def test_of_many_looks_a_second_one_is_kept_and_no_time_is_lost() -> None:
 
 
 def test_the_oldest_look_gives_way() -> None:
-    history = History(looks=3)
+    history = ShareHistory(looks=3)
     for number in range(5):
         history.note(look(number, paid(number * number / 100, share=0.0)))
 
@@ -60,7 +60,7 @@ def test_the_oldest_look_gives_way() -> None:
 
 
 def test_who_came_late_and_who_is_gone_is_missing_and_not_idle() -> None:
-    history = History(looks=4)
+    history = ShareHistory(looks=4)
     history.note(look(1))
     history.note(look(2, paid(0.1, share=10.0)))
     history.note(look(3))
@@ -69,7 +69,7 @@ def test_who_came_late_and_who_is_gone_is_missing_and_not_idle() -> None:
 
 
 def test_who_is_gone_is_forgotten_with_the_last_look_at_it() -> None:
-    history = History(looks=3)
+    history = ShareHistory(looks=3)
     history.note(look(1, paid(0.1)))
     history.note(look(2))
     history.note(look(3))
@@ -81,7 +81,7 @@ def test_who_is_gone_is_forgotten_with_the_last_look_at_it() -> None:
 
 
 def test_who_never_used_a_gpu_has_no_series() -> None:
-    history = History()
+    history = ShareHistory()
 
     history.note(look(1, container("idle", device(FIRST, used=Bytes(0), share=0.0))))
 
@@ -89,7 +89,7 @@ def test_who_never_used_a_gpu_has_no_series() -> None:
 
 
 def test_of_a_whole_gpu_the_driver_tells() -> None:
-    history = History()
+    history = ShareHistory()
     one = device(SECOND, 100, used=Bytes(0), measured=Bytes(3 * GIB), percent=97)
 
     history.note(look(1, container("big", one, full=True)))
@@ -100,8 +100,8 @@ def test_of_a_whole_gpu_the_driver_tells() -> None:
 
 
 def test_a_gpu_that_does_not_tell_is_missing() -> None:
-    history = History()
-    told = GpuView(FIRST, status=GpuStatus(Bytes(900 * MIB), 42))
+    history = ShareHistory()
+    told = GpuSnapshot(FIRST, status=GpuStatus(Bytes(900 * MIB), 42))
     history.note(look(1, gpus=(told,)))
     history.note(look(2, gpus=(replace(told, status=None),)))
 
@@ -111,7 +111,7 @@ def test_a_gpu_that_does_not_tell_is_missing() -> None:
 
 
 def test_a_new_promise_to_the_same_container_does_not_pay_for_the_old_one() -> None:
-    history = History()
+    history = ShareHistory()
     again = replace(
         paid(0.2, share=0.0), promise=replace(paid(0).promise, id=AllocationID("a-new"))
     )
@@ -123,7 +123,7 @@ def test_a_new_promise_to_the_same_container_does_not_pay_for_the_old_one() -> N
 
 
 def test_who_reads_slowly_is_not_shown_new_looks_as_old_ones() -> None:
-    history = History(looks=3)
+    history = ShareHistory(looks=3)
     other = container("other", device(FIRST, charged_ns=1))
     for number in range(3):
         history.note(look(number, other, paid(number / 10, share=0.0)))
@@ -142,7 +142,7 @@ def test_five_minutes_of_as_many_as_are_kept_are_less_than_a_megabyte() -> None:
     ]
     tracemalloc.start()
     try:
-        history = History()
+        history = ShareHistory()
         for at in range(3):  # a ring is made whole
             history.note(look(float(at), *views))
         size, _ = tracemalloc.get_traced_memory()
@@ -155,7 +155,7 @@ def test_five_minutes_of_as_many_as_are_kept_are_less_than_a_megabyte() -> None:
 
 def test_idle_containers_cost_nothing() -> None:
     idle = [container(f"p-{n}", device(FIRST, used=Bytes(0), share=0.0)) for n in range(256)]
-    history = History()
+    history = ShareHistory()
     tracemalloc.start()
     try:
         for at in range(10):
@@ -169,7 +169,7 @@ def test_idle_containers_cost_nothing() -> None:
 
 @pytest.mark.parametrize("promised", [1, 99])
 def test_a_share_never_leaves_its_byte(promised: int) -> None:
-    history = History()
+    history = ShareHistory()
     history.note(look(1, paid(0, share=0.0)))
     history.note(look(2, paid(1000.0, share=0.0, ceiling=promised)))
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpumanager.monitor.history_events import KINDS
 from gpumanager.monitor.ports import GpuFitness
+from gpumanager.monitor.web_pages.events import KINDS
 from gpumanager.units import MIB
 from tests.monitor.monitor_world import EVERYTHING, World, claimant, share, usage
 from tests.monitor.node_show import Show, busy_node, container, device, served

@@ -8,8 +8,15 @@ import pytest
 from aiohttp import web
 
 from gpumanager.http_server import BoundedServer, ConnectionBounds
-from gpumanager.monitor.pages import answer, routed, streamed
-from gpumanager.monitor.stream import BEAT, GREETING, KIND, LISTENERS, Stream, TooMany
+from gpumanager.monitor.web_pages.routes import answer, routed, streamed
+from gpumanager.monitor.web_pages.stream import (
+    BEAT,
+    GREETING,
+    KIND,
+    LISTENERS,
+    Stream,
+    TooManySubscribers,
+)
 from tests.monitor.monitor_world import until
 
 
@@ -36,7 +43,7 @@ class World:
     async def listen(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             listener = self.stream.listen()
-        except TooMany:
+        except TooManySubscribers:
             return answer(503, "too many")
         return await streamed(request, listener, KIND, {})
 
@@ -176,7 +183,7 @@ async def test_at_the_end_a_stream_ends_as_streams_do() -> None:
 
         async with asyncio.timeout(120):
             assert await reader.read() == b""
-        with pytest.raises(TooMany):
+        with pytest.raises(TooManySubscribers):
             world.stream.listen()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.sim.clock import virtual_clock
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.native.gpu_node import Node, SimulatedMachine
 from tests.native.measured_node import MeasuredNode
 from tests.native.one_gpu import GpuNode, SimulatedGpu
@@ -38,19 +38,19 @@ def plain_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def manager(work: Path) -> AsyncIterator[VirtualSockets]:
-    sockets = VirtualSockets(work)
+async def manager(work: Path) -> AsyncIterator[VirtualManager]:
+    sockets = VirtualManager(work)
     yield sockets
     await sockets.stop()
 
 
 @pytest.fixture
-async def container(work: Path, driver: Path, manager: VirtualSockets) -> Container:
+async def container(work: Path, driver: Path, manager: VirtualManager) -> Container:
     return Container(driver, await allocation(manager), work)
 
 
 @pytest.fixture
-async def plain_container(work: Path, plain_driver: Path, manager: VirtualSockets) -> Container:
+async def plain_container(work: Path, plain_driver: Path, manager: VirtualManager) -> Container:
     return Container(plain_driver, await allocation(manager), work)
 
 
@@ -62,7 +62,7 @@ def machine(work: Path) -> Iterator[SimulatedMachine]:
 
 
 @pytest.fixture
-def node(work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> Node:
+def node(work: Path, machine: SimulatedMachine, manager: VirtualManager) -> Node:
     return Node(work, machine, manager)
 
 
@@ -87,12 +87,12 @@ def gpu(work: Path) -> Iterator[SimulatedGpu]:
 
 
 @pytest.fixture
-def one_gpu(work: Path, gpu: SimulatedGpu, manager: VirtualSockets) -> GpuNode:
+def one_gpu(work: Path, gpu: SimulatedGpu, manager: VirtualManager) -> GpuNode:
     return GpuNode(work, gpu, manager)
 
 
 @pytest.fixture
-async def timed(work: Path, manager: VirtualSockets) -> AsyncIterator[TimedGpu]:
+async def timed(work: Path, manager: VirtualManager) -> AsyncIterator[TimedGpu]:
     """One simulated GPU on a virtual clock."""
     with virtual_clock(work / "clock") as clock:
         made = TimedGpu(work, clock, manager)
@@ -108,7 +108,7 @@ async def measured(work: Path) -> AsyncIterator[MeasuredNode]:
 
 
 @pytest.fixture
-def simulated_node(work: Path, manager: VirtualSockets) -> Iterator[SimulatedNode]:
+def simulated_node(work: Path, manager: VirtualManager) -> Iterator[SimulatedNode]:
     made = SimulatedNode(work, manager)
     yield made
     made.close()

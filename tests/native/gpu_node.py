@@ -10,7 +10,7 @@ from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.shim_container import Container
 from vcuda_shim._sim import ffi, lib
@@ -73,7 +73,7 @@ def kept(usage: Any) -> Any:
 class Node:
     """Containers on one machine, each with a limit for each GPU that it is granted."""
 
-    def __init__(self, work: Path, machine: SimulatedMachine, manager: VirtualSockets) -> None:
+    def __init__(self, work: Path, machine: SimulatedMachine, manager: VirtualManager) -> None:
         cuda, nvml = driver_files(machine.cuda_version)
         self._libraries = lay_out(work / "lib", cuda, nvml)
         self._work, self.machine, self.manager = work, machine, manager

@@ -12,7 +12,7 @@ from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus, driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.programs.shim_client import soon
 from tests.native.shim_container import Container
@@ -74,8 +74,8 @@ class MeasuredNode:
         await self.manager.stop()
         self.gpus.close()
 
-    def new_manager(self) -> VirtualSockets:
-        return VirtualSockets(self.work / "vm", meter=self.meter)
+    def new_manager(self) -> VirtualManager:
+        return VirtualManager(self.work / "vm", meter=self.meter)
 
     async def container(self, memory: int = LIMIT, gpu: GpuUUID | None = None) -> Container:
         limit = Limit(gpu or self.gpu, Bytes(memory), 100, 100)

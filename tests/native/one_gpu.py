@@ -7,7 +7,7 @@ from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.shim_container import GPU, Container
 from vcuda_shim._sim import ffi, lib
@@ -65,7 +65,7 @@ class SimulatedGpu:
 class GpuNode:
     """Containers with a share of the one GPU."""
 
-    def __init__(self, work: Path, gpu: SimulatedGpu, manager: VirtualSockets) -> None:
+    def __init__(self, work: Path, gpu: SimulatedGpu, manager: VirtualManager) -> None:
         self._work, self._gpu, self._manager = work, gpu, manager
         cuda, nvml = driver_files(gpu.cuda_version)
         self._libraries = lay_out(work / "lib", cuda, nvml)

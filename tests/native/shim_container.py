@@ -18,7 +18,7 @@ from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests import ROOT
 
@@ -105,7 +105,7 @@ class Container:
         return told
 
 
-async def allocation(manager: VirtualSockets, cores: int = 100, memory: int = LIMIT) -> Path:
+async def allocation(manager: VirtualManager, cores: int = 100, memory: int = LIMIT) -> Path:
     """The directory of an allocation with these limits on the one GPU."""
     return await manager.open(ALLOCATION, [Limit(GPU, Bytes(memory), cores, cores)])
 

@@ -10,7 +10,7 @@ from gpumanager.sim.gpu import SimulatedGpus, driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.shim_container import GPU, Container
 from tests.native.sim_box import PAGED
@@ -34,7 +34,7 @@ class SimulatedNode:
     def __init__(
         self,
         work: Path,
-        manager: VirtualSockets,
+        manager: VirtualManager,
         shim: Path = SHIM_CUDA,
         *,
         context_bytes: int = 0,
@@ -52,7 +52,7 @@ class SimulatedNode:
         nodes = (BindMount(str(path), f"/dev/{path.name}") for path in sorted(devices.iterdir()))
         return Container(self.libraries, directory, self._work, tuple(nodes))
 
-    async def open(self, manager: VirtualSockets, name: str, memory: int, cores: int = 100) -> Path:
+    async def open(self, manager: VirtualManager, name: str, memory: int, cores: int = 100) -> Path:
         """Serve the allocation of a container, by this manager."""
         return await manager.open(AllocationID(name), [Limit(GPU, Bytes(memory), cores, cores)])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumanager.sim.clock import NS, VirtualClock
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.native.one_gpu import GpuNode, SimulatedGpu
 from tests.native.shim_container import Container
 
@@ -20,7 +20,7 @@ class TimedGpu:
     """To be made under the clock."""
 
     def __init__(
-        self, work: Path, clock: VirtualClock, manager: VirtualSockets, **driver: int
+        self, work: Path, clock: VirtualClock, manager: VirtualManager, **driver: int
     ) -> None:
         self.gpu = SimulatedGpu(work / "dev", memory_bandwidth=10**9, **driver)
         self.clock = clock

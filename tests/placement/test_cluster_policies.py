@@ -11,7 +11,7 @@ from gpumanager.placement.least_waste import fillings, part_of_gpus, worth_under
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
 from gpumanager.placement.policy import Policy, Score
 from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest, Request, idle_gpu
-from gpumanager.placement.workload_mix import History, Mix, mix_of
+from gpumanager.placement.workload_mix import Mix, RecentPods, mix_of
 from tests.placement.free_nodes import MODELS, ask, asks, flaws, mixes, room, rooms, usual
 
 policies = st.sampled_from(sorted(POLICIES)).map(POLICIES.__getitem__)
@@ -174,7 +174,7 @@ def test_what_fills_a_gpu_is_what_shares_of_the_mix_add_up_to(free: int) -> None
 
 
 def test_a_mix_is_the_most_frequent_asks() -> None:
-    history = History()
+    history = RecentPods()
     for wanted in [ask(100)] * 6 + [ask(50)] * 3 + [ask(25)]:
         history.saw(wanted)
 
@@ -185,7 +185,7 @@ def test_a_mix_is_the_most_frequent_asks() -> None:
 
 
 def test_what_came_long_ago_counts_less() -> None:
-    history = History(half_life=10)
+    history = RecentPods(half_life=10)
     for wanted in [ask(100)] * 30 + [ask(50)] * 20:
         history.saw(wanted)
 
@@ -193,7 +193,7 @@ def test_what_came_long_ago_counts_less() -> None:
 
 
 def test_a_history_stays_small_and_finite() -> None:
-    history = History(half_life=1)
+    history = RecentPods(half_life=1)
     for number in range(25_000):
         history.saw(ask(50, cpus=number))
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.cgroup import (
     UNIFIED,
+    CgroupDriver,
     CgroupMount,
-    Driver,
+    CgroupVersion,
     Place,
-    Version,
     directory,
     identify,
     parse_mounts,
@@ -108,12 +108,12 @@ def test_of_a_process_in_the_agent_s_own_pod_nothing_is_known() -> None:
 @pytest.mark.parametrize(
     ("path", "driver"),
     [
-        (PATHS["cgroupfs, burstable"], Driver.CGROUPFS),
-        (PATHS["kind, systemd"], Driver.SYSTEMD),
-        (f"/system.slice/k3s.service/kubepods/pod{UID}/{ID}", Driver.CGROUPFS),
+        (PATHS["cgroupfs, burstable"], CgroupDriver.CGROUPFS),
+        (PATHS["kind, systemd"], CgroupDriver.SYSTEMD),
+        (f"/system.slice/k3s.service/kubepods/pod{UID}/{ID}", CgroupDriver.CGROUPFS),
     ],
 )
-def test_the_driver_is_seen_in_the_pod_s_name(path: str, driver: Driver) -> None:
+def test_the_driver_is_seen_in_the_pod_s_name(path: str, driver: CgroupDriver) -> None:
     found = identify(v2(path))
 
     assert found is not None
@@ -147,14 +147,14 @@ HYBRID_MOUNTS = V1_MOUNTS + "35 29 0:32 / /sys/fs/cgroup/unified rw - cgroup2 cg
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (V1_MOUNTS, Version.V1),
-        (V2_MOUNT, Version.V2),
-        (HYBRID_MOUNTS, Version.HYBRID),
+        (V1_MOUNTS, CgroupVersion.V1),
+        (V2_MOUNT, CgroupVersion.V2),
+        (HYBRID_MOUNTS, CgroupVersion.HYBRID),
         ("", None),
         ("1 2 3\nnonsense - \n- - -\n", None),
     ],
 )
-def test_the_version_is_told_by_what_is_mounted(text: str, expected: Version | None) -> None:
+def test_the_version_is_told_by_what_is_mounted(text: str, expected: CgroupVersion | None) -> None:
     assert version(parse_mounts(text)) is expected
 
 

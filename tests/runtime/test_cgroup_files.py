@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.runtime.cgroup import Driver, Version, identify
+from gpumanager.runtime.cgroup import CgroupDriver, CgroupVersion, identify
 from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
 from tests.runtime.cgroup_node import CgroupNode
 from tests.runtime.cgroup_texts import ID, PATHS, STATIC, UID, v1, v2
@@ -61,15 +61,16 @@ def test_all_pods_and_containers_are_found_once(tmp_path: Path, *, unified: bool
 
 
 @pytest.mark.parametrize(
-    ("path", "driver"), [(SYSTEMD, Driver.SYSTEMD), (CGROUPFS, Driver.CGROUPFS), ("/x", None)]
+    ("path", "driver"),
+    [(SYSTEMD, CgroupDriver.SYSTEMD), (CGROUPFS, CgroupDriver.CGROUPFS), ("/x", None)],
 )
 def test_the_driver_is_that_of_the_pods_there_are(
-    tmp_path: Path, path: str, driver: Driver | None
+    tmp_path: Path, path: str, driver: CgroupDriver | None
 ) -> None:
     node = CgroupNode(tmp_path)
     node.cgroup(path)
 
-    assert node.mounted().version is Version.V2
+    assert node.mounted().version is CgroupVersion.V2
     assert node.mounted().driver() is driver
 
 

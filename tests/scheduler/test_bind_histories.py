@@ -28,8 +28,8 @@ from gpumanager.scheduler.scoring.decide import filter_nodes
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.scoring.verdicts import Verdicts
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import Nodes, Pods
-from gpumanager.sim.cluster.objects import Key, Objects, Refused
+from gpumanager.scheduler.watching import NodeWatch, PodWatch
+from gpumanager.sim.cluster.objects import Key, Objects, StatusError
 from gpumanager.sim.cluster.patch import MERGE
 from tests.scheduler.scheduler_world import node_object, pod_object
 from tests.scheduler.truth import overfull
@@ -78,7 +78,7 @@ class GatedApi:
     def _perform(self, perform: Any) -> Any:
         try:
             return perform()
-        except Refused as refused:
+        except StatusError as refused:
             raise ApiRefused("call", refused.status, refused.reason, str(refused)) from None
 
     def _key(self, path: str) -> Key:
@@ -90,7 +90,7 @@ class History:
     """One extender at a time, and a cluster of two nodes with three GPUs. What is by chance comes
     from `luck`; said: what happened, for who has to find out why."""
 
-    kinds: ClassVar[dict[str, Any]] = {"pods": Pods, "nodes": Nodes}
+    kinds: ClassVar[dict[str, Any]] = {"pods": PodWatch, "nodes": NodeWatch}
     nodes_stay: ClassVar[bool] = False
 
     def __init__(self, luck: random.Random, policy: str = "") -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpumanager.kube.pod import PodUID, node_resources
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, Host
+from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, HostResources
 from gpumanager.scheduler.scoring.host_usage import HostUsage
 from gpumanager.scheduler.state import ClusterState
 from tests.scheduler.scheduler_world import node_object, pod
@@ -21,46 +21,49 @@ def asks(cpu: str = "", memory: str = "", **more: Any) -> dict[str, Any]:
 
 SIDECAR = {"restartPolicy": "Always"}
 
-SPECS: tuple[tuple[dict[str, Any], Host], ...] = (
-    ({"containers": [asks("500m", "1Gi"), asks("2", "512Mi")]}, Host(2500, 1536)),
-    ({"containers": [asks("1")], "initContainers": [asks("4")]}, Host(4000, 0)),
+SPECS: tuple[tuple[dict[str, Any], HostResources], ...] = (
+    ({"containers": [asks("500m", "1Gi"), asks("2", "512Mi")]}, HostResources(2500, 1536)),
+    ({"containers": [asks("1")], "initContainers": [asks("4")]}, HostResources(4000, 0)),
     (
         {"containers": [asks("1")], "initContainers": [asks("1", **SIDECAR), asks("4")]},
-        Host(5000, 0),
+        HostResources(5000, 0),
     ),
     (
         {"containers": [asks("1")], "initContainers": [asks("4"), asks("1", **SIDECAR)]},
-        Host(4000, 0),
+        HostResources(4000, 0),
     ),
-    ({"containers": [asks("4")], "initContainers": [asks("1", **SIDECAR)]}, Host(5000, 0)),
-    ({"containers": [asks("1", "1Gi")], "overhead": {"cpu": "250m"}}, Host(1250, 1024)),
+    ({"containers": [asks("4")], "initContainers": [asks("1", **SIDECAR)]}, HostResources(5000, 0)),
+    ({"containers": [asks("1", "1Gi")], "overhead": {"cpu": "250m"}}, HostResources(1250, 1024)),
     (
         {
             "containers": [asks("1", "1Gi")],
             "resources": {"requests": {"cpu": "3"}},
             "overhead": {"cpu": "250m"},
         },
-        Host(3250, 1024),
+        HostResources(3250, 1024),
     ),
-    ({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}, Host(2000, 0)),
-    ({"containers": [asks("0.1", "1e9"), asks("100u", "128974848")]}, Host(100, 1077)),
+    (
+        {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]},
+        HostResources(2000, 0),
+    ),
+    ({"containers": [asks("0.1", "1e9"), asks("100u", "128974848")]}, HostResources(100, 1077)),
     ({"containers": [asks("many", "-1")]}, NOTHING),
-    ({"containers": [asks("9" * 18)]}, Host(10**9, 0)),
+    ({"containers": [asks("9" * 18)]}, HostResources(10**9, 0)),
     ({}, NOTHING),
 )
 
 
 @pytest.mark.parametrize(("spec", "host"), SPECS)
-def test_a_pod_asks_of_its_node_what_kubernetes_counts(spec: Any, host: Host) -> None:
-    assert Host(*node_resources(spec)) == host
+def test_a_pod_asks_of_its_node_what_kubernetes_counts(spec: Any, host: HostResources) -> None:
+    assert HostResources(*node_resources(spec)) == host
 
 
 def test_a_node_has_what_it_says_or_no_bounds() -> None:
-    assert read_node(node_object("a", cpus=8)).host == Host(8000, 32 * 1024)
+    assert read_node(node_object("a", cpus=8)).host == HostResources(8000, 32 * 1024)
     assert read_node(node_object("a")).host == BOUNDLESS
 
 
-def free(state: ClusterState, name: str = "a") -> Host:
+def free(state: ClusterState, name: str = "a") -> HostResources:
     return state.nodes[name].left
 
 
@@ -68,15 +71,15 @@ def test_all_pods_of_a_node_take_of_its_cpu_and_memory() -> None:
     state = ClusterState()
     state.pod(pod("early", cpus=1, node="a"), "a")
     state.node(read_node(node_object("a", cpus=8)))
-    assert free(state) == Host(7000, 28 * 1024)
+    assert free(state) == HostResources(7000, 28 * 1024)
 
     state.pod(pod("gpu", (30, 4), cpus=2, node="a"), "a")
     state.pod(pod("plain", cpus=3, node="a"), "a")
-    assert free(state) == Host(2000, 8 * 1024)
+    assert free(state) == HostResources(2000, 8 * 1024)
 
     state.pod_gone(PodUID("uid-plain"))
     state.pod_gone(PodUID("uid-gpu"))
-    assert free(state) == Host(7000, 28 * 1024)
+    assert free(state) == HostResources(7000, 28 * 1024)
 
 
 def test_what_is_taken_too_often_is_taken() -> None:
@@ -90,7 +93,7 @@ def test_what_is_taken_too_often_is_taken() -> None:
     state.pod_gone(PodUID("uid-p"))
     assert free(state) == NOTHING
     state.pod_gone(PodUID("uid-q"))
-    assert free(state) == Host(1000, 4096)
+    assert free(state) == HostResources(1000, 4096)
 
 
 def test_what_pods_without_gpus_do_elsewhere_is_no_change() -> None:
@@ -114,7 +117,7 @@ def test_a_list_without_a_pod_means_that_it_is_gone() -> None:
 
     state.only_pods([PodUID("uid-q")])
 
-    assert free(state) == Host(6000, 24 * 1024)
+    assert free(state) == HostResources(6000, 24 * 1024)
 
 
 STEP = st.tuples(st.sampled_from("pqr"), st.sampled_from("ab"), st.integers(0, 4), st.booleans())
@@ -128,8 +131,8 @@ def test_sums_are_those_of_the_pods_there_are(steps: list[tuple[str, str, int, b
             loads.gone(PodUID(name))
             there.pop(name, None)
         else:
-            loads.put(PodUID(name), node, Host(cpu, 2 * cpu))
+            loads.put(PodUID(name), node, HostResources(cpu, 2 * cpu))
             there[name] = node, cpu
         for one in "ab":
             total = sum(cpu for node, cpu in there.values() if node == one)
-            assert loads.on(one) == Host(total, 2 * total)
+            assert loads.on(one) == HostResources(total, 2 * total)

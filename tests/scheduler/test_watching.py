@@ -11,7 +11,7 @@ from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import Nodes, Pods
+from gpumanager.scheduler.watching import NodeWatch, PodWatch
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -28,8 +28,8 @@ class Following:
     def __init__(self, api: SimulatedApiServer) -> None:
         server = client_of(api)
         self.state = ClusterState()
-        self.nodes = Informer(server, Nodes(self.state), backoff=SOON)
-        self.pods = Informer(server, Pods(self.state), backoff=SOON)
+        self.nodes = Informer(server, NodeWatch(self.state), backoff=SOON)
+        self.pods = Informer(server, PodWatch(self.state), backoff=SOON)
 
     def free(self, name: str) -> int:
         """Cores."""
@@ -125,14 +125,14 @@ async def test_an_object_that_is_none_is_left_out(api: SimulatedApiServer) -> No
 async def test_an_object_by_which_we_stumble_is_left_out(
     api: SimulatedApiServer, mistake: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = Nodes.put
+    put = NodeWatch.put
 
-    def stumbling(kind: Nodes, item: dict[str, Any]) -> str | None:
+    def stumbling(kind: NodeWatch, item: dict[str, Any]) -> str | None:
         if item["metadata"]["name"] == "odd":
             raise mistake
         return put(kind, item)
 
-    monkeypatch.setattr(Nodes, "put", stumbling)
+    monkeypatch.setattr(NodeWatch, "put", stumbling)
     await api.create("nodes", node_object("odd"))
     async with following(api) as one:
         await api.create("nodes", node_object("a"))
@@ -159,7 +159,7 @@ async def test_a_list_of_several_pages_is_read_whole(api: SimulatedApiServer) ->
         assert len(one.state.nodes) == 1100
 
 
-class OnePodFails(Pods):
+class OnePodFails(PodWatch):
     """As if one pod were a mistake of ours."""
 
     def put(self, item: Any) -> None:

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import CONTAINER_VCUDA, VCORE, VMEMORY
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.status import by_allocation
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.virtual.processes import find
 from tests.sim.waiting import until
 
@@ -21,7 +22,9 @@ pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
 ]
 
-SLEEPER = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4})
+SLEEPER = ContainerManifest(
+    "main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4}
+)
 POD = Pod("default", "sleeper", (SLEEPER,))
 
 
@@ -72,4 +75,6 @@ async def test_the_agent_says_which_runtime_it_found(node: SimulatedNode) -> Non
     await until(lambda: line in node.disk.agent_log.read_text())
 
 
-QUERY = Container("main", ContainerKind.APP, ("cuda-play", "query"), asks={VCORE: 30, VMEMORY: 4})
+QUERY = ContainerManifest(
+    "main", ContainerKind.APP, ("cuda-play", "query"), asks={VCORE: 30, VMEMORY: 4}
+)

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gpumanager.gpu.values import Gpu
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.faults import FOREVER, SimulatedFaults
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import blocks
 from tests.sim.waiting import until
 
@@ -41,7 +42,7 @@ def gpus(node: SimulatedNode) -> tuple[Gpu, ...]:
 
 def pod(name: str, *command: str, cores: int = 100) -> Pod:
     asks = {VCORE: cores, VMEMORY: 4} if cores < 100 else {VCORE: cores}
-    return Pod("default", name, (Container("main", ContainerKind.APP, command, asks=asks),))
+    return Pod("default", name, (ContainerManifest("main", ContainerKind.APP, command, asks=asks),))
 
 
 async def healthy(node: SimulatedNode, cores: int) -> None:

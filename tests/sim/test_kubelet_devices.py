@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.devices import (
     NONE,
@@ -17,18 +18,20 @@ from gpumanager.sim.kubelet.devices import (
     finish,
     leave,
 )
-from gpumanager.sim.kubelet.pods import PodList, requested, room_for
-from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.kubelet.pods import SimulatedPodList, requested, room_for
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
 IDS = frozenset(f"d{number}" for number in range(12))
 
 
-def container(name: str, kind: ContainerKind = ContainerKind.APP, **asks: int) -> Container:
+def container(name: str, kind: ContainerKind = ContainerKind.APP, **asks: int) -> ContainerManifest:
     names = {"cores": VCORE, "blocks": VMEMORY}
-    return Container(name, kind, ("x",), asks={names[key]: value for key, value in asks.items()})
+    return ContainerManifest(
+        name, kind, ("x",), asks={names[key]: value for key, value in asks.items()}
+    )
 
 
-def pod(*containers: Container, name: str = "pod") -> Pod:
+def pod(*containers: ContainerManifest, name: str = "pod") -> Pod:
     return Pod("default", name, containers)
 
 
@@ -127,7 +130,7 @@ def test_what_an_init_container_held_can_be_reused_until_somebody_keeps_it() -> 
     ],
 )
 def test_a_pod_needs_what_its_busiest_moment_needs(
-    containers: list[Container], amount: int
+    containers: list[ContainerManifest], amount: int
 ) -> None:
     assert requested(containers, VCORE) == amount
 
@@ -149,7 +152,7 @@ def test_the_list_of_pods_has_the_shape_of_the_api() -> None:
         container("i", ContainerKind.INIT), container("s", ContainerKind.SIDECAR), container("a")
     )
 
-    (item,) = PodList().add(one).as_json()["items"]
+    (item,) = SimulatedPodList().add(one).as_json()["items"]
 
     assert item["metadata"]["uid"] == one.uid
     assert [row["name"] for row in item["spec"]["initContainers"]] == ["i", "s"]

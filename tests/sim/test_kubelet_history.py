@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE
 from gpumanager.sim.kubelet.devices import (
     NONE,
@@ -17,8 +18,8 @@ from gpumanager.sim.kubelet.devices import (
     finish,
     leave,
 )
-from gpumanager.sim.kubelet.pods import PodList, room_for
-from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.kubelet.pods import SimulatedPodList, room_for
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
 ALL: IDs = frozenset(f"d{number}" for number in range(10))
 
@@ -38,13 +39,13 @@ class Kubelet(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.books = DeviceBooks().advertise(VCORE, ALL, ALL)
-        self.pods = PodList()
+        self.pods = SimulatedPodList()
         self.random = Random(1)
 
     @rule(wanted=containers, preferred=st.lists(st.sampled_from(sorted(ALL))))
     def admit(self, wanted: list[tuple[ContainerKind, int]], preferred: list[str]) -> None:
         rows = [
-            Container(f"c{number}", kind, ("x",), asks={VCORE: size} if size else {})
+            ContainerManifest(f"c{number}", kind, ("x",), asks={VCORE: size} if size else {})
             for number, (kind, size) in enumerate(wanted)
         ]
         pod = Pod("default", "pod", tuple(rows))

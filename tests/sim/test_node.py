@@ -12,6 +12,7 @@ import pytest
 
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_PROFILE,
@@ -24,12 +25,12 @@ from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.kubelet.pods import Phase
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.sim.results import ContainerResult
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.config import Config
-from gpumanager.virtual.region import read_usage
+from gpumanager.virtual.pages.config import Config
+from gpumanager.virtual.pages.region import read_usage
 from tests.sim.host_watch import HostWatch
 from tests.sim.waiting import until
 from vcuda_shim._shim import ffi, lib
@@ -82,12 +83,14 @@ def rate(config: Config) -> int:
     return int(lib.limiter_terms(limit, time.monotonic_ns()).rate_ppm)
 
 
-def container(*command: str, cores: int = 30, blocks: int = 4, name: str = "main") -> Container:
+def container(
+    *command: str, cores: int = 30, blocks: int = 4, name: str = "main"
+) -> ContainerManifest:
     asks = {key: value for key, value in ((VCORE, cores), (VMEMORY, blocks)) if value}
-    return Container(name, ContainerKind.APP, command, asks=asks)
+    return ContainerManifest(name, ContainerKind.APP, command, asks=asks)
 
 
-def pod(*containers: Container, name: str = "pod") -> Pod:
+def pod(*containers: ContainerManifest, name: str = "pod") -> Pod:
     return Pod("default", name, containers)
 
 
@@ -226,7 +229,7 @@ async def test_an_agent_that_dies_ends_the_simulation_with_its_last_words(
 async def test_an_init_container_that_fails_keeps_the_others_from_running(
     node: SimulatedNode,
 ) -> None:
-    first = Container("fetch", ContainerKind.INIT, ("sh", "-c", "exit 3"))
+    first = ContainerManifest("fetch", ContainerKind.INIT, ("sh", "-c", "exit 3"))
     one = pod(first, container("true", cores=0, blocks=0))
 
     fetch, main = await node.run([one])
@@ -238,7 +241,7 @@ async def test_an_init_container_that_fails_keeps_the_others_from_running(
 
 async def test_a_sidecar_runs_beside_the_apps_and_ends_after_them(watched: Watched) -> None:
     script = "trap 'echo told; exit 0' TERM; echo beside; sleep 60 & wait"
-    sidecar = Container("log", ContainerKind.SIDECAR, ("sh", "-c", script))
+    sidecar = ContainerManifest("log", ContainerKind.SIDECAR, ("sh", "-c", script))
     app = container("sleep", "0.5", cores=0, blocks=0)
 
     log, main = await watched.node.run([pod(sidecar, app)])

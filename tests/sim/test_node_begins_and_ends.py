@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.container.process import namespaces_available
@@ -16,8 +17,8 @@ from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import NodeDisk, furnish, sweep
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from tests.sim.waiting import has_ended, until
 
 MISSING = namespaces_available()
@@ -32,7 +33,9 @@ async def test_nothing_is_left_behind_of_a_node() -> None:
         base, agent = node.disk.base, node.agent.pid
         asks = {VCORE: 30, VMEMORY: 4}
         one = Pod(
-            "default", "one", (Container("main", ContainerKind.APP, ("sleep", "60"), asks=asks),)
+            "default",
+            "one",
+            (ContainerManifest("main", ContainerKind.APP, ("sleep", "60"), asks=asks),),
         )
         await node.admit(one)
         running = asyncio.create_task(node.run_admitted(one))

@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.kubelet.kubelet import RunOptions
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 
 BOUND = 120.0
 MISSING = namespaces_available()
@@ -30,7 +31,7 @@ async def node(request: pytest.FixtureRequest) -> AsyncIterator[SimulatedNode]:
 
 def pod(name: str) -> Pod:
     asks = {VCORE: 40, VMEMORY: 8}
-    return Pod("default", name, (Container("main", ContainerKind.APP, ("x",), asks=asks),))
+    return Pod("default", name, (ContainerManifest("main", ContainerKind.APP, ("x",), asks=asks),))
 
 
 async def started(node: SimulatedNode, one: Pod) -> RunOptions:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from kubernetes import client
 
 from gpumanager.errors import InputError
-from gpumanager.sim import pod_fields
-from gpumanager.sim.pods import ContainerKind, Pod, parse_pods, read_pods
+from gpumanager.kube.pod import ContainerKind
+from gpumanager.sim.manifest import pod_fields
+from gpumanager.sim.manifest.pods import Pod, parse_pods, read_pods
 
 POD = """\
 apiVersion: v1

@@ -8,12 +8,13 @@ import pytest
 
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.legacy_checkpoint import FILE_NAME as ORIGINAL
 from gpumanager.sim.kubelet.devices import Holding
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from gpumanager.units import MEMORY_BLOCK
 
 
@@ -25,7 +26,9 @@ async def node() -> AsyncIterator[SimulatedNode]:
 
 def pod(name: str, cores: int, blocks: int) -> Pod:
     asks = {VCORE: cores, VMEMORY: blocks}
-    return Pod("default", name, (Container("main", ContainerKind.APP, ("true",), asks=asks),))
+    return Pod(
+        "default", name, (ContainerManifest("main", ContainerKind.APP, ("true",), asks=asks),)
+    )
 
 
 def lose(path: Path) -> None:

@@ -5,13 +5,14 @@ import os
 import pytest
 
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.kubelet.kubelet import RunOptions, merge
-from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.runner import container_spec
 from vcuda_shim import PROGRAMS
 
-MAIN = Container(
+MAIN = ContainerManifest(
     "main",
     ContainerKind.APP,
     ("train", "--fast"),

@@ -12,6 +12,7 @@ from random import Random
 import grpc.aio
 import pytest
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet import wire as pod_resources
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import (
@@ -20,7 +21,7 @@ from gpumanager.sim.kubelet.kubelet import (
     SimulatedKubelet,
 )
 from gpumanager.sim.kubelet.pods import Phase
-from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from tests.contracts.kubelet.fake_plugin import FakePlugin
 from tests.sim.waiting import until
 
@@ -65,12 +66,14 @@ async def node() -> AsyncIterator[Node]:
     shutil.rmtree(base)
 
 
-def container(name: str, kind: ContainerKind = ContainerKind.APP, **asks: int) -> Container:
+def container(name: str, kind: ContainerKind = ContainerKind.APP, **asks: int) -> ContainerManifest:
     names = {"cores": VCORE, "blocks": VMEMORY}
-    return Container(name, kind, ("x",), asks={names[key]: value for key, value in asks.items()})
+    return ContainerManifest(
+        name, kind, ("x",), asks={names[key]: value for key, value in asks.items()}
+    )
 
 
-def pod(*containers: Container, name: str = "pod") -> Pod:
+def pod(*containers: ContainerManifest, name: str = "pod") -> Pod:
     return Pod("default", name, containers or (container("main", cores=2, blocks=1),))
 
 

@@ -9,7 +9,7 @@ from gpumanager.gpu.tree import branches, islands
 from gpumanager.gpu.values import Bond, Level, topology
 from gpumanager.grants.grant import Claimant, Grant, LegacySource, State
 from gpumanager.kube.pod import PodUID
-from gpumanager.monitor.admissions import Admissions, Kind
+from gpumanager.monitor.admissions import AdmissionKind, Admissions
 from gpumanager.view.metrics import NotAnAgent, read_metrics
 from gpumanager.view.placement import Placement, read_placement
 from gpumanager.view.pod_story import pod_story
@@ -81,9 +81,9 @@ def test_what_went_wrong_at_admission_is_told_once_and_counted() -> None:
     who = promise().pod
     admissions = Admissions(clock=lambda: 7.0)
     for _ in range(3):
-        admissions.add(Kind.PUT_OFF, who, "its devices are in use")
-    admissions.add(Kind.REFUSED, who, "no GPU has 30 cores left")
-    admissions.add(Kind.SWAPPED, who, "team/other (main)")
+        admissions.add(AdmissionKind.PUT_OFF, who, "its devices are in use")
+    admissions.add(AdmissionKind.REFUSED, who, "no GPU has 30 cores left")
+    admissions.add(AdmissionKind.SWAPPED, who, "team/other (main)")
 
     said = tale(admissions=admissions)
 
@@ -101,7 +101,7 @@ def test_of_a_pod_that_is_not_here_nothing_is_told() -> None:
 def test_only_the_newest_happenings_are_kept() -> None:
     admissions = Admissions(kept=2, clock=lambda: 0.0)
     for number in range(5):
-        admissions.add(Kind.REFUSED, None, f"reason {number}")
+        admissions.add(AdmissionKind.REFUSED, None, f"reason {number}")
 
     assert [one.text for one in admissions] == ["reason 3", "reason 4"]
 

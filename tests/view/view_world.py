@@ -5,19 +5,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpumanager.gpu.status import GpuStatus
+from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.admissions import Admissions
-from gpumanager.monitor.audit import Tally
-from gpumanager.monitor.placement_page import document
+from gpumanager.monitor.metrics.rows import Page
+from gpumanager.monitor.metrics.text import render
 from gpumanager.monitor.ports import GpuFitness, Sources
-from gpumanager.monitor.rows import Page
-from gpumanager.monitor.snapshot import ContainerView, DeviceView, GpuView, Snapshot
-from gpumanager.monitor.text import render
+from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Snapshot
+from gpumanager.monitor.unlimited.audit import Tally
+from gpumanager.monitor.web_pages.placement_page import document
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Evaluator
 from gpumanager.units import GIB, Bytes
@@ -40,7 +40,9 @@ def device(index: int = 0, *, limit: float = 4, used: float = 1, **more: Any) ->
     return DeviceView(gpu(index), size, used=held, peak=held, measured=held, **given)
 
 
-def container(name: str, *devices: DeviceView, whole: bool = False, **more: Any) -> ContainerView:
+def container(
+    name: str, *devices: DeviceView, whole: bool = False, **more: Any
+) -> ContainerSnapshot:
     """name: `namespace/pod:container`."""
     namespace, _, rest = name.partition("/")
     pod, _, inner = rest.partition(":")
@@ -55,11 +57,15 @@ def container(name: str, *devices: DeviceView, whole: bool = False, **more: Any)
         1.0,
     )
     promise = replace(promise, state=State.SETTLED, pod=owner, **more)
-    return ContainerView(owner, promise, found)
+    return ContainerSnapshot(owner, promise, found)
 
 
 def snapshot(
-    containers: Iterable[ContainerView] = (), gpus: int = 2, *, answered: bool = True, **more: Any
+    containers: Iterable[ContainerSnapshot] = (),
+    gpus: int = 2,
+    *,
+    answered: bool = True,
+    **more: Any,
 ) -> Snapshot:
     views = tuple(containers)
     return Snapshot(
@@ -73,11 +79,11 @@ def snapshot(
     )
 
 
-def _gpu_view(index: int, views: Sequence[ContainerView]) -> GpuView:
+def _gpu_view(index: int, views: Sequence[ContainerSnapshot]) -> GpuSnapshot:
     on = [one for view in views for one in view.devices if one.gpu.index == index]
     busy = round(sum(one.share for one in on))
     used = sum(one.used for one in on)
-    return GpuView(
+    return GpuSnapshot(
         gpu(index),
         cores=sum(one.promised for one in on),
         memory=Bytes(sum(one.limit for one in on)),
@@ -95,7 +101,7 @@ def page(found: Snapshot, unlimited: Mapping[tuple[str, ...], int] | None = None
 
 
 def seen(
-    *containers: ContainerView,
+    *containers: ContainerSnapshot,
     agent: str = AGENT,
     unlimited: Mapping[tuple[str, ...], int] | None = None,
     **more: Any,

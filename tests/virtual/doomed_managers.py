@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.manager_process import LIMIT
 
@@ -37,11 +37,11 @@ def die_before_call(number: int) -> None:
 
 async def open_one(name: AllocationID, at: int, root: Path) -> None:
     die_before_call(at)
-    await VirtualSockets(root).open(name, [LIMIT])
+    await VirtualManager(root).open(name, [LIMIT])
 
 
 async def serve_one(name: AllocationID, at: int, root: Path) -> None:
-    await VirtualSockets(root).open(name, [LIMIT])
+    await VirtualManager(root).open(name, [LIMIT])
     die_before_call(at)
     os.write(1, b"ready\n")
     await asyncio.sleep(600)

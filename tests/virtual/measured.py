@@ -8,7 +8,7 @@ from typing import Any
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.hello_client import Answer, Regions, connect, hello, receive
 from vcuda_shim._shim import lib
@@ -41,7 +41,7 @@ class Driver:
 class Process:
     """This test as a process of the container."""
 
-    def __init__(self, manager: VirtualSockets, directory: Path) -> None:
+    def __init__(self, manager: VirtualManager, directory: Path) -> None:
         self.manager, self.socket = manager, directory / "vcuda.sock"
         self.slot = -1
         self.regions: Regions | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import Limit
 from tests.virtual.container_process import SECONDS
 from tests.virtual.measured import GPU, NAME, Driver, Process
@@ -20,7 +20,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 async def process(root: Path, driver: Driver) -> AsyncIterator[Process]:
-    manager = VirtualSockets(root, meter=driver, pass_seconds=SECONDS)
+    manager = VirtualManager(root, meter=driver, pass_seconds=SECONDS)
     directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
     made = Process(manager, directory)
     await made.attach()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.hello_client import Answer, exchange, hello
 
@@ -17,11 +17,11 @@ def limit(memory: int = GIB) -> Limit:
     return Limit(GPU, memory=Bytes(memory), cores=30, ceiling=30)
 
 
-def pids(sockets: VirtualSockets) -> set[int]:
+def pids(sockets: VirtualManager) -> set[int]:
     return {process.pid for process in sockets.usage(NAME).processes}
 
 
-def held(sockets: VirtualSockets) -> int:
+def held(sockets: VirtualManager) -> int:
     return sockets.usage(NAME).devices[0].held
 
 

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.sim.pods import Container, ContainerKind, Pod
 from tests.virtual.container_process import SECONDS
 from tests.virtual.running_pod import Running
 
-SLEEPER = Container("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4})
+SLEEPER = ContainerManifest(
+    "main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4}
+)
 
 
 @pytest.fixture

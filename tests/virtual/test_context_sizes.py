@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.measuring import ASSUMED, ContextSizes
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.overhead.measuring import ASSUMED, ContextSizes
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.measured import GPU, NAME, OTHER, Driver, Process
 
 pytest_plugins = ["tests.virtual.virtual_fixtures", "tests.virtual.measured_fixtures"]
 
 
-async def show(manager: VirtualSockets, name: str, gpu: GpuUUID = GPU) -> Process:
+async def show(manager: VirtualManager, name: str, gpu: GpuUUID = GPU) -> Process:
     """One more container whose first context is measured."""
     limits = [Limit(gpu, Bytes(GIB), 100, 100)]
     process = Process(manager, await manager.open(AllocationID(name), limits))
@@ -28,7 +28,7 @@ async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives
     root: Path, driver: Driver, pid: int
 ) -> None:
     models = {GPU: "T4", OTHER: "T4"}
-    manager = VirtualSockets(root, meter=driver, model_of=models.get)
+    manager = VirtualManager(root, meter=driver, model_of=models.get)
     both = [Limit(gpu, Bytes(GIB), 100, 100) for gpu in (GPU, OTHER)]
     process = Process(manager, await manager.open(NAME, both))
     await process.attach()
@@ -41,7 +41,7 @@ async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives
     assert sizes == [300 * MIB] * 2
     await show(manager, "second")
     await manager.stop()
-    successor = VirtualSockets(root, meter=driver, model_of=models.get)
+    successor = VirtualManager(root, meter=driver, model_of=models.get)
     for name in (NAME, AllocationID("second")):
         await successor.open(name, both)
     late = Process(successor, await successor.open(AllocationID("late"), both))
@@ -54,7 +54,7 @@ async def test_a_gpu_that_appears_late_has_what_is_known_of_its_model(
     root: Path, driver: Driver, pid: int
 ) -> None:
     models = {GPU: "T4"}
-    manager = VirtualSockets(root, meter=driver, model_of=models.get)
+    manager = VirtualManager(root, meter=driver, model_of=models.get)
     driver.held = {GPU: {pid: Bytes(300 * MIB)}}
     for name in ("first", "second"):
         await show(manager, name)
@@ -93,7 +93,7 @@ async def test_what_one_container_shows_counts_for_itself_alone(
     root: Path, driver: Driver, pid: int
 ) -> None:
     """It can hold memory that it does not book, so that its context looks large."""
-    manager = VirtualSockets(root, meter=driver)
+    manager = VirtualManager(root, meter=driver)
     driver.held = {GPU: {pid: Bytes(500 * MIB)}}
     liar = await show(manager, "liar")
     limits = [Limit(GPU, Bytes(GIB), 100, 100)]
@@ -112,7 +112,7 @@ async def test_what_one_container_shows_counts_for_itself_alone(
 async def test_what_the_driver_does_not_tell_is_assumed_for_its_container_alone(
     root: Path, driver: Driver
 ) -> None:
-    manager = VirtualSockets(root, meter=driver)
+    manager = VirtualManager(root, meter=driver)
     unlisted = await show(manager, "unlisted")
     neighbour = await show(manager, "neighbour")
     late = Process(
@@ -128,7 +128,7 @@ async def test_what_the_driver_does_not_tell_is_assumed_for_its_container_alone(
 async def test_a_process_that_lies_about_its_memory_does_not_make_contexts_small(
     root: Path, driver: Driver, pid: int
 ) -> None:
-    manager = VirtualSockets(root, meter=driver)
+    manager = VirtualManager(root, meter=driver)
     driver.held = {GPU: {pid: Bytes(300 * MIB)}}
     for name in ("one", "two"):
         limits = [Limit(GPU, Bytes(GIB), 100, 100)]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from gpumanager.units import MIB
-from gpumanager.virtual.figures import Beside, Contained, FigureContents
+from gpumanager.virtual.overhead.process_figure import Beside, Contained, FigureContents
 
 CONTEXT = 300 * MIB
 

@@ -11,12 +11,12 @@ from gpumanager.gpu.poll_interval import LONGEST_SECONDS, MOST_OF_TIME, poll_int
 from gpumanager.gpu.values import bare
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.allocation import MEASURING_TRIES
-from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.measuring import APART_SECONDS, Measuring
-from gpumanager.virtual.overheads import Mark
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.overhead.driver_overhead import OverheadMark
+from gpumanager.virtual.overhead.measuring import APART_SECONDS, Measuring
+from gpumanager.virtual.overhead.staleness import LAUNCHED_SECONDS, Staleness
+from gpumanager.virtual.pages.slot_table import TakenSlot
 from gpumanager.virtual.processes import Process as Owner
-from gpumanager.virtual.seats import Seat
-from gpumanager.virtual.staleness import LAUNCHED_SECONDS, Staleness
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.measured import GPU, NAME, OTHER, Driver, Process
 from vcuda_shim._shim import lib
@@ -95,7 +95,7 @@ async def test_what_a_dead_process_exported_is_charged_until_all_others_are_meas
     served, dead = process.manager._served[NAME], Owner(2**22 - 1, 1)
     slot = served._books.claim(dead)
     assert slot is not None
-    served._seats._taken[dead] = Seat(slot, 0)
+    served._seats._taken[dead] = TakenSlot(slot, 0)
     process.books.used[0][slot] = 9 * MIB
     process.books.pending[lib.VCUDA_BESIDE][slot] = 5 * MIB
     driver.held[GPU][pid] = Bytes(5 * MIB)
@@ -130,7 +130,7 @@ async def test_a_call_that_ends_soon_is_waited_for(
     looks = 0
     mark = served._overheads.mark
 
-    def look(slot: int) -> Mark:
+    def look(slot: int) -> OverheadMark:
         nonlocal looks
         looks += 1
         found = mark(slot)
@@ -213,18 +213,18 @@ def test_when_a_measurement_is_stale(
     later: float, activity: int, launches: int, *, stale: bool
 ) -> None:
     staleness, served, owner = Staleness(), Served(), Owner(1, 1)
-    first = staleness.stale(0.0, {NAME: served}, {NAME: {owner: Mark(1, ())}})
+    first = staleness.stale(0.0, {NAME: served}, {NAME: {owner: OverheadMark(1, ())}})
     staleness.measured(first)
     served.launches = launches
 
-    found = staleness.stale(later, {NAME: served}, {NAME: {owner: Mark(activity, ())}})
+    found = staleness.stale(later, {NAME: served}, {NAME: {owner: OverheadMark(activity, ())}})
 
     assert first.keys() == {NAME}
     assert bool(found) == stale
 
 
 def test_who_died_and_had_shared_memory_makes_a_measurement_stale() -> None:
-    staleness, served, marks = Staleness(), Served(), {NAME: {Owner(1, 1): Mark(1, ())}}
+    staleness, served, marks = Staleness(), Served(), {NAME: {Owner(1, 1): OverheadMark(1, ())}}
     staleness.measured(staleness.stale(0.0, {NAME: served}, marks))
     served.exited = (Owner(2, 2),)
 
@@ -232,7 +232,7 @@ def test_who_died_and_had_shared_memory_makes_a_measurement_stale() -> None:
 
 
 def test_an_allocation_that_is_opened_anew_is_stale() -> None:
-    staleness, served, marks = Staleness(), Served(), {NAME: {Owner(1, 1): Mark(1, ())}}
+    staleness, served, marks = Staleness(), Served(), {NAME: {Owner(1, 1): OverheadMark(1, ())}}
     staleness.measured(staleness.stale(0.0, {NAME: served}, marks))
     staleness.stale(1.0, {}, {})
 
@@ -240,7 +240,7 @@ def test_an_allocation_that_is_opened_anew_is_stale() -> None:
 
 
 async def test_utilization_is_asked_of_gpus_whose_time_is_shared(root: Path) -> None:
-    manager = VirtualSockets(root)
+    manager = VirtualManager(root)
     limits = [Limit(GPU, Bytes(GIB), 50, 50), Limit(OTHER, Bytes(GIB), 100, 100)]
     process = Process(manager, await manager.open(NAME, limits))
     before = manager._sampled()

@@ -18,11 +18,11 @@ from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.api import vcuda_pb2 as pb
-from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.original import OriginalConfig, decode_config, decode_pids
+from gpumanager.virtual.legacy.files import LegacyConfig, decode_config, decode_pids
+from gpumanager.virtual.legacy.registrations import MOST
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.protocol import PREFACE
-from gpumanager.virtual.registrations import MOST
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import HERE, SECONDS, StartProcess, eventually
 from tests.virtual.gpu_client_calls import refused, register
@@ -56,8 +56,8 @@ class Node:
     def stranger(self, allocation: AllocationID, process: Process) -> str | None:
         return "this socket is another pod's" if process.pid in self.strangers else None
 
-    def manager(self, call_seconds: float = SECONDS) -> VirtualSockets:
-        return VirtualSockets(
+    def manager(self, call_seconds: float = SECONDS) -> VirtualManager:
+        return VirtualManager(
             self.root,
             peers=self,
             resident=self.residents.get,
@@ -71,7 +71,7 @@ class Node:
     def files(self) -> Path:
         return self.root / "alloc" / NAME
 
-    def config(self, name: str = ID) -> OriginalConfig:
+    def config(self, name: str = ID) -> LegacyConfig:
         return decode_config((self.files / name / "vcuda.config").read_bytes())
 
     def pids(self, name: str = ID) -> tuple[int, ...]:
@@ -84,21 +84,21 @@ def node(root: Path) -> Node:
 
 
 @pytest.fixture
-async def manager(node: Node) -> AsyncIterator[VirtualSockets]:
+async def manager(node: Node) -> AsyncIterator[VirtualManager]:
     manager = node.manager()
     yield manager
     await manager.stop()
 
 
 @pytest.fixture
-async def door(manager: VirtualSockets) -> Path:
+async def door(manager: VirtualManager) -> Path:
     return await manager.open(NAME, [limit()]) / "vcuda.sock"
 
 
 async def test_a_container_gets_its_files_under_its_id(node: Node, door: Path) -> None:
     await register(door, pod_uid=UID, container_id=ID)
 
-    assert node.config() == OriginalConfig(UID, "main", Bytes(GIB), 30, 0, (555, 58))
+    assert node.config() == LegacyConfig(UID, "main", Bytes(GIB), 30, 0, (555, 58))
     assert node.pids() == (os.getpid(),)
 
 
@@ -126,17 +126,17 @@ async def test_files_are_readable_by_whatever_user_a_container_has(node: Node, d
 
 
 async def test_limits_that_change_reach_the_files(
-    node: Node, door: Path, manager: VirtualSockets
+    node: Node, door: Path, manager: VirtualManager
 ) -> None:
     await register(door, pod_uid=UID, container_id=ID)
 
     await manager.open(NAME, [Limit(GPU, Bytes(2 * GIB), 20, 50)])
 
-    assert node.config() == OriginalConfig(UID, "main", Bytes(2 * GIB), 20, 50, (555, 58))
+    assert node.config() == LegacyConfig(UID, "main", Bytes(2 * GIB), 20, 50, (555, 58))
 
 
 async def test_pids_follow_a_container_s_processes_and_its_end_takes_the_files_away(
-    node: Node, door: Path, manager: VirtualSockets, start_process: StartProcess
+    node: Node, door: Path, manager: VirtualManager, start_process: StartProcess
 ) -> None:
     ours, child = os.getpid(), await start_process(door)
     await child.answer()
@@ -336,7 +336,7 @@ async def test_the_kernel_itself_tells_which_processes_a_container_has(
     pods, containers = cgroup / "kubepods/burstable", Containers(CgroupFiles.here())
     check = PodCheck(containers, {NAME: PodUID(UID)}.get)
     node = Node(root)
-    manager = VirtualSockets(root, peers=check, neighbours=containers, sweep_seconds=0.02)
+    manager = VirtualManager(root, peers=check, neighbours=containers, sweep_seconds=0.02)
     door = await manager.open(NAME, [limit()]) / "vcuda.sock"
     client = (sys.executable, HERE / "gpu_client_play.py", f"--addr={door}", f"--pod-uid={UID}")
     program = await placed(pods / f"pod{UID}" / ID, "sleep", "60")

@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 from gpumanager.units import GIB
-from gpumanager.virtual.original import decode_config
+from gpumanager.virtual.legacy.files import decode_config
 from tests.virtual.container_process import eventually
 from tests.virtual.gpu_client_calls import refused, register
 from tests.virtual.running_pod import Running

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gpumanager.virtual.protocol import (
     PREFACE,
     Hello,
+    HelloRefused,
     Http2,
-    Refused,
     parse_hello,
     refusal,
     welcome,
@@ -44,15 +44,15 @@ def test_another_version_is_refused_with_both_versions(
 ) -> None:
     refused = parse_hello(hello(**changes))
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, HelloRefused)
     assert refused.number == errno.EPROTO
     assert reason in refused.reason
     assert len(refused.reason) < lib.VCUDA_REASON_SIZE
 
 
 def test_another_protocol_is_known_by_its_first_byte() -> None:
-    assert isinstance(parse_hello(b"GET / HTTP/1.1\r\n"), Refused)
-    assert isinstance(parse_hello(b"\0"), Refused)
+    assert isinstance(parse_hello(b"GET / HTTP/1.1\r\n"), HelloRefused)
+    assert isinstance(parse_hello(b"\0"), HelloRefused)
 
 
 def test_who_begins_with_http2_s_preface_speaks_http2_and_no_sooner() -> None:
@@ -63,7 +63,7 @@ def test_who_begins_with_http2_s_preface_speaks_http2_and_no_sooner() -> None:
 @given(st.binary(max_size=HELLO_SIZE))
 def test_any_bytes_have_an_answer(received: bytes) -> None:
     answer = parse_hello(received)
-    assert answer is None or isinstance(answer, Refused | Hello | Http2)
+    assert answer is None or isinstance(answer, HelloRefused | Hello | Http2)
 
 
 @given(st.binary(min_size=HELLO_SIZE - 16, max_size=HELLO_SIZE - 16))
@@ -72,7 +72,7 @@ def test_any_words_behind_a_good_head_have_an_answer(tail: bytes) -> None:
 
 
 def test_a_reason_too_long_for_its_field_is_cut() -> None:
-    message = refusal(Refused(errno.ENOSPC, "x" * 500))
+    message = refusal(HelloRefused(errno.ENOSPC, "x" * 500))
 
     assert len(message) == len(welcome(0))
     assert message.count(b"x") == lib.VCUDA_REASON_SIZE - 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.books import Books
-from gpumanager.virtual.logbook import ENTRIES, LONGEST_NS, Logbook
+from gpumanager.virtual.pages.books import Books
+from gpumanager.virtual.pages.launch_log import ENTRIES, LONGEST_NS, LaunchLogReader
 from gpumanager.virtual.processes import Process
 
 
@@ -26,7 +26,7 @@ def launch(books: Books, ticket: int, *, ended: int = 0, cost: int = 1) -> None:
 
 def test_a_last_ticket_that_moves_back_and_forth_adds_nothing(books: Books) -> None:
     """It doubled what was open, at each look."""
-    logbook = Logbook(books, 0)
+    logbook = LaunchLogReader(books, 0)
     for ticket in range(65, 129):
         launch(books, ticket)
 
@@ -39,7 +39,7 @@ def test_a_last_ticket_that_moves_back_and_forth_adds_nothing(books: Books) -> N
 
 def test_no_page_makes_a_look_longer(books: Books) -> None:
     """Whatever stands in it: as many launches are open, and as many have ended, as it has room."""
-    logbook, made_up = Logbook(books, 0), random.Random(7)
+    logbook, made_up = LaunchLogReader(books, 0), random.Random(7)
 
     for _ in range(500):
         books.words.logbooks[0].last = made_up.choice([0, 64, 65, 128, 1000, 2**63, 2**64 - 1])
@@ -49,7 +49,7 @@ def test_no_page_makes_a_look_longer(books: Books) -> None:
 
 
 def test_a_launch_costs_no_more_than_one_can(books: Books) -> None:
-    logbook = Logbook(books, 0)
+    logbook = LaunchLogReader(books, 0)
     launch(books, 1, cost=2**64 - 1)
     books.words.logbooks[0].last = 1
 

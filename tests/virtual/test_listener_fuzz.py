@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.protocol import PREFACE, Hello, Http2, Refused, parse_hello
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.protocol import PREFACE, Hello, HelloRefused, Http2, parse_hello
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import eventually
 from tests.virtual.hello_client import (
@@ -115,7 +115,7 @@ def open_descriptors() -> int:
 )
 @given(callers=CALLERS)
 async def test_a_good_hello_is_answered_among_any_others_and_nobody_stays(
-    sockets: VirtualSockets, callers: list[Caller]
+    sockets: VirtualManager, callers: list[Caller]
 ) -> None:
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, fault: faults.append(fault))
@@ -150,12 +150,12 @@ def test_what_a_message_says_does_not_depend_on_the_pieces_it_comes_in(
 
     settled = [verdict for verdict in verdicts if verdict is not None]
     assert all(type(verdict) is type(whole) for verdict in settled)
-    assert all(isinstance(verdict, Refused | Http2) for verdict in settled)
+    assert all(isinstance(verdict, HelloRefused | Http2) for verdict in settled)
 
 
 @pytest.mark.parametrize("count", [1, 63])
 async def test_callers_that_say_nothing_are_hung_up_on_and_others_do_not_wait_for_them(
-    hurried: VirtualSockets, count: int
+    hurried: VirtualManager, count: int
 ) -> None:
     door = await hurried.open(NAME, [Limit(GPU, Bytes(GIB), 30, 30)]) / "vcuda.sock"
     silent = [await asyncio.to_thread(connect, door) for _ in range(count)]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gpumanager.units import Bytes
-from gpumanager.virtual.books import Books, boot_id
-from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.mapping import RegionUnreadable, close_all
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages.books import Books, boot_id
+from gpumanager.virtual.pages.mapping import RegionUnreadable, close_all
+from gpumanager.virtual.pages.region import read_usage
+from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process, find
-from gpumanager.virtual.region import read_usage
-from gpumanager.virtual.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.container_process import HERE, SECONDS, StartProcess, eventually
 from tests.virtual.hello_client import OBSERVER, Answer, Regions, exchange, hello
@@ -71,7 +71,7 @@ def recovered(root: Path) -> AllocationUsage:
     """What the next manager finds, after it has opened the allocation."""
 
     async def reopen() -> AllocationUsage:
-        sockets = VirtualSockets(root)
+        sockets = VirtualManager(root)
         await sockets.open(NAME, [LIMIT])
         usage = sockets.usage(NAME)
         await sockets.stop()
@@ -244,7 +244,7 @@ async def test_a_killed_manager_is_missed_by_no_container_and_its_heir_finds_the
     assert await eventually(lambda: read_usage(directory).devices[0].held == 0)
 
 
-async def test_two_openings_of_one_allocation_are_one(root: Path, sockets: VirtualSockets) -> None:
+async def test_two_openings_of_one_allocation_are_one(root: Path, sockets: VirtualManager) -> None:
     first = await sockets.open(NAME, [LIMIT])
     inode = (first / "books").stat().st_ino
 
@@ -254,7 +254,7 @@ async def test_two_openings_of_one_allocation_are_one(root: Path, sockets: Virtu
 
 
 async def test_a_manager_that_stops_leaves_its_directories(
-    root: Path, sockets: VirtualSockets
+    root: Path, sockets: VirtualManager
 ) -> None:
     directory = await sockets.open(NAME, [LIMIT])
     await sockets.stop()

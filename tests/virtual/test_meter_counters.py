@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.compute.values import SECOND
-from gpumanager.virtual.meter_counters import AT_ONCE_NS, TIMES, MeterCounters
+from gpumanager.virtual.pages.meter_counters import AT_ONCE_NS, TIMES, MeterCounters
 
 NOW = 1000 * SECOND
 TICK = SECOND // 10

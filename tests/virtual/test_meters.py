@@ -9,10 +9,10 @@ import pytest
 from gpumanager.compute.values import SECOND
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.books import Books
-from gpumanager.virtual.meters import Meters, People
+from gpumanager.virtual.pages.books import Books
+from gpumanager.virtual.pages.meters import Meters, People
+from gpumanager.virtual.pages.sealed_memory import LINK
 from gpumanager.virtual.processes import Process
-from gpumanager.virtual.sealed_memory import LINK
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import lib
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.original import (
+from gpumanager.virtual.legacy.files import (
     MAX_PIDS,
+    LegacyConfig,
     NotOriginal,
-    OriginalConfig,
     decode_config,
     decode_pids,
     driver_numbers,
@@ -23,7 +23,7 @@ from gpumanager.virtual.original import (
 from gpumanager.virtual.values import Limit
 
 UID = "7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21"
-SHARE = OriginalConfig(UID, "main", Bytes(3 * GIB), cores=30, ceiling=0, driver=(470, 82))
+SHARE = LegacyConfig(UID, "main", Bytes(3 * GIB), cores=30, ceiling=0, driver=(470, 82))
 
 
 def limit(cores: int, ceiling: int, memory: int = GIB) -> Limit:
@@ -65,7 +65,7 @@ def test_a_whole_gpu_is_not_limited() -> None:
 
 
 def test_names_that_are_too_long_are_cut_and_ended() -> None:
-    content = encode_config(OriginalConfig("u" * 60, "n" * 5000, Bytes(1), 1, 0))
+    content = encode_config(LegacyConfig("u" * 60, "n" * 5000, Bytes(1), 1, 0))
 
     assert content[:48] == b"u" * 47 + b"\0"
     assert content[8190:8192] == b"n\0"
@@ -76,7 +76,7 @@ TEXT = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=4
 
 @given(
     st.builds(
-        OriginalConfig,
+        LegacyConfig,
         pod_uid=TEXT,
         container=TEXT,
         memory=st.integers(0, 2**63).map(Bytes),
@@ -85,7 +85,7 @@ TEXT = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=4
         driver=st.tuples(st.integers(0, 999), st.integers(0, 999)),
     )
 )
-def test_what_is_written_is_read_again(config: OriginalConfig) -> None:
+def test_what_is_written_is_read_again(config: LegacyConfig) -> None:
     assert decode_config(encode_config(config)) == config
 
 

@@ -13,15 +13,15 @@ import pytest
 from gpumanager.errors import GpuManagerError
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.api import vcuda_pb2 as pb
-from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.original import (
-    OriginalConfig,
+from gpumanager.virtual.legacy.files import (
+    LegacyConfig,
     decode_config,
     decode_pids,
     encode_config,
     encode_pids,
 )
-from gpumanager.virtual.original_pods import LegacyContainer
+from gpumanager.virtual.legacy.pods import LegacyContainer
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.container_process import StartProcess
@@ -61,14 +61,14 @@ class Node:
             raise GpuManagerError("no container runtime answers")
         return self.names.get(container_id)
 
-    def config(self, name: str = ID) -> OriginalConfig:
+    def config(self, name: str = ID) -> LegacyConfig:
         return decode_config((self.pod / name / "vcuda.config").read_bytes())
 
     def left_by_gpu_manager(self, name: str, container: str, *pids: int) -> None:
         """Its files of a container, with limits that are not ours."""
         directory = self.pod / name
         directory.mkdir(parents=True, exist_ok=True)
-        old = OriginalConfig(UID, container, Bytes(GIB), 10, 0)
+        old = LegacyConfig(UID, container, Bytes(GIB), 10, 0)
         (directory / "vcuda.config").write_bytes(encode_config(old))
         (directory / "pids.config").write_bytes(encode_pids(pids))
 
@@ -83,8 +83,8 @@ def node(root: Path) -> Node:
 
 
 @pytest.fixture
-async def manager(node: Node) -> AsyncIterator[VirtualSockets]:
-    manager = VirtualSockets(node.root, peers=node, neighbours=node, names=node)
+async def manager(node: Node) -> AsyncIterator[VirtualManager]:
+    manager = VirtualManager(node.root, peers=node, neighbours=node, names=node)
     yield manager
     await manager.stop()
 
@@ -101,19 +101,19 @@ async def refused(node: Node, **fields: str) -> grpc.aio.AioRpcError:
 
 
 async def test_a_program_that_starts_in_such_a_pod_gets_its_limits(
-    node: Node, manager: VirtualSockets
+    node: Node, manager: VirtualManager
 ) -> None:
     manager.serve_originals({UID: (SHARE,), "elsewhere": (WHOLE,)})
 
     await register(node, container_id=ID)
 
-    assert node.config() == OriginalConfig(UID, "share", Bytes(2 * GIB), 30, 0)
+    assert node.config() == LegacyConfig(UID, "share", Bytes(2 * GIB), 30, 0)
     assert decode_pids((node.pod / ID / "pids.config").read_bytes()) == (os.getpid(),)
     assert not (node.root / "elsewhere").exists()
 
 
 async def test_containers_of_one_pod_are_told_apart_by_the_runtime(
-    node: Node, manager: VirtualSockets
+    node: Node, manager: VirtualManager
 ) -> None:
     manager.serve_originals({UID: (SHARE, WHOLE)})
     node.names |= {ID: "whole", "d" * 64: "share", "e" * 64: "sidecar"}
@@ -129,7 +129,7 @@ async def test_containers_of_one_pod_are_told_apart_by_the_runtime(
 
 @pytest.mark.parametrize("runs", [True, False])
 async def test_a_container_that_nobody_knows_may_try_again(
-    node: Node, manager: VirtualSockets, runs: object
+    node: Node, manager: VirtualManager, runs: object
 ) -> None:
     node.runs = bool(runs)
     manager.serve_originals({UID: (SHARE, WHOLE)})
@@ -140,7 +140,7 @@ async def test_a_container_that_nobody_knows_may_try_again(
     assert not (node.pod / ID).exists()
 
 
-async def test_another_pod_is_refused(node: Node, manager: VirtualSockets) -> None:
+async def test_another_pod_is_refused(node: Node, manager: VirtualManager) -> None:
     node.strangers.add(os.getpid())
     manager.serve_originals({UID: (SHARE,)})
 
@@ -149,7 +149,7 @@ async def test_another_pod_is_refused(node: Node, manager: VirtualSockets) -> No
     assert error.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_our_own_shim_has_nothing_to_say_there(node: Node, manager: VirtualSockets) -> None:
+async def test_our_own_shim_has_nothing_to_say_there(node: Node, manager: VirtualManager) -> None:
     manager.serve_originals({UID: (SHARE,)})
 
     answer = await asyncio.to_thread(exchange, node.pod / "vcuda.sock", hello())
@@ -159,7 +159,7 @@ async def test_our_own_shim_has_nothing_to_say_there(node: Node, manager: Virtua
 
 
 async def test_files_that_gpu_manager_left_are_kept_current(
-    node: Node, manager: VirtualSockets, start_process: StartProcess, tmp_path: Path
+    node: Node, manager: VirtualManager, start_process: StartProcess, tmp_path: Path
 ) -> None:
     door = await manager.open(AllocationID("a1"), [limit()]) / "vcuda.sock"
     child = await start_process(door)
@@ -184,7 +184,7 @@ async def test_files_that_gpu_manager_left_are_kept_current(
 
 
 async def test_a_pod_s_directory_goes_with_the_pod_and_no_other(
-    node: Node, manager: VirtualSockets
+    node: Node, manager: VirtualManager
 ) -> None:
     (node.root / "somebody").mkdir()
     manager.serve_originals({UID: (SHARE,)})
@@ -198,7 +198,7 @@ async def test_a_pod_s_directory_goes_with_the_pod_and_no_other(
 
 
 async def test_the_end_of_the_manager_takes_nothing_away(
-    node: Node, manager: VirtualSockets
+    node: Node, manager: VirtualManager
 ) -> None:
     manager.serve_originals({UID: (SHARE,)})
     await register(node, container_id=ID)
@@ -209,7 +209,7 @@ async def test_the_end_of_the_manager_takes_nothing_away(
 
 
 async def test_a_pod_that_cannot_be_served_does_not_keep_others_from_it(
-    node: Node, manager: VirtualSockets, caplog: pytest.LogCaptureFixture
+    node: Node, manager: VirtualManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     long = "u" * 100
     (node.root / long).mkdir()

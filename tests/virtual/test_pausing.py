@@ -9,7 +9,7 @@ from typing import Any, Self
 from gpumanager.compute.overdraft import HELD_NS, SLACK_NS
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.pausing import MARK, Pausing, send
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.values import AllocationID, Limit
@@ -97,7 +97,7 @@ def test_the_next_manager_continues_whom_the_last_has_stopped(tmp_path: Path) ->
 
 
 async def test_all_processes_of_the_container_are_stopped(
-    tmp_path: Path, start_process: StartProcess, sockets: VirtualSockets
+    tmp_path: Path, start_process: StartProcess, sockets: VirtualManager
 ) -> None:
     """One that uses no GPU could continue the others."""
     door = await sockets.open(A, [LIMIT]) / "vcuda.sock"
@@ -124,14 +124,14 @@ def test_a_pid_that_means_another_process_by_now_is_left_alone() -> None:
 class Cheat:
     """A container of 30 % that charges half of the time, and its manager, whose time is given."""
 
-    def __init__(self, manager: VirtualSockets, process: ContainerProcess) -> None:
+    def __init__(self, manager: VirtualManager, process: ContainerProcess) -> None:
         self.manager, self.process = manager, process
         self.now = 1000 * TICK
         served = manager._served[A]
         self.meter = served._books.words.meters[0]
 
     @classmethod
-    async def begin(cls, manager: VirtualSockets, start: StartProcess) -> Self:
+    async def begin(cls, manager: VirtualManager, start: StartProcess) -> Self:
         process = await start(await manager.open(A, [LIMIT]) / "vcuda.sock")
         await process.answer()
         return cls(manager, process)
@@ -162,7 +162,7 @@ class Cheat:
 async def test_it_is_stopped_until_it_has_waited_for_what_it_took(
     root: Path, start_process: StartProcess
 ) -> None:
-    manager = VirtualSockets(root, pauses=True)
+    manager = VirtualManager(root, pauses=True)
     cheat = await Cheat.begin(manager, start_process)
 
     cheat.cheat()
@@ -180,7 +180,7 @@ async def test_it_is_stopped_until_it_has_waited_for_what_it_took(
 async def test_a_manager_that_has_crashed_leaves_nobody_stopped_for_the_next(
     root: Path, start_process: StartProcess
 ) -> None:
-    before, after = VirtualSockets(root, pauses=True), VirtualSockets(root)
+    before, after = VirtualManager(root, pauses=True), VirtualManager(root)
     cheat = await Cheat.begin(before, start_process)
     cheat.cheat()
     assert await cheat.is_stopped()
@@ -193,7 +193,7 @@ async def test_a_manager_that_has_crashed_leaves_nobody_stopped_for_the_next(
 
 
 async def test_without_the_policy_nobody_is_paused(root: Path, start_process: StartProcess) -> None:
-    manager = VirtualSockets(root)
+    manager = VirtualManager(root)
     cheat = await Cheat.begin(manager, start_process)
 
     cheat.cheat()

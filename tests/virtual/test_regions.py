@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.compute.values import Grant
+from gpumanager.compute.values import ShareLease
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.books import BOOKS, MAX_PROCESSES, SLOT_TRIES, Books, new_books
-from gpumanager.virtual.config import CONFIG, MAX_DEVICES, Config
-from gpumanager.virtual.figures import Contained, FigureContents
-from gpumanager.virtual.mapping import RegionBroken, RegionUnreadable
+from gpumanager.virtual.overhead.process_figure import Contained, FigureContents
+from gpumanager.virtual.pages.books import BOOKS, MAX_PROCESSES, SLOT_TRIES, Books, new_books
+from gpumanager.virtual.pages.config import CONFIG, MAX_DEVICES, Config
+from gpumanager.virtual.pages.mapping import RegionBroken, RegionUnreadable
+from gpumanager.virtual.pages.region import read_usage
 from gpumanager.virtual.processes import Process, find
-from gpumanager.virtual.region import read_usage
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import ffi, lib
 
@@ -469,7 +469,7 @@ def test_few_slots_are_tried_where_all_are_locked(tmp_path: Path) -> None:
 def test_a_debt_that_no_word_holds_is_charged_as_far_as_one_does(tmp_path: Path) -> None:
     with Books.prepare(tmp_path, BOOT) as books:
         for debt in (2**70, -(2**70)):
-            books.settle(0, Grant(rate_ppm=1, others_ppm=0, neighbours=0, debt_ns=debt))
+            books.settle(0, ShareLease(rate_ppm=1, others_ppm=0, neighbours=0, debt_ns=debt))
 
 
 def test_limits_are_what_was_written_whatever_the_page_says(tmp_path: Path) -> None:

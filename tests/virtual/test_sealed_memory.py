@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual import sealed_memory
-from gpumanager.virtual.sealed_memory import MOST_MEMFDS, Found, create, find, identity, mapped
+from gpumanager.virtual.pages import sealed_memory
+from gpumanager.virtual.pages.sealed_memory import (
+    MOST_MEMFDS,
+    Found,
+    create,
+    find,
+    identity,
+    mapped,
+)
 
 SIZE = 1 << 16
 NOBODY = 65534

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gpumanager.gpu.samples import GpuUtilization, ProcessSample, UtilizationByGpu
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import LEASE_NS, SLICE_US, SWITCH_US
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.hello_client import Regions, exchange, hello
@@ -35,7 +35,7 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.manager = VirtualSockets(root)
+        self.manager = VirtualManager(root)
         self.now = 1000 * SECOND
         self.pages: dict[str, Regions] = {}
 
@@ -222,7 +222,7 @@ async def test_a_successor_takes_the_leases_over_and_until_then_the_promise_hold
     await node.manager.stop()
     assert node.rate("a") == 800_000
 
-    node.manager = VirtualSockets(node.root)
+    node.manager = VirtualManager(node.root)
     await node.open("a", limit(30, ceiling=80))
 
     assert node.rate("a") == node.rate("a", later=10 * LEASE_NS) == 300_000

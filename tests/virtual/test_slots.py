@@ -13,11 +13,11 @@ import pytest
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.alive import locked
-from gpumanager.virtual.books import Books
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages.alive import locked
+from gpumanager.virtual.pages.books import Books
+from gpumanager.virtual.pages.slot_table import TakenSlot
 from gpumanager.virtual.processes import find
-from gpumanager.virtual.seats import Seat
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import SECONDS, StartProcess, eventually
 from tests.virtual.hello_client import exchange, hello
@@ -31,7 +31,7 @@ LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 3
 CROWD = (sys.executable, "-m", "tests.virtual.crowd")
 
 
-def held(sockets: VirtualSockets) -> int:
+def held(sockets: VirtualManager) -> int:
     return sockets.usage(NAME).devices[0].held
 
 
@@ -44,7 +44,7 @@ def lock_slot(books: Path, slot: int) -> int:
 
 
 async def test_a_program_that_execs_another_gives_its_bytes_back_within_a_second(
-    sockets: VirtualSockets, start_process: StartProcess
+    sockets: VirtualManager, start_process: StartProcess
 ) -> None:
     door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
     process = await start_process(door)
@@ -64,7 +64,7 @@ async def test_without_pidfds_a_death_is_noticed_within_a_second(
     root: Path, start_process: StartProcess, monkeypatch: pytest.MonkeyPatch, *, polls: bool
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    sockets = VirtualSockets(root) if polls else VirtualSockets(root, poll_seconds=3600)
+    sockets = VirtualManager(root) if polls else VirtualManager(root, poll_seconds=3600)
     process = await start_process(await sockets.open(NAME, [LIMIT]) / "vcuda.sock")
     await process.answer()
     await process.ask("hold 1000")
@@ -76,7 +76,7 @@ async def test_without_pidfds_a_death_is_noticed_within_a_second(
 
 
 async def test_of_more_processes_than_slots_each_is_served_or_told_why(
-    sockets: VirtualSockets,
+    sockets: VirtualManager,
 ) -> None:
     door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
     count = lib.VCUDA_SLOTS + 6
@@ -95,7 +95,7 @@ async def test_of_more_processes_than_slots_each_is_served_or_told_why(
 
 
 async def test_a_slot_that_a_peer_is_emptying_is_not_given_away(
-    sockets: VirtualSockets, start_process: StartProcess
+    sockets: VirtualManager, start_process: StartProcess
 ) -> None:
     directory = await sockets.open(NAME, [LIMIT])
     with Books.existing(directory) as books:
@@ -128,7 +128,7 @@ def test_where_nothing_can_be_locked_nothing_is() -> None:
 
 
 async def test_who_lost_its_descriptors_keeps_its_slot_and_its_bytes(
-    sockets: VirtualSockets, start_process: StartProcess
+    sockets: VirtualManager, start_process: StartProcess
 ) -> None:
     process = await start_process(await sockets.open(NAME, [LIMIT]) / "vcuda.sock")
     _status, slot, _reason = await process.answer()
@@ -139,7 +139,7 @@ async def test_who_lost_its_descriptors_keeps_its_slot_and_its_bytes(
     assert held(sockets) == 1000
 
 
-async def test_who_has_no_slot_to_keep_gets_none(sockets: VirtualSockets) -> None:
+async def test_who_has_no_slot_to_keep_gets_none(sockets: VirtualManager) -> None:
     door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
 
     answer = await asyncio.to_thread(exchange, door, hello(flags=lib.VCUDA_HELLO_KEEP))
@@ -154,6 +154,6 @@ def test_a_seat_is_its_programs_until_the_process_runs_another() -> None:
     assert own is not None
     assert own.stack
 
-    assert Seat(0, own.stack).runs_in(own)
-    assert Seat(0, 0).runs_in(own), "stacks that nobody knows tell nothing"
-    assert not Seat(0, own.stack + 4096).runs_in(own)
+    assert TakenSlot(0, own.stack).runs_in(own)
+    assert TakenSlot(0, 0).runs_in(own), "stacks that nobody knows tell nothing"
+    assert not TakenSlot(0, own.stack + 4096).runs_in(own)

@@ -19,7 +19,7 @@ from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.values import AllocationID, Limit
 from tests import ROOT
@@ -55,7 +55,7 @@ class Node:
     @contextlib.asynccontextmanager
     async def door(self) -> AsyncIterator[Path]:
         """The socket, served."""
-        sockets = VirtualSockets(self.proc / "vm", peers=self.check)
+        sockets = VirtualManager(self.proc / "vm", peers=self.check)
         try:
             yield await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
         finally:
@@ -162,7 +162,7 @@ class Moved:
 
 async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(root: Path) -> None:
     """A child that inherited the connection would get the descriptors."""
-    sockets = VirtualSockets(root, peers=Moved(), deadline_seconds=SECONDS)
+    sockets = VirtualManager(root, peers=Moved(), deadline_seconds=SECONDS)
     try:
         door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
         script = (
@@ -193,7 +193,7 @@ async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(r
 @pytest.fixture
 async def guarded(root: Path) -> AsyncIterator[tuple[PodCheck, Path]]:
     check = PodCheck(Containers(CgroupFiles.here()), {NAME: OURS}.get)
-    sockets = VirtualSockets(root, peers=check)
+    sockets = VirtualManager(root, peers=check)
     yield check, await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
     await sockets.stop()
 
@@ -256,7 +256,7 @@ async def test_a_process_of_another_pod_that_the_books_name_is_not_taken_up(sett
         file.seek(ffi.offsetof("struct vcuda_books", "slot_limit"))
         file.write(struct.pack("<I", 1))
 
-    sockets = VirtualSockets(settled.proc / "vm", peers=settled.check)
+    sockets = VirtualManager(settled.proc / "vm", peers=settled.check)
     await sockets.open(NAME, [LIMIT])
 
     assert sockets.usage(NAME).processes == ()
@@ -264,7 +264,7 @@ async def test_a_process_of_another_pod_that_the_books_name_is_not_taken_up(sett
 
 
 async def test_whose_processes_are_whose_is_not_read_from_the_books(root: Path) -> None:
-    sockets = VirtualSockets(root)
+    sockets = VirtualManager(root)
     directory = await sockets.open(NAME, [LIMIT])
     with (directory / "books").open("r+b") as file:
         file.seek(ffi.offsetof("struct vcuda_books", "slots"))

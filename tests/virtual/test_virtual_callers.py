@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.books import Books
 from gpumanager.virtual.descriptors import CALLERS
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages.books import Books
 from tests.virtual.container_process import eventually
 from tests.virtual.hello_client import OBSERVER, connect, hello, patient_exchange, receive
 from tests.virtual.open_door import NAME, limit, open_descriptors, pids, say
@@ -28,7 +28,7 @@ async def test_another_version_is_told_so(door: Path) -> None:
 
 
 async def test_when_the_books_are_full_the_process_is_told_why(
-    sockets: VirtualSockets, door: Path, monkeypatch: pytest.MonkeyPatch
+    sockets: VirtualManager, door: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Books, "claim", lambda *_: None)
 
@@ -66,7 +66,7 @@ async def test_garbage_leaves_the_next_caller_unharmed(door: Path, garbage: byte
 
 @pytest.mark.parametrize("half", [b"", hello()[:1], hello()[:63]], ids=["0", "1", "63"])
 async def test_silence_is_hung_up_on_after_the_deadline(
-    hurried: VirtualSockets, half: bytes
+    hurried: VirtualManager, half: bytes
 ) -> None:
     door = await hurried.open(NAME, [limit()]) / "vcuda.sock"
     with connect(door) as connection:
@@ -92,7 +92,7 @@ async def test_a_hello_in_pieces_is_a_hello(door: Path) -> None:
 
 
 async def test_callers_who_hang_up_before_their_welcome_hold_no_slot(
-    sockets: VirtualSockets, door: Path
+    sockets: VirtualManager, door: Path
 ) -> None:
     for _ in range(20):
         with connect(door) as connection:
@@ -106,7 +106,7 @@ async def test_callers_who_hang_up_before_their_welcome_hold_no_slot(
 
 
 async def test_a_crowd_of_silent_callers_delays_a_good_one_by_the_deadline_at_most(
-    hurried: VirtualSockets,
+    hurried: VirtualManager,
 ) -> None:
     door = await hurried.open(NAME, [limit()]) / "vcuda.sock"
     crowd = [connect(door) for _ in range(3 * CALLERS)]
@@ -121,7 +121,7 @@ async def test_a_crowd_of_silent_callers_delays_a_good_one_by_the_deadline_at_mo
 
 
 async def test_thousands_of_callers_of_all_kinds_leave_no_descriptor_behind(
-    sockets: VirtualSockets, door: Path
+    sockets: VirtualManager, door: Path
 ) -> None:
     def storm() -> None:
         for number in range(600):

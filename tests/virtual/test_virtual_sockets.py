@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.isolation.protocol import VirtualManager
+from gpumanager.isolation.protocol import AllocationServer
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual import sealed_memory
-from gpumanager.virtual.manager import VirtualSockets
-from gpumanager.virtual.mapping import RegionBroken
-from gpumanager.virtual.slot_table import SlotTable
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages import sealed_memory
+from gpumanager.virtual.pages.mapping import RegionBroken
+from gpumanager.virtual.pages.slot_file import SlotFile
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.container_process import SECONDS, StartProcess, eventually
 from tests.virtual.hello_client import OBSERVER, Regions, connect, hello
@@ -24,12 +24,12 @@ pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 
 def test_it_is_the_virtual_manager_the_allocator_asks_for(root: Path) -> None:
-    manager: VirtualManager = VirtualSockets(root)
+    manager: AllocationServer = VirtualManager(root)
     assert manager is not None
 
 
 async def test_a_process_gets_a_slot_a_read_only_configuration_and_the_books(
-    sockets: VirtualSockets, door: Path
+    sockets: VirtualManager, door: Path
 ) -> None:
     answer = await say(door)
 
@@ -37,13 +37,13 @@ async def test_a_process_gets_a_slot_a_read_only_configuration_and_the_books(
     assert (answer.status, answer.slot, answer.reason) == (0, 0, "")
     (books,) = answer.descriptors
     assert Regions.of(answer).memory_limit() == GIB
-    assert sealed_memory.identity(books) == SlotTable.read(door.parent).books
+    assert sealed_memory.identity(books) == SlotFile.read(door.parent).books
     assert pids(sockets) == {os.getpid()}
     answer.close()
 
 
 async def test_the_books_say_what_a_process_calls_itself(
-    sockets: VirtualSockets, door: Path
+    sockets: VirtualManager, door: Path
 ) -> None:
     answer = await say(door, hello(pid=7))
 
@@ -54,7 +54,7 @@ async def test_the_books_say_what_a_process_calls_itself(
 
 
 async def test_an_observer_sees_everything_and_takes_no_slot(
-    sockets: VirtualSockets, door: Path
+    sockets: VirtualManager, door: Path
 ) -> None:
     answer = await say(door, OBSERVER)
 
@@ -81,7 +81,7 @@ async def test_two_processes_get_descriptions_of_their_own_for_their_locks(
 
 
 async def test_a_killed_process_gives_its_slot_and_bytes_back_within_a_second(
-    sockets: VirtualSockets, door: Path, start_process: StartProcess
+    sockets: VirtualManager, door: Path, start_process: StartProcess
 ) -> None:
     process, other = await start_process(door), await start_process(door)
     await process.answer()
@@ -99,7 +99,7 @@ async def test_a_killed_process_gives_its_slot_and_bytes_back_within_a_second(
 async def test_where_the_kernel_has_no_pidfd_a_death_is_noticed_all_the_same(
     root: Path, start_process: StartProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sockets = VirtualSockets(root, poll_seconds=0.02)
+    sockets = VirtualManager(root, poll_seconds=0.02)
     door = await sockets.open(NAME, [limit()]) / "vcuda.sock"
     process = await start_process(door)
     monkeypatch.delattr(os, "pidfd_open")
@@ -112,7 +112,7 @@ async def test_where_the_kernel_has_no_pidfd_a_death_is_noticed_all_the_same(
 
 
 async def test_exec_keeps_the_slot_and_forgets_the_memory(
-    sockets: VirtualSockets, door: Path, start_process: StartProcess
+    sockets: VirtualManager, door: Path, start_process: StartProcess
 ) -> None:
     process = await start_process(door)
     first = await process.answer()
@@ -128,7 +128,7 @@ async def test_exec_keeps_the_slot_and_forgets_the_memory(
 
 
 async def test_a_second_copy_of_the_shim_in_a_program_shares_its_slot_and_forgets_nothing(
-    sockets: VirtualSockets, door: Path, start_process: StartProcess
+    sockets: VirtualManager, door: Path, start_process: StartProcess
 ) -> None:
     process = await start_process(door)
     _status, slot, _reason = await process.answer()
@@ -143,7 +143,7 @@ async def test_a_second_copy_of_the_shim_in_a_program_shares_its_slot_and_forget
 
 
 async def test_a_changed_limit_reaches_a_running_process(
-    sockets: VirtualSockets, door: Path, start_process: StartProcess
+    sockets: VirtualManager, door: Path, start_process: StartProcess
 ) -> None:
     process = await start_process(door)
     await process.answer()
@@ -154,7 +154,7 @@ async def test_a_changed_limit_reaches_a_running_process(
     assert await process.ask("limit") == 2 * GIB
 
 
-async def test_64_processes_at_once_get_64_slots(sockets: VirtualSockets, door: Path) -> None:
+async def test_64_processes_at_once_get_64_slots(sockets: VirtualManager, door: Path) -> None:
     pipe = asyncio.subprocess.PIPE
     crowd = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.virtual.crowd", door, "64", stdin=pipe, stdout=pipe
@@ -169,7 +169,7 @@ async def test_64_processes_at_once_get_64_slots(sockets: VirtualSockets, door: 
 
 
 async def test_closing_gives_everything_back(
-    sockets: VirtualSockets, root: Path, start_process: StartProcess
+    sockets: VirtualManager, root: Path, start_process: StartProcess
 ) -> None:
     before = open_descriptors()
     door = await sockets.open(NAME, [limit()]) / "vcuda.sock"
@@ -188,7 +188,7 @@ async def test_closing_gives_everything_back(
 
 
 async def test_what_a_crash_left_over_is_listed_and_can_be_closed(
-    sockets: VirtualSockets, root: Path
+    sockets: VirtualManager, root: Path
 ) -> None:
     (root / "alloc" / "left-over").mkdir(parents=True)
 
@@ -199,7 +199,7 @@ async def test_what_a_crash_left_over_is_listed_and_can_be_closed(
 
 
 async def test_a_root_too_deep_for_a_socket_is_a_clear_error(root: Path) -> None:
-    sockets = VirtualSockets(root / ("x" * 90))
+    sockets = VirtualManager(root / ("x" * 90))
     before = open_descriptors()
 
     with pytest.raises(GpuManagerError, match="choose a shorter --virtual-manager-path"):
@@ -209,7 +209,7 @@ async def test_a_root_too_deep_for_a_socket_is_a_clear_error(root: Path) -> None
 
 
 async def test_broken_books_stop_the_opening_and_hold_nothing(
-    sockets: VirtualSockets, root: Path
+    sockets: VirtualManager, root: Path
 ) -> None:
     before = open_descriptors()
     directory = root / "alloc" / NAME
@@ -224,7 +224,7 @@ async def test_broken_books_stop_the_opening_and_hold_nothing(
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "x" * 65, "a\n"])
 async def test_a_name_that_could_leave_the_root_is_refused(
-    sockets: VirtualSockets, name: str
+    sockets: VirtualManager, name: str
 ) -> None:
     with pytest.raises(GpuManagerError, match="cannot name a directory"):
         await sockets.open(AllocationID(name), [limit()])
@@ -234,7 +234,7 @@ async def test_a_file_in_the_way_is_an_error_of_ours(root: Path) -> None:
     (root / "alloc").write_text("")
 
     with pytest.raises(GpuManagerError, match=r"cannot serve .*alloc/a1: "):
-        await VirtualSockets(root).open(NAME, [limit()])
+        await VirtualManager(root).open(NAME, [limit()])
 
 
 def test_any_user_of_the_container_may_connect(door: Path) -> None:
@@ -243,7 +243,7 @@ def test_any_user_of_the_container_may_connect(door: Path) -> None:
     assert modes == [0o777, 0o711]
 
 
-async def test_limits_that_hold_already_are_not_written_again(sockets: VirtualSockets) -> None:
+async def test_limits_that_hold_already_are_not_written_again(sockets: VirtualManager) -> None:
     config = await sockets.open(NAME, [limit()]) / "config"
     before = config.read_bytes()
     await sockets.open(NAME, [limit()])
@@ -255,7 +255,7 @@ async def test_limits_that_hold_already_are_not_written_again(sockets: VirtualSo
 
 
 async def test_directories_that_an_earlier_version_made_ahead_are_removed(
-    sockets: VirtualSockets, door: Path
+    sockets: VirtualManager, door: Path
 ) -> None:
     spare = door.parent.with_name(".spare-0011223344556677")
     spare.mkdir()

@@ -12,7 +12,7 @@ import pytest
 
 from gpumanager.runtime.cgroup import CgroupMount
 from gpumanager.runtime.cgroup_files import CgroupFiles
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.virtual.container_process import ContainerProcess, StartProcess
 from tests.virtual.open_door import NAME, limit
 
@@ -25,23 +25,23 @@ def root() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def sockets(root: Path) -> AsyncIterator[VirtualSockets]:
+async def sockets(root: Path) -> AsyncIterator[VirtualManager]:
     """Patient with callers that a busy machine keeps from speaking."""
-    manager = VirtualSockets(root, deadline_seconds=120, call_seconds=120)
+    manager = VirtualManager(root, deadline_seconds=120, call_seconds=120)
     yield manager
     await manager.stop()
 
 
 @pytest.fixture
-async def hurried(root: Path) -> AsyncIterator[VirtualSockets]:
+async def hurried(root: Path) -> AsyncIterator[VirtualManager]:
     """Hangs up soon on who says nothing."""
-    manager = VirtualSockets(root, deadline_seconds=0.3, call_seconds=0.3)
+    manager = VirtualManager(root, deadline_seconds=0.3, call_seconds=0.3)
     yield manager
     await manager.stop()
 
 
 @pytest.fixture
-async def door(sockets: VirtualSockets) -> Path:
+async def door(sockets: VirtualManager) -> Path:
     """The socket of one open allocation."""
     return await sockets.open(NAME, [limit()]) / "vcuda.sock"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.cli.cleanup import prune_drivers
+from gpumanager.cli.node.cleanup import prune_drivers
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
 from gpumanager.volume.mounted import mounted, prune_unused

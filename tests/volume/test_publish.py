@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import vcuda_shim
-from gpumanager.cli import parts
+from gpumanager.cli.node import parts
 from gpumanager.errors import InputError
 from gpumanager.volume import manager
 from gpumanager.volume.config import SHIPPED, read_config
 from gpumanager.volume.errors import DriverNotFound, ShimUnusable
-from gpumanager.volume.find import Finding, find_programs
+from gpumanager.volume.find import FoundLibrary, find_programs
 from gpumanager.volume.host import Host
 from gpumanager.volume.manager import publish
 from gpumanager.volume.shims import Shims
@@ -353,7 +353,7 @@ def test_an_unusable_shim_is_refused_before_anything_is_written(
 def test_a_driver_that_vanishes_while_it_is_read_is_said_to(
     host: FakeHost, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def find_and_lose(root: Host, names: Sequence[str]) -> Finding:
+    def find_and_lose(root: Host, names: Sequence[str]) -> FoundLibrary:
         found = find_programs(root, names)
         for program in found.components:
             program.path.unlink()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gpumanager.monitor.stream import LISTENERS
+from gpumanager.monitor.web_pages.stream import LISTENERS
 from tests.monitor.node_show import MODEL, Show, busy_node, container, device, served
 from tests.web.browsing import DESK, HOSTILE, PHONE, Open, quiet
 

@@ -38,7 +38,7 @@ from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.verdicts import Verdicts
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import Nodes, Pods
+from gpumanager.scheduler.watching import NodeWatch, PodWatch
 from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 
 log = logging.getLogger(__name__)
@@ -103,8 +103,8 @@ class Extender:
         self.state = ClusterState(observer=self.rules, saw=self.habits.saw, left=self.habits.left)
         self.verdicts = Verdicts(self.state, self.habits)
         self.memory = ExplanationStore()
-        self.nodes = Informer(api, Nodes(self.state), clock=clock, skipped=skipped)
-        self.pods = Informer(api, Pods(self.state), clock=clock, skipped=skipped)
+        self.nodes = Informer(api, NodeWatch(self.state), clock=clock, skipped=skipped)
+        self.pods = Informer(api, PodWatch(self.state), clock=clock, skipped=skipped)
         self._budgets = DisruptionBudgets()
         self.budgets = Informer(api, self._budgets, clock=clock, skipped=skipped)
         self.election: Election = election(self._leads_now) if election else NoElection()

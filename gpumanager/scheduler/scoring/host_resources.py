@@ -12,33 +12,33 @@ from gpumanager.kube.pod import LARGEST, amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostResources:
     """CPU and memory of a node, or of those who use it."""
 
     cpu_milli: int = 0
     memory_mib: int = 0
 
-    def __add__(self, other: "Host") -> "Host":
-        return Host(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib)
+    def __add__(self, other: "HostResources") -> "HostResources":
+        return HostResources(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib)
 
-    def __sub__(self, other: "Host") -> "Host":
-        return Host(self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib)
+    def __sub__(self, other: "HostResources") -> "HostResources":
+        return HostResources(self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib)
 
 
-NOTHING: Final = Host()
-BOUNDLESS: Final = Host(LARGEST, LARGEST)
+NOTHING: Final = HostResources()
+BOUNDLESS: Final = HostResources(LARGEST, LARGEST)
 """Of a node that does not say what it has."""
 
 
-def allocatable(node: Any) -> Host:
+def allocatable(node: Any) -> HostResources:
     """Of a node object; raises TypeError, AttributeError."""
     said = (node.get("status") or {}).get("allocatable")
-    return Host(*amounts(said)) if said else BOUNDLESS
+    return HostResources(*amounts(said)) if said else BOUNDLESS
 
 
-def total(hosts: Iterable[Host]) -> Host:
+def total(hosts: Iterable[HostResources]) -> HostResources:
     cpu = memory = 0
     for host in hosts:
         cpu += host.cpu_milli
         memory += host.memory_mib
-    return Host(cpu, memory)
+    return HostResources(cpu, memory)

@@ -3,20 +3,20 @@
 from collections.abc import Iterable
 
 from gpumanager.kube.pod import PodUID
-from gpumanager.scheduler.scoring.host_resources import NOTHING, Host
+from gpumanager.scheduler.scoring.host_resources import NOTHING, HostResources
 
 
 class HostUsage:
     """Pods by UID, sums by node. One more or less costs constant time."""
 
     def __init__(self) -> None:
-        self._pods: dict[PodUID, tuple[str, Host]] = {}
-        self._nodes: dict[str, Host] = {}
+        self._pods: dict[PodUID, tuple[str, HostResources]] = {}
+        self._nodes: dict[str, HostResources] = {}
 
-    def on(self, node: str) -> Host:
+    def on(self, node: str) -> HostResources:
         return self._nodes.get(node, NOTHING)
 
-    def put(self, uid: PodUID, node: str, host: Host) -> Iterable[str]:
+    def put(self, uid: PodUID, node: str, host: HostResources) -> Iterable[str]:
         """So much on this node; returns the nodes on which that changes something."""
         known = self._pods.get(uid)
         if known == (node, host):

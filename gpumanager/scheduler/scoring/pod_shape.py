@@ -24,7 +24,7 @@ from gpumanager.names import (
 from gpumanager.placement.place import check
 from gpumanager.placement.preference import Preference, read_gpu_policy, read_preference
 from gpumanager.placement.values import PodRequest, Reason, Refusal, Request
-from gpumanager.scheduler.scoring.host_resources import NOTHING, Host
+from gpumanager.scheduler.scoring.host_resources import NOTHING, HostResources
 
 MOST_CONTAINERS: Final = 32
 """With GPUs, of one pod; more would be a mistake, and each node that is unlike the others takes
@@ -48,7 +48,7 @@ READ: Final = (*sorted(WISHES), ANNOTATION_POLICY, ANNOTATION_GPU_POLICY)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PodWish:
     """Which GPUs will do. models: parts of the product's name, in small letters; empty: any."""
 
     models: frozenset[str] = frozenset()
@@ -80,7 +80,7 @@ class Wish:
         )
 
 
-ANY: Final = Wish()
+ANY: Final = PodWish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class PodShape:
 
     requests: tuple[Request, ...]
     kinds: tuple[ContainerKind, ...]
-    wish: Wish = ANY
-    host: Host = NOTHING
+    wish: PodWish = ANY
+    host: HostResources = NOTHING
     preference: Preference = NO_PREFERENCE
     _hash: int = field(init=False, repr=False, compare=False)
     """Made once: it is what everything about a shape is found by."""
@@ -165,7 +165,7 @@ def needs_of(pod: PodView) -> PodShape | Refusal | None:
 
     A wish that is too long is none: the pod counts all the same.
     """
-    host = Host(pod.cpu_milli, pod.memory_mib)
+    host = HostResources(pod.cpu_milli, pod.memory_mib)
     containers = tuple(asking(pod))
     if len(containers) > MOST_CONTAINERS:
         detail = f"{len(containers)} containers with GPUs; the most is {MOST_CONTAINERS}"
@@ -175,7 +175,7 @@ def needs_of(pod: PodView) -> PodShape | Refusal | None:
 
 @lru_cache(maxsize=SHAPES_SHARED)
 def _needs(
-    containers: tuple[ContainerView, ...], wish: Wish, host: Host
+    containers: tuple[ContainerView, ...], wish: PodWish, host: HostResources
 ) -> PodShape | Refusal | None:
     """Pods of a kind share one."""
     requests = []
@@ -214,10 +214,10 @@ def _wrong(request: Request) -> Refusal | None:
     return check(request)
 
 
-def _wish(said: Mapping[str, str]) -> Wish:
+def _wish(said: Mapping[str, str]) -> PodWish:
     if WISHES.isdisjoint(said) or any(_is_long(said.get(key, "")) for key in WISHES):
         return ANY
-    wish = Wish(
+    wish = PodWish(
         _words(said.get(ANNOTATION_MODEL_WANTED, "").lower()),
         _words(said.get(ANNOTATION_MODEL_EXCLUDED, "").lower()),
         _words(said.get(ANNOTATION_UUID_WANTED, "")),

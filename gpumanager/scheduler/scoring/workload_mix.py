@@ -13,7 +13,7 @@ from typing import Final
 
 from gpumanager.placement.least_waste import part_of_gpus
 from gpumanager.placement.values import PodRequest
-from gpumanager.placement.workload_mix import DIFFERENT, History, Mix, Turnover, supply_of
+from gpumanager.placement.workload_mix import DIFFERENT, Mix, RecentPods, Turnover, supply_of
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 
 LEAST: Final = 0.05
@@ -35,7 +35,7 @@ class WorkloadMix:
         self.mix = Mix()
         self._part = part
         self._gpus = gpus
-        self._history = History()
+        self._history = RecentPods()
         self._turnover = Turnover()
 
     def saw(self, ask: PodShape) -> None:

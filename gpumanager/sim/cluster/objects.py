@@ -36,7 +36,7 @@ GROUPS: Final = {
 """Of kinds that are not of the core."""
 
 
-class Refused(Exception):
+class StatusError(Exception):
     """What the server refuses, as in a Status object."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -85,12 +85,12 @@ class Objects:
 
     def get(self, key: Key) -> Object:
         if key not in self.rows:
-            raise Refused(404, "NotFound", f'{key.resource} "{key.name}" not found')
+            raise StatusError(404, "NotFound", f'{key.resource} "{key.name}" not found')
         return self.rows[key]
 
     def create(self, key: Key, item: Object) -> Object:
         if key in self.rows:
-            raise Refused(409, "AlreadyExists", f'{key.resource} "{key.name}" already exists')
+            raise StatusError(409, "AlreadyExists", f'{key.resource} "{key.name}" already exists')
         metadata = {
             "uid": str(uuid.uuid4()),
             "creationTimestamp": _now(),
@@ -107,9 +107,9 @@ class Objects:
         try:
             after = patched(kind, before, patch)
         except KeyError:
-            raise Refused(415, "UnsupportedMediaType", f"{kind} is not understood") from None
+            raise StatusError(415, "UnsupportedMediaType", f"{kind} is not understood") from None
         if after["metadata"].get("uid") != before["metadata"]["uid"]:
-            raise Refused(422, "Invalid", f"{key.name}: metadata.uid: field is immutable")
+            raise StatusError(422, "Invalid", f"{key.name}: metadata.uid: field is immutable")
         self._agree(key, before, after["metadata"])
         part = {"status": after.get("status", {})} if status else {}
         whole = {**before, **part} if status else {**after, "status": before.get("status", {})}
@@ -122,9 +122,9 @@ class Objects:
         spec, metadata = before.get("spec") or {}, before["metadata"]
         what = f'pods/binding "{key.name}"'
         if metadata.get("deletionTimestamp"):
-            raise Refused(409, "Conflict", f"{what}: pod is being deleted")
+            raise StatusError(409, "Conflict", f"{what}: pod is being deleted")
         if node := spec.get("nodeName"):
-            raise Refused(409, "Conflict", f'{what}: pod is already assigned to node "{node}"')
+            raise StatusError(409, "Conflict", f'{what}: pod is already assigned to node "{node}"')
         bound = {**spec, "nodeName": binding["target"]["name"]}
         notes = {**(metadata.get("annotations") or {}), **(said.get("annotations") or {})}
         return self._put(
@@ -172,4 +172,4 @@ class Objects:
             has, said = before["metadata"][name], wanted.get(name, before["metadata"][name])
             if has != said:
                 cause = f"precondition failed: {name} is {has}, not {said}"
-                raise Refused(409, "Conflict", f'{key.resource} "{key.name}": {cause}')
+                raise StatusError(409, "Conflict", f'{key.resource} "{key.name}": {cause}')

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from gpumanager.sim.cluster.objects import GROUPS, KINDS, Key, Object, Refused
+from gpumanager.sim.cluster.objects import GROUPS, KINDS, Key, Object, StatusError
 
 ROOT: Final = ("api", "v1")
 PARTS: Final = frozenset({"", "status", "binding"})
@@ -37,9 +37,9 @@ class Call:
         try:
             found = json.loads(self.body or b"{}")
         except ValueError as error:
-            raise Refused(400, "BadRequest", f"the body is not JSON: {error}") from None
+            raise StatusError(400, "BadRequest", f"the body is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise Refused(400, "BadRequest", "the body is no object")
+            raise StatusError(400, "BadRequest", "the body is no object")
         return found
 
 
@@ -53,12 +53,12 @@ def read_call(method: str, target: str, kind: str, body: bytes) -> Call:
     elif tuple(words[:2]) == ROOT:
         words = words[2:]
     else:
-        raise Refused(404, "NotFound", "the server could not find the requested resource")
+        raise StatusError(404, "NotFound", "the server could not find the requested resource")
     if words[:1] == ["namespaces"] and len(words) > 2:  # noqa: PLR2004
         namespace, words = words[1], words[2:]
     resource, name, part, *_ = [*words, "", "", ""]
     if resource not in KINDS or GROUPS.get(resource, "") != group or part not in PARTS:
-        raise Refused(404, "NotFound", "the server could not find the requested resource")
+        raise StatusError(404, "NotFound", "the server could not find the requested resource")
     query = dict(parse_qsl(url.query))
     return Call(method, resource, namespace, name, part, query, kind.partition(";")[0], body)
 
@@ -76,7 +76,7 @@ def _field(item: Any, path: Iterable[str]) -> str:
     return str(item or "")
 
 
-def status_object(refused: Refused) -> dict[str, Any]:
+def status_object(refused: StatusError) -> dict[str, Any]:
     return {
         "kind": "Status",
         "apiVersion": "v1",

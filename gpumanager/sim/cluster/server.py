@@ -14,7 +14,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from gpumanager.http_server import BoundedServer, ConnectionBounds
-from gpumanager.sim.cluster.objects import KINDS, Change, Key, Object, Objects, Refused
+from gpumanager.sim.cluster.objects import KINDS, Change, Key, Object, Objects, StatusError
 from gpumanager.sim.cluster.requests import Call, read_call, selector, status_object
 
 REQUEST_SECONDS: Final = 30.0
@@ -38,7 +38,7 @@ class SimulatedApiServer:
         self.answering.set()
         self.port = 0
         self._bookmark_seconds = bookmark_seconds
-        self._refusals: deque[tuple[Refused, Mapping[str, str]]] = deque()
+        self._refusals: deque[tuple[StatusError, Mapping[str, str]]] = deque()
         self._changed = asyncio.Condition()
         self._server: BoundedServer | None = None
 
@@ -66,7 +66,7 @@ class SimulatedApiServer:
         self, status: int, reason: str, times: int = 1, headers: Mapping[str, str] | None = None
     ) -> None:
         """The next calls that change something are refused so."""
-        refused = Refused(status, reason, "refused as told")
+        refused = StatusError(status, reason, "refused as told")
         self._refusals.extend([(refused, headers or {})] * times)
 
     async def create(self, resource: str, item: Object) -> Object:
@@ -105,16 +105,16 @@ class SimulatedApiServer:
                 return await self._watch(call, request)
             status, found = await self._done(call)
             return web.json_response(found, status=status)
-        except Refused as refused:
+        except StatusError as refused:
             more = self._refusal_headers(refused)
             found = status_object(refused)
             return web.json_response(found, status=refused.status, headers=more)
 
     def _let_in(self, headers: Mapping[str, str]) -> None:
         if self.token and headers.get("Authorization") != f"Bearer {self.token}":
-            raise Refused(401, "Unauthorized", "Unauthorized")
+            raise StatusError(401, "Unauthorized", "Unauthorized")
 
-    def _refusal_headers(self, refused: Refused) -> Mapping[str, str]:
+    def _refusal_headers(self, refused: StatusError) -> Mapping[str, str]:
         if self._refusals and self._refusals[0][0] is refused:
             return self._refusals.popleft()[1]
         return {}
@@ -135,7 +135,7 @@ class SimulatedApiServer:
             item = call.object()
             name = item.get("metadata", {}).get("name")
             if not name:
-                raise Refused(422, "Invalid", "metadata.name: Required value")
+                raise StatusError(422, "Invalid", "metadata.name: Required value")
             return self.objects.create(replace(call, name=name).key, item)
         if call.method == "PATCH":
             status = call.part == "status"
@@ -145,7 +145,7 @@ class SimulatedApiServer:
             grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
             same = options.get("preconditions") or {}
             return self.objects.delete(call.key, same, None if grace is None else int(grace))
-        raise Refused(405, "MethodNotAllowed", f"{call.method} is not allowed here")
+        raise StatusError(405, "MethodNotAllowed", f"{call.method} is not allowed here")
 
     def _list(self, call: Call) -> Object:
         """Pages go by position: what changes between two of them is not looked at."""
@@ -181,7 +181,7 @@ class SimulatedApiServer:
         version = int(call.query.get("resourceVersion") or 0)
         if version and version < self.objects.forgotten:
             message = f"too old resource version: {version} ({self.objects.forgotten})"
-            expired = status_object(Refused(410, "Expired", message))
+            expired = status_object(StatusError(410, "Expired", message))
             await _send(stream, {"type": "ERROR", "object": expired})
             return
         if version == 0:

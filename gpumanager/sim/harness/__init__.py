@@ -29,7 +29,7 @@ from gpumanager.sim.host import NodeDisk, furnish, make_disk
 from gpumanager.sim.machine import DriverBehaviour, Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.utilization import SimulatedUtilization
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
 
 __all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
@@ -80,7 +80,7 @@ async def play(
         time = last_first.enter_context(_clock(clock, disk))
         simulated = furnish(disk, _machine(driver, gpus))
         last_first.callback(simulated.close)
-        manager = VirtualSockets(disk.virtual)
+        manager = VirtualManager(disk.virtual)
         last_first.push_async_callback(manager.stop)
         company = TenantGroup(
             disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus

@@ -17,7 +17,7 @@ from gpumanager.sim.harness.values import Tenant
 from gpumanager.sim.host import NodeDisk
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 
 LimiterKind: TypeAlias = Literal["shim", "none"] | Path
@@ -33,7 +33,7 @@ class TenantGroup:
         gpus: SimulatedGpus,
         tenants: Sequence[Tenant],
         *,
-        manager: VirtualSockets,
+        manager: VirtualManager,
         limiter: LimiterKind,
         count: int = 1,
     ) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from gpumanager.sim.pods import Container, ContainerKind
+from gpumanager.kube.pod import ContainerKind
+from gpumanager.sim.manifest.pods import ContainerManifest
 
 IDs = frozenset[str]
 NONE: IDs = frozenset()
@@ -186,7 +187,9 @@ Reusable = Mapping[str, IDs]
 """By resource: what the init containers of the pod under admission leave to the next container."""
 
 
-def leave(reusable: Reusable, container: Container, holdings: Sequence[Holding]) -> Reusable:
+def leave(
+    reusable: Reusable, container: ContainerManifest, holdings: Sequence[Holding]
+) -> Reusable:
     """What can be reused after `container`: an init container adds, one that stays takes away."""
     left = dict(reusable)
     for holding in holdings:

@@ -30,11 +30,11 @@ from gpumanager.sim.kubelet.devices import (
 )
 from gpumanager.sim.kubelet.http import PodsServer
 from gpumanager.sim.kubelet.plugins import Devices, PluginEndpoint, PluginFailed, Plugins
-from gpumanager.sim.kubelet.podresources import PodResources
-from gpumanager.sim.kubelet.pods import Phase, PodList, Rejection, room_for
+from gpumanager.sim.kubelet.podresources import SimulatedPodResources
+from gpumanager.sim.kubelet.pods import Phase, Rejection, SimulatedPodList, room_for
 from gpumanager.sim.kubelet.pods_api import PodsApiServer
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
-from gpumanager.sim.pods import Container, Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
 START_TRIES: Final = 5
 START_BACK_OFF: Final = 0.1
@@ -74,7 +74,7 @@ class SimulatedKubelet:
     ) -> None:
         self.version = version
         self.books = DeviceBooks()
-        self.pods = PodList()
+        self.pods = SimulatedPodList()
         self.http = PodsServer(self._pods_json)
         self.pod_resources_socket = pod_resources
         self.pods_api = PodsApiServer(lambda: self.pods, version)
@@ -91,7 +91,7 @@ class SimulatedKubelet:
         for old in self._left_overs():
             old.unlink(missing_ok=True)
         await self.http.start()
-        resources = PodResources(self, self.version, on_list=self._collect)
+        resources = SimulatedPodResources(self, self.version, on_list=self._collect)
         await self._serve(self.pod_resources_socket, *resources.handlers())
         if self.version.pods_api:
             await self._serve(self.pods_api_socket, self.pods_api.handler())
@@ -152,7 +152,7 @@ class SimulatedKubelet:
                 self._end(pod.uid, Phase.FAILED, rejection.reason, rejection.message)
             return rejection
 
-    async def prepare(self, pod: Pod, container: Container) -> RunOptions:
+    async def prepare(self, pod: Pod, container: ContainerManifest) -> RunOptions:
         """PreStartContainer for each resource, before every start; raises CreateContainerError."""
         back_off = START_BACK_OFF
         for left in reversed(range(START_TRIES)):
@@ -236,7 +236,7 @@ class SimulatedKubelet:
         return None
 
     async def _allocate(
-        self, pod: Pod, container: Container, resource: str, size: int, reusable: Reusable
+        self, pod: Pod, container: ContainerManifest, resource: str, size: int, reusable: Reusable
     ) -> str | None:
         """One resource of one container; what was refused, or None."""
         rows = self.books.of_container(pod.uid, container.name)
@@ -277,14 +277,16 @@ class SimulatedKubelet:
         self.books = self.books.reserve(endpoint.resource, ids)
         return ids
 
-    async def _pre_start(self, pod: Pod, container: Container) -> None:
+    async def _pre_start(self, pod: Pod, container: ContainerManifest) -> None:
         for holding in self.books.of_container(pod.uid, container.name):
             endpoint = self._plugins.get(holding.resource)
             if endpoint is None:
                 raise PluginFailed(f"no device plugin for {holding.resource}")
             await endpoint.pre_start(holding.ids)
 
-    def _responses(self, pod: Pod, container: Container) -> list[pb.ContainerAllocateResponse]:
+    def _responses(
+        self, pod: Pod, container: ContainerManifest
+    ) -> list[pb.ContainerAllocateResponse]:
         rows = self.books.of_container(pod.uid, container.name)
         return [pb.ContainerAllocateResponse.FromString(row.response) for row in rows]
 

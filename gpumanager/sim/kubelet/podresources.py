@@ -6,12 +6,13 @@ from typing import Any, Final, Protocol
 
 import grpc
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
 from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
-from gpumanager.sim.kubelet.pods import PodList
+from gpumanager.sim.kubelet.pods import SimulatedPodList
 from gpumanager.sim.kubelet.versions import KubeletVersion
-from gpumanager.sim.pods import ContainerKind, Pod
+from gpumanager.sim.manifest.pods import Pod
 
 TOO_MANY: Final = "rejected by rate limit"
 
@@ -23,7 +24,7 @@ class View(Protocol):
     def books(self) -> DeviceBooks: ...
 
     @property
-    def pods(self) -> PodList: ...
+    def pods(self) -> SimulatedPodList: ...
 
 
 class Bucket:
@@ -50,7 +51,7 @@ class Bucket:
         return True
 
 
-class PodResources:
+class SimulatedPodResources:
     """on_list: what looking does to the kubelet's own books, which the real List does too."""
 
     def __init__(self, view: View, version: KubeletVersion, on_list: Callable[[], None]) -> None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.sim.kubelet.devices import DeviceBooks
-from gpumanager.sim.pods import RESOURCES, Container, ContainerKind, Pod
+from gpumanager.sim.manifest.pods import RESOURCES, ContainerManifest, Pod
 
 
 class Phase(Enum):
@@ -21,7 +22,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PodStatus:
+class SimulatedPodStatus:
     pod: Pod
     phase: Phase = Phase.PENDING
     reason: str = ""
@@ -44,28 +45,30 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class PodList:
+class SimulatedPodList:
     """All pods the kubelet knows, by UID, in the order in which it met them."""
 
-    statuses: Mapping[str, PodStatus] = field(default_factory=dict)
+    statuses: Mapping[str, SimulatedPodStatus] = field(default_factory=dict)
 
-    def add(self, pod: Pod) -> "PodList":
-        return PodList({**self.statuses, pod.uid: PodStatus(pod)})
+    def add(self, pod: Pod) -> "SimulatedPodList":
+        return SimulatedPodList({**self.statuses, pod.uid: SimulatedPodStatus(pod)})
 
-    def with_phase(self, uid: str, phase: Phase, reason: str = "", message: str = "") -> "PodList":
+    def with_phase(
+        self, uid: str, phase: Phase, reason: str = "", message: str = ""
+    ) -> "SimulatedPodList":
         changed = replace(self.statuses[uid], phase=phase, reason=reason, message=message)
-        return PodList({**self.statuses, uid: changed})
+        return SimulatedPodList({**self.statuses, uid: changed})
 
-    def all_pending(self) -> "PodList":
+    def all_pending(self) -> "SimulatedPodList":
         """After a reboot: nothing runs, what has ended stays so."""
         rows = {
             uid: row if row.phase.terminal else replace(row, phase=Phase.PENDING)
             for uid, row in self.statuses.items()
         }
-        return PodList(rows)
+        return SimulatedPodList(rows)
 
-    def without(self, uid: str) -> "PodList":
-        return PodList({key: value for key, value in self.statuses.items() if key != uid})
+    def without(self, uid: str) -> "SimulatedPodList":
+        return SimulatedPodList({key: value for key, value in self.statuses.items() if key != uid})
 
     @property
     def every(self) -> tuple[Pod, ...]:
@@ -82,10 +85,10 @@ class PodList:
     def as_json(self) -> dict[str, Any]:
         """A v1 PodList, as `/pods` shows it."""
         items = [_pod_json(status) for status in self.statuses.values()]
-        return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+        return {"kind": "SimulatedPodList", "apiVersion": "v1", "metadata": {}, "items": items}
 
 
-def requested(containers: Iterable[Container], resource: str) -> int:
+def requested(containers: Iterable[ContainerManifest], resource: str) -> int:
     """What a pod needs at its busiest moment: init containers run alone, but beside sidecars."""
     sidecars = apps = peak = 0
     for container in containers:
@@ -116,7 +119,7 @@ def room_for(pod: Pod, others: Iterable[Pod], books: DeviceBooks) -> Rejection |
     return None
 
 
-def _pod_json(status: PodStatus) -> dict[str, Any]:
+def _pod_json(status: SimulatedPodStatus) -> dict[str, Any]:
     pod = status.pod
     inits = [one for one in pod.containers if one.kind is not ContainerKind.APP]
     apps = [one for one in pod.containers if one.kind is ContainerKind.APP]
@@ -139,7 +142,7 @@ def _pod_json(status: PodStatus) -> dict[str, Any]:
     }
 
 
-def _container_json(container: Container) -> dict[str, Any]:
+def _container_json(container: ContainerManifest) -> dict[str, Any]:
     amounts = {name: str(amount) for name, amount in container.asks.items()}
     policy = {"restartPolicy": "Always"} if container.kind is ContainerKind.SIDECAR else {}
     resources = {"limits": amounts, "requests": amounts}

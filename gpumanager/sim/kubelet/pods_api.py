@@ -5,12 +5,13 @@ from typing import Any, Final
 
 import grpc
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pb
 from gpumanager.sim.kubelet.podresources import TOO_MANY, Bucket
-from gpumanager.sim.kubelet.pods import PodList, PodStatus
+from gpumanager.sim.kubelet.pods import SimulatedPodList, SimulatedPodStatus
 from gpumanager.sim.kubelet.versions import KubeletVersion
-from gpumanager.sim.pods import Container, ContainerKind
+from gpumanager.sim.manifest.pods import ContainerManifest
 
 APP: Final = ContainerKind.APP
 INITIALIZING: Final = "Kubelet is initializing"
@@ -23,10 +24,10 @@ class PodsApiServer:
     answered.
     """
 
-    def __init__(self, pods: Callable[[], PodList], version: KubeletVersion) -> None:
+    def __init__(self, pods: Callable[[], SimulatedPodList], version: KubeletVersion) -> None:
         self._pods = pods
         self._bucket = Bucket(version.calls, version.burst)
-        self._made: dict[str, tuple[PodStatus, bytes]] = {}
+        self._made: dict[str, tuple[SimulatedPodStatus, bytes]] = {}
         self.ready = True
         self.lists = 0
 
@@ -45,7 +46,7 @@ class PodsApiServer:
         if not self.ready:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, INITIALIZING)
 
-    def _bytes(self, status: PodStatus) -> bytes:
+    def _bytes(self, status: SimulatedPodStatus) -> bytes:
         """Made once for each state of a pod: a real kubelet's compiled code takes no longer."""
         before, made = self._made.get(status.pod.uid, (None, b""))
         if before is not status:
@@ -54,7 +55,7 @@ class PodsApiServer:
         return made
 
 
-def _pod(status: PodStatus) -> pb.Pod:
+def _pod(status: SimulatedPodStatus) -> pb.Pod:
     pod = status.pod
     return pb.Pod(
         metadata=pb.ObjectMeta(
@@ -68,7 +69,7 @@ def _pod(status: PodStatus) -> pb.Pod:
     )
 
 
-def _container(container: Container) -> pb.Container:
+def _container(container: ContainerManifest) -> pb.Container:
     limits = {name: pb.Quantity(string=str(n)) for name, n in container.asks.items()}
     policy = "Always" if container.kind is ContainerKind.SIDECAR else ""
     resources = pb.ResourceRequirements(limits=limits)

@@ -50,7 +50,7 @@ from gpumanager.sim.machine import (
     Machine,
     UtilizationSamples,
 )
-from gpumanager.sim.yaml_text import Value, documents, read_text
+from gpumanager.sim.manifest.yaml_text import Value, documents, read_text
 from gpumanager.units import MEMORY_BLOCK, Bytes, parse_bytes
 
 MOST_GPUS: Final = 16

@@ -9,7 +9,7 @@ from gpumanager.sim.trace.values import Step, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """Of a run. curve: asked and allocated, percent of all GPUs, at each percent asked."""
 
     pods: int
@@ -41,9 +41,9 @@ class Recorder:
             asked, got = step.asked_milli, step.allocated_milli
             self._curve.append((100 * asked / self._capacity, 100 * got / self._capacity))
 
-    def outcome(self, rooms: Sequence[FreeNode]) -> Outcome:
+    def outcome(self, rooms: Sequence[FreeNode]) -> ReplayOutcome:
         percent = 100 * self._last.allocated_milli / self._capacity
-        return Outcome(
+        return ReplayOutcome(
             self._pods, self._placed, percent, tuple(self._curve), allocation_by_model(rooms)
         )
 
@@ -62,10 +62,10 @@ class SteadyRecorder:
         if self._seen > self._pods // 2:
             self._sum += step.allocated_milli
 
-    def outcome(self, rooms: Sequence[FreeNode]) -> Outcome:
+    def outcome(self, rooms: Sequence[FreeNode]) -> ReplayOutcome:
         later = self._pods - self._pods // 2
         percent = 100 * self._sum / later / self._capacity
-        return Outcome(self._pods, self._placed, percent, (), allocation_by_model(rooms))
+        return ReplayOutcome(self._pods, self._placed, percent, (), allocation_by_model(rooms))
 
 
 def allocation_by_model(rooms: Sequence[FreeNode]) -> dict[str, tuple[int, float]]:

@@ -43,7 +43,7 @@ MIXES: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TraceNodeKind:
     """A model of node. part: how many of all nodes."""
 
     model: str
@@ -54,13 +54,13 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind("oak", 0.44, 8, 96_000, 393_216),
-    Kind("elm", 0.28, 2, 104_000, 524_288),
-    Kind("ash", 0.12, 2, 20_000, 131_072),
-    Kind("fir", 0.06, 8, 128_000, 786_432),
-    Kind("yew", 0.05, 4, 32_000, 131_072),
-    Kind("bay", 0.03, 8, 96_000, 786_432),
-    Kind("box", 0.02, 1, 64_000, 262_144),
+    TraceNodeKind("oak", 0.44, 8, 96_000, 393_216),
+    TraceNodeKind("elm", 0.28, 2, 104_000, 524_288),
+    TraceNodeKind("ash", 0.12, 2, 20_000, 131_072),
+    TraceNodeKind("fir", 0.06, 8, 128_000, 786_432),
+    TraceNodeKind("yew", 0.05, 4, 32_000, 131_072),
+    TraceNodeKind("bay", 0.03, 8, 96_000, 786_432),
+    TraceNodeKind("box", 0.02, 1, 64_000, 262_144),
 )
 
 SIZES: Final = 14
@@ -89,12 +89,12 @@ def make_nodes(count: int, seed: int) -> tuple[FreeNode, ...]:
 
 def make_pods(nodes: tuple[FreeNode, ...], mix: SyntheticMix, seed: int) -> tuple[TracePod, ...]:
     """Pods that ask for nearly all GPUs of `nodes`."""
-    made = Pods(mix, seed)
+    made = PodGenerator(mix, seed)
     capacity = sum(len(node.gpus) for node in nodes) * MILLI_PER_GPU
     return tuple(made.until(capacity))
 
 
-class Pods:
+class PodGenerator:
     """Draws pods of a mix. The shapes are drawn first, so that they recur as real ones do."""
 
     def __init__(self, mix: SyntheticMix, seed: int) -> None:

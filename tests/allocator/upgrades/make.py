@@ -21,7 +21,7 @@ from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.values import LiveContainer
 from gpumanager.units import MEMORY_BLOCK
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.allocator.admission_node import JOURNAL, Node, container, gpus, pod
 
 KUBELET = "kubelet_internal_checkpoint"
@@ -45,7 +45,7 @@ def hold(node: Node, name: str, gpu: int, size: tuple[int, int], first: int) -> 
 
 async def play(directory: Path) -> str:
     node = Node(directory, gpus(6))
-    node.virtual = sockets = VirtualSockets(directory / "vm")
+    node.virtual = sockets = VirtualManager(directory / "vm")
     node.allocator = node.new_allocator()
     mapping = hold(node, "legacy-share", 0, (30, 4), 7)
     mapping |= hold(node, "legacy-whole", 1, (100, 2), 100)
@@ -67,7 +67,7 @@ async def play(directory: Path) -> str:
     (directory / KUBELET).unlink()
     node.held = {key: ids for key, ids in node.held.items() if key[0].startswith("uid-legacy")}
     await sockets.stop()
-    node.virtual = sockets = VirtualSockets(directory / "vm")
+    node.virtual = sockets = VirtualManager(directory / "vm")
     node.allocator = node.new_allocator()
     await node.allocator.take_up()
     await node.allocator.kubelet_started()

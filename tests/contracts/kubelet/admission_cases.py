@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.sim.pods import ContainerKind
+from gpumanager.kube.pod import ContainerKind
 from tests.contracts.kubelet.kubelet_stage import IDS, Stage, container, init, one
 from tests.contracts.kubelet.kubelet_under_test import ALPHA, Sketch
 

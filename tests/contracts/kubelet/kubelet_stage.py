@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.checkpoint import DeviceHolder, read_checkpoint
 from gpumanager.sim.kubelet.versions import KubeletVersion
-from gpumanager.sim.pods import ContainerKind
 from tests.contracts.kubelet.fake_plugin import FakePlugin
 from tests.contracts.kubelet.kubelet_under_test import (
     ALPHA,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.sim.kubelet.versions import KubeletVersion
-from gpumanager.sim.pods import ContainerKind
 
 ALPHA: Final = "contract.example/thing-alpha"
 BETA: Final = "contract.example/thing-beta"

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.sim.kubelet.versions import (
@@ -17,7 +18,7 @@ from gpumanager.sim.kubelet.versions import (
     KUBELET_1_37,
     KubeletVersion,
 )
-from gpumanager.sim.pods import Container, ContainerKind, Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from tests.contracts.kubelet.kubelet_cases import *  # noqa: F403 - the cases are the point
 from tests.contracts.kubelet.kubelet_under_test import Outcome, Sketch
 
@@ -54,7 +55,8 @@ class Simulated:
 
     async def _run(self, sketch: Sketch) -> Outcome:
         containers = [
-            Container(row.name, row.kind, ("x",), asks=row.asks) for row in sketch.containers
+            ContainerManifest(row.name, row.kind, ("x",), asks=row.asks)
+            for row in sketch.containers
         ]
         pod = Pod("default", sketch.name, tuple(containers))
         if rejection := await self.node.admit(pod):

@@ -14,7 +14,7 @@ from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import GpuModel
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.shim_container import INCLUDE, Container
 from tests.native.sim_box import SimBox, machine, sim_box
@@ -193,7 +193,7 @@ def box() -> Iterator[SimBox]:
 
 @pytest.fixture
 async def containers(
-    box: SimBox, work: Path, manager: VirtualSockets
+    box: SimBox, work: Path, manager: VirtualManager
 ) -> tuple[Container, Container]:
     """One behind the shim, one with the bare driver."""
     cuda, nvml = driver_files(box.machine.cuda_version)

@@ -14,7 +14,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from gpumanager.sim.libraries import lay_out
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests import ROOT
 from tests.native.shim_container import Container, allocation
 from tests.native.table.hook_table import TABLE, load
@@ -75,7 +75,7 @@ def cores(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-async def container(release: Path, cores: int, work: Path, manager: VirtualSockets) -> Container:
+async def container(release: Path, cores: int, work: Path, manager: VirtualManager) -> Container:
     libraries = lay_out(work / "lib", library(release, "libcuda"), library(release, "libnvidia-ml"))
     return Container(libraries, await allocation(manager, cores), work)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation, reached
 from tests.native.simulated_gpu import SimulatedNode
 from tests.native.table.hook_table import hooked
@@ -42,7 +42,7 @@ tell(product=driver.cuFutureFunction(6, 7),
     ],
 )
 async def test_get_proc_address_returns_the_hook_of_exactly_the_variant_the_driver_chose(
-    container: Container, manager: VirtualSockets, asked: tuple[str, int, int], exact: str
+    container: Container, manager: VirtualManager, asked: tuple[str, int, int], exact: str
 ) -> None:
     await allocation(manager, cores=99)
 
@@ -71,7 +71,7 @@ tell(before=before, after=whose("cuLaunchKernel"), other=whose("cuInit"))
 
 @pytest.mark.parametrize(("cores", "whose"), [(100, "driver"), (99, "shim")])
 async def test_of_whole_gpus_a_launch_is_the_drivers_own(
-    container: Container, manager: VirtualSockets, cores: int, whose: str
+    container: Container, manager: VirtualManager, cores: int, whose: str
 ) -> None:
     await allocation(manager, cores)
 
@@ -112,7 +112,7 @@ tell(unhooked=entry(driver, "cuCtxGetDevice", 12050) == entry(real, "cuCtxGetDev
 
 
 async def told_after(
-    asked: list[tuple[str, int]], container: Container, manager: VirtualSockets, **env: str
+    asked: list[tuple[str, int]], container: Container, manager: VirtualManager, **env: str
 ) -> tuple[int, bool]:
     """What the shim of a program that asks for these tells the manager: degraded, unlimited."""
     work = container.work
@@ -145,7 +145,7 @@ wait_for({str(work / "seen")!r})
     ],
 )
 async def test_a_variant_newer_than_the_shim_is_reported_by_what_goes_without_it(
-    container: Container, manager: VirtualSockets, asked: tuple[str, int], told: tuple[int, bool]
+    container: Container, manager: VirtualManager, asked: tuple[str, int], told: tuple[int, bool]
 ) -> None:
     assert await told_after([asked], container, manager) == told
 
@@ -167,7 +167,7 @@ THUNKS = pytest.mark.parametrize("thunks", ["stable", "fresh"])
 
 @THUNKS
 async def test_what_is_no_export_is_placed_by_name_and_version(
-    container: Container, manager: VirtualSockets, thunks: str
+    container: Container, manager: VirtualManager, thunks: str
 ) -> None:
     await allocation(manager, cores=99)
     asked = {
@@ -194,7 +194,7 @@ tell(wrong=[name for name, asked in {asked!r}.items()
 
 @THUNKS
 async def test_what_is_placed_by_name_is_limited(
-    container: Container, manager: VirtualSockets, thunks: str
+    container: Container, manager: VirtualManager, thunks: str
 ) -> None:
     asked = [("cuMemAlloc", 12050), ("cuMemCreate", 13000), ("cuFutureFunction", 13000)]
 
@@ -213,7 +213,7 @@ async def test_what_is_placed_by_name_is_limited(
 )
 async def test_a_variant_that_name_and_version_cannot_place_is_reported(
     container: Container,
-    manager: VirtualSockets,
+    manager: VirtualManager,
     thunks: str,
     version: int,
     unlimited: bool,  # noqa: FBT001
@@ -226,7 +226,7 @@ async def test_a_variant_that_name_and_version_cannot_place_is_reported(
 
 
 async def test_a_program_of_cuda_13_is_hooked_and_not_degraded(
-    work: Path, manager: VirtualSockets
+    work: Path, manager: VirtualManager
 ) -> None:
     node = SimulatedNode(work, manager, cuda_version=13050)
     container = await node.container("one", LIMIT, cores=99)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.native.shim_container import ALLOCATION, Container, reached
 
 pytestmark = pytest.mark.namespaces
@@ -69,7 +69,7 @@ async def test_a_program_that_opens_the_library_is_held(
 
 @pytest.mark.parametrize("how", ["open", "deepbind", "global", "version"])
 async def test_a_driver_that_is_not_symbolic_is_not_charged_for_its_own_calls(
-    plain_container: Container, manager: VirtualSockets, program: Path, how: str
+    plain_container: Container, manager: VirtualManager, program: Path, how: str
 ) -> None:
     assert await run(plain_container, program, how) == HELD
     assert manager.usage(ALLOCATION).devices[0].peak == 2 * MIB
@@ -83,7 +83,7 @@ async def test_a_program_linked_in_the_container_is_held_and_reaches_what_is_not
 
 
 async def test_a_program_linked_over_a_driver_that_is_not_symbolic_is_held(
-    plain_container: Container, manager: VirtualSockets, linked_program: Path
+    plain_container: Container, manager: VirtualManager, linked_program: Path
 ) -> None:
     assert await run(plain_container, linked_program, "linked") == HELD | {"device": [0, 0]}
     assert manager.usage(ALLOCATION).devices[0].peak == 2 * MIB
@@ -104,7 +104,7 @@ def test_a_program_linked_in_the_container_needs_the_driver_by_its_soname_alone(
 
 
 async def test_two_copies_of_the_shim_in_one_process_hold_one_limit_together(
-    container: Container, manager: VirtualSockets, program: Path
+    container: Container, manager: VirtualManager, program: Path
 ) -> None:
     told = await run(container, program, "namespaces")
 
@@ -114,7 +114,7 @@ async def test_two_copies_of_the_shim_in_one_process_hold_one_limit_together(
 
 @pytest.mark.parametrize("names", [("libcuda.so", "libcuda.so.1"), ("libcuda.so.1", "libcuda.so")])
 async def test_both_names_of_the_library_lead_to_one_shim(
-    container: Container, manager: VirtualSockets, work: Path, names: tuple[str, str]
+    container: Container, manager: VirtualManager, work: Path, names: tuple[str, str]
 ) -> None:
     running = asyncio.create_task(
         container.run(
@@ -156,7 +156,7 @@ for line in (done.stdout + done.stderr).splitlines():
 
 
 async def test_a_program_after_vfork_and_exec_is_held_by_itself(
-    container: Container, manager: VirtualSockets, program: Path
+    container: Container, manager: VirtualManager, program: Path
 ) -> None:
     assert await run(container, program, "vfork") == HELD
     assert manager.usage(ALLOCATION).devices[0].peak == 4 * MIB

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.native.gpu_node import Node, SimulatedMachine
 from tests.native.one_gpu import GpuNode, SimulatedGpu
 from tests.native.shim.graph.graph_limits import LIMIT, told
@@ -160,7 +160,7 @@ else:
 
 
 async def test_a_graph_over_several_gpus_is_held_by_the_limit_of_each(
-    work: Path, manager: VirtualSockets
+    work: Path, manager: VirtualManager
 ) -> None:
     machine = SimulatedMachine(work / "dev", 3)
     node = Node(work, machine, manager)

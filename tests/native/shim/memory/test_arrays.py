@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
 from tests.native.one_gpu import LIMIT, GpuNode, SimulatedGpu
 from tests.native.programs.array_words import BITS, CHANNELS, PLANAR
@@ -315,7 +315,7 @@ tell(wrong=wrong[:3], codes=sorted(codes), after=both())
 
 @pytest.mark.parametrize("seed", random.Random(4).sample(range(10**6), 3))
 async def test_whatever_is_made_and_destroyed_the_books_are_the_drivers_ledger_but_for_sparse_pages(
-    simulated: Container, gpu: SimulatedGpu, manager: VirtualSockets, seed: int
+    simulated: Container, gpu: SimulatedGpu, manager: VirtualManager, seed: int
 ) -> None:
     script = HISTORY.replace("{seed}", str(seed)).replace("{MIB}", str(MIB))
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.native.one_gpu import LIMIT, GpuNode
 from tests.native.shim_container import ALLOCATION, INCLUDE, Container, reached
 from vcuda_shim import SIMULATED_DRIVER
@@ -126,7 +126,7 @@ tell(results=results, both=program.both())
     assert told == {"results": [0, 0], "both": [0, 0]}
 
 
-async def marked(container: Container, manager: VirtualSockets, script: str) -> int:
+async def marked(container: Container, manager: VirtualManager, script: str) -> int:
     """VCUDA_DEGRADED_ENTRY if a program is marked so while it runs, else 0."""
     work = container.work
     asked, seen = str(work / "asked"), str(work / "seen")
@@ -158,7 +158,7 @@ USES = {
 )
 async def test_a_process_that_uses_a_location_nobody_knows_is_marked(
     container: Container,
-    manager: VirtualSockets,
+    manager: VirtualManager,
     use: str,
     wanted: Mapping[str, int],
     expected: int,
@@ -167,7 +167,7 @@ async def test_a_process_that_uses_a_location_nobody_knows_is_marked(
 
 
 async def test_a_location_that_the_driver_refuses_marks_nobody(
-    one_gpu: GpuNode, manager: VirtualSockets
+    one_gpu: GpuNode, manager: VirtualManager
 ) -> None:
     container = await one_gpu.container("one", 100)
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import MIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import Limit
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.namespaces
 
 
 async def test_allocations_are_refused_at_the_limit_to_the_page_and_the_program_lives_on(
-    container: Container, manager: VirtualSockets
+    container: Container, manager: VirtualManager
 ) -> None:
     told = await container.run(
         f"""
@@ -39,7 +39,7 @@ tell(whole=whole, first=result, second=second, third=third, freed=freed,
 
 
 async def test_the_driver_refusing_gives_the_reservation_back(
-    work: Path, driver: Path, manager: VirtualSockets
+    work: Path, driver: Path, manager: VirtualManager
 ) -> None:
     container = Container(driver, await allocation(manager, memory=4096 * MIB), work)
 
@@ -153,7 +153,7 @@ tell(total=total.value, view=memory(driver),
 
 
 async def test_a_gpu_that_was_not_granted_has_no_memory(
-    work: Path, driver: Path, manager: VirtualSockets
+    work: Path, driver: Path, manager: VirtualManager
 ) -> None:
     other = GpuUUID("GPU-11111111-1111-1111-1111-111111111111")
     directory = await manager.open(ALLOCATION, [Limit(other, Bytes(LIMIT), 100, 100)])

@@ -3,7 +3,7 @@
 import pytest
 
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
 from tests.native.one_gpu import LIMIT, GpuNode, SimulatedGpu
 
@@ -61,7 +61,7 @@ while True:
 
 
 async def test_a_killed_program_leaves_the_books_right_within_a_second(
-    one_gpu: GpuNode, gpu: SimulatedGpu, manager: VirtualSockets
+    one_gpu: GpuNode, gpu: SimulatedGpu, manager: VirtualManager
 ) -> None:
     container = await one_gpu.container("one", 100)
 

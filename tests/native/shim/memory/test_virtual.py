@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
 from tests.native.gpu_node import Node
 from tests.native.shim.memory.virtual_scripts import LIMIT, PRELUDE
@@ -24,7 +24,7 @@ async def stood_in(
     work: Path,
     driver: Path,
     plain_driver: Path,
-    manager: VirtualSockets,
+    manager: VirtualManager,
 ) -> Container:
     """Over a driver that refuses on demand; how its calls of its own exports go."""
     libraries = driver if request.param == "its own" else plain_driver

@@ -9,7 +9,7 @@ import pytest
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.shim_container import Container, reached
 from tests.native.sim_box import SimBox, machine, sim_box
@@ -28,7 +28,7 @@ def box() -> Iterator[SimBox]:
 class Node:
     """Containers on the first GPU of a machine of two."""
 
-    def __init__(self, box: SimBox, manager: VirtualSockets, work: Path) -> None:
+    def __init__(self, box: SimBox, manager: VirtualManager, work: Path) -> None:
         self._manager, self._work = manager, work
         self._uuid, self._bare = box.uuid, box.libraries
         cuda, nvml = (
@@ -50,7 +50,7 @@ class Node:
 
 
 @pytest.fixture
-def node(box: SimBox, manager: VirtualSockets, work: Path) -> Node:
+def node(box: SimBox, manager: VirtualManager, work: Path) -> Node:
     return Node(box, manager, work)
 
 

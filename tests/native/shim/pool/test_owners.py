@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
 from tests.native.one_gpu import LIMIT, GpuNode
 from tests.native.shim.pool.pool_scripts import CHUNK, told
@@ -21,7 +21,7 @@ async def container(one_gpu: GpuNode) -> Container:
 
 
 @pytest.fixture
-def denied(manager: VirtualSockets) -> Callable[[], int]:
+def denied(manager: VirtualManager) -> Callable[[], int]:
     return lambda: manager.usage(AllocationID("one")).devices[0].denied
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
 from tests.native.one_gpu import LIMIT, GpuNode, SimulatedGpu
 from tests.native.shim.pool.pool_scripts import CHUNK, told
@@ -29,7 +29,7 @@ async def container(one_gpu: GpuNode) -> Container:
 
 
 @pytest.fixture
-def denied(manager: VirtualSockets) -> Callable[[], int]:
+def denied(manager: VirtualManager) -> Callable[[], int]:
     return lambda: manager.usage(AllocationID("one")).devices[0].denied
 
 
@@ -61,7 +61,7 @@ tell(held=held, kept=kept, gone=pools.both())
     ],
 )
 async def test_whoever_waits_or_trims_sees_the_memory_back_at_once(
-    container: Container, gpu: SimulatedGpu, manager: VirtualSockets, wait: str
+    container: Container, gpu: SimulatedGpu, manager: VirtualManager, wait: str
 ) -> None:
     answer = await told(
         container,

@@ -27,7 +27,7 @@ from typing import Any
 
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
 from tests.native.simulated_gpu import SimulatedNode
 from vcuda_shim import PROGRAMS, SHIM_CUDA
@@ -55,7 +55,7 @@ class Watch:
     """
 
     node: SimulatedNode
-    manager: VirtualSockets
+    manager: VirtualManager
     dead: dict[int, int] = field(default_factory=dict)
     unburied: Counter[int] = field(default_factory=Counter)
     samples: int = 0
@@ -165,7 +165,7 @@ async def storm(
     shim: Path = SHIM_CUDA,
 ) -> Outcome:
     """requests: after which it ends, 0 for never. kinds: no names for all. shim: another build."""
-    manager = VirtualSockets(work, meter=lambda _: node.meter())
+    manager = VirtualManager(work, meter=lambda _: node.meter())
     node: SimulatedNode = SimulatedNode(work, manager, shim, context_bytes=context_bytes)
     container = await node.container(NAME, LIMIT)
     watch, go_on = Watch(node, manager), work / "go-on"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpumanager.units import MIB
-from gpumanager.virtual.alive import locked
-from gpumanager.virtual.books import Books
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages.alive import locked
+from gpumanager.virtual.pages.books import Books
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, reached
 from vcuda_shim._shim import lib
 
@@ -45,7 +45,7 @@ wait_for({str(work / "seen")!r})
 
 
 async def test_a_program_that_closed_all_its_descriptors_gets_the_books_again(
-    container: Container, work: Path, manager: VirtualSockets
+    container: Container, work: Path, manager: VirtualManager
 ) -> None:
     assert container.allocation is not None
     running = asyncio.create_task(
@@ -86,7 +86,7 @@ tell(lost=lost, refused=refused, fits=fits, found=found, left=memory(driver)[0])
 
 
 async def test_a_lost_descriptor_costs_little_while_the_manager_is_away(
-    container: Container, work: Path, manager: VirtualSockets
+    container: Container, work: Path, manager: VirtualManager
 ) -> None:
     running = asyncio.create_task(
         container.run(
@@ -124,7 +124,7 @@ time.sleep(600)
 
 
 async def test_while_the_manager_is_away_peers_take_back_what_a_killed_process_held(
-    container: Container, work: Path, manager: VirtualSockets
+    container: Container, work: Path, manager: VirtualManager
 ) -> None:
     running = asyncio.create_task(
         container.run(

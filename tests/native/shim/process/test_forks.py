@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation, reached
 
 pytestmark = pytest.mark.namespaces
@@ -49,7 +49,7 @@ tell(results=results, left=left, refused=refused, after=after)
 
 
 async def test_300_processes_that_start_at_once_all_get_their_memory(
-    driver: Path, manager: VirtualSockets, work: Path
+    driver: Path, manager: VirtualManager, work: Path
 ) -> None:
     container = Container(driver, await allocation(manager, memory=1024 * MIB), work)
     running = asyncio.create_task(
@@ -87,7 +87,7 @@ tell(results=sorted(results))
 
 
 async def test_a_daemon_that_forks_twice_holds_what_it_took_when_its_parents_are_gone(
-    container: Container, manager: VirtualSockets, work: Path
+    container: Container, manager: VirtualManager, work: Path
 ) -> None:
     running = asyncio.create_task(
         container.run(
@@ -122,7 +122,7 @@ tell(left=memory(driver)[0])
 
 
 async def test_programs_started_by_vfork_and_exec_take_nothing_from_their_parent(
-    container: Container, manager: VirtualSockets
+    container: Container, manager: VirtualManager
 ) -> None:
     told = await container.run(
         f"""

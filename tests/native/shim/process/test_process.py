@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation, reached
 
 pytestmark = pytest.mark.namespaces
@@ -131,7 +131,7 @@ tell(init=driver.cuInit(0), allocate=allocate(driver, 1024)[0], launch=launch(dr
 
 
 async def test_a_manager_that_comes_back_in_time_is_waited_for(
-    work: Path, driver: Path, manager: VirtualSockets
+    work: Path, driver: Path, manager: VirtualManager
 ) -> None:
     directory = work / "alloc" / ALLOCATION
     directory.mkdir(parents=True)
@@ -151,7 +151,7 @@ tell(init=driver.cuInit(0), view=memory(driver))
 
 
 async def test_a_changed_limit_holds_for_running_programs(
-    container: Container, manager: VirtualSockets, work: Path
+    container: Container, manager: VirtualManager, work: Path
 ) -> None:
     running = asyncio.create_task(
         container.run(
@@ -173,7 +173,7 @@ tell(before=before, after=memory(driver)[1])
 
 
 async def test_a_driver_without_events_is_charged_by_estimate(
-    work: Path, driver: Path, manager: VirtualSockets
+    work: Path, driver: Path, manager: VirtualManager
 ) -> None:
     container = Container(driver, await allocation(manager, cores=50), work)
 
@@ -254,7 +254,7 @@ tell(results=results, seconds=time.monotonic() - begun)
 
 
 async def test_a_program_that_closes_all_descriptors_stays_limited_and_its_own_files_are_left_alone(
-    container: Container, manager: VirtualSockets, work: Path
+    container: Container, manager: VirtualManager, work: Path
 ) -> None:
     running = asyncio.create_task(
         container.run(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpumanager.virtual.books import Books
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages.books import Books
 from tests.native.shim_container import LIMIT, Container
 from tests.native.simulated_gpu import SimulatedNode
 from vcuda_shim._shim import ffi, lib
@@ -148,7 +148,7 @@ tell(got=allocate(driver, {LIMIT})[0])
 
 
 async def test_the_manager_is_replaced_under_running_programs_without_a_byte_lost(
-    work: Path, simulated_node: SimulatedNode, manager: VirtualSockets
+    work: Path, simulated_node: SimulatedNode, manager: VirtualManager
 ) -> None:
     container = await simulated_node.container("one", LIMIT)
     running = asyncio.create_task(
@@ -174,7 +174,7 @@ tell(wrong=wrong, left=memory(driver)[0] + len(held) * {LIMIT // 8})
     replaced, current = 0, manager
     while not running.done():
         await current.stop()
-        current = VirtualSockets(work)
+        current = VirtualManager(work)
         await simulated_node.open(current, "one", LIMIT)
         await asyncio.sleep(0.02)
         replaced += 1

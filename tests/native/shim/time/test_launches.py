@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
 from tests.native.gpu_node import Node
 from tests.native.one_gpu import GpuNode, SimulatedGpu
@@ -55,7 +55,7 @@ for number, step in enumerate({steps!r}):
 class Meter:
     """What each step of a program was charged, by the container's own meter."""
 
-    def __init__(self, container: Container, manager: VirtualSockets, name: str) -> None:
+    def __init__(self, container: Container, manager: VirtualManager, name: str) -> None:
         self._container, self._manager, self._name = container, manager, AllocationID(name)
         self._charged: list[int] = []
         self._before = 0
@@ -95,7 +95,7 @@ def gpu(work: Path) -> Iterator[SimulatedGpu]:
 
 
 @pytest.fixture
-async def meter(one_gpu: GpuNode, manager: VirtualSockets) -> Meter:
+async def meter(one_gpu: GpuNode, manager: VirtualManager) -> Meter:
     return Meter(await one_gpu.container("one", CORES), manager, "one")
 
 
@@ -244,7 +244,7 @@ assert driver.cuCtxSynchronize() == 0
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_a_graph_that_was_changed_is_paid_for_as_it_is_now(
-    one_gpu: GpuNode, manager: VirtualSockets, change: str
+    one_gpu: GpuNode, manager: VirtualManager, change: str
 ) -> None:
     container = await one_gpu.container("one", 90)
     words = {"exec": "made", "node": "lc.first(graph)", "longer": "lc.kernel_params(LONG)"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.sim.clock import NS, virtual_clock
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
 from tests.native.timed_gpu import STEP, TimedGpu
 
 pytestmark = pytest.mark.namespaces
@@ -17,7 +17,7 @@ POINTS = 5
 
 
 @pytest.fixture
-async def unkind(work: Path, manager: VirtualSockets) -> AsyncIterator[TimedGpu]:
+async def unkind(work: Path, manager: VirtualManager) -> AsyncIterator[TimedGpu]:
     """Events show 3 us more, and 9 us on an idle stream."""
     with virtual_clock(work / "clock") as clock:
         made = TimedGpu(work, clock, manager, event_floor_ns=3_000, event_idle_ns=6_000)

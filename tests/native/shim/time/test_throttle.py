@@ -11,9 +11,9 @@ import pytest
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
-from gpumanager.virtual.books import Books
-from gpumanager.virtual.config import Config
-from gpumanager.virtual.manager import VirtualSockets
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages.books import Books
+from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.values import Limit
 from tests.native.shim_container import ALLOCATION, GPU, INCLUDE, LIMIT, Container, reached
 from vcuda_shim import SIMULATED_DRIVER
@@ -57,7 +57,7 @@ class Meter:
 class Paced:
     """A container over the driver of paced_cuda.c."""
 
-    def __init__(self, container: Container, manager: VirtualSockets) -> None:
+    def __init__(self, container: Container, manager: VirtualManager) -> None:
         self._container, self._manager = container, manager
 
     async def allow(self, cores: int, gpus: tuple[GpuUUID, ...] = (GPU,)) -> None:
@@ -100,7 +100,7 @@ def paced_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def paced(work: Path, paced_driver: Path, manager: VirtualSockets) -> Paced:
+async def paced(work: Path, paced_driver: Path, manager: VirtualManager) -> Paced:
     directory = await manager.open(ALLOCATION, [Limit(GPU, Bytes(LIMIT), 99, 99)])
     return Paced(Container(paced_driver, directory, work), manager)
 
@@ -207,7 +207,7 @@ for _ in range(200):
 
 
 async def test_a_forked_child_pays_for_itself(
-    paced: Paced, manager: VirtualSockets, work: Path
+    paced: Paced, manager: VirtualManager, work: Path
 ) -> None:
     running = asyncio.create_task(
         paced.run(

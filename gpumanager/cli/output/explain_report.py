@@ -1,0 +1,121 @@
+"""What an extender remembers of a pod, in words for people."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gpumanager.cli.output.console import OutputConsole
+from gpumanager.errors import GpuManagerError
+
+Said = Mapping[str, Any]
+
+
+def print_told(
+    pod: str, extender: Said | GpuManagerError, admission: Sequence[str], cluster: Sequence[str]
+) -> None:
+    """extender: its record, or why there is none. admission: by the node's agent."""
+    console = OutputConsole()
+    if isinstance(extender, GpuManagerError):
+        console.print(Text(pod, style="bold"))
+        console.print(Text(f"The extender does not say: {extender}", style="dim"))
+    else:
+        print_explanation(console, extender)
+    for title, sentences in (("On its node", admission), ("In the cluster", cluster)):
+        if sentences:
+            console.print(Text(f"\n{title}", style="bold"))
+        for line in sentences:
+            console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
+
+
+def print_explanation(console: OutputConsole, said: Said) -> None:
+    """said: as `/explain` answers."""
+    console.print(_headline(said))
+    for line in _story(said):
+        console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
+    if said["gpus"]:
+        console.print(_gpus(said["gpus"]))
+    if said["reasons"]:
+        console.print(_reasons(said["reasons"]))
+
+
+def _headline(said: Said) -> Text:
+    found = Text(str(said["pod"]), style="bold")
+    if said["bound"]:
+        found.append(f" is on {said['bound']}", style="bold green")
+    elif said.get("trouble"):
+        found.append(" could not be bound", style="bold red")
+    elif said["fitting"]:
+        found.append(" has found places and waits to be bound", style="bold yellow")
+    else:
+        found.append(" waits: no node will do", style="bold red")
+    return found.append(f"   {_when(said['time'])}", style="not bold dim")
+
+
+def _story(said: Said) -> Iterator[str]:
+    if trouble := said.get("trouble"):
+        yield str(trouble)
+    if said["nodes"]:
+        would = "would have done" if said["bound"] else "would do"
+        yield f"{said['fitting']:,} of {_nodes(said['nodes'])} asked about {would}."
+    if said["policy"]:
+        yield f"Policy: {said['policy']}."
+    yield from _comparison(said)
+
+
+def _comparison(said: Said) -> Iterator[str]:
+    points, best = said.get("points"), said["best"]
+    if said["bound"] and points is not None:
+        yield f"{said['bound']} had {points:g} points{_standing(points, best)}."
+    if best:
+        yield f"The best: {'; '.join(map(_scored, best))}."
+    elif said["fitting"] > 1:
+        yield "To the policy they were all alike."
+
+
+def _standing(points: float, best: Sequence[Said]) -> str:
+    if not best:
+        return ""
+    if points >= best[0]["points"]:
+        return ", and none had more"
+    return "; others had more, but kube-scheduler weighs other things too"
+
+
+def _scored(one: Said) -> str:
+    others = one["nodes"] - 1
+    as_good = f" and {others:,} more" if others else ""
+    return f"{one['node']}{as_good} with {one['points']:g}"
+
+
+def _gpus(rows: Sequence[Said]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("container", "GPU", "UUID"):
+        table.add_column(column, overflow="fold", justify="right" if column == "GPU" else "left")
+    for row in rows:
+        table.add_row(*(Text(str(row[name])) for name in ("container", "index", "uuid")))
+    return table
+
+
+def _reasons(rows: Sequence[Said]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("nodes", justify="right", no_wrap=True)
+    table.add_column("why not, and one of them", overflow="fold")
+    for row in rows:
+        why = Text(str(row["reason"]))
+        why.append(f"\n{row['example']}", style="dim")
+        why.append(f": {row['detail']}" if row["detail"] else "", style="dim")
+        table.add_row(f"{row['nodes']:,}", why)
+    return table
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count:,} nodes"
+
+
+def _when(seconds: float) -> str:
+    """In the time of who reads."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

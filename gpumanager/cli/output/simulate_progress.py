@@ -1,0 +1,98 @@
+"""What happens on the simulated node, told line by line on standard error while it happens."""
+
+import contextlib
+from typing import Final, Self
+
+from rich.status import Status
+from rich.text import Text
+
+from gpumanager.cli.output.console import ProgressConsole
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.sim import events
+from gpumanager.sim.machine import Machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
+
+UNHEARD: Final = contextlib.suppress(OSError)
+"""Around what is said: where nobody listens any more, the work goes on."""
+
+
+class Progress:
+    """Shows each event as one line, and above them what is being waited for."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._console = ProgressConsole()
+        self._status = Status("starting the node agent", console=self._console, spinner="dots")
+        self._running: set[str] = set()
+
+    def __enter__(self) -> Self:
+        with UNHEARD:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with UNHEARD:
+            self._status.stop()
+
+    @property
+    def unfinished(self) -> str:
+        if not self._running:
+            return "no container was running yet"
+        return f"still running: {', '.join(sorted(self._running))}"
+
+    def show(self, event: events.Event) -> None:
+        match event:
+            case events.NodeReady():
+                self._say("ready", "bold", f"{gpus_of(self._machine)}, agent registered")
+            case events.PodAdmitted(pod):
+                self._say("admitted", "green", pod.full_name)
+            case events.PodRefused(pod, rejection):
+                self._say("refused", "red", f"{pod.full_name}: {rejection.cause}")
+            case events.ContainerStarted(pod, container, gpus):
+                self._start(pod, container, gpus)
+            case events.ContainerPrinted(pod, container, line):
+                self._say("", "dim", f"{name_of(pod, container)} | {plain(line)}")
+            case events.ContainerEnded(pod, container, exit_code):
+                self._end(pod, container, exit_code)
+
+    def _start(self, pod: Pod, container: ContainerManifest, gpus: str) -> None:
+        name = name_of(pod, container)
+        self._running.add(name)
+        found = [self._machine.topology.by_uuid(GpuUUID(uuid)) for uuid in gpus.split(",")]
+        indices = ", ".join(str(gpu.index) for gpu in found if gpu is not None)
+        self._say("started", "cyan", f"{name} on GPU {indices}" if indices else name)
+        self._refresh()
+
+    def _end(self, pod: Pod, container: ContainerManifest, exit_code: int) -> None:
+        name = name_of(pod, container)
+        self._running.discard(name)
+        self._say("ended", "cyan" if exit_code == 0 else "red", f"{name}, exit {exit_code}")
+        self._refresh()
+
+    def _refresh(self) -> None:
+        count = len(self._running)
+        with UNHEARD:
+            self._status.update(f"{count} container{'s' * (count != 1)} running")
+
+    def _say(self, word: str, style: str, text: str) -> None:
+        line = Text(f"{word:>9}  ", style=style)
+        with UNHEARD:
+            self._console.print(line.append(text, style="dim" if style == "dim" else "default"))
+
+
+def name_of(pod: Pod, container: ContainerManifest) -> str:
+    """As short as it stays clear: the namespace only where it is not the default."""
+    namespace = "" if pod.namespace == "default" else f"{pod.namespace}/"
+    return f"{namespace}{pod.name}/{container.name}"
+
+
+def gpus_of(machine: Machine) -> str:
+    """`4 x Tesla T4`."""
+    models = [gpu.model for gpu in machine.topology.gpus]
+    counted = [f"{models.count(model)} x {model}" for model in dict.fromkeys(models)]
+    return f"{machine.name}: {', '.join(counted)}"
+
+
+def plain(line: str) -> str:
+    """Output of a program, without what would move the cursor or change colours."""
+    return "".join(letter if letter.isprintable() else " " for letter in line)

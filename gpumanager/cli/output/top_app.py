@@ -1,0 +1,264 @@
+"""The living picture of `gpumanager top`: what is on the screen, and what the keys do.
+
+A thread asks the agents; the screen shows what it brings. What an agent said last stays, dimmed,
+while it is away.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from threading import Event, Thread
+from typing import Any, Final
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.events import Resize
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Input, Static
+
+from gpumanager.cli.node_agents import look
+from gpumanager.cli.output.top_help import Help
+from gpumanager.cli.output.top_rows import RowsView
+from gpumanager.cli.output.top_text import NOBODY, styled, summary
+from gpumanager.view.details import details
+from gpumanager.view.drawing import heading
+from gpumanager.view.figures import cut, seconds
+from gpumanager.view.glyphs import Glyphs
+from gpumanager.view.layout import layout
+from gpumanager.view.listing import Sort, Wish, rows
+from gpumanager.view.values import ContainerRow, Seen
+
+FOOT: Final = "h Help  / Filter  Enter Details  Space Fold  M P T R N Sort  q Quit"
+SHORT_FOOT: Final = "h Help  / Filter  Space Fold  q Quit"
+
+CSS: Final = """
+Screen { background: ansi_default; color: ansi_default; }
+#status, #summary, #heading, #foot { height: 1; width: 100%; background: ansi_default; }
+#status { text-style: bold; }
+#summary, #foot { text-style: dim; }
+#details { height: auto; display: none; margin-top: 1; background: ansi_default; }
+#needle { height: 1; border: none; padding: 0; display: none; background: ansi_default; }
+#needle:focus { border: none; }
+"""
+
+
+class Looked(Message):
+    """The agents were asked."""
+
+    def __init__(self, nodes: Sequence[Seen]) -> None:
+        super().__init__()
+        self.nodes = nodes
+
+
+class TopApp(App[None]):
+    """nodes: the first picture. begin: called once the screen is there, to bring the others."""
+
+    CSS = CSS
+    TITLE = "gpumanager top"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS = [  # noqa: RUF012
+        Binding("q,f10", "quit"),
+        Binding("h,question_mark,f1", "help"),
+        Binding("up,k", "move(-1)"),
+        Binding("down,j", "move(1)"),
+        Binding("pageup", "page(-1)"),
+        Binding("pagedown", "page(1)"),
+        Binding("home", "move(-1000000)"),
+        Binding("end", "move(1000000)"),
+        Binding("space,minus,plus,equals_sign", "fold"),
+        Binding("enter", "details"),
+        Binding("slash,backslash,f3,f4", "filter"),
+        Binding("escape", "leave_filter"),
+        Binding("M,m", "sort('MEMORY')"),
+        Binding("P,p", "sort('SHARE')"),
+        Binding("T,W,w", "sort('WAIT')"),
+        Binding("R,r", "sort('REFUSALS')"),
+        Binding("N,n", "sort('PLACE')"),
+        Binding("less_than_sign,comma", "next_sort(-1)"),
+        Binding("greater_than_sign,full_stop,f6", "next_sort(1)"),
+        Binding("I,i", "turn"),
+        Binding("t,f5", "flat"),
+        Binding("e", "idle"),
+        Binding("z,Z", "hold"),
+    ]
+
+    def __init__(
+        self,
+        nodes: Sequence[Seen],
+        signs: Glyphs,
+        sort: Sort = Sort.PLACE,
+        begin: Callable[["TopApp"], None] = lambda _app: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(ansi_color=True)
+        self._seen = tuple(nodes)
+        self._before: Mapping[str, ContainerRow] = {}
+        self._wish = Wish(sort)
+        self._signs = signs
+        self._begin = begin
+        self._clock = clock
+        self._held = False
+
+    def compose(self) -> ComposeResult:
+        for name in ("status", "summary", "heading"):
+            yield Static(id=name, markup=False)
+        yield RowsView(self._signs)
+        yield Static(id="details", markup=False)
+        yield Input(id="needle", placeholder="show only rows with these letters", compact=True)
+        yield Static(id="foot", markup=False)
+
+    def on_mount(self) -> None:
+        self._main.query_one(RowsView).focus()
+        self._draw()
+        self._begin(self)
+
+    def on_resize(self, _event: Resize) -> None:
+        self._draw()
+
+    @property
+    def _main(self) -> Screen[Any]:
+        """The list's, whatever lies over it."""
+        return self.screen_stack[0]
+
+    # What comes from outside.
+
+    def on_looked(self, message: Looked) -> None:
+        if not self._held:
+            self.show(message.nodes)
+
+    def show(self, nodes: Sequence[Seen]) -> None:
+        """A new picture."""
+        self._before = {row.key: row.container for row in rows(self._seen, Wish()) if row.container}
+        self._seen = tuple(nodes)
+        self._draw()
+
+    # What is on the screen.
+
+    def _draw(self) -> None:
+        if not self._main.query(RowsView):
+            return  # not composed yet
+        width, wish = self.size.width, self._wish
+        listed = rows(self._seen, wish)
+        self._put("status", cut(self._status(), width, self._signs))
+        self._put("summary", cut(summary(self._seen, self._signs), width, self._signs))
+        columns = heading(layout(width), self._signs, wish.sort, turned=wish.turned)
+        self._put("heading", styled(columns))
+        self._main.query_one(RowsView).show(listed, self._before)
+        self._put("foot", FOOT if len(FOOT) <= width else SHORT_FOOT[:width])
+        self._draw_details()
+
+    def _put(self, name: str, text: str | Text) -> None:
+        self._main.query_one(f"#{name}", Static).update(text)
+
+    def _status(self) -> str:
+        """Is it alive, and what is chosen."""
+        away = [one for one in self._seen if one.away]
+        said = ["gpumanager top"]
+        if self._held:
+            said.append("held (z: go on)")
+        for one in away[:1]:
+            age = seconds(max(0.0, self._clock() - one.at)) if one.node else "never"
+            said.append(f"{one.name} away, last seen {age} ago: {one.trouble}; trying again")
+        if self._wish.needle:
+            said.append(f"only {self._wish.needle!r} (Esc: all)")
+        if not any(gpu.containers for one in self._seen if one.node for gpu in one.node.gpus):
+            said.append(NOBODY)
+        return f" {self._signs.dot} ".join(said)
+
+    def _draw_details(self) -> None:
+        row = self._main.query_one(RowsView).row
+        if self._main.query_one("#details").display and row is not None:
+            self._put("details", "\n".join(details(row)))
+
+    def on_rows_view_moved(self) -> None:
+        self._draw_details()
+
+    def _choose(self, wish: Wish) -> None:
+        self._wish = wish
+        self._draw()
+
+    # What the keys do.
+
+    def action_help(self) -> None:
+        self.push_screen(Help(self._signs))
+
+    def action_move(self, steps: int) -> None:
+        self._main.query_one(RowsView).move(steps)
+
+    def action_page(self, pages: int) -> None:
+        view = self._main.query_one(RowsView)
+        view.move(pages * view.page())
+
+    def action_fold(self) -> None:
+        """A container's row folds the GPU that it is on."""
+        row = self._main.query_one(RowsView).row
+        if row is not None and not row.flat:
+            key = (
+                row.key if row.container is None else row.key.removesuffix(f" {row.container.name}")
+            )
+            self._choose(self._wish.fold(key))
+
+    def action_details(self) -> None:
+        shown = self._main.query_one("#details")
+        shown.display = not shown.display
+        self._draw_details()
+
+    def action_sort(self, name: str) -> None:
+        self._choose(self._wish.by(Sort[name]))
+
+    def action_next_sort(self, step: int) -> None:
+        self._choose(self._wish.next(step))
+
+    def action_turn(self) -> None:
+        self._choose(replace(self._wish, turned=not self._wish.turned))
+
+    def action_flat(self) -> None:
+        self._choose(replace(self._wish, flat=not self._wish.flat))
+
+    def action_idle(self) -> None:
+        self._choose(replace(self._wish, idle=not self._wish.idle))
+
+    def action_hold(self) -> None:
+        self._held = not self._held
+        self._draw()
+
+    def action_filter(self) -> None:
+        needle = self._main.query_one("#needle", Input)
+        needle.display, needle.value = True, self._wish.needle
+        self._main.set_focus(needle)  # at once: the next letter is for it
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._choose(replace(self._wish, needle=event.value))
+
+    def on_input_submitted(self) -> None:
+        self._close_filter()
+
+    def action_leave_filter(self) -> None:
+        self._close_filter()
+        self._choose(replace(self._wish, needle=""))
+
+    def _close_filter(self) -> None:
+        self._main.query_one("#needle").display = False
+        self._main.set_focus(self._main.query_one(RowsView))
+
+
+def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs) -> None:
+    """Until the reader leaves."""
+    over = Event()
+
+    def begin(app: TopApp) -> None:
+        Thread(target=_ask_on, args=(app, nodes, interval, over), daemon=True).start()
+
+    try:
+        TopApp(nodes, signs, sort, begin).run()
+    finally:
+        over.set()
+
+
+def _ask_on(app: TopApp, nodes: Sequence[Seen], interval: float, over: Event) -> None:
+    agents = [one.agent for one in nodes]
+    while not over.wait(interval):
+        nodes = look(agents, nodes)
+        app.post_message(Looked(nodes))

@@ -1,0 +1,91 @@
+"""The list of GPUs and containers on the screen: the cursor stays with its row."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.segment import Segment as Styled
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from gpumanager.cli.output.top_text import STYLES
+from gpumanager.view.drawing import Line, line
+from gpumanager.view.glyphs import Glyphs
+from gpumanager.view.layout import layout
+from gpumanager.view.listing import Row
+from gpumanager.view.values import ContainerRow
+
+CURSOR: Final = Style(reverse=True)
+"""Of the name alone: bars keep their colours."""
+
+
+class RowsView(ScrollView, can_focus=True):
+    """Rows of one line each."""
+
+    DEFAULT_CSS = """
+    RowsView { height: 1fr; scrollbar-size: 0 0; background: ansi_default; }
+    """
+
+    class Moved(Message):
+        """The cursor is on another row."""
+
+    def __init__(self, signs: Glyphs, **options: Any) -> None:
+        super().__init__(**options)
+        self._signs = signs
+        self._rows: Sequence[Row] = ()
+        self._before: Mapping[str, ContainerRow] = {}
+        self._key = ""
+
+    @property
+    def row(self) -> Row | None:
+        """Where the cursor is."""
+        return self._rows[self.position] if self._rows else None
+
+    @property
+    def position(self) -> int:
+        """Of the cursor; the first row where its own is gone."""
+        return next((n for n, row in enumerate(self._rows) if row.key == self._key), 0)
+
+    def show(self, rows: Sequence[Row], before: Mapping[str, ContainerRow]) -> None:
+        """before: containers by the key of their row, as they were at the look before."""
+        place = self.position
+        if rows and all(row.key != self._key for row in rows):
+            self._key = rows[min(place, len(rows) - 1)].key
+        self._rows, self._before = rows, before
+        self.virtual_size = Size(self.size.width, len(rows))
+        self.refresh()
+
+    def move(self, steps: int) -> None:
+        if not self._rows:
+            return
+        place = min(max(0, self.position + steps), len(self._rows) - 1)
+        self._key = self._rows[place].key
+        self.scroll_to_region(Region(0, place, 1, 1), animate=False)
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def page(self) -> int:
+        """How many rows are seen at once."""
+        return max(1, self.size.height)
+
+    def render_line(self, y: int) -> Strip:
+        width, place = self.size.width, y + self.scroll_offset.y
+        if place >= len(self._rows):
+            return Strip.blank(width)
+        row = self._rows[place]
+        drawn = line(row, layout(width), self._signs, self._before.get(row.key))
+        strip = strip_of(drawn).adjust_cell_length(width)
+        if place != self.position:
+            return strip
+        name, rest = strip.divide([layout(width).name, width])
+        return Strip.join([name.apply_style(CURSOR), rest])
+
+    def on_click(self, event: events.Click) -> None:
+        self.move(event.y + self.scroll_offset.y - self.position)
+
+
+def strip_of(drawn: Line) -> Strip:
+    return Strip([Styled(one.text, Style.parse(STYLES[one.tone])) for one in drawn])

@@ -1,0 +1,89 @@
+"""`gpumanager doctor --bundle FILE.tar.gz`: all that somebody needs to find out what is wrong.
+
+Each source is read in a thread of its own and given up after some seconds: a driver that hangs
+costs its own files, not the bundle. Progress goes to standard error.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gpumanager import __version__
+from gpumanager.cli.support.bundle_sources import Source, sources
+from gpumanager.doctor.asking import DoctorQuestion
+from gpumanager.doctor.bundle import Piece, piece, within, write
+from gpumanager.doctor.values import Unseen
+from gpumanager.errors import GpuManagerError
+from gpumanager.settings import AgentSettings
+
+SECONDS: Final = 15.0
+"""For all sources together: they are read at the same time."""
+STDOUT: Final = Path("-")
+
+
+def make_bundle(
+    to: Path, settings: AgentSettings, logs: Path | None, reports: Iterable[Piece]
+) -> None:
+    """Write it, and say what is in it. reports: what the doctor itself has found.
+
+    Raises GpuManagerError where it cannot be written.
+    """
+    say = _say
+    made = time.time()
+    pieces = within([*reports, *collect(sources(settings, logs), say)])
+    _save(to, lambda file: write(pieces, __version__, made, file))
+    there = [one for one in pieces if not one.cause]
+    redacted = sum(one.redacted for one in there)
+    say(
+        f"{to}: {len(there)} files, {sum(one.size for one in there):,} bytes before packing; "
+        f"{len(pieces) - len(there)} could not be had, manifest.json says why; "
+        f"secrets taken out: {redacted}. Read it before you give it away."
+    )
+
+
+def collect(
+    wanted: Iterable[Source], say: Callable[[str], None], seconds: float = SECONDS
+) -> Iterator[Piece]:
+    """In their order, each as soon as it is there."""
+    asked = [(one, DoctorQuestion(one.text, seconds)) for one in wanted]
+    for source, question in asked:
+        answer = question.answer()
+        found = _piece(source, answer)
+        say(f"{found.name}: {found.cause or f'{found.size:,} bytes'}")
+        yield found
+
+
+def _piece(source: Source, answer: str | Unseen) -> Piece:
+    if isinstance(answer, Unseen):
+        return Piece(source.name, source.origin, cause=answer.cause)
+    return piece(source.name, source.origin, answer)
+
+
+def _say(text: str) -> None:
+    click.echo("".join(one if one.isprintable() else "?" for one in text), err=True)
+
+
+def _save(to: Path, write_to: Callable[..., None]) -> None:
+    """Whole or not at all, and for its owner's eyes only."""
+    if to == STDOUT:
+        write_to(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with tempfile.NamedTemporaryFile(dir=to.parent, prefix=".bundle-", delete=False) as file:
+            try:
+                write_to(file)
+                file.flush()
+                Path(file.name).rename(to)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        cause = error.strerror or os.strerror(error.errno or 0)
+        raise GpuManagerError(f"{to}: cannot write the bundle: {cause}") from error

@@ -1,0 +1,290 @@
+"""Where a doctor looks: at all that an agent with these settings would use, changing nothing.
+
+Nobody is asked for more than some seconds: what does not answer is unseen, and that is a finding.
+"""
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from gpumanager.cli.node.parts import SHIMS, container_runtime, lead_to_nvml
+from gpumanager.deviceplugin.server import sockets_like
+from gpumanager.doctor.asking import DoctorQuestion
+from gpumanager.doctor.values import (
+    ContainersView,
+    Directory,
+    GpuView,
+    Held,
+    InstalledDriver,
+    KubeletView,
+    ListeningSocket,
+    Node,
+    OwnView,
+    Trouble,
+    Unseen,
+)
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.driver_version import loaded_driver
+from gpumanager.gpu.health.events import NvmlHealth
+from gpumanager.gpu.health.state import PENDING, GpuHealth, diagnosis
+from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
+from gpumanager.gpu.values import Topology
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
+from gpumanager.isolation.edits import CONTROL
+from gpumanager.kubelet.checkpoint import read_checkpoint
+from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.kubelet.probe import Speaks, probe
+from gpumanager.names import (
+    KUBELET_CHECKPOINT,
+    KUBELET_SOCKET,
+    VCORE,
+    VCORE_SOCKET,
+    VMEMORY,
+    VMEMORY_SOCKET,
+)
+from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.nvidia_runtime import nvidia_defaults, nvidia_devices
+from gpumanager.settings import AgentSettings
+from gpumanager.units import Bytes
+from gpumanager.volume.config import SHIPPED, read_config
+from gpumanager.volume.driver import find_driver
+from gpumanager.volume.host import read_host
+
+KUBELET_SECONDS: Final = 5.0
+CONNECT_SECONDS: Final = 1.0
+TAKES_BOOKS_BACK: Final = 1 << 2 | 1 << 19
+"""CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE."""
+
+FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
+"""The inode that the kernel gives the pid namespace it boots with."""
+
+T = TypeVar("T")
+
+
+async def look(settings: AgentSettings) -> Node:
+    """Raises InputError for settings with which an agent would not start either."""
+    gpus, kubelet, containers, own = await asyncio.gather(
+        asyncio.to_thread(look_at_gpus, settings),
+        look_at_kubelet(settings),
+        look_at_containers(settings),
+        asyncio.to_thread(look_at_own, settings),
+    )
+    return Node(gpus, kubelet, containers, own)
+
+
+def look_at_gpus(settings: AgentSettings) -> GpuView:
+    lead_to_nvml(settings.driver_root)
+    installed = DoctorQuestion(lambda: _installed(settings.driver_root))
+    loaded = DoctorQuestion(loaded_driver)
+    troubles = DoctorQuestion(lambda: tuple(_troubles(settings.driver_root / "sys")))
+    sysfs, reserved = settings.driver_root / "sys", settings.reserved_memory
+    topology = DoctorQuestion(lambda: discover_here(sysfs, reserved)).answer()
+    shims = (SHIMS.cuda, SHIMS.ml, SHIMS.cuda_link, SHIMS.ml_link)
+    return GpuView(
+        installed=installed.answer(),
+        loaded=loaded.answer(),
+        topology=topology,
+        missing_nodes=tuple(_missing_nodes(settings.device_directory, topology)),
+        missing_shims=tuple(path for path in shims if not path.is_file()),
+        troubles=troubles.answer(),
+    )
+
+
+def _troubles(sysfs: Path) -> Iterator[Trouble]:
+    """What an agent would find that looks at each GPU for the first time."""
+    with driver(sysfs) as nvml, NvmlHealth() as health:
+        for index in range(nvml.count()):
+            try:
+                gpu = nvml.gpu(index).uuid
+            except NvmlError as error:
+                yield Trouble(f"GPU {index}", str(error), mild=SPLIT in str(error))
+                continue
+            finding = health.probe(gpu)
+            if cause := diagnosis(GpuHealth(gpu), finding):
+                yield Trouble(gpu, cause.text)
+            elif finding.remap_pending:
+                yield Trouble(gpu, PENDING, mild=True)
+
+
+def _installed(root: Path) -> InstalledDriver:
+    driver = find_driver(read_host(root))
+    return InstalledDriver(driver.version, driver.cuda.path, driver.warnings)
+
+
+def _missing_nodes(directory: Path, topology: Topology | Unseen) -> Iterator[Path]:
+    gpus = () if isinstance(topology, Unseen) else topology.gpus
+    names = (*CONTROL, *(f"nvidia{gpu.minor}" for gpu in gpus))
+    yield from (directory / name for name in names if not exists(directory / name))
+
+
+async def look_at_kubelet(settings: AgentSettings) -> KubeletView:
+    directory = settings.device_plugin_path
+    kubelet = KubeletPods(
+        settings.kubelet_endpoint, token=settings.kubelet_token, deadline=KUBELET_SECONDS
+    )
+    pods = await seen(kubelet.pods())
+    held = DoctorQuestion(lambda: _held(directory / KUBELET_CHECKPOINT))
+    return KubeletView(
+        socket=directory / KUBELET_SOCKET,
+        listener=listener(directory / KUBELET_SOCKET),
+        sockets=tuple(_served(directory / name) for name in (VCORE_SOCKET, VMEMORY_SOCKET)),
+        version=await seen(kubelet.version()),
+        pods=pods if isinstance(pods, Unseen) else len(pods),
+        held=await asyncio.to_thread(held.answer),
+        pod_resources=await _spoken(settings.pod_resources_socket),
+    )
+
+
+async def _spoken(path: Path) -> Speaks | Unseen:
+    there = listener(path)
+    return (
+        await seen(probe(path))
+        if there is ListeningSocket.LISTENS
+        else Unseen(f"{path}: {there.value}")
+    )
+
+
+def _served(name: Path) -> ListeningSocket:
+    """The best that can be said of any instance's socket."""
+    found = (listener(path) for path in (name, *sockets_like(name)))
+    return max(found, key=list(ListeningSocket).index)
+
+
+def listener(path: Path) -> ListeningSocket:
+    """By connecting, and hanging up."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(CONNECT_SECONDS)
+        try:
+            caller.connect(str(path))
+        except FileNotFoundError:
+            return ListeningSocket.ABSENT
+        except PermissionError:
+            return ListeningSocket.DENIED
+        except OSError:
+            return ListeningSocket.DEAD
+    return ListeningSocket.LISTENS
+
+
+def _held(checkpoint: Path) -> Held | None:
+    if not exists(checkpoint):
+        return None
+    holders = read_checkpoint(checkpoint)
+    amounts = (
+        sum(len(holder.ids) for holder in holders if holder.resource == name)
+        for name in (VCORE, VMEMORY)
+    )
+    return Held(*amounts)
+
+
+async def look_at_containers(settings: AgentSettings) -> ContainersView:
+    runtime = container_runtime(settings)
+    try:
+        who = await seen(runtime.version())
+    finally:
+        await runtime.close()
+    root = settings.driver_root
+    view = ContainersView(
+        _text(who),
+        None,
+        None,
+        nvidia_defaults=await _or_none(lambda: nvidia_defaults(root)),
+        nvidia_devices=await _or_none(lambda: nvidia_devices(root)),
+    )
+    files = await asyncio.to_thread(DoctorQuestion(CgroupFiles.here).answer)
+    if isinstance(files, Unseen) or files.version is None:
+        return view
+    driver = await asyncio.to_thread(DoctorQuestion(files.driver).answer)
+    made_by = None if isinstance(driver, Unseen) or driver is None else driver.value
+    return replace(view, cgroups=files.version.value, driver=made_by)
+
+
+async def _or_none(ask: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
+    answer = await asyncio.to_thread(DoctorQuestion(ask).answer)
+    return () if isinstance(answer, Unseen) else answer
+
+
+def _text(answer: object) -> str | Unseen:
+    return answer if isinstance(answer, Unseen) else str(answer)
+
+
+def look_at_own(settings: AgentSettings) -> OwnView:
+    directories = DoctorQuestion(lambda: tuple(_directories(settings)))
+    promised = DoctorQuestion(lambda: _promised(settings.checkpoint_path / FILE_NAME))
+    return OwnView(
+        root=os.geteuid() == 0,
+        sees_all_processes=_pid_namespace() == FIRST_PID_NAMESPACE,
+        takes_books_back=_has_capabilities(TAKES_BOOKS_BACK),
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        directories=directories.answer(),
+        promised=promised.answer(),
+    )
+
+
+def _has_capabilities(wanted: int) -> bool:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    effective = next(line for line in lines if line.startswith("CapEff:"))
+    return int(effective.split()[1], 16) & wanted == wanted
+
+
+def _pid_namespace() -> int | None:
+    with contextlib.suppress(OSError):
+        return Path("/proc/self/ns/pid").stat().st_ino
+    return None
+
+
+def _directories(settings: AgentSettings) -> Iterator[Directory]:
+    yield directory("allocations", settings.virtual_manager_path)
+    yield directory("journal's place", settings.checkpoint_path)
+    config = read_config(settings.volume_config or SHIPPED)
+    bases = (config.shared.base, config.whole.base)
+    for base in dict.fromkeys(bases if settings.volume_base is None else (settings.volume_base,)):
+        yield directory("driver volumes", base, for_code=True)
+
+
+def directory(purpose: str, path: Path, *, for_code: bool = False) -> Directory:
+    """As it is or, if it is not there yet, as the one is in which it would be made."""
+    there = next(one for one in (path, *path.absolute().parents) if exists(one))
+    try:
+        system = os.statvfs(there)
+    except OSError as error:
+        return Directory(purpose, path, error.strerror or str(error), Bytes(0), executable=True)
+    return Directory(
+        purpose,
+        path,
+        obstacle=_obstacle(there),
+        free=Bytes(system.f_bavail * system.f_frsize),
+        executable=not (for_code and system.f_flag & os.ST_NOEXEC),
+    )
+
+
+def _obstacle(path: Path) -> str | None:
+    if not path.is_dir():
+        return f"{path} is no directory"
+    return None if os.access(path, os.W_OK | os.X_OK) else f"{path} may not be written"
+
+
+def _promised(journal: Path) -> int | None:
+    return len(JournalFile(journal).load().live()) if exists(journal) else None
+
+
+def exists(path: Path) -> bool:
+    """False also for what may not be looked at."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
+async def seen(question: Awaitable[T]) -> T | Unseen:
+    """For questions that are bounded in time by themselves."""
+    try:
+        return await question
+    except (GpuManagerError, OSError) as error:
+        return Unseen(str(error))

@@ -1,0 +1,116 @@
+"""How busy each process keeps each GPU, as NVML samples it.
+
+Two functions tell; which of them a driver knows depends on its age. NVML stamps samples with the
+time of day in microseconds, which may be set; a cursor per GPU, in those very units, asks for what
+is strictly newer. Buffers of real drivers hold remains of processes long gone, and figures above
+100: those are dropped.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any, Final
+
+import pynvml
+
+from gpumanager.gpu.nvml import if_supported
+from gpumanager.gpu.nvml_session import NvmlSession, asked_for
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
+from gpumanager.gpu.values import GpuUUID
+
+Question = Callable[[Any, int], list[Any]]
+
+QUESTIONS: Final[tuple[str, ...]] = (
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetProcessesUtilizationInfo",
+)
+MOST: Final = 100
+LOOK_BACK_US: Final = 1_000_000
+"""How old a sample may be at the first question."""
+
+_NOBODY: Final = {pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND}
+_NEVER: Final = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+}
+_GREW: Final = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+
+
+class NvmlUtilization(NvmlSession):
+    """How busy processes keep the GPUs; one thread at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[GpuUUID, int] = {}
+        """Stamp of the newest sample of each GPU."""
+
+    def __call__(self, gpus: Collection[GpuUUID] | None = None) -> UtilizationByGpu:
+        """gpus: only these are asked, by their bare UUIDs; None: all. Raises NvmlError."""
+        question = partial(self._ask_all, gpus)
+        return self.answer(question, "asking how busy processes keep the GPUs")
+
+    def _ask_all(self, gpus: Collection[GpuUUID] | None) -> UtilizationByGpu:
+        answers: dict[GpuUUID, GpuUtilization] = {}
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            answers |= if_supported(
+                partial(self._ask_gpu, index, gpus), dict[GpuUUID, GpuUtilization]()
+            )
+        return answers
+
+    def _ask_gpu(
+        self, index: int, gpus: Collection[GpuUUID] | None
+    ) -> dict[GpuUUID, GpuUtilization]:
+        device = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return {uuid: self._ask(handle, uuid) for uuid, handle in asked_for(device, gpus)}
+
+    def _ask(self, handle: Any, gpu: GpuUUID) -> GpuUtilization:
+        now_us, now_ns = time.time_ns() // 1000, time.monotonic_ns()
+        seen = self._seen.get(gpu, 0)
+        if not now_us - 10 * LOOK_BACK_US < seen <= now_us + LOOK_BACK_US:  # or the time was set
+            seen = now_us - LOOK_BACK_US
+        rows = newer_than(handle, seen)
+        if rows is None:
+            return GpuUtilization(now_ns, None)
+        sound = [row for row in rows if _is_sound(row, seen, now_us + LOOK_BACK_US)]
+        self._seen[gpu] = max((int(row.timeStamp) for row in sound), default=seen)
+        busy = if_supported(partial(_busy, handle), None)
+        return GpuUtilization(now_ns, tuple(_samples(sound, now_ns - now_us * 1000)), busy)
+
+
+def newer_than(handle: Any, stamp: int) -> list[Any] | None:
+    """Rows as NVML has them; None where it never tells. Raises pynvml.NVMLError for the rest."""
+    for name in QUESTIONS:
+        try:
+            return _ask_twice(getattr(pynvml, name), handle, stamp)
+        except pynvml.NVMLError as error:
+            if error.value in _NOBODY:
+                return []
+            if error.value not in _NEVER:
+                raise
+    return None
+
+
+def _ask_twice(question: Question, handle: Any, stamp: int) -> list[Any]:
+    """A process may come between NVML's count and its list."""
+    try:
+        return question(handle, stamp)
+    except pynvml.NVMLError as error:
+        if error.value != _GREW:
+            raise
+    return question(handle, stamp)
+
+
+def _is_sound(row: Any, seen: int, latest: int) -> bool:
+    return bool(row.pid > 0 and row.smUtil <= MOST and seen < row.timeStamp <= latest)
+
+
+def _samples(rows: list[Any], offset_ns: int) -> Iterator[ProcessSample]:
+    for row in rows:
+        yield ProcessSample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
+
+
+def _busy(handle: Any) -> int | None:
+    percent = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    return percent if 0 <= percent <= MOST else None

@@ -1,0 +1,170 @@
+"""From a page to the samples of a metric: who has how much, and by which labels. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.monitor.metrics.journal_timing import JournalWrites
+from gpumanager.monitor.metrics.latency import Latencies
+from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Snapshot
+from gpumanager.monitor.unlimited.audit import UNLIMITED, Tally
+from gpumanager.supervisor import Supervisor
+from gpumanager.units import MIB
+
+Rows = Iterable[tuple[tuple[str, ...], float]]
+
+ORIGINAL: Final = ("pod_name", "namespace", "node", "container_name")
+GPU: Final = ("gpu", "uuid")
+CONTAINER: Final = ("namespace", "pod", "container")
+DEVICE: Final = (*CONTAINER, *GPU)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What all rows are read from."""
+
+    snapshot: Snapshot
+    latencies: Latencies = field(default_factory=Latencies)
+    writes: JournalWrites = field(default_factory=JournalWrites)
+    tally: Tally = field(default_factory=Tally)
+    version: str = ""
+    tasks: Supervisor = field(default_factory=Supervisor)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric. kind: gauge or counter, whose samples end in _total."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+    rows: Callable[[Page], Rows]
+
+
+def single(value: Callable[[Page], float]) -> Callable[[Page], Rows]:
+    return lambda page: [((), value(page))]
+
+
+def _gpu_labels(view: GpuSnapshot | DeviceView) -> tuple[str, str]:
+    return f"gpu{view.gpu.index}", view.gpu.uuid
+
+
+def of_gpus(value: Callable[[GpuSnapshot], float | None]) -> Callable[[Page], Rows]:
+    """None: a GPU that does not tell has no such series."""
+
+    def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
+        for view in page.snapshot.gpus:
+            number = value(view)
+            if number is not None:
+                yield _gpu_labels(view), number
+
+    return rows
+
+
+def of_devices(
+    value: Callable[[DeviceView], float | None], *, shares: bool = False
+) -> Callable[[Page], Rows]:
+    """shares: only where books are kept; of whole GPUs there are none."""
+
+    def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
+        for view in page.snapshot.containers:
+            for device in () if shares and view.promise.exclusive else view.devices:
+                number = value(device)
+                if number is not None:
+                    yield (*view.labels, *_gpu_labels(device)), number
+
+    return rows
+
+
+def of_shares(value: Callable[[DeviceView], float | None]) -> Callable[[Page], Rows]:
+    return of_devices(value, shares=True)
+
+
+def original(
+    values: Callable[[ContainerSnapshot], Iterable[tuple[str, float]]],
+) -> Callable[[Page], Rows]:
+    def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
+        for view in page.snapshot.containers:
+            namespace, pod, container = view.labels
+            who = (pod, namespace, page.snapshot.node, container)
+            yield from (((*who, last), number) for last, number in values(view))
+
+    return rows
+
+
+def memory_mib(device: DeviceView) -> float:
+    """In MiB: what the driver tells, and where it does not, what the books say."""
+    return (device.used if device.measured is None else device.measured) // MIB
+
+
+def busy_percent(device: DeviceView) -> float:
+    """What the driver tells, and where it does not, what was paid for."""
+    return device.share if device.percent is None else device.percent
+
+
+def each_and_total(
+    value: Callable[[DeviceView], float],
+) -> Callable[[ContainerSnapshot], Iterable[tuple[str, float]]]:
+    def values(view: ContainerSnapshot) -> Iterator[tuple[str, float]]:
+        numbers = [(f"gpu{one.gpu.index}", value(one)) for one in view.devices]
+        yield from numbers
+        yield "total", sum(number for _, number in numbers)
+
+    return values
+
+
+def requested_mib(view: ContainerSnapshot) -> float:
+    """What was asked for; of whole GPUs without a word about memory, all of it."""
+    asked = view.promise.blocks * 256
+    return asked or sum(one.gpu.memory // MIB for one in view.devices)
+
+
+def degraded(page: Page) -> Rows:
+    return (
+        ((*view.labels, reason), count)
+        for view in page.snapshot.containers
+        if not view.promise.exclusive
+        for reason, count in view.degraded.items()
+    )
+
+
+def unlimited(page: Page) -> Rows:
+    """Of every share, and of whomever was found of whom only the pod is known."""
+    none = {
+        (*view.labels, reason): 0
+        for view in page.snapshot.containers
+        if not view.promise.exclusive
+        for reason in UNLIMITED.values()
+    }
+    return (none | dict(page.tally.unlimited)).items()
+
+
+def xids(page: Page) -> Rows:
+    return (
+        ((*_gpu_labels(view), str(code)), count)
+        for view in page.snapshot.gpus
+        for code, count in sorted(view.fitness.xids.items())
+    )
+
+
+def gpu_info(page: Page) -> Rows:
+    return (
+        ((*_gpu_labels(view), view.gpu.model, view.gpu.bus_id, str(view.gpu.minor)), 1)
+        for view in page.snapshot.gpus
+    )
+
+
+def told(value: Callable[[GpuStatus], int | None]) -> Callable[[GpuSnapshot], int | None]:
+    """What the driver tells of a GPU; None where it does not."""
+    return lambda view: None if view.status is None else value(view.status)
+
+
+def watts(view: GpuSnapshot) -> float | None:
+    milliwatts = told(lambda status: status.power_milliwatts)(view)
+    return None if milliwatts is None else milliwatts / 1000
+
+
+def seconds(nanoseconds: int) -> float:
+    return nanoseconds / 1e9

@@ -1,0 +1,231 @@
+"""Who has GPU memory that no limit holds. Pure.
+
+The shim stands between a program and the driver; a program that reaches for the driver itself has
+gone round it. Five kinds are told apart:
+
+* unbooked: a process of a container that has a share of this GPU, and no session with the manager:
+  it found a driver library without a shim, as an image may bring one;
+* unlimited: a process whose shim could not place the functions of its driver;
+* over the limit: what the processes of a container hold together is more than it may;
+* stranger: a process on a GPU that is promised to others;
+* overdrawn: a process of a container that launches on although its GPU time is used up.
+
+What a process takes round the shim while the books know it is measured and charged to it within a
+second, so that it is a breach only beyond the limit. A figure may be of a moment in which memory
+moves: only what is found at several looks in a row counts.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.grants.grant import Claimant
+from gpumanager.kube.pod import PodUID
+from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, Resident, Snapshot, labels_of
+from gpumanager.monitor.unlimited.residents import by_holder, same_pod
+from gpumanager.units import MIB, Bytes, format_bytes
+from gpumanager.virtual.processes import Process
+
+TOLERANCE: Final = Bytes(32 * MIB)
+LOOKS: Final = 3
+
+
+class UnlimitedKind(Enum):
+    """What is wrong with a process."""
+
+    UNBOOKED = "unbooked"
+    UNLIMITED = "unlimited"
+    OVER_LIMIT = "over-limit"
+    STRANGER = "stranger"
+    OVERDRAWN = "overdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """One process on one GPU. taken: bytes that no limit holds.
+
+    owner: the container it is of; pod: the pod, where only that is known, and pod_name: its
+    namespace and name, where somebody knows them. certain: whether the kernel itself has named its
+    container: by its cgroup, or when it asked for its limits and its cgroup is no other pod's.
+    command: its program's name.
+    """
+
+    kind: UnlimitedKind
+    process: Process
+    gpu: Gpu
+    taken: Bytes
+    owner: Claimant | None = None
+    pod: PodUID | None = None
+    certain: bool = False
+    pod_name: str | None = None
+    command: str = ""
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """Of its container, as the metrics have them; without a container where none is known."""
+        if self.owner:
+            return labels_of(self.owner)
+        namespace, _, name = (self.pod_name or "").partition("/")
+        return namespace, name or self.pod or "", ""
+
+    @property
+    def key(self) -> tuple[UnlimitedKind, Process, GpuUUID]:
+        return self.kind, self.process, self.gpu.uuid
+
+    def __str__(self) -> str:
+        pod = self.pod_name or self.pod
+        who = self.owner or (f"pod {pod}" if pod else "no pod that is known")
+        size = format_bytes(self.taken) if self.taken else "memory"
+        says = _SAYS[self.kind].format(size=size, gpu=f"GPU{self.gpu.index}")
+        command = f" ({self.command})" if self.command else ""
+        return f"process {self.process.pid}{command} of {who} {says}"
+
+
+_SAYS: Final = {
+    UnlimitedKind.UNBOOKED: (
+        "holds {size} of {gpu} that it did not ask the shim for: it found a driver library without "
+        "the shim, and no limit holds for it"
+    ),
+    UnlimitedKind.UNLIMITED: (
+        "uses {gpu} without limits: the shim does not know its driver's functions"
+    ),
+    UnlimitedKind.OVER_LIMIT: "holds {size} of {gpu} beyond its container's limit",
+    UnlimitedKind.STRANGER: "holds {size} of {gpu}, which is promised to others",
+    UnlimitedKind.OVERDRAWN: "launches on {gpu} although its container's GPU time is used up",
+}
+
+UNLIMITED: Final = {UnlimitedKind.UNBOOKED: "session", UnlimitedKind.UNLIMITED: "entry"}
+"""Kinds of processes without any limit, and what they lack."""
+
+Key = tuple[UnlimitedKind, Process, GpuUUID]
+Views = Mapping[GpuUUID, Sequence[ContainerSnapshot]]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the metrics tell of the audit. mismatches: processes with another pod's limit.
+
+    unlimited: processes without limits, by the labels of their container and what they lack.
+    """
+
+    now: Counter[UnlimitedKind] = field(
+        default_factory=lambda: Counter(dict.fromkeys(UnlimitedKind, 0))
+    )
+    found: Counter[UnlimitedKind] = field(
+        default_factory=lambda: Counter(dict.fromkeys(UnlimitedKind, 0))
+    )
+    unlimited: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    ended: int = 0
+    mismatches: int = 0
+
+
+def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspect]:
+    """At this look. Nothing where the driver did not answer."""
+    views = {view.promise.id: view for view in snapshot.containers}
+    shared, whole = _promised(snapshot.containers)
+    for one in snapshot.residents:
+        view = views.get(one.allocation) if one.allocation else None
+        if one.booked is None and (kind := _kind(one, view, shared, whole)):
+            yield _suspect(kind, one, view, one.held or Bytes(0))
+    present = by_holder(snapshot.residents)
+    for view in snapshot.containers:
+        for process in view.unlimited:
+            gpu = view.devices[0].gpu
+            yield Suspect(
+                UnlimitedKind.UNLIMITED,
+                process,
+                gpu,
+                Bytes(0),
+                view.owner,
+                view.owner.uid,
+                certain=True,
+            )
+        for device in () if view.promise.exclusive else view.devices:
+            own = present.get((view.promise.id, device.gpu.uuid), ())
+            yield from _over(view, device, own, tolerance)
+            for one in own if view.overdrawn else ():
+                yield _suspect(UnlimitedKind.OVERDRAWN, one, view, Bytes(0))
+
+
+def _kind(
+    one: Resident, view: ContainerSnapshot | None, shared: Views, whole: Views
+) -> UnlimitedKind | None:
+    """What a process that no books know is; None for one of a container with the whole GPU."""
+    if one.allocation is not None:
+        return _without_a_seat([view] if view else [])
+    if views := shared.get(one.gpu.uuid):
+        own = _own(one, views)
+        return _without_a_seat(own) if own else UnlimitedKind.STRANGER
+    views = whole.get(one.gpu.uuid, [])
+    known = bool(views) and one.of is not None
+    return UnlimitedKind.STRANGER if known and not _own(one, views) else None
+
+
+def _without_a_seat(views: Sequence[ContainerSnapshot]) -> UnlimitedKind | None:
+    """Of a process that is of one of these."""
+    sure = bool(views) and all(view.read and not view.promise.exclusive for view in views)
+    return UnlimitedKind.UNBOOKED if sure else None
+
+
+def _promised(views: Iterable[ContainerSnapshot]) -> tuple[Views, Views]:
+    """Who has shares of which GPU, and who has it whole."""
+    shared: dict[GpuUUID, list[ContainerSnapshot]] = {}
+    whole: dict[GpuUUID, list[ContainerSnapshot]] = {}
+    for view in views:
+        for device in view.devices:
+            kind = whole if view.promise.exclusive else shared
+            kind.setdefault(device.gpu.uuid, []).append(view)
+    return shared, whole
+
+
+def _own(one: Resident, views: Iterable[ContainerSnapshot]) -> list[ContainerSnapshot]:
+    """Those of its pod."""
+    of = one.of
+    return [view for view in views if of is not None and same_pod(view.owner.uid, of)]
+
+
+def _over(
+    view: ContainerSnapshot, device: DeviceView, own: tuple[Resident, ...], tolerance: Bytes
+) -> Iterator[Suspect]:
+    """The one that holds the most, where all together hold too much.
+
+    Where one of them is in no books that is said of it already.
+    """
+    held = sum(one.held or 0 for one in own)
+    booked = all(one.booked is not None for one in own)
+    if booked and held > device.limit + tolerance:
+        worst = max(own, key=lambda one: (one.held or 0, one.process.pid))
+        yield _suspect(UnlimitedKind.OVER_LIMIT, worst, view, Bytes(held - device.limit))
+
+
+def _suspect(
+    kind: UnlimitedKind, one: Resident, view: ContainerSnapshot | None, taken: Bytes
+) -> Suspect:
+    owner = view.owner if view else None
+    of = one.of
+    others = of is not None and owner is not None and not same_pod(owner.uid, of)
+    called = one.booked is not None and not one.adopted
+    certain = not others and (called or bool(of and of.container_id))
+    pod = owner.uid if owner else one.of.pod_uid if one.of else None
+    return Suspect(kind, one.process, one.gpu, taken, owner, pod, certain)
+
+
+def counted(before: Mapping[Key, int], found: Iterable[Suspect]) -> dict[Key, int]:
+    """At how many looks in a row each was found."""
+    return {one.key: before.get(one.key, 0) + 1 for one in found}
+
+
+def mismatches(snapshot: Snapshot) -> frozenset[tuple[str, Process]]:
+    """Processes that have a slot in the books of another pod than their cgroup says."""
+    pods = {view.promise.id: view.owner.uid for view in snapshot.containers}
+    return frozenset(
+        (one.allocation, one.process)
+        for one in snapshot.residents
+        if one.allocation in pods
+        and one.booked is not None
+        and one.of is not None
+        and not same_pod(pods[one.allocation], one.of)
+    )

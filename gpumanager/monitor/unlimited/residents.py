@@ -1,0 +1,89 @@
+"""Whose a process on a GPU is. Pure.
+
+The manager's memory comes first: it gave a slot to a process which the kernel named. Then its
+cgroup: the pod, and where a pod has several containers on the GPU, nobody in particular. A cgroup
+of another pod than the slot's is told (`gpumanager.monitor.unlimited.audit.mismatches`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from gpumanager.gpu.values import Gpu, GpuUUID, bare
+from gpumanager.grants.grant import Grant
+from gpumanager.monitor.ports import Held
+from gpumanager.monitor.snapshot import Resident
+from gpumanager.runtime.cgroup import Membership
+from gpumanager.units import Bytes
+from gpumanager.virtual.pages.usage import AllocationUsage
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.values import AllocationID
+
+Seats = Mapping[tuple[Process, GpuUUID], tuple[AllocationID, Bytes, bool]]
+"""Process and bare GPU → whose books have it, what they say it holds, and whether its slot was
+adopted."""
+
+
+def seats(usages: Iterable[AllocationUsage]) -> Seats:
+    return {
+        (Process(one.pid, one.start_time), bare(device.limit.gpu)): (
+            usage.allocation,
+            held,
+            one.adopted,
+        )
+        for usage in usages
+        for one in usage.processes
+        for device, held in zip(usage.devices, one.held, strict=True)
+    }
+
+
+def residents(
+    gpus: Iterable[Gpu],
+    held: Held,
+    seats: Seats,
+    live: Iterable[Grant],
+    *,
+    find: Callable[[int], Process | None],
+    of: Callable[[Process], Membership | None],
+) -> Iterator[Resident]:
+    """Every process that the driver lists and that lives still. held: by bare GPU."""
+    live = tuple(live)
+    for gpu in gpus:
+        if not held.get(bare(gpu.uuid)):
+            continue
+        holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.doubted)
+        for pid, size in held.get(bare(gpu.uuid), {}).items():
+            if process := find(pid):
+                seat = seats.get((process, bare(gpu.uuid)))
+                yield _resident(Resident(process, gpu, size, of=of(process)), seat, holders)
+
+
+def _resident(
+    one: Resident, seat: tuple[AllocationID, Bytes, bool] | None, holders: tuple[Grant, ...]
+) -> Resident:
+    allocation, booked, adopted = seat or (_by_cgroup(one.of, holders), None, False)
+    return Resident(one.process, one.gpu, one.held, allocation, booked, one.of, adopted)
+
+
+def _by_cgroup(of: Membership | None, holders: tuple[Grant, ...]) -> AllocationID | None:
+    """A process of nobody knows whom on a GPU that one holds whole is taken for that one's."""
+    if of is None:
+        whole = [one for one in holders if one.exclusive]
+        return whole[0].id if len(holders) == len(whole) == 1 else None
+    own = [one for one in holders if one.pod and same_pod(one.pod.uid, of)]
+    return own[0].id if len(own) == 1 else None
+
+
+def by_holder(
+    residents: Iterable[Resident],
+) -> dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]]:
+    """Those whose allocation is known."""
+    found: dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]] = {}
+    for one in residents:
+        if one.allocation is not None:
+            key = (one.allocation, one.gpu.uuid)
+            found[key] = (*found.get(key, ()), one)
+    return found
+
+
+def same_pod(uid: str, of: Membership) -> bool:
+    """systemd has no `-` in the name of a slice, so that `_` and `-` are told apart no more."""
+    return uid.replace("_", "-") == of.pod_uid

@@ -1,0 +1,92 @@
+"""One look at this node as a JSON document. Pure; what each field means is in docs/web.md.
+
+Names and units are those of the metrics. What nobody tells is null: of a GPU that does not say it,
+and, where no books are kept because the whole GPU was given, everything that stands in books.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from gpumanager.monitor.metrics.rows import Page, watts
+from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot
+from gpumanager.monitor.web_pages.events import Event
+
+SCHEMA: Final = 1
+"""Counts up when a field changes its meaning or goes; new ones may come at any time."""
+
+
+def document(
+    page: Page, events: Iterable[Event], *, time: float, not_ready: str, period: float
+) -> dict[str, Any]:
+    """Without the history. time: of the look, seconds since the epoch; period: between two."""
+    snapshot = page.snapshot
+    return {
+        "schema": SCHEMA,
+        "node": snapshot.node,
+        "version": page.version,
+        "time": round(time, 3),
+        "period_seconds": period,
+        "driver_answers": snapshot.answered,
+        "not_ready": not_ready,
+        "gpus": [_gpu(view) for view in snapshot.gpus],
+        "containers": list(_containers(snapshot.containers)),
+        "events": [event.as_json() for event in events],
+    }
+
+
+def _gpu(view: GpuSnapshot) -> dict[str, Any]:
+    gpu, status = view.gpu, view.status
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "model": gpu.model,
+        "bus_id": gpu.bus_id,
+        "healthy": view.fitness.healthy,
+        "xid_errors": {str(code): count for code, count in sorted(view.fitness.xids.items())},
+        "memory_bytes": gpu.memory,
+        "memory_used_bytes": status and status.memory_used,
+        "memory_granted_bytes": view.memory,
+        "cores_granted_percent": view.cores,
+        "containers": view.containers,
+        "utilization_percent": status and status.percent,
+        "temperature_celsius": status and status.temperature_celsius,
+        "power_watts": watts(view),
+    }
+
+
+def _containers(views: Iterable[ContainerSnapshot]) -> Iterator[dict[str, Any]]:
+    for view in views:
+        yield {
+            "namespace": view.labels[0],
+            "pod": view.labels[1],
+            "container": view.owner.container,
+            "pod_uid": view.owner.uid,
+            "admitted": round(view.promise.time, 3),
+            "why": view.promise.why,
+            "whole": view.promise.exclusive,
+            "gpus": [_device(one, whole=view.promise.exclusive) for one in view.devices],
+        }
+
+
+def _device(device: DeviceView, *, whole: bool) -> dict[str, Any]:
+    books = {
+        "memory_used_bytes": device.used,
+        "memory_peak_bytes": device.peak,
+        "memory_refusals": device.refused,
+        "share_percent": round(device.share, 2),
+        "gpu_seconds": round(device.charged_ns / 1e9, 3),
+        "throttled_seconds": round(device.throttled_ns / 1e9, 3),
+        "launches": device.launches,
+        "launches_throttled": device.throttled,
+    }
+    return {
+        "index": device.gpu.index,
+        "uuid": device.gpu.uuid,
+        "memory_limit_bytes": device.limit,
+        "memory_measured_bytes": device.measured,
+        "share_promised_percent": device.promised,
+        "share_ceiling_percent": device.ceiling,
+        "utilization_percent": device.percent,
+        "processes": len(device.pids),
+        **(dict.fromkeys(books) if whole else books),
+    }

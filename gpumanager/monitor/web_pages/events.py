@@ -1,0 +1,154 @@
+"""What happened on this node lately, found by comparing one look with the next. `news` is pure.
+
+Few are kept, the newest; what happens to the same subject again within a minute is counted.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any, Final
+
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.monitor.snapshot import ContainerSnapshot, GpuSnapshot, Snapshot
+from gpumanager.units import format_bytes
+from gpumanager.virtual.values import AllocationID
+
+KEPT: Final = 100
+LONGEST: Final = 400
+"""Characters of a message."""
+TOGETHER_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """time: seconds since the epoch, when it happened last. count: how often.
+
+    kind: one of KINDS. subject: a container as namespace/pod/container, a GPU, or the node.
+    """
+
+    kind: str
+    subject: str
+    message: str
+    warning: bool = False
+    count: int = 1
+    time: float = 0.0
+
+    @property
+    def says(self) -> tuple[str, str, str]:
+        return self.kind, self.subject, self.message
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "time": round(self.time, 3),
+            "kind": self.kind,
+            "warning": self.warning,
+            "subject": self.subject,
+            "message": self.message,
+            "count": self.count,
+        }
+
+
+KINDS: Final[Mapping[str, str]] = {
+    "container-came": "a container got its GPUs",
+    "container-gone": "its GPUs are free again",
+    "memory-refused": "requests for memory were refused at a container's limit",
+    "admission-refused": "the kubelet was told no, and the pod fails",
+    "behind-the-shim": "a process has GPU memory that no limit holds",
+    "gpu-unhealthy": "a GPU is out of use",
+    "gpu-healthy": "it is in use again",
+    "xid": "the driver reported an Xid",
+    "driver-silent": "NVML does not answer",
+    "driver-answers": "it does again",
+}
+
+
+class Events:
+    """The newest, in the order of their time."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept: deque[Event] = deque(maxlen=kept)
+
+    def add(self, event: Event, now: float) -> None:
+        """now: seconds since the epoch."""
+        said = replace(event, time=now, message=event.message[:LONGEST])
+        before = self._alike(said)
+        if before is not None:
+            self._kept.remove(before)
+            said = replace(said, count=before.count + said.count)
+        self._kept.append(said)
+
+    def newest(self) -> Iterator[Event]:
+        """The newest first."""
+        return reversed(self._kept)
+
+    def _alike(self, event: Event) -> Event | None:
+        recent = takewhile(lambda one: event.time - one.time <= TOGETHER_SECONDS, self.newest())
+        return next((one for one in recent if one.says == event.says), None)
+
+
+def news(before: Snapshot, after: Snapshot) -> Iterator[Event]:
+    """What happened between two looks."""
+    yield from _of_driver(before, after)
+    yield from _of_gpus(before, after)
+    yield from _of_containers(before, after)
+
+
+def _of_driver(before: Snapshot, after: Snapshot) -> Iterator[Event]:
+    if before.answered and not after.answered:
+        told = "NVML does not answer: limits hold, figures of the driver are missing"
+        yield Event("driver-silent", after.node, told, warning=True)
+    if after.answered and not before.answered:
+        yield Event("driver-answers", after.node, "NVML answers")
+
+
+def _of_gpus(before: Snapshot, after: Snapshot) -> Iterator[Event]:
+    known: Mapping[GpuUUID, GpuSnapshot] = {view.gpu.uuid: view for view in before.gpus}
+    for view in after.gpus:
+        old = known.get(view.gpu.uuid)
+        if old is None:
+            continue
+        name = f"GPU {view.gpu.index}"
+        for code, count in view.fitness.xids.items():
+            more = count - old.fitness.xids.get(code, 0)
+            if more > 0:
+                yield Event("xid", name, f"Xid {code}", warning=True, count=more)
+        if old.fitness.healthy and not view.fitness.healthy:
+            yield Event("gpu-unhealthy", name, "nothing new is placed on it", warning=True)
+        if view.fitness.healthy and not old.fitness.healthy:
+            yield Event("gpu-healthy", name, "containers may get it again")
+
+
+def _of_containers(before: Snapshot, after: Snapshot) -> Iterator[Event]:
+    old, new = _by_promise(before), _by_promise(after)
+    for key, view in old.items():
+        if key not in new:
+            yield Event("container-gone", named(view), f"{_gpus(view)} free again")
+    for key, view in new.items():
+        known = old.get(key)
+        if known is None:
+            yield Event("container-came", named(view), f"{_gpus(view)}: {view.promise.why}")
+        elif known is not view:
+            yield from _refusals(known, view)
+
+
+def _refusals(old: ContainerSnapshot, new: ContainerSnapshot) -> Iterator[Event]:
+    before = {device.gpu.uuid: device.refused for device in old.devices}
+    for device in new.devices:
+        more = device.refused - before.get(device.gpu.uuid, 0)
+        if more > 0:
+            limit = format_bytes(device.limit)
+            told = f"memory refused on GPU {device.gpu.index} at its limit of {limit}"
+            yield Event("memory-refused", named(new), told, warning=True, count=more)
+
+
+def _by_promise(snapshot: Snapshot) -> dict[AllocationID, ContainerSnapshot]:
+    return {view.promise.id: view for view in snapshot.containers}
+
+
+def named(view: ContainerSnapshot) -> str:
+    return "/".join(view.labels)
+
+
+def _gpus(view: ContainerSnapshot) -> str:
+    return "GPU " + ", ".join(str(device.gpu.index) for device in view.devices)

@@ -1,0 +1,131 @@
+"""The agent's web page, and what it is made of: one document, its minutes of history, a stream.
+
+However many look, there is one look at the node: what was seen is told to all of them. The history
+is never in memory as text: it is written row by row, as fast as it is taken.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from gpumanager.http_server import RequestHandler
+from gpumanager.monitor.metrics.rows import Page
+from gpumanager.monitor.snapshot import Snapshot
+from gpumanager.monitor.web_pages.document import document
+from gpumanager.monitor.web_pages.events import Event, Events, news
+from gpumanager.monitor.web_pages.history import Series, ShareHistory
+from gpumanager.monitor.web_pages.routes import JSON, answer, not_sampled_yet, streamed
+from gpumanager.monitor.web_pages.stream import KIND, Stream, TooManySubscribers
+from gpumanager.web.page import CAREFUL, web_page
+from gpumanager.web.page import KIND as HTML
+
+
+async def nothing() -> None:
+    """Each look is new enough."""
+
+
+class Web:
+    """Tell it each look with `saw`. page: None before the first one. period: between two looks.
+
+    refresh: awaited before somebody is told the first time; it may call `saw`.
+    """
+
+    def __init__(
+        self,
+        page: Callable[[], Page | None],
+        not_ready: Callable[[], str],
+        period: float = 1.0,
+        *,
+        clock: Callable[[], float] = time.time,
+        refresh: Callable[[], Awaitable[None]] = nothing,
+    ) -> None:
+        self.events = Events()
+        self.history = ShareHistory()
+        self.stream = Stream(self._newest)
+        self._page = page
+        self._not_ready = not_ready
+        self._period = period
+        self._clock = clock
+        self._refresh = refresh
+        self._before: tuple[Snapshot, float] | None = None
+        """The last look, and when it was."""
+
+    def handlers(self) -> Mapping[str, RequestHandler]:
+        return {
+            "/": self.home,
+            "/ui": self.home,
+            "/api/node": self.node,
+            "/api/stream": self.listen,
+        }
+
+    def saw(self, snapshot: Snapshot) -> None:
+        """This is how it is now."""
+        now = self._clock()
+        if self._before is not None:
+            for event in news(self._before[0], snapshot):
+                self.events.add(event, now)
+        self._before = (snapshot, now)
+        self.history.note(snapshot)
+        self.stream.tell()
+
+    def happened(self, event: Event) -> None:
+        """What no look shows."""
+        self.events.add(event, self._clock())
+
+    async def home(self, _request: web.BaseRequest) -> web.Response:
+        page = web_page("node")
+        return answer(200, page.body, HTML, **page.fields)
+
+    async def node(self, request: web.BaseRequest) -> web.StreamResponse:
+        await self._refresh()
+        found = self._document()
+        if found is None:
+            return not_sampled_yet()
+        return await streamed(request, _written(found, self.history), JSON, CAREFUL)
+
+    async def listen(self, request: web.BaseRequest) -> web.StreamResponse:
+        await self._refresh()
+        try:
+            listener = self.stream.listen()
+        except TooManySubscribers:
+            return answer(503, "as many listen as may: ask /api/node", **{"Retry-After": "5"})
+        return await streamed(request, listener, KIND, CAREFUL)
+
+    def _newest(self) -> bytes:
+        found = self._document()
+        return b"" if found is None else _encoded(found)
+
+    def _document(self) -> dict[str, Any] | None:
+        page = self._page()
+        if page is None or self._before is None:
+            return None
+        at, reason = self._before[1], self._not_ready()
+        events = self.events.newest()
+        return document(page, events, time=at, not_ready=reason, period=self._period)
+
+
+async def _written(found: Mapping[str, Any], history: ShareHistory) -> AsyncGenerator[bytes, None]:
+    """The document with its history as its last field. Others get their turn between two rows."""
+    yield _encoded(found)[:-1] + b',"history":{"seconds_ago":' + _encoded(history.ages())
+    yield b',"series":['
+    comma = b""
+    for one in history.series():
+        yield comma + _row(one)
+        comma = b","
+        await asyncio.sleep(0)
+    yield b"]}}"
+
+
+def _row(one: Series) -> bytes:
+    namespace, pod, container = one.who or (None, None, None)
+    who = {"gpu": one.gpu.uuid, "namespace": namespace, "pod": pod, "container": container}
+    rings = f',"percent":[{one.percent}],"memory_mib":[{one.memory_mib}]}}'
+    return _encoded(who)[:-1] + rings.encode()
+
+
+def _encoded(found: Any) -> bytes:
+    return json.dumps(found, separators=(",", ":")).encode()

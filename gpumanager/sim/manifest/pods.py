@@ -1,0 +1,267 @@
+"""Pods from the YAML people write for a cluster, as far as a simulated node runs them.
+
+What the API server would refuse is refused here with the file, the line and the cause: the fields
+are read strictly (a string is a string), the names are checked, the amounts of extended resources
+have to be whole and equal in requests and limits.
+"""
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gpumanager.errors import InputError
+from gpumanager.kube.pod import ContainerKind
+from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim.manifest import pod_fields
+from gpumanager.sim.manifest.yaml_text import Value, documents, read_text
+
+RESOURCES: Final = (VCORE, VMEMORY)
+
+_NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
+"""What every node has, and a simulated one does not count."""
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL.pattern}(\.{_LABEL.pattern})*")
+_NAMES: Final = {
+    _LABEL: "lower case letters, digits and '-', at most 63 of them",
+    _SUBDOMAIN: "lower case letters, digits, '-' and '.', at most 253 of them",
+}
+_QUANTITY: Final = re.compile(r"\+?([0-9]{1,12})(k|M|G|Ki|Mi|Gi)?")
+_SUFFIXES: Final = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "Ki": 1 << 10,
+    "Mi": 1 << 20,
+    "Gi": 1 << 30,
+}
+
+
+NO_SOURCES: Final = "a simulated node has no config maps, secrets or fields"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerManifest:
+    """command: command and args as one. asks: amount by extended resource; absent for none."""
+
+    name: str
+    kind: ContainerKind
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    directory: str | None = None
+    asks: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def cores(self) -> int:
+        return self.asks.get(VCORE, 0)
+
+    @property
+    def blocks(self) -> int:
+        return self.asks.get(VMEMORY, 0)
+
+
+def _new_uid() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """containers: in the order of admission, init containers and sidecars first."""
+
+    namespace: str
+    name: str
+    containers: tuple[ContainerManifest, ...]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    uid: str = field(default_factory=_new_uid)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def read_pods(paths: Sequence[Path]) -> tuple[Pod, ...]:
+    """All pods of all files, in their order; raises InputError."""
+    pods: dict[str, Pod] = {}
+    for path in paths:
+        for pod, where in _pods_of(read_text(path), str(path)):
+            if pod.full_name in pods:
+                raise where.error(f"a second pod {pod.full_name}")
+            pods[pod.full_name] = pod
+    return tuple(pods.values())
+
+
+def parse_pods(text: str, source: str) -> tuple[Pod, ...]:
+    """The pods of one text; raises InputError, which names `source`."""
+    return tuple(pod for pod, _ in _pods_of(text, source))
+
+
+def _pods_of(text: str, source: str) -> Iterator[tuple[Pod, Value]]:
+    values = documents(text, source)
+    if not values:
+        raise InputError(source, "no pod in it")
+    for value in values:
+        yield from _objects(value)
+
+
+def _objects(value: Value) -> Iterator[tuple[Pod, Value]]:
+    """The pods of one document: a Pod, or a List of such."""
+    fields = value.fields()
+    kind = fields["kind"].text() if "kind" in fields else None
+    version = fields["apiVersion"].text() if "apiVersion" in fields else None
+    if kind in ("List", "PodList") and version == "v1":
+        for item in _required(fields, "items", value).items():
+            yield from _objects(item)
+    elif kind == "Pod" and version == "v1":
+        yield _pod(value.known_fields(pod_fields.POD), value), value
+    else:
+        found = f"{version or 'no apiVersion'}, {kind or 'no kind'}"
+        raise value.error(f"expected apiVersion v1, kind Pod, found {found}")
+
+
+def _required(fields: Mapping[str, Value], name: str, of: Value) -> Value:
+    if name not in fields or fields[name].empty:
+        raise of.error(f"{name} is missing")
+    return fields[name]
+
+
+def _optional(fields: Mapping[str, Value], name: str) -> Value | None:
+    value = fields.get(name)
+    return None if value is None or value.empty else value
+
+
+def _pod(fields: Mapping[str, Value], value: Value) -> Pod:
+    metadata = _required(fields, "metadata", value)
+    meta = metadata.known_fields(pod_fields.METADATA)
+    name = _name(_required(meta, "name", metadata), _SUBDOMAIN)
+    namespace = _optional(meta, "namespace")
+    specification = _required(fields, "spec", value)
+    return Pod(
+        namespace=_name(namespace, _LABEL) if namespace else "default",
+        name=name,
+        containers=_containers(specification, name),
+        annotations=_texts(_optional(meta, "annotations")),
+    )
+
+
+def _name(value: Value, rule: re.Pattern[str]) -> str:
+    name = value.text()
+    if not rule.fullmatch(name):
+        raise value.error(f"{name[:80]!r} is not a name: {_NAMES[rule]}")
+    return name
+
+
+def _texts(value: Value | None) -> dict[str, str]:
+    return {} if value is None else {key: text.text() for key, text in value.fields().items()}
+
+
+def _containers(specification: Value, pod: str) -> tuple[ContainerManifest, ...]:
+    fields = specification.known_fields(pod_fields.SPEC)
+    apps = _optional(fields, "containers")
+    if apps is None or not apps.items():
+        raise specification.error(f"pod {pod} has no containers")
+    first = _optional(fields, "initContainers")
+    values = [*(first.items() if first else ()), *apps.items()]
+    found: dict[str, ContainerManifest] = {}
+    for value in values:
+        container = _container(value, is_app=value.path.startswith(apps.path))
+        if container.name in found:
+            raise value.error(f"pod {pod} has a second container {container.name}")
+        found[container.name] = container
+    return tuple(found.values())
+
+
+def _container(value: Value, *, is_app: bool) -> ContainerManifest:
+    fields = value.known_fields(pod_fields.CONTAINER)
+    if "envFrom" in fields:
+        raise fields["envFrom"].error(NO_SOURCES)
+    directory = _optional(fields, "workingDir")
+    return ContainerManifest(
+        name=_name(_required(fields, "name", value), _LABEL),
+        kind=ContainerKind.APP if is_app else _init_kind(fields),
+        command=_command(fields, value),
+        environment=_environment(_optional(fields, "env")),
+        directory=_absolute(directory) if directory else None,
+        asks=_asks(_optional(fields, "resources")),
+    )
+
+
+def _init_kind(fields: Mapping[str, Value]) -> ContainerKind:
+    policy = _optional(fields, "restartPolicy")
+    if policy is None:
+        return ContainerKind.INIT
+    if policy.text() != "Always":
+        raise policy.error(f"expected Always, found {policy.text()!r}")
+    return ContainerKind.SIDECAR
+
+
+def _absolute(value: Value) -> str:
+    if not value.text().startswith("/"):
+        raise value.error(f"{value.text()!r} is not an absolute path")
+    return value.text()
+
+
+def _command(fields: Mapping[str, Value], of: Value) -> tuple[str, ...]:
+    """There is no image here, hence no program of its own that args could be meant for."""
+    command = _required(fields, "command", of)
+    words = [_word(item) for item in command.items()]
+    if not words or not words[0]:
+        raise command.error("names no program")
+    arguments = _optional(fields, "args")
+    return (*words, *(_word(item) for item in (arguments.items() if arguments else ())))
+
+
+def _word(value: Value) -> str:
+    if "\0" in value.text():
+        raise value.error("has a NUL character")
+    if any("\ud800" <= letter <= "\udfff" for letter in value.text()):
+        raise value.error("has half of a surrogate pair, which is no character")
+    return value.text()
+
+
+def _environment(value: Value | None) -> tuple[tuple[str, str], ...]:
+    return tuple(_variable(item) for item in (value.items() if value else ()))
+
+
+def _variable(item: Value) -> tuple[str, str]:
+    fields = item.known_fields(pod_fields.VARIABLE)
+    if "valueFrom" in fields:
+        raise fields["valueFrom"].error(NO_SOURCES)
+    name = _required(fields, "name", item)
+    if not _word(name) or "=" in name.text():
+        raise name.error(f"{name.text()!r} is not a name of a variable")
+    value = _optional(fields, "value")
+    return name.text(), _word(value) if value else ""
+
+
+def _asks(value: Value | None) -> dict[str, int]:
+    """Limits of our two resources; requests, where given, have to say the same."""
+    fields = value.known_fields(pod_fields.RESOURCES) if value else {}
+    limits = _amounts(_optional(fields, "limits"))
+    for resource, (amount, where) in _amounts(_optional(fields, "requests")).items():
+        if resource not in limits:
+            raise where.error("a limit must be set too: this resource cannot be overcommitted")
+        if limits[resource][0] != amount:
+            raise where.error(f"is {amount}, the limit {limits[resource][0]}: they must be equal")
+    return {resource: amount for resource, (amount, _) in limits.items() if amount}
+
+
+def _amounts(value: Value | None) -> dict[str, tuple[int, Value]]:
+    fields = value.fields() if value else {}
+    for name, amount in fields.items():
+        if name not in RESOURCES and not _NATIVE.fullmatch(name):
+            raise amount.error(
+                f"a simulated node has no such resource, only {' and '.join(RESOURCES)}"
+            )
+    return {name: (_amount(fields[name]), fields[name]) for name in RESOURCES if name in fields}
+
+
+def _amount(value: Value) -> int:
+    written = value.scalar().strip()
+    match = _QUANTITY.fullmatch(written)
+    if match is None:
+        raise value.error(f"{written[:40]!r} is not a whole number of 0 or more")
+    return int(match[1]) * _SUFFIXES[match[2] or ""]

@@ -1,0 +1,65 @@
+"""The two regions of an allocation together: what it may use, and what it uses.
+
+A container can write its books. So who its processes are is told by the manager that serves it, and
+its name by the directory: the page could name a process, or an allocation, of somebody else.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from gpumanager.virtual.pages.books import Books
+from gpumanager.virtual.pages.config import Config
+from gpumanager.virtual.pages.usage import AllocationUsage
+from gpumanager.virtual.processes import Process
+from gpumanager.virtual.values import AllocationID
+
+Seated = Collection[tuple[int, Process, bool]]
+"""Slots, whose they are, and whether they were adopted."""
+
+
+class UsageReader:
+    """Of one allocation: while nobody is there to change anything, the same object again."""
+
+    def __init__(self, config: Config, books: Books) -> None:
+        self._config = config
+        self._books = books
+        self._known: AllocationUsage | None = None
+        self._seen: tuple[int, bytes] = (0, b"")
+
+    def read(self, seated: Seated) -> AllocationUsage:
+        """seated: the processes that have slots."""
+        devices = len(self._config.limits())
+        seen = (self._config.words.generation, self._books.meters_seen(devices))
+        if not seated and self._known is not None and seen == self._seen:
+            return self._known
+        found = usage(self._config, self._books, seated)
+        self._known, self._seen = None if seated else found, seen
+        return found
+
+
+def usage(config: Config, books: Books, seated: Seated) -> AllocationUsage:
+    """What the two say at this moment; words are read one by one, under running processes."""
+    limits = config.limits()
+    return AllocationUsage(
+        allocation=AllocationID(config.directory.name),
+        generation=config.words.generation,
+        devices=tuple(books.device(device, limit) for device, limit in enumerate(limits)),
+        processes=tuple(
+            books.process(slot, owner, len(limits), adopted=adopted)
+            for slot, owner, adopted in seated
+        ),
+    )
+
+
+def read_usage(directory: Path) -> AllocationUsage:
+    """The usage of an allocation by its directory, with or without a manager. Limits and processes
+    are what the pages say: for tests and for what is simulated.
+
+    Raises RegionUnreadable and RegionBroken.
+    """
+    with (
+        Config(directory, writable=False) as config,
+        Books.existing(directory) as books,
+    ):
+        owners = [(slot, owner, True) for slot, owner in books.owners() if owner is not None]
+        return usage(config, books, owners)
