@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import agent, run
-from gpumanager.cli.node import wiring
 from gpumanager.settings import NOT_USED_YET, AgentSettings
 
 VOLUME_CONF = Path(__file__).parents[2] / "volume.conf"
@@ -22,7 +21,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
     async def remember(settings: AgentSettings) -> None:
         seen.append(settings)
 
-    monkeypatch.setattr(wiring, "serve", remember)
+    monkeypatch.setattr(agent, "serve", remember)
     return seen
 
 
