@@ -28,6 +28,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+import elftools
+
 from vcuda_shim import build
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -61,8 +63,11 @@ def make(folder: Path, versions: Sequence[str], *, test_build: bool) -> None:
 
 
 def add_packages(site: Path, versions: Sequence[str]) -> None:
-    """nvidia-ml-py is one module; of cffi a built module needs _cffi_backend alone."""
+    """nvidia-ml-py is one module; of cffi a built module needs _cffi_backend alone; pyelftools is
+    Python all through."""
     site.mkdir()
+    compiled = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(elftools.__file__).parent, site / "elftools", ignore=compiled)
     for package, wanted in (("nvidia-ml-py", "pynvml.py"), ("cffi", "_cffi_backend.")):
         for file in metadata.files(package) or ():
             if file.name.startswith(wanted) and len(file.parts) == 1:

@@ -9,14 +9,16 @@ Who comes back and waits for the end of each launch may not use much, however mu
 waits for the time slices of others, which no meter shows. So who works steadily again has a moment
 with all it may have, to show what it uses then. The host's processors may have kept it from using
 that one, so it has another after a second, then after two, four, up to half a minute. A
-container that waited for the end of its launches all the time never had enough.
+container that waited for the end of its launches all the time, or had a long launch on the GPU all
+the time, never had enough.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.compute.history import UsageHistory
-from gpumanager.compute.values import SECOND, Reading
+from gpumanager.compute.values import SECOND, Flight, Reading
 
 MOMENT_NS: Final = SECOND // 5
 """What counts as now: two looks, and less than half of the time idle share may take to be used."""
@@ -52,7 +54,8 @@ class Demand:
             self.moments, self.next = 0, now
         due = history.steady and now >= self.next
         lacks = used < reading.promise and history.awaits(MOMENT_NS) > PRESENT
-        if due or lacks or self._presses(history):
+        present = presence(reading.flights, now) > PRESENT
+        if due or lacks or present or self._presses(history):
             paid_until = min(reading.paid_until, now + PAID_NS)
             self.eager_until = max(now + MOMENT_NS, paid_until)
             self.moments += due
@@ -66,3 +69,13 @@ class Demand:
         """Whether more may be wanted than was kept for it."""
         rose = history.newest > RISE * self.want + ROOM_MORE
         return history.waited or rose
+
+
+def presence(flights: Iterable[Flight], now: int) -> float:
+    """The part of the last moment in which a long launch was there, waiting or not."""
+    until, there = now - MOMENT_NS, 0
+    for flight in sorted(flights, key=lambda one: one.begun):
+        ended = flight.ended or now
+        there += max(0, ended - max(until, flight.begun))
+        until = max(until, ended)
+    return there / MOMENT_NS

@@ -24,8 +24,11 @@ FORBIDDEN: Final = re.compile(
     r"/tests?/|\.(c|cc|h|hpp|a|o|pyi|pyx|pxd)$|libcuda\.so\.1$|libnvidia-ml\.so\.1$|\.(pem|key)$"
 )
 OURS: Final = re.compile(r"opt/gpu-manager/(gpumanager|vcuda_shim|gpu_manager-)|usr/")
-CERTIFICATES: Final = "opt/gpu-manager/grpc/_cython/_credentials/roots.pem"
-"""gRPC's own list of public authorities."""
+CERTIFICATES: Final = (
+    "opt/gpu-manager/grpc/_cython/_credentials/roots.pem",
+    "opt/gpu-manager/certifi/cacert.pem",
+)
+"""gRPC's own list of public authorities, and that of the Kubernetes client's libraries."""
 LIBRARIES: Final = "opt/gpu-manager/vcuda_shim/lib"
 EM: Final = {"aarch64": "EM_AARCH64", "x86_64": "EM_X86_64"}
 
@@ -56,7 +59,7 @@ def unmet(names: Iterable[str], listed: Sequence[str] = LISTED) -> list[str]:
 
 def of_no_use(names: Iterable[str]) -> list[str]:
     """Files that nobody runs, and keys; the shims have a driver's name."""
-    found = (name for name in names if FORBIDDEN.search(name) and name != CERTIFICATES)
+    found = (name for name in names if FORBIDDEN.search(name) and name not in CERTIFICATES)
     return [name for name in found if not name.startswith(f"{LIBRARIES}/shim")]
 
 

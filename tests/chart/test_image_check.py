@@ -51,7 +51,7 @@ def test_a_pattern_that_nothing_meets_is_found() -> None:
 
 
 def test_sources_and_keys_are_of_no_use_and_shims_are() -> None:
-    names = ["opt/gpu-manager/a.h", "etc/tls.key", SHIM, image_contents.CERTIFICATES]
+    names = ["opt/gpu-manager/a.h", "etc/tls.key", SHIM, *image_contents.CERTIFICATES]
 
     assert image_contents.of_no_use(names) == names[:2]
 

@@ -12,10 +12,12 @@ import socket
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gpumanager.virtual.legacy.register import Register, RegisterServer
 from gpumanager.virtual.repeated_log import RepeatedLog
+
+if TYPE_CHECKING:
+    from gpumanager.virtual.legacy.register import Register, RegisterServer
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,9 @@ class Gateway:
     async def _start(self) -> None:
         async with self._starting:
             if self._server is None:
+                # The check on a GPU runs the virtual manager on machines without gRPC.
+                from gpumanager.virtual.legacy.register import RegisterServer
+
                 server = RegisterServer(self._path, self._registrar)
                 await server.start()
                 self._server = server
