@@ -124,3 +124,19 @@ def test_a_wrong_import_is_found(part: str, line: str, tmp_path: Path) -> None:
     planted.write_text(line + "\n")
 
     assert violations(planted, tmp_path) != []
+
+
+def classes(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text())
+    return [one.name for one in tree.body if isinstance(one, ast.ClassDef)]
+
+
+def test_a_public_class_name_stands_for_one_class() -> None:
+    found: dict[str, list[str]] = {}
+    for path in modules():
+        for name in classes(path):
+            if not name.startswith("_"):
+                found.setdefault(name, []).append(str(path.relative_to(ROOT)))
+
+    assert len(found) > 500  # noqa: PLR2004 - else nothing was looked at
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
