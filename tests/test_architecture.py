@@ -138,5 +138,5 @@ def test_a_public_class_name_stands_for_one_class() -> None:
             if not name.startswith("_"):
                 found.setdefault(name, []).append(str(path.relative_to(ROOT)))
 
-    assert len(found) > 500  # noqa: PLR2004 - else nothing was looked at
+    assert len(found) > 500
     assert {name: where for name, where in found.items() if len(where) > 1} == {}
