@@ -21,6 +21,8 @@ PodUID = NewType("PodUID", str)
 ANNOTATION_MOST: Final = 16 << 10
 """Characters of one annotation; what is longer is nothing that a scheduler wrote."""
 ANNOTATIONS_MOST: Final = 64 << 10
+LONGEST_NAME: Final = 253
+"""Letters of a name, which the API server holds pods to."""
 LARGEST: Final = 10**9
 """Thousandths of a CPU, or MiB: more is a mistake, and is counted as this."""
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
@@ -202,8 +204,10 @@ def _containers(spec: Any) -> Iterator[ContainerView]:
     for name in ("initContainers", "containers"):
         for container in spec.get(name) or []:
             limits = (container.get("resources") or {}).get("limits") or {}
-            yield _container(
-                container["name"],
+            called = container["name"]
+            make = _container if len(called) <= LONGEST_NAME else ContainerView
+            yield make(
+                called,
                 kind_of(container, init=name == "initContainers"),
                 _devices(limits.get(VCORE, 0)),
                 _devices(limits.get(VMEMORY, 0)),
@@ -214,7 +218,7 @@ def _containers(spec: Any) -> Iterator[ContainerView]:
 def _container(
     name: str, kind: ContainerKind, cores: int | None, blocks: int | None
 ) -> ContainerView:
-    """Pods of a kind share one."""
+    """Pods of a kind share one. No longer name is kept: whoever makes a pod writes it."""
     return ContainerView(name, kind, cores, blocks)
 
 

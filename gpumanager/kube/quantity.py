@@ -34,10 +34,15 @@ def whole_number(value: object) -> int | None:
     return None if number % scale else number // scale
 
 
-@lru_cache(maxsize=4096)
 def amount(value: object) -> float:
     """Roughly, to weigh; 0 for what is no quantity, or is negative."""
-    found = _parsed(str(value).strip())
+    text = str(value)
+    return _amount(text) if len(text) <= LONGEST else 0.0  # no long text is kept
+
+
+@lru_cache(maxsize=4096)
+def _amount(text: str) -> float:
+    found = _parsed(text.strip())
     return 0.0 if found is None else max(0.0, found[0] * 10.0 ** found[1])
 
 

@@ -99,7 +99,9 @@ def test_the_flags_of_a_command_are_those_it_takes(command: str) -> None:
 
 def test_paths_over_http_are_those_that_are_served() -> None:
     served = {
-        "agent": paths_in("gpumanager/monitor"),
+        "agent": paths_in(
+            "gpumanager/monitor", "gpumanager/monitor/web_pages", "gpumanager/monitor/metrics"
+        ),
         "webhook": set(Webhook(AdmissionPolicy()).routes()),
         "extender": paths_in("gpumanager/scheduler/extender", "gpumanager/scheduler/overview"),
     }
