@@ -18,6 +18,7 @@ from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
+from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
@@ -80,11 +81,15 @@ class HostileNode:
     """node: the simulated one. said: what the containers of each pod printed, in order.
     port: of the agent, 0 if none was asked for."""
 
-    def __init__(self, machine: str = "t4x4", **flags: object) -> None:
+    def __init__(
+        self, machine: str = "t4x4", version: KubeletVersion = KUBELET_1_37, /, **flags: object
+    ) -> None:
         self.said: defaultdict[str, list[str]] = defaultdict(list)
         self._printed = asyncio.Event()
         self.port = int(str(flags.get("query-port", 0)))
-        self.node = SimulatedNode(load_machine(machine), on_event=self._hear, agent_flags=flags)
+        self.node = SimulatedNode(
+            load_machine(machine), on_event=self._hear, version=version, agent_flags=flags
+        )
 
     def _hear(self, event: events.Event) -> None:
         if isinstance(event, events.ContainerPrinted):

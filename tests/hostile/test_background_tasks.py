@@ -8,6 +8,7 @@ import asyncio
 
 import pytest
 
+from gpumanager.sim.kubelet.versions import KUBELET_1_36
 from tests.hostile.hostile_node import HostileNode, pod
 
 pytestmark = pytest.mark.namespaces
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.namespaces
 
 async def test_a_pod_that_was_admitted_unseen_does_not_end_the_reconciler() -> None:
     """Its annotations are read by the reconciler first."""
-    async with HostileNode(**{"allocation-check-period": "100ms"}) as node:
+    async with HostileNode("t4x4", KUBELET_1_36, **{"allocation-check-period": "100ms"}) as node:
         kubelet = node.node.kubelet.http
         annotations = {"tencent.com/vcuda-core-limit": "9" * 5000}
         evil = pod("evil", ("sleep", "60"), cores=10, memory=1, annotations=annotations)
