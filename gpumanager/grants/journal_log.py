@@ -1,7 +1,7 @@
 """The journal as a log: lines that say how it was, then a line for each change. Pure.
 
     9c41f2e0 0 {"kept": 2, "version": 3}        what follows begins with two grants
-    51b0a7d3 1 {"drop": [], "put": [{"id": "7f…", "shares": {"GPU-1f3a…": [30, 8]}, …}]}
+    51b0a7d3 1 {"drop": [], "put": [{"id": "7f…", "shares": [["GPU-1f3a…", 30, 8]], …}]}
     0e6612aa 2 {"drop": [], "put": [{…}]}
     c9d35b41 3 {"drop": ["7f…"], "put": []}     and then a line for every change
 

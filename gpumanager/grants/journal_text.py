@@ -81,7 +81,8 @@ def record(grant: Grant) -> dict[str, Any]:
     return {
         "id": grant.id,
         "state": grant.state.value,
-        "shares": {uuid: [one.cores, one.blocks] for uuid, one in grant.shares.items()},
+        # A list: a container sees its GPUs in this order, and the keys of a document are sorted.
+        "shares": [[uuid, one.cores, one.blocks] for uuid, one in grant.shares.items()],
         "isolation": grant.isolation,
         "source": {
             "kind": _KINDS[type(grant.source)],
@@ -119,7 +120,7 @@ def grant_of(record: Mapping[str, Any]) -> Grant:
         ),
         {
             GpuUUID(uuid): Share(int(cores), int(blocks))
-            for uuid, (cores, blocks) in record["shares"].items()
+            for uuid, cores, blocks in record["shares"]
         },
         record["isolation"],
     )

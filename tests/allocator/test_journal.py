@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_log import Log, change, line, read, salvage
@@ -40,6 +41,15 @@ def test_what_is_written_is_read_again(history: list[list[Grant]]) -> None:
 @given(histories.map(lambda history: journal(*history[0])))
 def test_a_journal_of_before_is_read(kept: Journal) -> None:
     assert read(document(kept)) == Log(kept)
+
+
+def test_gpus_of_a_grant_keep_their_order() -> None:
+    """A container sees them in this order, before a restart of the agent and after."""
+    gpus = (GpuUUID("GPU-c"), GpuUUID("GPU-a"), GpuUUID("GPU-b"))
+
+    kept = read(written(journal(allocation("a", gpus=gpus)))).journal
+
+    assert kept.grants[AllocationID("a")].gpus == gpus
 
 
 def test_room_behind_the_last_line_says_nothing() -> None:
