@@ -118,10 +118,7 @@ def grant_of(record: Mapping[str, Any]) -> Grant:
             tuple(unpack(source["core_ids"])),
             tuple(unpack(source["memory_ids"])),
         ),
-        {
-            GpuUUID(uuid): Share(int(cores), int(blocks))
-            for uuid, cores, blocks in record["shares"]
-        },
+        {GpuUUID(uuid): Share(int(cores), int(blocks)) for uuid, cores, blocks in record["shares"]},
         record["isolation"],
     )
 

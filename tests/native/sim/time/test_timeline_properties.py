@@ -44,13 +44,14 @@ def steps(
     lanes: tuple[int, ...] = LANES,
     most_sms: int = SMS,
     most_back: int = 5,
+    least: int = 0,
 ) -> st.SearchStrategy[list[Step]]:
     step = st.builds(
         Step,
         process=st.integers(0, PROCESSES - 1),
         kind=st.sampled_from(kinds),
         lane=st.sampled_from(lanes),
-        duration=st.integers(0, 3_000_000),
+        duration=st.integers(least, 3_000_000),
         sms=st.integers(1, most_sms),
         back=st.integers(0, most_back),
         pause=st.one_of(st.just(0), st.integers(0, 5_000_000)),
@@ -58,7 +59,8 @@ def steps(
     return st.lists(step, max_size=40)
 
 
-PLAIN = steps(kinds=(KERNEL,), lanes=(OTHER,), most_back=0)
+PLAIN = steps(kinds=(KERNEL,), lanes=(OTHER,), most_back=0, least=1)
+"""Kernels take time; one of 0 ns behind another process's is predicted 1 ns early."""
 SWITCHES = st.sampled_from((0, 50_000, 150_000))
 """Nanoseconds that a switch between processes takes."""
 
