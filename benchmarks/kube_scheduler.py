@@ -7,7 +7,7 @@ each run the pods are deleted. Three settings take turns:
 
   without   no extender
   empty     one that decides nothing: it names the nodes it was sent, and leaves binding to
-            kube-scheduler. What is lost here, the protocol costs, whoever speaks it
+            kube-scheduler. It shows what the protocol alone costs
   with      `gpumanager extender`
 
 All processes share the machine's processors: what one of them works, the others wait.
@@ -209,7 +209,7 @@ class Cluster:
 
 
 def _text(url: str) -> str:
-    """Empty where nobody answers."""
+    """The body of the answer; empty where the server does not answer."""
     asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
     try:
         with urllib.request.urlopen(asked, timeout=10, context=_trusting()) as answer:

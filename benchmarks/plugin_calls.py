@@ -6,7 +6,7 @@ GetPreferredAllocation, Allocate and PreStartContainer, each for both resources.
 process of its own on a simulated node of 16 GPUs on which 256 containers are placed already; the
 simulated kubelet calls it over its unix sockets and holds the clock. Python's gRPC on both sides is
 in the figures, and the kubelet's part of a list of pods, which is Python's here, too. Each pod has
-4 KiB of somebody's annotations, about what a real one has in its list. The journal lies in /dev/shm
+4 KiB of annotations of other programs, as real pods have. The journal lies in /dev/shm
 by default, where forcing it to a disk costs nothing.
 
 With --beside another checkout of this project, with its own virtual environment, is measured in

@@ -1,7 +1,7 @@
 """What a change to one node costs, without HTTP: from the API server's object to every verdict.
 
 Each change ends a pod on a node, or begins it again; then every shape that is in use judges that
-node anew. That the number of nodes does not matter is what is to be seen.
+node anew. The figures show whether the number of nodes matters.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""An extender that decides nothing, as cheaply as Python can: what the protocol costs by itself.
+"""An extender that decides nothing: it shows what the protocol alone costs in Python.
 
 It answers filter with the names it was sent, and prioritize with no scores.
 """
