@@ -114,6 +114,10 @@ class HostileNode:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        """What containers and agents said is printed where a test fails: pytest shows it then."""
+        if error[0] is not None:
+            print(dict(self.said))
+            print(self.node.disk.agent_log.read_text())
         await self.node.__aexit__(*error)
 
     async def run(self, one: Pod) -> tuple[ContainerResult, ...]:

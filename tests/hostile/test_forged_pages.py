@@ -53,7 +53,10 @@ async def test_a_slot_that_names_a_neighbour_s_process_does_not_have_it_ended() 
 
 
 async def test_who_raises_its_own_limit_is_judged_by_its_promise() -> None:
-    """Root of a container may have found a way to write its configuration."""
+    """Root of a container may have found a way to write its configuration.
+
+    Either the program is found, or the agent has written the page again before it allocates.
+    """
     async with HostileNode(**PORT) as node:
         evil = hostile("evil", "rewrite_limits.py", 60)
         async with node.beside(evil):
@@ -62,7 +65,12 @@ async def test_who_raises_its_own_limit_is_judged_by_its_promise() -> None:
             (limit,) = [line for line in text if "container_memory_limit_bytes{" in line]
             assert float(limit.split()[-1]) == GIB
             if node.said["evil"] == ["rewritten"]:
-                await until(lambda: "beyond its container's limit" in log_of(node))
+                await until(
+                    lambda: (
+                        "beyond its container's limit" in log_of(node)
+                        or "OUT_OF_MEMORY" in node.said["evil"][-1]
+                    )
+                )
 
 
 @pytest.mark.parametrize("how", ["overflow", "zero", "clock"])

@@ -21,7 +21,7 @@ from tests.hostile.hostile_node import HostileNode, hostile, layout, make_plain,
 
 pytestmark = pytest.mark.namespaces
 
-SECONDS = 60
+SECONDS = 120
 HOLD = ("cuda-play", "hold", "--memory", "64MiB", "--seconds", "0.2")
 
 
