@@ -188,7 +188,7 @@ class BoundedServer(web.Server):
                 except BlockingIOError:  # the caller has gone already
                     continue
                 except OSError as error:
-                    log.warning("a connection could not be accepted: %s", error)
+                    log.warning("cannot accept a connection: %s", error)
                     await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                     continue
                 self._welcome(peer, tls)
@@ -236,9 +236,9 @@ class BoundedServer(web.Server):
             loop = asyncio.get_running_loop()
             await loop.connect_accepted_socket(protocol, peer, ssl=context, **times)
         except GpuManagerError as error:
-            log.warning("no connection can be served: %s", error)
+            log.warning("cannot serve a connection: %s", error)
         except OSError as error:
-            log.debug("no TLS handshake: %s", error)
+            log.debug("TLS handshake failed: %s", error)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)

@@ -159,7 +159,7 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{CORE}/limiter.c",
-                ".lag_ns = rate > promise ? 0 : LIMITER_LAG_NS,",
+                ".lag_ns = rate > guarantee ? 0 : LIMITER_LAG_NS,",
                 ".lag_ns = 0,",
             ),
         ),
@@ -280,7 +280,7 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{COMPUTE}/demand.py",
-                "lacks = used < reading.promise and history.awaits(MOMENT_NS) > PRESENT",
+                "lacks = used < reading.guarantee and history.awaits(MOMENT_NS) > PRESENT",
                 "lacks = False",
             ),
         ),
@@ -299,7 +299,7 @@ CORRECTIONS: Final = (
     ),
     Correction(
         "fast poll of lenders",
-        (Edit("gpumanager/virtual/sharing.py", "        if not stirred:", "        if True:"),),
+        (Edit("gpumanager/virtual/sharing.py", "        if not active:", "        if True:"),),
         ("burst/*", "lent/*"),
     ),
     Correction(

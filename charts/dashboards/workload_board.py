@@ -1,4 +1,4 @@
-"""A pod: what it was promised, what it got, where it waited and what it was refused."""
+"""A pod: what it was granted, what it got, where it waited and what it was refused."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ NAME: Final = "{{pod}} {{container}} {{gpu}}"
 GLANCE: Final = Row(
     "At a glance",
     (
-        Stat("Share promised", "Percent of a GPU, of all chosen containers together.", 4, 4,
+        Stat("Share granted", "Percent of a GPU, of all chosen containers together.", 4, 4,
              unit="percent", decimals=0,
              query=Query(f"sum(gpumanager_container_share_promised_percent{{{OWN}}})")),
         Stat("Share used", "What they took in the last five minutes.", 4, 4, unit="percent",
@@ -36,12 +36,12 @@ GLANCE: Final = Row(
 COMPUTE: Final = Row(
     "Compute",
     (
-        Lines("Share of the GPU's time", "What each took, the promise (dashed) and the ceiling up "
+        Lines("Share of the GPU's time", "What each took, the grant (dashed) and the ceiling up "
               "to which it may burst (dashed).", 24, 9, unit="percent", legend="table",
               queries=(
                   Query(f"container:gpumanager_share_used:percent{{{OWN}}}", NAME),
                   Query(f"gpumanager_container_share_promised_percent{{{OWN}}}",
-                        f"promised: {NAME}", dashed=True),
+                        f"granted: {NAME}", dashed=True),
                   Query(f"gpumanager_container_share_ceiling_percent{{{OWN}}} "
                         f"> gpumanager_container_share_promised_percent{{{OWN}}}",
                         f"ceiling: {NAME}", dashed=True),
@@ -100,7 +100,7 @@ SERIES: Final = "gpumanager_container_share_promised_percent"
 BOARD: Final = Board(
     uid="gpu-manager-workload",
     title="GPU manager / Workload",
-    help="What a pod was promised of its GPUs, what it got, where it waited, what it was refused.",
+    help="What a pod was granted of its GPUs, what it got, where it waited, what it was refused.",
     variables=(
         Variable("namespace", "Namespace", f"label_values({SERIES}, namespace)"),
         Variable("pod", "Pod", f'label_values({SERIES}{{namespace=~"$namespace"}}, pod)',

@@ -59,7 +59,7 @@ class LazyCommands(click.Group):
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gpumanager")
 def gpumanager() -> None:
-    """Share GPUs between containers: exact memory limits, promised compute shares."""
+    """Share GPUs between containers: exact memory limits, guaranteed compute shares."""
 
 
 def main(arguments: Sequence[str] | None = None) -> Never:

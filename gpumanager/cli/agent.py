@@ -228,7 +228,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 @click.option(
     "--reserved-memory",
     callback=_size,
-    help="Of each GPU, promised to nobody: 512MiB; else what its driver keeps for itself.",
+    help="Of each GPU, granted to nobody: 512MiB; else what its driver keeps for itself.",
 )
 @click.option(
     "--gpu-switch-cost",

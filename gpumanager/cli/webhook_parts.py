@@ -152,7 +152,7 @@ def _api(settings: WebhookSettings) -> KubeClient | None:
         return KubeClient(find_access(settings.kubeconfig), agent="gpu-manager-webhook")
     except NoAccess as error:
         if settings.certificate or settings.plain:
-            log.info("nodes are not looked at: %s", error)
+            log.info("not reading nodes: %s", error)
             return None
         raise
 

@@ -53,14 +53,14 @@ class Demand:
         if used == 0:
             self.moments, self.next = 0, now
         due = history.steady and now >= self.next
-        lacks = used < reading.promise and history.awaits(MOMENT_NS) > PRESENT
+        lacks = used < reading.guarantee and history.awaits(MOMENT_NS) > PRESENT
         present = presence(reading.flights, now) > PRESENT
         if due or lacks or present or self._presses(history):
             paid_until = min(reading.paid_until, now + PAID_NS)
             self.eager_until = max(now + MOMENT_NS, paid_until)
             self.moments += due
             self.next = self.eager_until + (AGAIN_NS << min(max(self.moments - 1, 0), DOUBLED))
-        most = max(reading.ceiling, reading.promise)
+        most = max(reading.ceiling, reading.guarantee)
         kept = min(most, ROOM * used + ROOM_MORE) if used > 0 else 0.0
         self.want = most if now < self.eager_until else kept
         return self.want

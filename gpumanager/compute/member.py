@@ -27,7 +27,7 @@ REMEMBERED_NS: Final = 5 * SECOND
 
 SHORT_NS: Final = SECOND // 5
 SHORT: Final = 0.99
-"""Of a promise; less, for so long, is not enough."""
+"""Of a guarantee; less, for so long, is not enough."""
 
 RESTS_NS: Final = 4 * SECOND
 """Whose meter has stood for so long wants nothing and has nothing left to be corrected."""
@@ -68,7 +68,7 @@ class SharedGpuMember:
             self.departed = now
         self.seen |= dict.fromkeys(reading.pids, now)
         granted = self.rates.mean(self.overdraft.at, now)
-        rate = max(granted, reading.promise)  # who was away may have had the promise meanwhile
+        rate = max(granted, reading.guarantee)  # who was away may have had the guarantee meanwhile
         # what was lent is owed as of then, when it was due at another rate
         owed = self.debt * (min(1.0, rate / self.debt_rate) if self.debt_rate > 0 else 1.0)
         own = reading.charged_ns - self.owed
@@ -93,7 +93,7 @@ class SharedGpuMember:
 
     def claim(self) -> Claim:
         reading = self.reading
-        return Claim(reading.promise, self.demand.want, max(reading.ceiling, reading.promise))
+        return Claim(reading.guarantee, self.demand.want, max(reading.ceiling, reading.guarantee))
 
     def lend(self, now: int, share: float) -> int:
         """From now on it may have this share; in millionths."""
@@ -108,8 +108,8 @@ class SharedGpuMember:
 
     @property
     def is_short(self) -> bool:
-        """Whether it had less than its promise lately."""
-        return self.history.share(SHORT_NS) < self.reading.promise * SHORT
+        """Whether it had less than its guarantee lately."""
+        return self.history.share(SHORT_NS) < self.reading.guarantee * SHORT
 
     @property
     def processes(self) -> int:

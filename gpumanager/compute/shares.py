@@ -2,7 +2,7 @@
 
 Knows what it saw and nothing else: no clock, no driver, no page. Who starts it anew loses
 what costs are multiplied by, and a moment's histories; until they are learnt again every container
-has its promise.
+has its guarantee.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ UNPAID_NS: Final = 10 * SECOND
 
 IDLE_PERCENT: Final = 80
 """A GPU that anybody used for less of the time starves nobody, whatever a meter says: a container
-could have its neighbours' promises lowered by it."""
+could have its neighbours' guarantees lowered by it."""
 
 IDLE_NS: Final = 2 * SECOND
 """After it was seen to be idle, if it is not seen again."""
@@ -110,7 +110,7 @@ class SharedGpu:
         self._stranger_count = 0
         self._strangers_until = 0
         self.lenders: frozenset[Holder] = frozenset()
-        """Who uses less than promised, while somebody uses more, and may want it back."""
+        """Who uses less than guaranteed, while somebody uses more, and may want it back."""
 
     def tick(
         self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
@@ -209,9 +209,9 @@ class SharedGpu:
 
     def _note_lenders(self, claims: Sequence[Claim], shares: Sequence[float]) -> None:
         pairs = zip(claims, shares, strict=True)
-        lent = any(min(claim.want, share) > claim.promise for claim, share in pairs)
+        lent = any(min(claim.want, share) > claim.guarantee for claim, share in pairs)
         holders = zip(self._members, claims, strict=True) if lent else ()
-        self.lenders = frozenset(who for who, claim in holders if claim.want < claim.promise)
+        self.lenders = frozenset(who for who, claim in holders if claim.want < claim.guarantee)
 
     def _grants(self, now: int) -> dict[Holder, ShareLease]:
         members = self._members.values()
@@ -221,12 +221,12 @@ class SharedGpu:
         took = [max(one.took(), self._audit.seen(who)) for who, one in self._members.items()]
         total = sum(took) + self._strangers
         working = sum(member.processes for member in members) + self._stranger_count
-        promises = (claim.promise for claim in claims)
-        may_take = sum(map(max, took, promises)) + self._strangers
+        guarantees = (claim.guarantee for claim in claims)
+        may_take = sum(map(max, took, guarantees)) + self._strangers
         return {
             member.reading.holder: ShareLease(
                 rate_ppm=member.lend(now, share),
-                others_ppm=min(_ppm(total - own if own > 0 else may_take - claim.promise), KNOWN),
+                others_ppm=min(_ppm(total - own if own > 0 else may_take - claim.guarantee), KNOWN),
                 neighbours=working - member.processes,
                 debt_ns=member.debt,
                 debt_ppm=_ppm(member.debt_rate),
@@ -236,7 +236,7 @@ class SharedGpu:
         }
 
     def _to_offer(self, claims: Sequence[Claim]) -> tuple[float, float]:
-        """Up to which is lent, and what promises can have. Who works alone loses nothing by
+        """Up to which is lent, and what guarantees can have. Who works alone loses nothing by
         switching."""
         if self._alone:
             return 1.0, 1.0
@@ -280,7 +280,7 @@ class Shares:
         gpus = self._gpus.values()
         return {who: one for shared in gpus for who, one in shared.overdrafts.items()}
 
-    def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
+    def active(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
         """The GPUs that lenders have begun to use, as these readings of theirs tell."""
         return frozenset(
             one.gpu for one in readings if one.gpu in self._gpus and self._gpus[one.gpu].moved(one)
@@ -302,7 +302,7 @@ class Shares:
             }
         return self._tick(now, self._by_gpu, answers)
 
-    def glance(self, now: int, readings: Iterable[Reading]) -> dict[Holder, ShareLease]:
+    def poll(self, now: int, readings: Iterable[Reading]) -> dict[Holder, ShareLease]:
         """A look at no more than the GPUs of these readings: all that there are of each."""
         return self._tick(now, _by_gpu(readings), {})
 

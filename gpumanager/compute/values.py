@@ -35,7 +35,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """promise, ceiling: shares; a promise of 1 or more is a container without limit.
+    """guarantee, ceiling: shares; a guarantee of 1 or more is a container without limit.
 
     pids: of the host. paid_until: how far the limiter's clock stands. charged_ns, retired_ns: GPU
     time charged, and that part of it of work that is known to have ended. waits: ns that launches
@@ -49,7 +49,7 @@ class Reading:
 
     holder: Holder
     gpu: GpuUUID
-    promise: float
+    guarantee: float
     ceiling: float
     pids: frozenset[int]
     paid_until: int
@@ -66,7 +66,7 @@ class Reading:
 
     @property
     def limited(self) -> bool:
-        return 0 < self.promise < 1
+        return 0 < self.guarantee < 1
 
 
 @dataclass(frozen=True, slots=True)

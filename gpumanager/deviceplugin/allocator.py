@@ -1,6 +1,6 @@
-"""The allocation service: answers the kubelet about devices, and keeps what it promised.
+"""The allocation service: answers the kubelet about devices, and keeps what it granted.
 
-One admission at a time, under one lock. A promise is written to the journal before it is answered;
+One admission at a time, under one lock. A grant is written to the journal before it is answered;
 whose it is, is settled when its container starts. GetPreferredAllocation and Allocate look at
 nothing but memory, the disk and the local kubelet's list of pods (decision 0097), because
 the kubelet calls them without a timeout and stands still meanwhile; the container runtime is asked
@@ -50,7 +50,7 @@ class Allocator:
 
     @property
     def journal(self) -> Journal:
-        """What is promised now."""
+        """What is granted now."""
         return self._store.journal
 
     def devices(self, resource: str) -> tuple[Device, ...]:
@@ -59,7 +59,7 @@ class Allocator:
 
     @property
     def mismatches(self) -> int:
-        """Swaps so far: containers that began with what was promised for another pod."""
+        """Swaps so far: containers that began with what was granted for another pod."""
         return self._resolver.mismatches
 
     @property

@@ -118,7 +118,7 @@ class DeviceIDs:
         return tuple((device_id, run.gpu) for run in runs for device_id in run.ids)
 
     def was_here(self, device_id: str) -> bool:
-        """A block that its GPU had once, when more of its memory was promised."""
+        """A block that its GPU had once, when more of its memory was granted."""
         prefix, _, index = device_id.rpartition("-")
         return prefix in self._memories and index.isdecimal() and device_id not in self._order
 

@@ -58,7 +58,7 @@ class KubeletStarts:
             if socket == self._known:
                 return
             if self._known is not None:
-                logger.info("the kubelet was restarted")
+                logger.info("the kubelet restarted")
             await self._allocator.kubelet_started()
             self._known = socket
 

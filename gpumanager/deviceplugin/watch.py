@@ -1,4 +1,4 @@
-"""Noticing that the kubelet was restarted.
+"""Noticing that the kubelet restarted.
 
 A starting kubelet deletes every socket in its directory and makes its own anew. The new one may
 have the inode of the old, so its times are compared too.

@@ -17,7 +17,7 @@ from gpumanager.units import Bytes
 
 class Verdict(Enum):
     """WELL: as it should be. NOTE: it works, with something less. WRONG: pods will not get GPUs,
-    or not what they were promised.
+    or not what they were granted.
     """
 
     WELL = "well"
@@ -156,7 +156,7 @@ class OwnView:
     """The agent's own place in the world, as this process has it.
 
     takes_books_back: whether it may open what processes of other users have open.
-    promised: how many containers the journal has promises for; None where there is no journal yet.
+    granted: how many containers the journal has grants for; None where there is no journal yet.
     """
 
     root: bool
@@ -164,7 +164,7 @@ class OwnView:
     takes_books_back: bool
     open_files: int
     directories: tuple[Directory, ...] | Unseen
-    promised: int | Unseen | None
+    granted: int | Unseen | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A grant: what is promised to one container, whichever interface asked for it.
+"""A grant: what is granted to one container, whichever interface asked for it.
 
     shares      {GPU: cores and memory blocks}; the ledger counts these
     isolation   the back end that holds it, by its name in `isolation.table`; empty: none of ours
@@ -24,7 +24,7 @@ class State(Enum):
     """Whom a grant is for: guessed at best, or known."""
 
     ANSWERED = "answered"
-    SETTLED = "settled"
+    CONFIRMED = "settled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class DevicePluginSource:
 
 @dataclass(frozen=True, slots=True)
 class LegacySource(DevicePluginSource):
-    """gpu-manager promised it before this agent; its containers have the directory that it made.
+    """gpu-manager granted it before this agent; its containers have the directory that it made.
 
     The IDs are gpu-manager's, and name no GPU; none where the kubelet has lost its checkpoint.
     """
@@ -92,13 +92,13 @@ class EvidenceSource(DevicePluginSource):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One promise.
+    """One grant.
 
     evaluator, why: how its GPUs were chosen.
     ceiling: percent of the GPU it may burst up to; None: what it asked for.
     burst_us: how much unused GPU time it may save up; 0: the shim's own choice.
     candidate: who it was thought to be for; pod: who it is for.
-    doubted: the kubelet has since given its devices to another pod, so its own was rejected or has
+    suspect: the kubelet has since given its devices to another pod, so its own was rejected or has
     ended, and nobody has told us; it counts nowhere unless it is settled after all.
     time: seconds since the epoch, of the first answer.
     """
@@ -115,7 +115,7 @@ class Grant:
     burst_us: int = 0
     candidate: Claimant | None = None
     pod: Claimant | None = None
-    doubted: bool = False
+    suspect: bool = False
     released: bool = False
 
     @property

@@ -25,13 +25,13 @@ class Journal:
     def get(self, allocation: AllocationID) -> Grant | None:
         return self.grants.get(allocation)
 
-    def settled(self, allocation: AllocationID) -> Claimant | None:
+    def confirmed(self, allocation: AllocationID) -> Claimant | None:
         """Whom it is for, once that is known for certain."""
         known = self.grants.get(allocation)
-        return known.pod if known and known.state is State.SETTLED else None
+        return known.pod if known and known.state is State.CONFIRMED else None
 
-    def settled_pod(self, allocation: AllocationID) -> PodUID | None:
-        claimant = self.settled(allocation)
+    def confirmed_pod(self, allocation: AllocationID) -> PodUID | None:
+        claimant = self.confirmed(allocation)
         return claimant.uid if claimant else None
 
     def live(self) -> tuple[Grant, ...]:
@@ -45,9 +45,9 @@ class Journal:
         """They hold nothing from now on."""
         return self.put(*(replace(self.grants[name], released=True) for name in names))
 
-    def doubt(self, names: Iterable[AllocationID]) -> "Journal":
+    def suspect(self, names: Iterable[AllocationID]) -> "Journal":
         """Others have been given what they hold."""
-        return self.put(*(replace(self.grants[name], doubted=True) for name in names))
+        return self.put(*(replace(self.grants[name], suspect=True) for name in names))
 
     def drop(self, names: Iterable[AllocationID]) -> "Journal":
         """Forget them."""

@@ -5,7 +5,7 @@ the disk: a crash leaves the line or not, and half of one is recognised. When th
 (and at the start) a new file, with what is kept and new room, is written beside the old one,
 forced, and renamed over it; then the directory is forced too. After any trouble with the disk the
 next change begins a new file likewise, because nobody knows what the old one would say. Whoever
-answers a promise writes it here first.
+answers a grant writes it here first.
 """
 
 import contextlib
@@ -33,14 +33,14 @@ NONE: Final = -1
 
 
 class JournalUnreadable(GpuManagerError):
-    """The journal exists and cannot be used; nothing must be promised as if there were none."""
+    """The journal exists and cannot be used; nothing must be granted as if there were none."""
 
     def __init__(self, path: Path, cause: str) -> None:
         super().__init__(f"{path}: cannot read the journal of allocations: {cause}")
 
 
 class JournalUnwritable(GpuManagerError):
-    """A promise could not be written down, so it is not made."""
+    """A grant could not be written down, so it is not made."""
 
     def __init__(self, path: Path, cause: str) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class JournalFile:
         except Malformed as error:
             raise JournalUnreadable(self.path, str(error)) from error
         if log.torn:
-            logger.warning("%s: its last line was never finished, and is left out", self.path)
+            logger.warning("%s: skipping the last line, which is incomplete", self.path)
         return log.journal
 
     def set_aside(self) -> tuple[Journal, Path]:

@@ -64,8 +64,8 @@ class GrantStore:
         except JournalUnreadable as error:
             self.journal, aside = await self._on_disk(self._file.set_aside)
             logger.error(  # noqa: TRY400 - it says all there is to say
-                "%s. Kept as %s; %d grants in it are whole, others are taken from what the "
-                "kubelet and the container runtime know",
+                "%s. The file is kept as %s; %d grants were read from it, the others are rebuilt "
+                "from the kubelet's checkpoint and the container runtime",
                 *(error, aside, len(self.journal.grants)),
             )
             return False
@@ -79,7 +79,7 @@ class GrantStore:
         try:
             await self._isolation.update(allocation)
         except (GpuManagerError, OSError) as error:
-            logger.error("allocation %s is not served: %s", name, error)  # noqa: TRY400
+            logger.error("cannot serve allocation %s: %s", name, error)  # noqa: TRY400
 
     async def tidy(self) -> None:
         """Make room for changes while nobody waits; what cannot be written is said."""
@@ -92,18 +92,18 @@ class GrantStore:
         """Raises JournalUnwritable, and then nothing has changed."""
         await self._save(self.journal.put(*changed))
 
-    def doubt(self, names: Iterable[AllocationID]) -> None:
+    def suspect(self, names: Iterable[AllocationID]) -> None:
         """Others are given what these hold; on the disk with the grant to those others."""
         names = tuple(names)
         if names:
-            self.journal = self.journal.doubt(names)
+            self.journal = self.journal.suspect(names)
 
-    def trust(self, names: Iterable[AllocationID]) -> None:
+    def clear_suspect(self, names: Iterable[AllocationID]) -> None:
         """What these hold is theirs after all; on the disk with whatever comes next."""
         known = (self.journal.get(name) for name in names)
-        doubted = [one for one in known if one is not None and one.doubted]
-        if doubted:
-            self.journal = self.journal.put(*(replace(one, doubted=False) for one in doubted))
+        suspect = [one for one in known if one is not None and one.suspect]
+        if suspect:
+            self.journal = self.journal.put(*(replace(one, suspect=False) for one in suspect))
 
     async def release(self, names: Iterable[AllocationID]) -> None:
         """They hold nothing any more. Raises JournalUnwritable, and then they still do."""
@@ -126,7 +126,7 @@ class GrantStore:
         try:
             await self._isolation.release(name)
         except (GpuManagerError, OSError) as error:
-            logger.warning("allocation %s is not removed yet: %s", name, error)
+            logger.warning("cannot remove allocation %s yet: %s", name, error)
             return False
         return True
 

@@ -175,7 +175,7 @@ class Informer:
         place = {"allowWatchBookmarks": "true", "resourceVersion": self.version, **self._fields}
         async with self._api.watch(self._store.path, seconds, **place) as events:
             if self._complained:
-                log.info("the API server answers again: %s are watched", self._store.path)
+                log.info("the API server answers again; watching %s", self._store.path)
             self._complained, self.heard = "", self._clock()
             async for event in events:
                 self._take(event)

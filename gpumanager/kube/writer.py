@@ -113,7 +113,7 @@ class Writer:
             self._log_refusal(task, error)
             backoff, pause = self._refused(backoff, error.retry_after or 0.0)
         except NOT_UNDERSTOOD as error:
-            log.warning("%s: the answer is not understood: %r", task.what, error)
+            log.warning("%s: unexpected answer: %r", task.what, error)
             backoff, pause = self._refused(backoff, 0.0)
         else:
             backoff, pause = self._backoff, SETTLE_SECONDS
@@ -128,14 +128,14 @@ class Writer:
 
     def _unavailable(self, error: ApiUnavailable) -> None:
         if self.reachable:
-            log.warning("%s; all writes wait", error)
+            log.warning("%s; all writes are paused", error)
         self._outage = self._outage.failed()
         self._silent_until = self._clock() + self._outage.pause(random.random())  # noqa: S311
         self.counts = replace(self.counts, unavailable=self.counts.unavailable + 1)
 
     def _answered(self) -> None:
         if not self.reachable:
-            log.info("the API server answers again: waiting writes go out")
+            log.info("the API server answers again; resuming writes")
         self._outage, self._silent_until = self._no_outage, 0.0
 
     def _log_refusal(self, task: Task, error: ApiRefused) -> None:

@@ -91,7 +91,7 @@ class Sampler:
                 await self.turn(then, read=read())
             except Exception:
                 if not self._complained:
-                    log.exception("a look at this node failed; what was seen before stands")
+                    log.exception("sampling this node failed; the previous sample stays")
                 self._complained = True
             else:
                 self._complained = False

@@ -37,12 +37,12 @@ class DeviceView:
 
     limit, used, peak: bytes by the books. measured: bytes of its processes by the driver, percent:
     for how much of the last period they kept it busy; None where it does not tell.
-    promised, ceiling: percent of its time. share: percent of its time paid for since the last look.
+    granted, ceiling: percent of its time. share: percent of its time paid for since the last look.
     """
 
     gpu: Gpu
     limit: Bytes
-    promised: int
+    granted: int
     ceiling: int
     used: Bytes = NOTHING
     peak: Bytes = NOTHING
@@ -73,7 +73,7 @@ class ContainerSnapshot:
     """
 
     owner: Claimant
-    promise: Grant
+    grant: Grant
     devices: tuple[DeviceView, ...]
     degraded: Mapping[str, int] = field(default_factory=dict)
     unlimited: tuple[Process, ...] = ()

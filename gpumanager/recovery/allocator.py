@@ -39,13 +39,13 @@ class NodeAllocator(Allocator):
         await self.serve_again()
 
     async def take_up(self) -> None:
-        """Know every promise in force, after a start. From now on the kubelet may ask."""
+        """Know every grant in force, after a start. From now on the kubelet may ask."""
         async with self._lock:
             await recover(self._ledger, self._store, self._deps, self._lister)
             self._foreign = self.foreign()
 
     async def serve_again(self) -> None:
-        """Every promise that was taken up, and is in force still, one after another.
+        """Every grant that was taken up, and is in force still, one after another.
 
         The kubelet may ask meanwhile, and waits for one of them at most.
         """
@@ -81,7 +81,7 @@ class NodeAllocator(Allocator):
             try:
                 await self.reconcile()
             except (GpuManagerError, OSError) as error:
-                logger.warning("reconciling failed, will be tried again: %s", error)
+                logger.warning("reconciliation failed, retrying: %s", error)
 
     async def _tell_of_devices(self) -> None:
         """The kubelet hears of it when IDs that only pods had are released."""

@@ -12,7 +12,7 @@ def legacy_containers(journal: Journal, uids: Collection[str]) -> LegacyContaine
     """Of these pods, those that are settled."""
     found: dict[str, tuple[LegacyContainer, ...]] = {}
     for allocation in journal.live():
-        if allocation.pod and allocation.pod.uid in uids and allocation.state is State.SETTLED:
+        if allocation.pod and allocation.pod.uid in uids and allocation.state is State.CONFIRMED:
             uid = allocation.pod.uid
             found[uid] = (*found.get(uid, ()), _legacy(allocation, uid, allocation.pod.container))
     return found

@@ -2,7 +2,7 @@
 
 A pass looks first, without the allocator's lock, and acts then, under it. What looks ended for the
 grace period is released, unless somebody still runs with it; what the kubelet gives to a pod and
-the journal has not for as long, is held. Directories go by ownership: none that a promise has, a
+the journal has not for as long, is held. Directories go by ownership: none that a grant has, a
 container mounts, or the kubelet says was answered.
 """
 
@@ -50,13 +50,13 @@ ASKED_EVERY: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen, when, and what was promised before.
+    """What was seen, when, and what was granted before.
 
-    began: seconds, never back. promised: whatever came later may be missing in what was seen.
+    began: seconds, never back. granted: whatever came later may be missing in what was seen.
     """
 
     began: float
-    promised: frozenset[AllocationID]
+    granted: frozenset[AllocationID]
     evidence: Evidence
 
 
@@ -73,16 +73,16 @@ class Reconciler:
         self.disagreements: tuple[Disagreement, ...] = ()
 
     async def look(self, before: Iterable[Grant], view: View | None) -> Look:
-        """Without the lock: it may take seconds. before: what was promised before `view` was seen.
+        """Without the lock: it may take seconds. before: what was granted before `view` was seen.
 
         The container runtime is asked where something would go, and else only now and then.
         """
         began, names = self._deps.elapsed(), frozenset(a.id for a in before)
         checkpoint = await self._deps.books.read()
-        promised = self._store.live()
+        granted = self._store.live()
         unowned = {*self._deps.isolation.allocations()} - {*self._store.journal.grants}
-        doubtful = unowned or over(promised, view, checkpoint) | superseded(promised, checkpoint)
-        unknown = unowned or unrecorded(promised, checkpoint or ())
+        doubtful = unowned or over(granted, view, checkpoint) | superseded(granted, checkpoint)
+        unknown = unowned or unrecorded(granted, checkpoint or ())
         self._passes += 1
         asked = doubtful or self._passes % ASKED_EVERY == 0
         live = await who_lives(self._deps.runtime) if asked else None
@@ -104,7 +104,7 @@ class Reconciler:
         names = self._deps.isolation.allocations()
         evidence = replace(look.evidence, directories=dict.fromkeys(names, ()))
         live = self._store.live()
-        known = [a for a in live if a.id in look.promised and not under(a)]
+        known = [a for a in live if a.id in look.granted and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)
         with self._apart("disagreements"):
             self._report(disagreements(self._ledger.topology, live, evidence, ended))
@@ -128,7 +128,7 @@ class Reconciler:
         for nameless in self._store.live():
             with self._apart(f"allocation {nameless.id}"):
                 for one in named((nameless,), view):
-                    logger.info("allocation %s is of %s", one.id, one.pod)
+                    logger.info("allocation %s belongs to %s", one.id, one.pod)
                     await self._store.put(one)
                     await self._deps.isolation.update(one)
 
@@ -164,7 +164,9 @@ class Reconciler:
             found += self._running((*self._store.live(), *found), evidence, clock)
         for one in found:
             with self._apart(f"allocation {one.id}"):
-                logger.warning("allocation %s of %s is held: %s", one.id, one.pod, one.why)
+                logger.warning(
+                    "allocation %s of %s added to the journal: %s", one.id, one.pod, one.why
+                )
                 await self._store.put(one)
                 await self._deps.isolation.update(one)
         return frozenset(one.id for one in found)
@@ -195,7 +197,9 @@ class Reconciler:
         owned = {*self._store.journal.grants, *mounted}
         for name in set(evidence.directories) - owned - _answered(evidence):
             with self._apart(f"directory {name}"):
-                logger.info("removing the directory of allocation %s: nobody has it", name)
+                logger.info(
+                    "removing the directory of allocation %s: no grant or container uses it", name
+                )
                 await self._store.close(name)
 
     def _report(self, found: tuple[Disagreement, ...]) -> None:

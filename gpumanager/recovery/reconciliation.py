@@ -26,12 +26,12 @@ class Disagreement:
 
 KINDS = {
     "unrecorded": "the kubelet has given devices of which the journal knows nothing",
-    "unbooked": "a container is promised devices that the kubelet's books do not give to it",
+    "unbooked": "a container is granted devices that the kubelet's books do not give to it",
     "lingering": "its pod has ended, and yet somebody runs with it",
     "unknown-container": "a container runs with an allocation that the journal does not have",
     "directory": "there is a directory of an allocation that the journal does not have",
     "doubled": "two pods that live hold the same device",
-    "stranger": "a pod has processes on a GPU of which it was promised nothing",
+    "stranger": "a pod has processes on a GPU of which it was granted nothing",
     "gpu-gone": "a pod that lives holds a GPU that this node has not",
 }
 """What each kind means."""
@@ -43,7 +43,7 @@ def disagreements(
     evidence: Evidence,
     ended: frozenset[AllocationID],
 ) -> tuple[Disagreement, ...]:
-    """All there are. ended: promises whose pods look ended now."""
+    """All there are. ended: grants whose pods look ended now."""
     standing = tuple(a for a in live if a.id not in ended)
     return (
         *_unrecorded(live, evidence),
@@ -88,7 +88,7 @@ def _directories(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagr
 
 
 def _doubled(live: Iterable[Grant]) -> Iterator[Disagreement]:
-    settled = [one for one in live if one.state is State.SETTLED]
+    settled = [one for one in live if one.state is State.CONFIRMED]
     held = [
         device_id for one in settled for device_id in (*one.source.core_ids, *one.source.memory_ids)
     ]

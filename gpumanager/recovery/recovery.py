@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 async def recover(
     ledger: DeviceLedger, store: GrantStore, deps: Dependencies, lister: PodLister
 ) -> None:
-    """Every promise in force is known, and on the disk; never refuses to start."""
+    """Every grant in force is known, and on the disk; never refuses to start."""
     whole = await store.load()
     checkpoint = await deps.books.read()
     enough = whole and not unrecorded(store.live(), checkpoint or ())
@@ -75,7 +75,7 @@ def held_besides(
 async def _clear(store: GrantStore, deps: Dependencies) -> None:
     """Directories of which the journal says nothing were made by an agent that died meanwhile."""
     for name in set(deps.isolation.allocations()) - set(store.journal.grants):
-        logger.info("removing what is left of allocation %s", name)
+        logger.info("removing the leftover directory of allocation %s", name)
         await store.close(name)
 
 
@@ -110,7 +110,7 @@ def _original(deps: Dependencies) -> tuple[Inherited, ...]:
 def _say(found: Iterable[Grant]) -> None:
     for one in found:
         logger.warning(
-            "allocation %s of %s is held again: %s (%d cores and %d blocks of %s)",
-            *(one.id, one.pod or "nobody known", one.why),
+            "allocation %s of %s restored: %s (%d cores and %d blocks of %s)",
+            *(one.id, one.pod or "an unknown pod", one.why),
             *(one.cores, one.blocks, ", ".join(one.gpus) or "no GPU of this node"),
         )

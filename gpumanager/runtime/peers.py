@@ -49,8 +49,8 @@ class PodCheck:
         if allocation not in self._said:
             self._said.add(allocation)
             log.warning(
-                "allocation %s: %s connected to the socket of pod %s and is refused, as any other "
-                "will be; check which host directories that pod mounts",
+                "allocation %s: %s connected to the socket of pod %s and is refused (later callers "
+                "too, unlogged); check which host directories the caller's pod mounts",
                 allocation,
                 process,
                 owner,

@@ -54,7 +54,7 @@ class GpuTenants:
         try:
             return self._held()
         except GpuManagerError as error:
-            logger.debug("whose processes are on the GPUs is not known: %s", error)
+            logger.debug("cannot match GPU processes to pods: %s", error)
             return None
 
     def _of(self, pids: Iterable[int]) -> frozenset[PodUID]:

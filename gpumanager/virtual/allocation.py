@@ -173,7 +173,7 @@ class ServedAllocation:
 
     @property
     def limited_gpus(self) -> frozenset[GpuUUID]:
-        """Those of them of whose time it was promised a part."""
+        """Those of them of whose time it was guaranteed a part."""
         shared = (limit for limit in self._limits if 0 < limit.cores < CORES_PER_GPU)
         return frozenset(bare(limit.gpu) for limit in shared)
 

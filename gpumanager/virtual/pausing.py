@@ -38,7 +38,7 @@ def send(process: Process, number: signal.Signals) -> bool:
         try:
             signal.pidfd_send_signal(pidfd, number)
         except OSError as error:
-            log.warning("process %d got no %s: %s", process.pid, number.name, error)
+            log.warning("cannot signal process %d with %s: %s", process.pid, number.name, error)
             return False
     return True
 
@@ -92,7 +92,7 @@ class Pausing:
         try:
             self._path(allocation).touch(mode=0o644)
         except OSError as error:
-            log.warning("allocation %s is not paused: %s", allocation, error)
+            log.warning("cannot pause allocation %s: %s", allocation, error)
             return False
         self._marked.add(allocation)
         return True

@@ -362,7 +362,7 @@ async def test_a_pod_of_which_no_container_is_known_has_its_name_where_somebody_
 
     assert heard.of_pods == [(OTHER.uid, "GpuStranger")]
     assert heard.messages == [
-        f"process 3 of pod {called} holds 1 GiB of GPU0, which is promised to others"
+        f"process 3 of pod {called} holds 1 GiB of GPU0, which is granted to others"
     ]
 
 

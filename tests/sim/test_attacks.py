@@ -166,7 +166,7 @@ async def test_a_neighbour_does_not_pay_for_one_that_flees(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("all_paid", "does not hold to its limiter"),
+        ("all_paid", "bypasses its limiter"),
         ("nothing_charged", "uses more of its GPU 0 than it is charged for"),
     ],
 )

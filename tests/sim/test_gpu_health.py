@@ -141,7 +141,7 @@ async def test_an_agent_that_starts_without_a_driver_registers_when_there_is_one
     faults(node).unload()
 
     await node.agent.start(node.kubelet.http.endpoint)
-    await logged(node, "no GPU to offer, looking again until there is one")
+    await logged(node, "no usable GPU yet, retrying")
     assert node.kubelet.books.capacity(VCORE) == 0
     faults(node).load()
 
@@ -153,7 +153,7 @@ async def test_an_agent_that_starts_while_nvml_hangs_can_be_stopped(node: Simula
     faults(node).slow(FOREVER)
     await node.agent.start(node.kubelet.http.endpoint)
 
-    await logged(node, "looking for GPUs", times=2)
+    await logged(node, "discovering GPUs", times=2)
     assert await status_when_told_to_stop(node) == 0
 
 

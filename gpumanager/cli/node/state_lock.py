@@ -1,6 +1,6 @@
 """One agent on a node: a lock on a file in the directory of the journal.
 
-Two agents would write one journal, each over what the other promised. The kernel holds the lock for
+Two agents would write one journal, each over what the other granted. The kernel holds the lock for
 as long as the process lives, so that none is left behind by `kill -9`. A rolling update may start
 the new agent before the old one is gone: it waits for a while (decision 0096).
 """
@@ -54,13 +54,13 @@ async def lock_state(
     """The lock, for as long as the context; waits so many seconds for another agent to end.
 
     Raises AnotherAgent. Where no lock file can be opened no journal can be written either, so
-    nothing is promised: that is said, and the agent goes on without.
+    nothing is granted: that is said, and the agent goes on without.
     """
     path = directory / FILE_NAME
     try:
         descriptor = _opened(path)
     except OSError as error:
-        log.warning("%s: no lock against a second agent: %s", path, words_of(error))
+        log.warning("%s: cannot be locked against a second agent: %s", path, words_of(error))
         return contextlib.nullcontext()
     until = time.monotonic() + wait
     said = False

@@ -72,7 +72,7 @@ def asking(open_: Transaction | None) -> Claimant | None:
 
 
 def holder(journal: Journal, resource: str, ids: Collection[str]) -> Claimant | None:
-    """Whom these devices were promised to, as far as known."""
+    """Whom these devices were granted to, as far as known."""
     held = (one for one in journal.live() if set(ids_of(one, resource)) == set(ids))
     return next((one.pod or one.candidate for one in held), None)
 
@@ -82,7 +82,7 @@ def healed(before: Journal, after: Journal) -> Sequence[str]:
     return [
         name
         for name, one in after.grants.items()
-        if one.state is State.SETTLED
+        if one.state is State.CONFIRMED
         and one.pod is not None
         and one.candidate is not None
         and one.pod.uid != one.candidate.uid

@@ -115,7 +115,7 @@ class NodeAgent:
         self._outside = outside
         self._supervisor = supervisor
         self._containers = Containers(CgroupFiles.here())
-        self._peers = PodCheck(self._containers, self._settled_pod)
+        self._peers = PodCheck(self._containers, self._confirmed_pod)
         self._virtual = self._sockets()
         isolation = Isolations(
             Means(self._virtual, outside.volumes),
@@ -183,11 +183,11 @@ class NodeAgent:
         for name, start in tasks.items():
             self._supervisor.keep(name, start)
 
-    def _settled(self, allocation: AllocationID) -> Claimant | None:
-        return self._allocator.journal.settled(allocation)
+    def _confirmed(self, allocation: AllocationID) -> Claimant | None:
+        return self._allocator.journal.confirmed(allocation)
 
-    def _settled_pod(self, allocation: AllocationID) -> PodUID | None:
-        return self._allocator.journal.settled_pod(allocation)
+    def _confirmed_pod(self, allocation: AllocationID) -> PodUID | None:
+        return self._allocator.journal.confirmed_pod(allocation)
 
     def _model_of(self, uuid: GpuUUID) -> str | None:
         gpu = self._allocator.topology.by_uuid(uuid)
@@ -200,7 +200,7 @@ class NodeAgent:
             utilization=NvmlUtilization(),
             model_of=self._model_of,
             peers=self._peers,
-            resident=self._settled,
+            resident=self._confirmed,
             neighbours=self._containers,
             names=NamedContainers(self._containers, self._outside.runtime),
             driver=self._outside.volumes.version,

@@ -16,7 +16,7 @@ STYLES: Final[Mapping[Tone, str]] = {
     Tone.DIM: "dim",
     Tone.STRONG: "bold",
     Tone.USED: "green",
-    Tone.PROMISED: "blue",
+    Tone.GRANTED: "blue",
     Tone.GOOD: "green",
     Tone.WARN: "yellow",
     Tone.BAD: "bold red",

@@ -1,4 +1,4 @@
-"""What Allocate promises: decided, written down, answered; or refused, which is final.
+"""What Allocate grants: decided, written down, answered; or refused, which is final.
 
 A refusal costs a pod its life, so room is looked for before one is given: with those who look
 ended, and in another reading of who asks.
@@ -42,11 +42,11 @@ class AllocateHandler:
         if isinstance(decided, Refused):
             await self._abandon(open_)
             return decided
-        edits = await self._promise(decided, open_)
+        edits = await self._grant(decided, open_)
         return edits if resource == VCORE else ContainerEdits()
 
     def conflict(self, open_: Transaction, ids: Collection[str]) -> Conflict:
-        """Who else was promised any of `ids`."""
+        """Who else was granted any of `ids`."""
         store, view = self._store, self._tracker.view
         return conflict(store.live(), open_.admission, ids, view, store.lingering)
 
@@ -75,7 +75,7 @@ class AllocateHandler:
         await self._store.release(found.over)
         if found.refused:
             return found.refused
-        self._store.doubt(found.doubted)
+        self._store.suspect(found.suspect)
         return self._decided(open_, demand)
 
     def _demand(self, resource: str, ids: Collection[str]) -> AllocateCall | Refused:
@@ -96,7 +96,7 @@ class AllocateHandler:
         await self._store.release(names)
         return bool(names)
 
-    async def _promise(self, decided: Grant, open_: Transaction) -> ContainerEdits:
+    async def _grant(self, decided: Grant, open_: Transaction) -> ContainerEdits:
         """On the disk first, and then held, with the memory that it will ask for, if that is known.
 
         Raises JournalUnwritable, and then nothing has changed; and what its back end raises.
@@ -122,9 +122,9 @@ class AllocateHandler:
         return edits + ContainerEdits(annotations=annotations)
 
     async def _abandon(self, open_: Transaction) -> None:
-        """The pod is refused for good: what else it was promised is free.
+        """The pod is refused for good: what else it was granted is free.
 
-        Not where only the order of calls says that it was promised to the same pod.
+        Not where only the order of calls says that it was granted to the same pod.
         """
         if not open_.candidates:
             return

@@ -1,6 +1,6 @@
 """What is held by nobody any more, looked for before a pod is refused for good.
 
-An agent that died in an admission left a promise to a pod that was rejected for that. And of a pod
+An agent that died in an admission left a grant to a pod that was rejected for that. And of a pod
 that has ended the kubelet's offer only shows the resource that it asks for: who had a whole GPU and
 no memory is not seen to be gone when memory is asked for first. A static pod that is put back under
 its UID looks as if it had never gone.
@@ -34,6 +34,6 @@ async def reclaimable(
 async def _proved_over(
     live: Collection[Grant], over: frozenset[AllocationID], runtime: LiveContainers | None
 ) -> frozenset[AllocationID]:
-    """Of these promises, those with which no container runs."""
+    """Of these grants, those with which no container runs."""
     running = await who_lives(runtime, HURRY) if over else None
     return frozenset() if running is None else over - lived_on(running, live)

@@ -184,10 +184,12 @@ def _choose(
 ) -> tuple[str, ...]:
     """What must be, then free on the wanted GPUs, of no GPU, anywhere.
 
-    Then, at worst, what is only promised (its pod may have been rejected), then what is in use.
+    Then, at worst, what is only granted (its pod may have been rejected), then what is in use.
     """
     must = dict.fromkeys(question.must_include)
-    ranks = {i: 3 + (a.state is State.SETTLED) for a in live for i in ids_of(a, question.resource)}
+    ranks = {
+        i: 3 + (a.state is State.CONFIRMED) for a in live for i in ids_of(a, question.resource)
+    }
     wanted = {gpu.uuid for gpu in gpus}
 
     def rank(device_id: str) -> int:

@@ -65,7 +65,7 @@ class AdmissionTracker:
         self._known = Admission(frozenset(pod.uid for pod in view or ()), None)
 
     async def observe(self, resource: str, size: int, *, again: bool = False) -> Transaction:
-        """Whose call this is; what was promised to a pod that this shows rejected is released."""
+        """Whose call this is; what was granted to a pod that this shows rejected is released."""
         max_age = PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
         self._view = await self._lister.list(max_age)
         before, live = self.open, self._store.live()

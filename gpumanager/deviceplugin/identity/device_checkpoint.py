@@ -86,7 +86,7 @@ class DeviceCheckpoint:
     ) -> tuple[Checkpoint, tuple[BookedContainer, ...]]:
         """Who holds exactly `ids`, and the books that say so. Raises NotResolved if nobody does.
 
-        live: the promises; admitting: whether a pod may be under admission.
+        live: the grants; admitting: whether a pod may be under admission.
         """
         for attempt in range(READS):
             if attempt:

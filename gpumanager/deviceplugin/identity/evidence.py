@@ -72,7 +72,7 @@ async def who_lives(
         async with asyncio.timeout(patience):
             return await runtime.list()
     except (GpuManagerError, TimeoutError) as error:
-        logger.debug("who runs is not known: %s", words_of(error))
+        logger.debug("cannot list running containers: %s", words_of(error))
         return None
 
 
@@ -125,11 +125,11 @@ def mounted_allocation(container: LiveContainer) -> AllocationID | None:
     return AllocationID(Path(source).name)
 
 
-def computing(promised: Iterable[Grant], evidence: Evidence) -> frozenset[AllocationID]:
+def computing(granted: Iterable[Grant], evidence: Evidence) -> frozenset[AllocationID]:
     """The allocations on whose GPUs their pods have processes."""
     return frozenset(
         a.id
-        for a in promised
+        for a in granted
         if a.owner and any(is_tenant(a.owner, evidence.tenants.get(gpu, ())) for gpu in a.gpus)
     )
 
@@ -139,15 +139,15 @@ def is_tenant(uid: PodUID, tenants: Collection[PodUID]) -> bool:
     return uid in tenants or uid.replace("-", "_") in tenants or uid.replace("_", "-") in tenants
 
 
-def lived_on(live: Iterable[LiveContainer], promised: Iterable[Grant]) -> frozenset[AllocationID]:
-    """Of these promises, those with which a container of their own pod runs.
+def lived_on(live: Iterable[LiveContainer], granted: Iterable[Grant]) -> frozenset[AllocationID]:
+    """Of these grants, those with which a container of their own pod runs.
 
-    A container that names none of its pod's promises has those of its name. Example: a pod with two
+    A container that names none of its pod's grants has those of its name. Example: a pod with two
     whole GPUs sets VCUDA_ALLOCATION to another pod's allocation; it keeps its own two.
     """
     own: defaultdict[PodUID, list[Grant]] = defaultdict(list)
     unsettled: set[AllocationID] = set()
-    for one in promised:
+    for one in granted:
         if one.pod is None:
             unsettled.add(one.id)
         else:
@@ -165,6 +165,6 @@ def lived_on(live: Iterable[LiveContainer], promised: Iterable[Grant]) -> frozen
     return frozenset(found)
 
 
-def _is_of(promise: Grant, container: str) -> bool:
+def _is_of(grant: Grant, container: str) -> bool:
     """gpu-manager's containers name no allocation: whether they run is not known."""
-    return promise.pod is not None and promise.pod.container == container and not promise.legacy
+    return grant.pod is not None and grant.pod.container == container and not grant.legacy

@@ -1,8 +1,8 @@
-"""When a promise ends: its pod was rejected, has ended, or is gone.
+"""When a grant ends: its pod was rejected, has ended, or is gone.
 
 The kubelet never says so. A pod that was rejected after one of its resources was answered is known
 by the next new pod (admission is serial); one that ended, by the kubelet's list of pods. Where the
-list cannot be read, the checkpoint stands in for it. When in doubt a promise lives on. Pure.
+list cannot be read, the checkpoint stands in for it. When in doubt a grant lives on. Pure.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,11 +26,11 @@ Checkpoint = tuple[DeviceHolder, ...]
 class Conflict:
     """IDs that others hold.
 
-    over: their promise has ended; doubted: it may have; refused: it has not, and says so.
+    over: their grant has ended; suspect: it may have; refused: it has not, and says so.
     """
 
     over: tuple[AllocationID, ...] = ()
-    doubted: tuple[AllocationID, ...] = ()
+    suspect: tuple[AllocationID, ...] = ()
     refused: Refused | None = None
 
 
@@ -67,7 +67,7 @@ def conflict(
 ) -> Conflict:
     """Who else holds one of `ids`, and whether that can be. lingering: a container still runs.
 
-    A holder that has ended gives way. One that is only promised may be a rejected pod that still
+    A holder that has ended gives way. One that is only granted may be a rejected pod that still
     looks alive: PreStartContainer, which knows, decides. So does it where no pods can be read.
     """
     wanted = set(ids)
@@ -78,9 +78,9 @@ def conflict(
     over = tuple(a.id for a in ended if has_ended(a.owner, view))
     rest = [a for a in holders if a.id not in over]
     for holder in rest:
-        if holder.state is State.SETTLED and view is not None:
+        if holder.state is State.CONFIRMED and view is not None:
             return Conflict(over, refused=Refused(_double(holder, wanted)))
-    return Conflict(over, doubted=tuple(a.id for a in rest))
+    return Conflict(over, suspect=tuple(a.id for a in rest))
 
 
 def _double(holder: Grant, ids: set[str]) -> str:
@@ -101,7 +101,7 @@ def has_ended(owner: PodUID | None, view: View | None) -> bool:
 def ended(live: Iterable[Grant], admission: str, view: View | None) -> frozenset[AllocationID]:
     """GrantStore to pods that the list says have ended, seen while `admission` is under way.
 
-    Of what gpu-manager promised no container tells.
+    Of what gpu-manager granted no container tells.
     """
     if view is None:
         return frozenset()
@@ -127,7 +127,7 @@ def never_given(
     """GrantStore to pods that were rejected, seen while `admission` is under way.
 
     The kubelet admits one pod after another and writes its books after each container, so that they
-    have whatever was promised to a pod before this one, unless that was rejected. Those that have
+    have whatever was granted to a pod before this one, unless that was rejected. Those that have
     ended may be in them still, and so may a half, whose other half was never answered. Of what has
     no candidate nothing is known: it may be held for want of a proof.
     """

@@ -113,11 +113,11 @@ def _is(claimant: Claimant, container: BookedContainer) -> bool:
 
 
 def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
-    """A promise without the memory that the kubelet's books give to other cores.
+    """A grant without the memory that the kubelet's books give to other cores.
 
     Where no pods could be read, memory of one container may have been taken for another's.
     """
-    if allocation.state is State.SETTLED:
+    if allocation.state is State.CONFIRMED:
         return allocation
     cores = frozenset(allocation.source.core_ids)
     names = {(h.pod_uid, h.container) for h in checkpoint if h.resource == VCORE and h.ids == cores}
@@ -146,9 +146,9 @@ def settle(
     )
     return replace(
         resized(allocation, source),
-        state=State.SETTLED,
+        state=State.CONFIRMED,
         pod=_claimant(allocation, container, pod),
-        doubted=False,
+        suspect=False,
         ceiling=ceiling(pod.annotations) if pod else allocation.ceiling,
         burst_us=burst_us(pod.annotations) if pod else allocation.burst_us,
     )
@@ -209,7 +209,7 @@ def rivals(live: Iterable[Grant], settled: Grant, checkpoint: Checkpoint) -> Riv
     return Rivals(
         over=tuple(a for a in others if not _is_booked(a, checkpoint)),
         standing=tuple(
-            a for a in others if a.state is State.SETTLED and _has_any(a, ids, checkpoint)
+            a for a in others if a.state is State.CONFIRMED and _has_any(a, ids, checkpoint)
         ),
     )
 
@@ -227,9 +227,9 @@ def contested(
     return tuple(
         a
         for a in live
-        if a.state is State.SETTLED
+        if a.state is State.CONFIRMED
         and a.owner not in uids
-        and (a.doubted or takes(starting, a))
+        and (a.suspect or takes(starting, a))
         and not has_ended(a.owner, view)
     )
 

@@ -1,4 +1,4 @@
-"""PreStartContainer, done: promises get their true owners, whatever was thought in Allocate.
+"""PreStartContainer, done: grants get their true owners, whatever was thought in Allocate.
 
 A swap (the container that starts is of another pod than was thought) is healed here: it gets its
 own limits, its pod's annotations are corrected, and it is counted. A container that was answered by
@@ -43,7 +43,7 @@ class IdentityResolver:
     async def running(
         self, containers: tuple[BookedContainer, ...], view: View | None
     ) -> frozenset[AllocationID]:
-        """Of the promises that would give way to them, those that a container runs with.
+        """Of the grants that would give way to them, those that a container runs with.
 
         A kubelet that has lost its books gives devices of running containers again. Asked without
         the lock, and only where the list of pods does not tell: the runtime takes its time.
@@ -64,7 +64,7 @@ class IdentityResolver:
 
         running: as of `running`, a moment ago.
         """
-        self._store.trust(running)
+        self._store.clear_suspect(running)
         for one in contested(self._store.live(), containers, view):
             if one.id in running and takes(containers, one):
                 raise NotResolved(f"its devices are in use: {one.pod} runs with them")
@@ -87,7 +87,7 @@ class IdentityResolver:
         evidence = Evidence(held, envs, view=view)
         now = self._deps.clock()
         for one in adopt_booked(self._ledger, self._store.live(), evidence, now):
-            logger.warning("%s is held again for %s: %s", one.id, one.pod, one.why)
+            logger.warning("allocation %s restored for %s: %s", one.id, one.pod, one.why)
             await self._store.put(one)
 
     async def _settle(
@@ -115,13 +115,15 @@ class IdentityResolver:
         if allocation.pod is None:
             self._say_whose(allocation, settled)
 
-    def _say_whose(self, promised: Grant, settled: Grant) -> None:
-        thought, pod = promised.candidate, settled.pod
+    def _say_whose(self, granted: Grant, settled: Grant) -> None:
+        thought, pod = granted.candidate, settled.pod
         if pod is None:
             return
         if thought is not None and thought.uid != pod.uid:
             self.mismatches += 1
-            logger.warning("promised for %s, started by %s: it has its own limits", thought, pod)
+            logger.warning(
+                "grant made for %s is used by %s, with the limits of its own request", thought, pod
+            )
         if self._deps.annotations is not None:
             gpus = self._ledger.topology.gpus
             self._deps.annotations.correct(pod, tuple(g for g in gpus if g.uuid in settled.gpus))

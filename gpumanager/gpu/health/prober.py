@@ -123,7 +123,7 @@ class HealthProber:
                 self._turn()
             except Exception as error:  # else nobody watches, and nobody knows
                 known = isinstance(error, NvmlError)
-                log.debug("asking NVML about health failed", exc_info=not known)
+                log.debug("the NVML health check failed", exc_info=not known)
                 self._tell(NvmlFailed(str(error) if known else repr(error)))
                 self._next_round = 0.0
                 self._stopping.wait(self._timing.retry)

@@ -149,7 +149,7 @@ class Auditor:
         try:
             if await self._end(one.process):
                 self.tally.ended += 1
-                log.warning("ended by policy: %s", one)
+                log.warning("terminated by policy: %s", one)
         finally:
             self._ending.pop(one.process, None)
 

@@ -49,7 +49,7 @@ def residents(
     for gpu in gpus:
         if not held.get(bare(gpu.uuid)):
             continue
-        holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.doubted)
+        holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.suspect)
         for pid, size in held.get(bare(gpu.uuid), {}).items():
             if process := find(pid):
                 seat = seats.get((process, bare(gpu.uuid)))

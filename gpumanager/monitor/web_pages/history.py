@@ -136,8 +136,8 @@ class ShareHistory:
     def _note_device(
         self, view: ContainerSnapshot, device: DeviceView, slot: int, since: float | None
     ) -> None:
-        key = (view.promise.id, device.gpu.uuid)
-        memory = device.measured if view.promise.exclusive else device.used
+        key = (view.grant.id, device.gpu.uuid)
+        memory = device.measured if view.grant.exclusive else device.used
         member = self._members.get(key)
         if member is None:
             if not (memory or device.charged_ns or device.percent):
@@ -149,7 +149,7 @@ class ShareHistory:
             )
             since = None
         row = member.row
-        percent = device.percent if view.promise.exclusive else _share(device, row, since)
+        percent = device.percent if view.grant.exclusive else _share(device, row, since)
         row.write(slot, percent, memory)
         row.last, row.charged_ns = self.kept, device.charged_ns
 

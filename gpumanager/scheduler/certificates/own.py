@@ -58,7 +58,7 @@ class OwnCertificate:
                 if not is_conflict(error):
                     raise
                 continue
-            log.info("the certificates in secret %s were made or renewed", self._secret)
+            log.info("created or renewed the certificates in secret %s", self._secret)
             return after
         raise CertificateTrouble(f"secret {self._secret} is changed all the time by others")
 

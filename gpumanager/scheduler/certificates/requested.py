@@ -48,7 +48,7 @@ class RequestedCertificate:
         except CertificateTrouble as error:
             if self._held is None or describe(self._held.certificate).ends <= now:
                 raise
-            log.warning("%s; the certificate there is serves on", error)
+            log.warning("%s; still serving with the present certificate", error)
             return self._held
 
     async def _renew(self, now: datetime) -> KeyPair:

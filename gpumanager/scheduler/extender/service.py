@@ -297,7 +297,9 @@ class Extender:
         while True:
             await asyncio.sleep(EXPIRE_SECONDS)
             for uid in self.state.expire(self.pods.heard):
-                log.warning("pod %s: its binding was never confirmed; its place is free", uid)
+                log.warning(
+                    "pod %s: its binding was not confirmed in time; its GPUs are free again", uid
+                )
 
     async def _renew(self) -> None:
         """Renew points by the present workload mix in small pieces, also where no request comes."""

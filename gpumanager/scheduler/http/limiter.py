@@ -114,7 +114,7 @@ class ConnectionLimiter(web.Server):
                 try:
                     connection, _ = await loop.sock_accept(listener)
                 except OSError as error:  # too many open files, or gone already
-                    log.warning("a connection could not be taken: %s", error)
+                    log.warning("cannot accept a connection: %s", error)
                     await asyncio.sleep(AGAIN_SECONDS)
                     continue
                 try:
@@ -144,14 +144,14 @@ class ConnectionLimiter(web.Server):
         try:
             context = tls() if tls else None
         except GpuManagerError as error:
-            log.warning("nobody can be served: %s", error)
+            log.warning("cannot serve a connection: %s", error)
             connection.close()
             return
         bounded = times if context else {}
         try:
             await loop.connect_accepted_socket(self, connection, ssl=context, **bounded)
         except OSError as error:
-            log.debug("no handshake: %s", error)
+            log.debug("TLS handshake failed: %s", error)
 
     async def _close_late(self) -> None:
         shortest = min(self._bounds.head_seconds, self._bounds.answer_seconds)

@@ -84,7 +84,7 @@ def decided(review: Review, decide: Callable[[Review], Decision], *, fail_open: 
     except PodUnreadable as error:
         return _failed(str(error), fail_open=fail_open)
     except Exception:
-        log.exception("looking at a pod of namespace %r", review.namespace[:100])
+        log.exception("reviewing a pod of namespace %r failed", review.namespace[:100])
         return _failed("internal error, see the webhook's log", fail_open=fail_open)
 
 

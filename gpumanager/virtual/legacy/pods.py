@@ -96,9 +96,9 @@ class LegacyPods:
             self._doors[uid] = _Door(
                 self._root / uid, containers, self._around, self._peers, self._names
             )
-            log.info("pod %s goes on with what gpu-manager gave it", uid)
+            log.info("serving pod %s with the limits that gpu-manager gave it", uid)
         except (OSError, GpuManagerError) as error:
-            log.warning("pod %s of gpu-manager cannot be served: %s", uid, error)
+            log.warning("cannot serve gpu-manager's pod %s: %s", uid, error)
 
     def _close(self, uid: str) -> None:
         self._doors.pop(uid).close()

@@ -181,7 +181,7 @@ class DriverOverhead:
     def _complain(self, pid: int) -> None:
         if not self._unlisted:
             log.warning(
-                "%s: the driver does not tell what process %d holds: its contexts and modules "
+                "%s: the driver does not report the memory of process %d: its contexts and modules "
                 "are charged by estimate",
                 self._config.path,
                 pid,

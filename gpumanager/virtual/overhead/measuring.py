@@ -133,7 +133,7 @@ class Measuring:
     def _complain(self, error: Exception) -> None:
         """Once, until it works again."""
         if not self._complained:
-            log.warning("what drivers take by themselves is not measured: %s", words_of(error))
+            log.warning("cannot measure driver overhead: %s", words_of(error))
         self._complained = True
 
 

@@ -146,7 +146,7 @@ class Books:
             slots = SlotFile.read(directory)
             if slots.boot == boot:
                 return cls._of_this_boot(slots)
-        log.info("%s: of an earlier boot, begun anew", path)
+        log.info("%s: left by an earlier boot, created again", path)
         return cls._begin(directory, boot)
 
     @classmethod
@@ -171,8 +171,8 @@ class Books:
         if not holders:
             return cls._begin(slots.directory, slots.boot)
         log.warning(
-            "%s: %d processes have these books, and none gives them back%s: new processes of this "
-            "container are refused until those have ended",
+            "%s: %d processes have this shared memory mapped, and it cannot be recovered from any "
+            "of them%s: new processes of this container are refused until those have ended",
             slots.path,
             len(holders),
             " (the manager needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)" * found.forbidden,
@@ -211,13 +211,15 @@ class Books:
                     self.directory, self.slots.boot, identity(self.descriptor)
                 )
             except OSError as error:
-                log.warning("%s: cannot be begun anew: %s", self.path, error.strerror)
+                log.warning("cannot create %s again: %s", self.path, error.strerror)
                 return False
         for slot, owner in self.seated():
             if owner is None:
                 self.free(slot)
         self._missing = None
-        log.info("%s: found again" if holders else "%s: begun anew", self.path)
+        log.info(
+            "%s: recovered from a running process" if holders else "%s: created again", self.path
+        )
         return True
 
     def open_for(self, *, observer: bool) -> int:

@@ -184,7 +184,7 @@ class Config:
             yield self._page.words
 
     def _write_all(self, page: Any) -> None:
-        """Of devices, what our words say; of shares, that the promise holds until the next look."""
+        """Limits as configured; each share is the guarantee until the next tick."""
         for device, limit in enumerate(self.limits()):
             _store_limit(page, device, limit)
             lib.region_context_store(page, device, self.words.limits[device].context_bytes)
