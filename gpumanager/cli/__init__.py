@@ -1,7 +1,7 @@
 """The command line: one module per command, imported only when its command is called.
 
 Exit status: 0 the command did its job; 2 bad usage or unreadable input, with one line on stderr;
-1 anything else that went wrong, with one line too. A traceback is shown only to who asks for it
+1 anything else that went wrong, with one line too. A traceback is shown only on request
 with GPUMANAGER_DEBUG=1.
 """
 

@@ -39,7 +39,7 @@ WINDOW_NS: Final = 4 * SECOND
 """Over the last so long the capacity is measured."""
 
 SPARE: Final = 0.003
-"""Granted beyond what was measured: so who is starved stays so, and the measuring goes on."""
+"""Granted beyond what was measured, so that a starved container stays so and measuring goes on."""
 
 RECOVERY: Final = 0.03
 """By which the capacity grows in a second in which nobody is starved."""

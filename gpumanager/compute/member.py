@@ -30,7 +30,7 @@ SHORT: Final = 0.99
 """Of a guarantee; less, for so long, is not enough."""
 
 RESTS_NS: Final = 4 * SECOND
-"""Whose meter has stood for so long wants nothing and has nothing left to be corrected."""
+"""A meter that has stood for so long: its container wants nothing and needs no correction."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class SharedGpuMember:
             self.departed = now
         self.seen |= dict.fromkeys(reading.pids, now)
         granted = self.rates.mean(self.overdraft.at, now)
-        rate = max(granted, reading.guarantee)  # who was away may have had the guarantee meanwhile
+        rate = max(granted, reading.guarantee)  # it may have had its guarantee while it was away
         # what was lent is owed as of then, when it was due at another rate
         owed = self.debt * (min(1.0, rate / self.debt_rate) if self.debt_rate > 0 else 1.0)
         own = reading.charged_ns - self.owed

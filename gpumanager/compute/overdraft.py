@@ -41,7 +41,7 @@ GROSS_NS: Final = 5 * SECOND
 """Charged in spite of it: nobody comes to so much by accident."""
 
 HELD_NS: Final = SECOND
-"""Charged in spite of it: from then on it is held to its rate from outside, by who wants that."""
+"""Charged in spite of it: from then on the agent holds it to its rate, where that is enabled."""
 
 TERM_NS: Final = 60 * SECOND
 LONGEST_TERM_NS: Final = 3600 * SECOND
@@ -83,7 +83,7 @@ class Overdraft:
         self.balance = max(
             self.balance + change - TOLERANCE * rate * elapsed, -(burst + rate * SAVED_NS)
         )
-        # who is paused for a whole look, and need not have been for all of it, gets that back
+        # a container that is paused for a whole interval, and less was due, gets that back
         self.excess = max(self.excess + change - rate * elapsed, -(burst + rate * elapsed))
         if self.spent > HELD_NS and not self.held:
             self.held_until = now + self.term

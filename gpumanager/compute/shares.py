@@ -22,7 +22,7 @@ from gpumanager.gpu.usage.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 
 UNPAID_NS: Final = 10 * SECOND
-"""After somebody was found who takes what it does not pay for."""
+"""After a container was found to take what it does not pay for."""
 
 IDLE_PERCENT: Final = 80
 """A GPU that anybody used for less of the time starves nobody, whatever a meter says: a container
@@ -110,7 +110,7 @@ class SharedGpu:
         self._stranger_count = 0
         self._strangers_until = 0
         self.lenders: frozenset[Holder] = frozenset()
-        """Who uses less than guaranteed, while somebody uses more, and may want it back."""
+        """Containers that use less than guaranteed while others use more, and may want it back."""
 
     def tick(
         self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
@@ -122,7 +122,7 @@ class SharedGpu:
         if skipped is not None:  # up to then, as if each look had been taken
             self._work(skipped, before, self._idle.answer)
         grants = self._work(now, readings, answer)
-        members = self._members.values()  # who is paused moves nothing, and waits for a look
+        members = self._members.values()  # a paused one moves nothing, and waits for a tick
         tired = not self._strangers and all(m.resting and not m.overdraft.paused for m in members)
         self._idle.worked(now, grants if tired else None)
         return grants
@@ -176,7 +176,7 @@ class SharedGpu:
         return frozenset[int]().union(*(member.seen for member in self._members.values()))
 
     def _of_unlisted(self) -> float:
-        """What containers take whose processes the driver may know by other numbers."""
+        """What is taken by containers that the driver may list under other process numbers."""
         return sum(member.took() for member in self._members.values() if not member.listed)
 
     def _collect(self, now: int, answer: GpuUtilization) -> None:
@@ -236,7 +236,7 @@ class SharedGpu:
         }
 
     def _to_offer(self, claims: Sequence[Claim]) -> tuple[float, float]:
-        """Up to which is lent, and what guarantees can have. Who works alone loses nothing by
+        """Up to which is lent, and what guarantees can have. A container alone loses nothing by
         switching."""
         if self._alone:
             return 1.0, 1.0
@@ -266,7 +266,7 @@ class Shares:
 
     @property
     def lenders(self) -> frozenset[Holder]:
-        """At whose meters to glance before the next look."""
+        """The containers that `poll` has to read before the next tick."""
         return frozenset[Holder]().union(*(shared.lenders for shared in self._gpus.values()))
 
     @property

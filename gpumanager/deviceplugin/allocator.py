@@ -1,11 +1,11 @@
-"""The allocation service: answers the kubelet about devices, and keeps what it granted.
+"""The allocator: answers the kubelet's calls about devices, and keeps the grants.
 
 One admission at a time, under one lock. A grant is written to the journal before it is answered;
-whose it is, is settled when its container starts. GetPreferredAllocation and Allocate look at
-nothing but memory, the disk and the local kubelet's list of pods (decision 0097), because
-the kubelet calls them without a timeout and stands still meanwhile; the container runtime is asked
-only where a pod would be refused, for good, because of pods that look ended. What can be decided
-without the world is decided in the pure modules beside this one.
+its pod is confirmed when its container starts (PreStartContainer). GetPreferredAllocation and
+Allocate read only memory, the disk and the local kubelet's list of pods (decision 0097): the
+kubelet calls them without a timeout and admits no other pod meanwhile. The container runtime is
+asked only before a pod is refused for good. Decisions are pure functions in the modules beside this
+one.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Allocator:
 
     @property
     def journal(self) -> Journal:
-        """What is granted now."""
+        """The grants in force."""
         return self._store.journal
 
     def devices(self, resource: str) -> tuple[Device, ...]:
@@ -59,12 +59,12 @@ class Allocator:
 
     @property
     def mismatches(self) -> int:
-        """Swaps so far: containers that began with what was granted for another pod."""
+        """Containers so far that started with a grant made for another pod (swaps)."""
         return self._resolver.mismatches
 
     @property
     def ledger(self) -> DeviceLedger:
-        """For counting, with the topology of now; nobody else changes it."""
+        """For counting, on the present topology; read only."""
         return self._ledger
 
     @property
@@ -74,20 +74,20 @@ class Allocator:
 
     @property
     def unhealthy(self) -> frozenset[GpuUUID]:
-        """GPUs that are given to nobody."""
+        """GPUs on which nothing is placed."""
         return self._ledger.closed
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
-        """These GPUs, and no others, are advertised as unhealthy, and given to nobody, from now."""
+        """From now on just these GPUs are advertised as unhealthy and get nothing new."""
         self._ledger.closed = frozenset(gpus)
 
     async def adopt(self, topology: Topology) -> None:
-        """From now on these are the GPUs of this node; raises IndistinctGPUs."""
+        """Use these GPUs from now on. Raises IndistinctGPUs."""
         async with self._lock:
             self._ledger.adopt(topology)
 
     async def kubelet_started(self) -> None:
-        """Nothing of ours can be under admission now: pods listed already are not new."""
+        """Forget the open admission: pods that are listed already are not new."""
         async with self._lock:
             await self._tracker.begin_anew()
 
@@ -120,7 +120,7 @@ class Allocator:
             return await self._handler.allocate(resource, ids)
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:
-        """PreStartContainer: whose the IDs are is settled, and its limits are set.
+        """PreStartContainer: confirm the pod that has these IDs, and set its limits.
 
         Safe to repeat. Raises NotResolved, after which the kubelet tries again.
         """
@@ -130,4 +130,4 @@ class Allocator:
         )
         running = await self._resolver.running(containers, view)
         async with self._lock:
-            await self._resolver.settle(containers, view, checkpoint, running)
+            await self._resolver.confirm(containers, view, checkpoint, running)

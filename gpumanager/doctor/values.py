@@ -55,7 +55,7 @@ class Unseen:
 
 
 class ListeningSocket(Enum):
-    """Who is behind a socket's path. DEAD: the file is there and nobody listens."""
+    """What listens at a socket's path. DEAD: the file is there and nothing listens."""
 
     ABSENT = "absent"
     DEAD = "dead"
@@ -139,8 +139,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class ContainersView:
-    """runtime: who answers by CRI, in words. cgroups: their version, in words; None for none.
-    driver: who makes pods' cgroups; None while there is no pod to tell by. nvidia_defaults: files
+    """runtime: which one answers by CRI, in words. cgroups: their version, in words; None for none.
+    driver: the pods' cgroup driver; None while there is no pod to tell by. nvidia_defaults: files
     that make NVIDIA's runtime the default; nvidia_devices: CDI's descriptions of its devices.
     """
 

@@ -1,6 +1,6 @@
 """A pod, as much of it as this project needs, read from its JSON object. Pure.
 
-One model for all who meet pods: from the kubelet's own list, from the API server's watch, in what
+One model for all that meet pods: from the kubelet's own list, from the API server's watch, in what
 kube-scheduler asks. What cannot be understood is left out, never guessed. The extender keeps 50,000
 of them, so what many pods have alike is kept once.
 """

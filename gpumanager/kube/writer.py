@@ -92,7 +92,7 @@ class Writer:
             wake.clear()
 
     async def round(self, tasks: tuple[Task, ...]) -> None:
-        """All tasks whose time has come."""
+        """All tasks that are due."""
         keys = {task.key for task in tasks}
         self._waiting = {key: one for key, one in self._waiting.items() if key in keys}
         self.rounds += 1

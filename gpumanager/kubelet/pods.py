@@ -1,4 +1,4 @@
-"""The kubelet's own list of pods, `/pods`: who is on this node, and what each container asks for.
+"""The kubelet's own list of pods, `/pods`: the pods of this node, and what each container asks for.
 
 It lists the pod under admission before the device plugin is called, with its UID and its spec, and
 reading it has no side effect (PodResources `List` has: it must not be called during admission).
@@ -45,7 +45,7 @@ _BUILD: Final = re.compile(
 
 
 class PodsUnavailable(GpuManagerError):
-    """The kubelet could not be asked or understood: whom we asked, and why not."""
+    """The kubelet could not be asked or understood: which address was asked, and why not."""
 
     def __init__(self, source: str, cause: str) -> None:
         super().__init__(f"{source}: cannot read the kubelet's pods: {cause}")

@@ -30,7 +30,7 @@ class AdmissionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """text: why, or for whom it was. time: of the last of `count`, seconds since the epoch."""
+    """text: why, or for which pod it was. time: of the last of `count`, seconds since the epoch."""
 
     kind: AdmissionKind
     who: Claimant | None

@@ -114,7 +114,7 @@ def container_views(
 def container_view(
     topology: Topology, grant: Grant, meters: MeterTotals
 ) -> ContainerSnapshot | None:
-    """None for one whose devices are not settled yet: it has no name to go by."""
+    """None for one whose container is not confirmed yet: it has no name to go by."""
     if grant.pod is None or grant.state is not State.CONFIRMED or not grant.source.core_ids:
         return None
     usage = meters.usages.get(grant.id)
@@ -180,7 +180,7 @@ def _granted(gpu: Gpu, grant: Grant) -> DeviceView:
 
 
 def _with_driver(view: DeviceView, grant: Grant, meters: MeterTotals) -> DeviceView:
-    """Of a whole GPU its status says everything but whose the processes are."""
+    """Of a whole GPU, NVML's status gives all but the pods of its processes."""
     own = meters.residents.get((grant.id, view.gpu.uuid), ())
     pids = tuple(sorted(one.process.pid for one in own))
     if grant.exclusive:

@@ -106,7 +106,7 @@ class Sampler:
             await then(await self.sample(question))
 
     async def refresh(self, then: Callable[[Snapshot], Awaitable[None]]) -> None:
-        """For somebody who reads now; nothing is done where the last answer is new enough."""
+        """For a reader now; nothing is done where the last answer is new enough."""
         async with self._looking:
             if self.snapshot is None:
                 return

@@ -67,7 +67,7 @@ class ContainerSnapshot:
     """One container that has GPUs, whether it runs yet or not.
 
     degraded: how many of its processes lack what, by the names of `books.DEGRADATIONS`.
-    unlimited: those whose shim says that it cannot hold their limits.
+    unlimited: processes of which the shim reports that it cannot hold their limits.
     read: whether its books have ever been; of a whole GPU there are none.
     overdrawn: it launches on although its GPU time is used up.
     """

@@ -2,7 +2,7 @@
 
 The scheduler wrote what it planned; what was granted may differ, because two pods of equal size
 took each other's place, or because the plan did not fit any more. Schedulers count by these
-annotations, so they are corrected to what the journal says once a container is settled.
+annotations, so they are corrected to what the journal says once a container is confirmed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

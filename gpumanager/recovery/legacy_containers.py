@@ -9,7 +9,7 @@ from gpumanager.virtual.legacy.pods import LegacyContainer, LegacyContainers
 
 
 def legacy_containers(journal: Journal, uids: Collection[str]) -> LegacyContainers:
-    """Of these pods, those that are settled."""
+    """Of these pods, the confirmed grants."""
     found: dict[str, tuple[LegacyContainer, ...]] = {}
     for allocation in journal.live():
         if allocation.pod and allocation.pod.uid in uids and allocation.state is State.CONFIRMED:

@@ -1,4 +1,4 @@
-"""Where those who keep books about this node's GPUs disagree. Pure.
+"""Where the journal, the kubelet, the runtime and the driver disagree about this node's GPUs. Pure.
 
 Nothing is decided here: what is found is counted, reported, and looked at again at the next pass.
 """
@@ -43,7 +43,7 @@ def disagreements(
     evidence: Evidence,
     ended: frozenset[AllocationID],
 ) -> tuple[Disagreement, ...]:
-    """All there are. ended: grants whose pods look ended now."""
+    """All there are. ended: grants of pods that look ended now."""
     standing = tuple(a for a in live if a.id not in ended)
     return (
         *_unrecorded(live, evidence),

@@ -1,6 +1,6 @@
-"""The check of those who say HELLO: is the caller's pod the one that the allocation is for?
+"""The check of HELLO: is the caller's pod the one that the allocation is for?
 
-The journal says whom it is for once PreStartContainer has settled that; the kernel says who calls;
+The journal names that pod once PreStartContainer has confirmed it; the kernel names the caller;
 the caller's cgroup says of which pod that is. Where any of them is silent the caller is let in: a
 check that guesses would take working GPUs away.
 """
@@ -16,11 +16,11 @@ from gpumanager.virtual.values import AllocationID
 log = logging.getLogger(__name__)
 
 Owner = Callable[[AllocationID], PodUID | None]
-"""The pod an allocation is for, as far as settled."""
+"""The pod that an allocation is for, as far as confirmed."""
 
 
 class PodCheck:
-    """Counts whom it has turned away. Implements `virtual.peers.PeerCheck`."""
+    """Counts the callers that it has refused. Implements `virtual.peers.PeerCheck`."""
 
     def __init__(self, containers: Containers, owner: Owner) -> None:
         self._containers = containers

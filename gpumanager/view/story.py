@@ -133,7 +133,7 @@ def _time(row: ContainerRow) -> Iterator[str]:
 
 
 def when(at: float) -> str:
-    """In the time of who reads."""
+    """In the reader's time zone."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

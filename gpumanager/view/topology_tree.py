@@ -1,4 +1,4 @@
-"""The tree of a machine's GPUs with who sits where, as values and as JSON. Pure."""
+"""The tree of a machine's GPUs with the containers on them, as values and as JSON. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ Sitting = Mapping[str, Sequence[PlacedGrant]]
 
 
 def sitting(placement: Placement) -> Sitting:
-    """Who was granted what of each GPU; what the kubelet has given to others since is left out."""
+    """The grants of each GPU; what the kubelet has given to others since is left out."""
     held: dict[str, list[PlacedGrant]] = {gpu.uuid: [] for gpu in placement.topology.gpus}
     for one in placement.grants:
         for uuid in () if one.suspect else one.uuids:

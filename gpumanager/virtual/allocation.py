@@ -1,7 +1,7 @@
 """One allocation being served: its directory, its regions, its socket, its living processes.
 
 Opened again after a crash of the manager it finds everything in its files: the slots of processes
-that live are watched again, all others are emptied, and the socket takes the dead one's place.
+that live are watched again, all others are emptied, and a new socket replaces the old one.
 """
 
 import asyncio
@@ -64,14 +64,14 @@ log = logging.getLogger(__name__)
 
 
 MEASURING_TRIES: Final = 3
-"""How often a process is measured whose memory moves meanwhile."""
+"""How often a process is measured while its memory moves."""
 
 MEASURED_PER_SECOND: Final = 10_000
 MEASURED_AT_ONCE: Final = 100_000
 """Processes of one container: one that asks has its peers measured, too."""
 
 MOVING_SECONDS: Final = 0.01
-"""Until a process is looked at again whose memory moves now; most calls take less."""
+"""Until a process is measured again that moves memory now; most calls take less."""
 
 RECOVER_SECONDS: Final = 5.0
 """Between two looks for books that processes have and have not given back."""
@@ -173,7 +173,7 @@ class ServedAllocation:
 
     @property
     def limited_gpus(self) -> frozenset[GpuUUID]:
-        """Those of them of whose time it was guaranteed a part."""
+        """Those of them that have a guaranteed part of its time."""
         shared = (limit for limit in self._limits if 0 < limit.cores < CORES_PER_GPU)
         return frozenset(bare(limit.gpu) for limit in shared)
 
@@ -222,7 +222,7 @@ class ServedAllocation:
     def enter(
         self, marks: Mapping[Process, OverheadMark], held: Held, exited: Iterable[Process]
     ) -> Mapping[Process, OverheadOutcome]:
-        """What was measured after `marks`; who moved memory meanwhile is left for the next time.
+        """What was measured after `marks`; a process that moved memory meanwhile is measured later.
 
         exited: those of before the measurement.
         """
@@ -362,7 +362,7 @@ class ServedAllocation:
         return None
 
     def _open_for(self, hello: Hello) -> list[int] | HelloRefused:
-        """What a caller is handed, who closes it: the books, and the configuration only where its
+        """What a caller is handed, and closes: the books, and the configuration only where its
         shim may be of before it opened that by itself. Raises OSError and GpuManagerError."""
         if trouble := self._books.trouble:
             return HelloRefused(errno.EAGAIN, trouble)

@@ -1,9 +1,9 @@
 """The virtual manager: one directory with one `vcuda.sock` per allocation.
 
     <root>/alloc/<allocation>/     mounted read-only at /etc/vcuda
-        vcuda.sock                 HELLO here; the kernel says who it is
+        vcuda.sock                 HELLO here; the kernel names the caller
         config                     what the container may use; readable by all, written by us
-        books                      by what the next manager finds who holds how much: slot_table.py
+        books                      by which the next manager restores the slots: slot_table.py
         <container ID>/            for vcuda-controller: registrations.py
     <root>/<pod UID>/              of a pod that began under gpu-manager: original_pods.py
 
@@ -239,11 +239,11 @@ class VirtualManager:
         self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
 
     def poll_now(self, now_ns: int) -> None:
-        """Between two looks, one at the meters of those whose share is lent."""
+        """Between two ticks: read the meters of the containers that lend their share."""
         self._sharing.poll(now_ns, self._served)
 
     def _sampled(self) -> frozenset[GpuUUID]:
-        """The GPUs, by their bare UUIDs, whose time is shared by processes."""
+        """The GPUs, by their bare UUIDs, that processes share."""
         seated = (served for served in self._served.values() if served.seated)
         return frozenset[GpuUUID]().union(*(served.limited_gpus for served in seated))
 

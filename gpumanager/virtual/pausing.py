@@ -1,9 +1,9 @@
 """Containers that do not hold to their limiters are stopped from outside, and go on in time.
 
-Whom that concerns is decided look by look (`gpumanager.compute.overdraft`); here their processes
+Which containers is decided at each tick (`gpumanager.compute.overdraft`); here their processes
 get SIGSTOP and SIGCONT. A stopped process launches nothing, and what it has queued runs on and is
 paid for. All processes of the container are stopped, as far as its cgroup tells them, so that none
-of them continues another; who was continued nevertheless is stopped at the next look.
+of them continues another; one that was continued nevertheless is stopped at the next tick.
 
 A process stays stopped when nobody continues it. So before the first of a container is stopped,
 that is written into the allocation's directory, and a manager that finds it there continues them
@@ -44,7 +44,7 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 
 class Pausing:
-    """Of a node. directory: of an allocation; neighbours: who knows the processes of a container.
+    """Of a node. directory: of an allocation; neighbours: finds the processes of a container.
     send: as above."""
 
     def __init__(

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.1
 POLLS: Final = 4
-"""At the meters of those whose share is lent, in the time of one look, itself included."""
+"""Polls of the lenders' meters in the time of one tick, itself included."""
 LEASE_NS: Final = SECOND * 3 // 2
 """Fifteen looks: a manager that is slow for a moment takes nothing back."""
 
@@ -56,7 +56,7 @@ class Sharing:
         self._report()
 
     def poll(self, now_ns: int, served: Mapping[AllocationID, ServedAllocation]) -> None:
-        """Who lends is seen to want it back before the next look."""
+        """Between two ticks: give back at once what a lender wants again."""
         lenders = (served[name] for name in self._lenders if name in served)
         active = self._shares.active(reading for one in lenders for reading in one.readings(now_ns))
         if not active:
@@ -92,7 +92,7 @@ class Sharing:
 
     @property
     def lending(self) -> bool:
-        """Whether it is worthwhile to glance."""
+        """Whether polling is worthwhile."""
         return bool(self._lenders)
 
     def _grant(

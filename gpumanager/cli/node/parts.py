@@ -44,7 +44,7 @@ SHIMS: Final = Shims(
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Whom the agent talks to, and the driver's mirrors."""
+    """What the agent talks to, and the driver's mirrors."""
 
     cluster: Cluster
     pods: PodsSource

@@ -25,11 +25,11 @@ WAIT_SECONDS: Final = 60.0
 """Twice what Kubernetes gives a pod to end."""
 RETRY_SECONDS: Final = 0.1
 LONGEST: Final = 512
-"""Bytes that are read of who holds it."""
+"""Bytes that are read of its holder."""
 
 
 class AnotherAgent(GpuManagerError):
-    """Another agent has the state of this node: who, and what to do."""
+    """Another agent has the state of this node: which, and what to do."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(
@@ -96,7 +96,7 @@ def _taken(descriptor: int) -> bool:
 
 
 def _sign(descriptor: int) -> None:
-    """For the message of who comes second; a full disk keeps nobody from starting."""
+    """For the message of a second agent; a full disk keeps none from starting."""
     name = os.environ.get("POD_NAME") or socket.gethostname()
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)

@@ -161,7 +161,7 @@ class NodeAgent:
         await self._virtual.stop()
 
     async def _begin(self) -> None:
-        """All that goes on by itself, once it is known who has what and the kubelet knows of us."""
+        """All background tasks, once the journal is read and the kubelet knows of us."""
         await registered_or_late(self._plugin)
         await self._allocator.serve_again()
         await self._virtual.remove_spares()

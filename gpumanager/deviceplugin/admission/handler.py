@@ -1,7 +1,7 @@
-"""What Allocate grants: decided, written down, answered; or refused, which is final.
+"""Allocate: decide on a grant, write it to the journal, prepare its container; or refuse.
 
-A refusal costs a pod its life, so room is looked for before one is given: with those who look
-ended, and in another reading of who asks.
+The kubelet never retries a refused pod. So before a refusal the handler makes room (it releases
+grants of pods that look ended) and tries the call as the first one of another pod.
 """
 
 from collections.abc import Collection
@@ -25,7 +25,7 @@ from gpumanager.units import MEMORY_BLOCK
 
 
 class AllocateHandler:
-    """For one caller at a time: whoever calls holds the allocator's lock."""
+    """Not for concurrent use: the allocator's lock guards it."""
 
     def __init__(
         self, ledger: DeviceLedger, store: GrantStore, tracker: AdmissionTracker, deps: Dependencies
@@ -46,14 +46,14 @@ class AllocateHandler:
         return edits if resource == VCORE else ContainerEdits()
 
     def conflict(self, open_: Transaction, ids: Collection[str]) -> Conflict:
-        """Who else was granted any of `ids`."""
+        """The other grants that hold any of `ids`."""
         store, view = self._store, self._tracker.view
         return conflict(store.live(), open_.admission, ids, view, store.lingering)
 
     async def decide_with_retry(
         self, open_: Transaction, resource: str, ids: Collection[str]
     ) -> tuple[Transaction, Grant | Refused]:
-        """Decided once; then with more room; then as the beginning of somebody else's."""
+        """Decide; on a refusal with more room, then as the first call of another pod."""
         decided = await self._decide(open_, resource, ids)
         if isinstance(decided, Refused) and await self._make_room(open_):
             decided = await self._decide(open_, resource, ids)
@@ -90,16 +90,16 @@ class AllocateHandler:
         return decide(self._ledger, live, open_, demand, share_mode=share_mode, gpu_policy=policy)
 
     async def _make_room(self, open_: Transaction) -> bool:
-        """Whether there is more room now."""
+        """Release what can be reclaimed; returns whether anything was."""
         live, view = self._store.live(), self._tracker.view
         names = await reclaimable(live, open_, view, self._deps)
         await self._store.release(names)
         return bool(names)
 
     async def _grant(self, decided: Grant, open_: Transaction) -> ContainerEdits:
-        """On the disk first, and then held, with the memory that it will ask for, if that is known.
+        """Write the grant, then prepare its back end, with the memory of its request if known.
 
-        Raises JournalUnwritable, and then nothing has changed; and what its back end raises.
+        Raises JournalUnwritable, and then nothing has changed; and what the back end raises.
         """
         await self._store.put(decided)
         if not decided.isolation:  # memory came first: nothing is mounted for that
@@ -122,9 +122,9 @@ class AllocateHandler:
         return edits + ContainerEdits(annotations=annotations)
 
     async def _abandon(self, open_: Transaction) -> None:
-        """The pod is refused for good: what else it was granted is free.
+        """The pod is refused for good: release the grants of its other containers.
 
-        Not where only the order of calls says that it was granted to the same pod.
+        Not if only the order of the calls says that they are of the same pod.
         """
         if not open_.candidates:
             return

@@ -1,9 +1,9 @@
-"""What is held by nobody any more, looked for before a pod is refused for good.
+"""Grants that can be released before a pod is refused for good. Examples:
 
-An agent that died in an admission left a grant to a pod that was rejected for that. And of a pod
-that has ended the kubelet's offer only shows the resource that it asks for: who had a whole GPU and
-no memory is not seen to be gone when memory is asked for first. A static pod that is put back under
-its UID looks as if it had never gone.
+* The agent stopped in the middle of an admission: the kubelet rejected that pod, its grant is left.
+* A pod with a whole GPU and no memory has ended, and the next pod asks for memory first: the
+  kubelet's offer of memory IDs does not show that the GPU is free.
+* A static pod was deleted and created again under the same UID, as if it had never gone.
 """
 
 from collections.abc import Collection
@@ -18,13 +18,13 @@ from gpumanager.runtime.values import LiveContainers
 from gpumanager.virtual.values import AllocationID
 
 HURRY: Final = 1.0
-"""Seconds for the container runtime to tell who runs, while the kubelet waits."""
+"""Seconds for the container runtime to list containers, while the kubelet waits."""
 
 
 async def reclaimable(
     live: Collection[Grant], open_: Transaction, view: View | None, deps: Dependencies
 ) -> frozenset[AllocationID]:
-    """GrantStore that may be taken back while `open_` is being admitted."""
+    """Grants that may be released while `open_` is being admitted."""
     checkpoint, admission = await deps.books.read(), open_.admission
     never = never_given(live, admission, checkpoint, view)
     over = ended(live, admission, view) | again(live, open_, view)
@@ -34,6 +34,6 @@ async def reclaimable(
 async def _proved_over(
     live: Collection[Grant], over: frozenset[AllocationID], runtime: LiveContainers | None
 ) -> frozenset[AllocationID]:
-    """Of these grants, those with which no container runs."""
+    """Those of `over` that no running container uses."""
     running = await who_lives(runtime, HURRY) if over else None
     return frozenset() if running is None else over - lived_on(running, live)

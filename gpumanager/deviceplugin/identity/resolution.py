@@ -1,9 +1,9 @@
-"""Whose an allocation is: settled in PreStartContainer, from the kubelet's own books. Pure.
+"""Which pod has an allocation: confirmed in PreStartContainer by the kubelet's checkpoint. Pure.
 
-The checkpoint says which container holds the IDs that are about to start, and which IDs of the
-other resource. Its core IDs lead to the allocation (the answer to the core resource is what carries
-it into the container). An init container and an app container may hold the identical sets; then
-both have the same limits, and each takes its own allocation in the order of admission.
+The checkpoint names the container that holds the IDs about to start, and its IDs of the other
+resource. Its core IDs lead to the allocation: the answer to the core resource mounts it into the
+container. An init container and an app container may hold the same IDs; then both have the same
+limits, and each gets its own allocation in the order of admission.
 """
 
 from collections.abc import Collection, Iterable
@@ -86,7 +86,7 @@ def _allocation_of(
     following: list[BookedContainer],
     taken: set[AllocationID],
 ) -> Grant:
-    """The one settled for it; else the newest, leaving as many newer ones as have to follow.
+    """The one confirmed for it; else the newest, leaving as many newer ones as have to follow.
 
     Where one answer was given for two containers of a pod, they share it.
     """
@@ -101,9 +101,9 @@ def _allocation_of(
             f"container {container.name} of pod {container.uid} holds devices that this agent has "
             "no record of answering: create the pod again"
         )
-    settled = {(a.pod.uid, a.pod.container) for a in fitting if a.pod}
+    confirmed_for = {(a.pod.uid, a.pod.container) for a in fitting if a.pod}
     same = [c for c in following if c.core_ids == container.core_ids]
-    after = sum((c.uid, c.name) not in settled for c in same)
+    after = sum((c.uid, c.name) not in confirmed_for for c in same)
     newest = open_[max(0, len(open_) - 1 - after)] if open_ else None
     return next(iter(own), None) or newest or shared[-1]
 
@@ -128,7 +128,7 @@ def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
     return resized(allocation, replace(allocation.source, memory_ids=kept))
 
 
-def settle(
+def confirmed(
     ledger: DeviceLedger, allocation: Grant, container: BookedContainer, pod: PodView | None
 ) -> Grant:
     """The allocation with its true owner and size. pod: as listed, None if not seen.
@@ -155,7 +155,7 @@ def settle(
 
 
 def named(live: Iterable[Grant], view: View | None) -> tuple[Grant, ...]:
-    """What was settled while no pods could be read, with what its pod says of itself."""
+    """Grants confirmed while no pods could be read, with their pods' names and annotations."""
     by_uid = {pod.uid: pod for pod in view or ()}
     nameless = (a for a in live if a.pod and not a.pod.name and a.pod.uid in by_uid)
     return tuple(_told(a, a.pod, by_uid[a.pod.uid]) for a in nameless if a.pod)
@@ -189,22 +189,20 @@ class Rivals:
     """GrantStore to other pods that hold some of the same IDs.
 
     over: the kubelet's books do not have them, so they were rejected or have ended.
-    standing: settled, and the kubelet's books give them some of these very IDs.
+    standing: confirmed, and the checkpoint gives them some of these very IDs.
     """
 
     over: tuple[Grant, ...]
     standing: tuple[Grant, ...]
 
 
-def rivals(live: Iterable[Grant], settled: Grant, checkpoint: Checkpoint) -> Rivals:
-    """Who else claims what `settled` holds."""
-    ids = set(all_ids(settled))
+def rivals(live: Iterable[Grant], owned: Grant, checkpoint: Checkpoint) -> Rivals:
+    """The other grants with IDs of `owned`."""
+    ids = set(all_ids(owned))
     others = [
         a
         for a in live
-        if a.id != settled.id
-        and owner(a, checkpoint) != settled.owner
-        and ids.intersection(all_ids(a))
+        if a.id != owned.id and owner(a, checkpoint) != owned.owner and ids.intersection(all_ids(a))
     ]
     return Rivals(
         over=tuple(a for a in others if not _is_booked(a, checkpoint)),

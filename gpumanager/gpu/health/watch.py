@@ -176,7 +176,7 @@ def fold(
 def _after_event(
     health: NodeHealth, event: HealthEvent, now: float, rules: HealthRules
 ) -> NodeHealth:
-    """An event without a GPU harms none: the next round finds out whom."""
+    """An event without a GPU marks none unhealthy: the next round finds out which it was."""
     known = health.of(event.gpu) if event.gpu else None
     if known is None:
         return health

@@ -1,4 +1,4 @@
-"""From a page to the samples of a metric: who has how much, and by which labels. Pure."""
+"""From a page to the samples of a metric: amounts and labels. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -131,7 +131,7 @@ def degraded(page: Page) -> Rows:
 
 
 def unlimited(page: Page) -> Rows:
-    """Of every share, and of whomever was found of whom only the pod is known."""
+    """Of every share, and of each process of which only the pod is known."""
     none = {
         (*view.labels, reason): 0
         for view in page.snapshot.containers

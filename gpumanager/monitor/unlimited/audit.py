@@ -1,4 +1,4 @@
-"""Who has GPU memory that no limit holds. Pure.
+"""Processes with GPU memory that no limit holds. Pure.
 
 The shim stands between a program and the driver; a program that reaches for the driver itself has
 gone round it. Five kinds are told apart:
@@ -171,7 +171,7 @@ def _without_a_seat(views: Sequence[ContainerSnapshot]) -> UnlimitedKind | None:
 
 
 def _granted(views: Iterable[ContainerSnapshot]) -> tuple[Views, Views]:
-    """Who has shares of which GPU, and who has it whole."""
+    """The containers with shares of each GPU, and those that have it whole."""
     shared: dict[GpuUUID, list[ContainerSnapshot]] = {}
     whole: dict[GpuUUID, list[ContainerSnapshot]] = {}
     for view in views:

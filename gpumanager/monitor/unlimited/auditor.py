@@ -1,6 +1,6 @@
-"""The auditor: says who has memory that no limit holds, and ends them where that is the policy.
+"""The auditor: reports processes with memory that no limit holds, and ends them by policy.
 
-Each is said once, as soon as it was found at several looks in a row; who is found again after a
+Each is reported once, as soon as it was found at several looks in a row; again if found after a
 while without is said again. It ends only processes of containers, and only those of which the
 kernel itself has said that they are: never one of the host, none in doubt, and none whose shim does
 what it can.
@@ -120,7 +120,7 @@ class Auditor:
         return any(looks < self._rules.looks for looks in self._looks.values())
 
     async def stop(self) -> None:
-        """Who was asked to end is left alone."""
+        """A process that was asked to end is left alone."""
         for task in self._ending.values():
             task.cancel()
         await asyncio.gather(*self._ending.values(), return_exceptions=True)

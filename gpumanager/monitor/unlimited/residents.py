@@ -1,4 +1,4 @@
-"""Whose a process on a GPU is. Pure.
+"""The container of each process on a GPU. Pure.
 
 The manager's memory comes first: it gave a slot to a process which the kernel named. Then its
 cgroup: the pod, and where a pod has several containers on the GPU, nobody in particular. A cgroup
@@ -64,7 +64,7 @@ def _resident(
 
 
 def _by_cgroup(of: Membership | None, holders: tuple[Grant, ...]) -> AllocationID | None:
-    """A process of nobody knows whom on a GPU that one holds whole is taken for that one's."""
+    """An unknown process on a GPU that one grant holds whole counts as that grant's."""
     if of is None:
         whole = [one for one in holders if one.exclusive]
         return whole[0].id if len(holders) == len(whole) == 1 else None

@@ -1,7 +1,7 @@
 """Shares and memory of the last minutes, small enough to be kept for every container of a node.
 
 A ring of looks: one byte for a share and two for memory, in arrays. Who has never used a GPU costs
-nothing, and who is gone stays until the last look at it has left the ring. A share is of the whole
+nothing, and one that is gone stays until its last look has left the ring. A share is of the whole
 time between two looks that are kept, by what was paid for, so none is missed between them.
 """
 
@@ -18,7 +18,7 @@ from gpumanager.virtual.values import AllocationID
 LOOKS: Final = 300
 STEP_SECONDS: Final = 1.0
 SERIES: Final = 512
-"""Of containers, each on one GPU. Who comes when there are as many has none."""
+"""Of containers, each on one GPU. One that comes when there are as many has none."""
 
 STEPS_A_PERCENT: Final = 2
 UNIT: Final = 8 * MIB
@@ -63,7 +63,7 @@ class Series:
 
 @dataclass(slots=True)
 class HistoryMember:
-    """A container on a GPU, whose ring it is."""
+    """The ring of a container on a GPU."""
 
     gpu: Gpu
     who: tuple[str, ...]
@@ -155,7 +155,7 @@ class ShareHistory:
 
 
 def _blank(members: dict[K, HistoryMember], slot: int, forgotten: int) -> None:
-    """Nobody was there, until somebody says so. forgotten: who was not there after this look."""
+    """Empty until something is noted. forgotten: rows that were not there after this look."""
     for key, member in tuple(members.items()):
         if member.row.last <= forgotten:
             del members[key]

@@ -1,4 +1,4 @@
-"""`/api/placement`: how the GPUs lie, who was granted which of them, why, and what went otherwise.
+"""`/api/placement`: the topology, which container was granted which GPU and why, and refusals.
 
 For `tree` and `explain`. What of it is used is in `/metrics`.
 """
@@ -76,7 +76,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
 def grants_json(
     live: Iterable[Grant], topology: Topology, unlimited: Mapping[tuple[str, ...], int]
 ) -> Iterator[dict[str, Any]]:
-    """thought: whom it was made for, where that was another pod than the one that has it."""
+    """thought: the pod it was expected for, where another pod has it."""
     for one in live:
         known = one.pod or one.candidate
         swapped = one.pod and one.candidate and one.pod.uid != one.candidate.uid

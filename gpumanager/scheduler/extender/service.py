@@ -75,7 +75,7 @@ class NoElection:
 
 
 class NotReady(Exception):
-    """The first lists of nodes and pods are not complete: an answer now might be wrong."""
+    """The first lists of nodes and pods are not complete yet: an answer might be wrong."""
 
 
 class Extender:

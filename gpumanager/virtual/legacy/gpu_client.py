@@ -1,6 +1,6 @@
 """gpu-client at an allocation's socket: what vcuda-controller runs before it limits a program.
 
-It names a pod and a container, which the original believes. Here the kernel says who calls, as for
+It names a pod and a container, which the original believes. Here the kernel names them, as for
 HELLO, and what is named must fit.
 """
 
@@ -40,7 +40,7 @@ class ContainerMember(Protocol):
 
 
 def nobody(_allocation: AllocationID) -> None:
-    """Whom an allocation is for, where none are settled."""
+    """The container that an allocation is for, where none is confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ CALLS: Final = 8
 
 
 class GpuClients:
-    """Those at one socket. allocation: whose it is. limits: what a container has now."""
+    """Those at one socket. allocation: which one it serves. limits: what a container has now."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ LegacyContainers = Mapping[str, tuple[LegacyContainer, ...]]
 
 
 class ContainerNames(Protocol):
-    """Who knows a container by its ID."""
+    """Finds a container by its ID."""
 
     async def name_of(self, container_id: str) -> str | None:
         """None for one that does not run; raises GpuManagerError where nobody can tell."""
@@ -67,7 +67,7 @@ class LegacyPods:
         self._doors: dict[str, _Door] = {}
 
     def candidates(self) -> frozenset[str]:
-        """Who may be such a pod: whatever has a directory, and who is served already."""
+        """Candidates for such a pod: each that has a directory or is served already."""
         return frozenset((*self._present(), *self._doors))
 
     def serve(self, containers: LegacyContainers) -> None:

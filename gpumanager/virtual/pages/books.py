@@ -1,4 +1,4 @@
-"""The books of an allocation: who holds how much.
+"""The books of an allocation: how much each process holds.
 
 Counters belong to the processes, slots to the manager. Books count for one boot of the machine:
 their processes and their clock end with it, so those of an earlier boot are begun anew.
@@ -112,7 +112,7 @@ class Books:
 
     @classmethod
     def existing(cls, directory: Path) -> Self:
-        """As they are, for who looks at them from outside: another process may serve them. Where no
+        """As they are, for a reader outside: another process may serve them. Where no
         process has them any more they are zeros.
 
         Raises RegionUnreadable, also where a process has them and does not give them, RegionBroken.
@@ -223,7 +223,7 @@ class Books:
         return True
 
     def open_for(self, *, observer: bool) -> int:
-        """For one caller, who closes it: the locks of a process belong to what it has open."""
+        """For one caller, which closes it: the locks of a process belong to what it has open."""
         return open_again(self.descriptor, writable=not observer)
 
     def close(self) -> None:
@@ -355,13 +355,13 @@ class Books:
         lib.region_debt_settle(self.words, device, grant.debt_ppm or grant.rate_ppm, debt)
 
     def owners(self) -> Iterator[tuple[int, Process | None]]:
-        """Each slot that was ever used, and whose it is."""
+        """Each slot that was ever used, and its process."""
         for slot in range(min(self.words.slot_limit, MAX_PROCESSES)):
             words = self.words.slots[slot]
             yield slot, Process(words.pid, words.start_time) if words.pid else None
 
     def seated(self) -> Iterator[tuple[int, Process | None]]:
-        """Each slot that was ever used, and whose it is by the words of managers alone."""
+        """Each slot that was ever used, and its process by the words of managers alone."""
         if self.slots is None:
             yield from self.owners()
             return

@@ -43,7 +43,7 @@ class Config:
     """The configuration: what this manager says, and a page on which the processes read it.
 
     words: ours, which nobody else can change, and no disk can take away. page: theirs, a file's;
-    None for who only reads.
+    None for a reader.
     """
 
     def __init__(self, directory: Path, *, writable: bool) -> None:
@@ -95,7 +95,7 @@ class Config:
 
     @property
     def lost(self) -> bool:
-        """Whether the page cannot be written: who reads it has what it said before."""
+        """Whether the page cannot be written: its readers have what it held before."""
         return self._page is not None and self._page.lost
 
     def recover(self) -> bool:

@@ -1,6 +1,6 @@
 """The two regions of an allocation together: what it may use, and what it uses.
 
-A container can write its books. So who its processes are is told by the manager that serves it, and
+A container can write its books. So the manager tells which processes are its own, and
 its name by the directory: the page could name a process, or an allocation, of somebody else.
 """
 
@@ -14,7 +14,7 @@ from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
 
 Seated = Collection[tuple[int, Process, bool]]
-"""Slots, whose they are, and whether they were adopted."""
+"""Slots, their processes, and whether they were adopted."""
 
 
 class UsageReader:

@@ -1,11 +1,11 @@
-"""Who sits where: the slots of an allocation's books, and the living processes that have them.
+"""The slot table: the slots of an allocation's books, and the living processes that have them.
 
 A process has one slot, from its first HELLO to its death, or until another program runs in it. All
 of that stands in the slot table: after a crash of the manager, slots of processes that live are
 watched again, and all others are emptied.
 
 A process that has died may have exported memory that another one holds still, which is charged for
-it when it is measured. Until then the slot of the dead keeps that charge (`exited`).
+it when it is measured. Until then the slot of an exited process keeps that charge (`exited`).
 """
 
 import errno
@@ -78,7 +78,7 @@ class SlotTable:
         return People(self._pids, self._departed, unpaid)
 
     def watch(self, pid: int) -> Process | None:
-        """The living process of this pid, whose death is noticed from now on."""
+        """The living process of this pid; its exit is noticed from now on."""
         return self._watcher.watch_pid(pid, self.leave)
 
     def let_go(self, process: Process) -> None:
@@ -89,7 +89,7 @@ class SlotTable:
     def give(self, process: Process, hello: Hello, books: int) -> TakenSlot | HelloRefused:
         """The seat it has, to another copy of the shim in the same program; else a new one.
 
-        books: a descriptor of the file, to see who holds locks of it.
+        books: a descriptor of the file, to find the processes that hold locks of it.
         """
         seat = self._taken.get(process)
         if seat is not None and (hello.keep or seat.stack == process.stack != 0):
