@@ -6,7 +6,7 @@ evidence is gathered: the kubelet's checkpoint (or, without one, PodResources, w
 before we are registered), the original's checkpoint, the running containers, the directories of
 allocations. What may be in use counts as granted, until its pod is gone.
 
-Only this happens before registration. Sockets and limits are created again after it: containers keep
+Only this happens before registration. Sockets and limits are created again later: containers keep
 the limits they have, and the shim of one that has just started retries.
 """
 
