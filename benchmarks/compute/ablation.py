@@ -170,7 +170,7 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{COMPUTE}/long_launches.py",
-                "found = self._settle(self._timeline()) if self._unsure() else {}",
+                "found = self._measure(self._timeline()) if self._unsure() else {}",
                 "found: dict[Holder, list[ChargeError]] = {}",
             ),
             Edit(f"{COMPUTE}/long_launches.py", "return self._logs[holder].ratio", "return 1.0"),
@@ -258,8 +258,8 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{COMPUTE}/shares.py",
-                "return min(1 - self._strangers, self._capacity.lendable), usable",
-                "return 1 - self._strangers, usable",
+                "return min(1 - self._unknown_share, self._capacity.lendable), usable",
+                "return 1 - self._unknown_share, usable",
             ),
         ),
         ("burst/*", "lent/*"),

@@ -1,4 +1,4 @@
-"""Who may have how much of a GPU: weighted max-min. Pure.
+"""Shares of one GPU by weighted max-min fairness. Pure.
 
 Every guarantee holds, whatever the others do. What guarantees leave over, because they are small
 or unused, goes to the containers that want more, in proportion to their guarantees, and none gets
@@ -49,8 +49,8 @@ def offers(
 ) -> list[float]:
     """The share that each may have from now on.
 
-    Who wants little now is offered what it would get if it wanted all: it may begin at any moment,
-    and the others are told at the next look.
+    A container that wants little now is offered what it would get if it wanted all: it may begin at
+    any moment, and the others get less from the next tick on.
     """
     common = level(claims, capacity, usable)
     spare = min(capacity, usable) - sum(claim.want for claim in claims)

@@ -16,8 +16,8 @@ from gpumanager.compute.overdraft import Overdraft
 from gpumanager.compute.values import MILLION, SECOND, Reading
 
 LATELY_NS: Final = SECOND // 2
-"""Over how long it is told what others took. Who took nothing itself is told what they may begin to
-take: all may begin at once, and the first that it measures is not to pass for its own time."""
+"""Span of "what others took". A container that took nothing itself is given what they may begin to
+take: all may begin at once, and its first measurement must not count their time as its own."""
 
 LEFT_NS: Final = SECOND
 """What a process took that has ended, samples show within this time."""

@@ -1,8 +1,7 @@
-"""The shares of all GPUs, decided anew at each look at the meters.
+"""The shares of all GPUs, decided anew at each tick from the readings of the meters.
 
-Knows what it saw and nothing else: no clock, no driver, no page. Who starts it anew loses
-what costs are multiplied by, and a moment's histories; until they are learnt again every container
-has its guarantee.
+Pure state: no clock, no driver, no shared memory. A restart loses the factors for costs and a
+moment's histories; until they are learnt again every container has its guarantee.
 """
 
 from collections import defaultdict
@@ -106,9 +105,9 @@ class SharedGpu:
         self._audit = Audit()
         self._unpaid_until = self._idle_until = 0
         self._unknown_processes = UnknownProcesses()
-        self._strangers = 0.0
-        self._stranger_count = 0
-        self._strangers_until = 0
+        self._unknown_share = 0.0
+        self._unknown_count = 0
+        self._unknown_until = 0
         self.lenders: frozenset[Holder] = frozenset()
         """Containers that use less than guaranteed while others use more, and may want it back."""
 
@@ -123,7 +122,9 @@ class SharedGpu:
             self._work(skipped, before, self._idle.answer)
         grants = self._work(now, readings, answer)
         members = self._members.values()  # a paused one moves nothing, and waits for a tick
-        tired = not self._strangers and all(m.resting and not m.overdraft.paused for m in members)
+        tired = not self._unknown_share and all(
+            m.resting and not m.overdraft.paused for m in members
+        )
         self._idle.worked(now, grants if tired else None)
         return grants
 
@@ -133,8 +134,8 @@ class SharedGpu:
         self._look(now, [reading for reading in readings if reading.limited])
         if answer is not None:
             self._learn(now, answer)
-        if now > self._strangers_until:
-            self._strangers, self._stranger_count = 0.0, 0
+        if now > self._unknown_until:
+            self._unknown_share, self._unknown_count = 0.0, 0
         return self._grants(now)
 
     def _look(self, now: int, readings: Sequence[Reading]) -> None:
@@ -169,7 +170,7 @@ class SharedGpu:
         listed = frozenset(one.pid for one in answer.samples or () if one.percent > 0)
         for member in self._members.values():
             member.note_listed(now, listed)
-        self._estimate_strangers(now, answer)
+        self._estimate_unknown(now, answer)
         self._collect(now, answer)
 
     def _known_pids(self) -> frozenset[int]:
@@ -186,12 +187,12 @@ class SharedGpu:
             self._members[holder].owe(now, LATELY_NS, debt)
             self._unpaid_until = now + UNPAID_NS
 
-    def _estimate_strangers(self, now: int, answer: GpuUtilization) -> None:
+    def _estimate_unknown(self, now: int, answer: GpuUtilization) -> None:
         """What processes take that belong to no container."""
         unknown = self._unknown_processes.enter(answer, self._known_pids())
-        self._strangers = max(0.0, unknown - self._of_unlisted())
-        self._stranger_count = self._unknown_processes.count if self._strangers else 0
-        self._strangers_until = now + UNKNOWN_FORGOTTEN_NS
+        self._unknown_share = max(0.0, unknown - self._of_unlisted())
+        self._unknown_count = self._unknown_processes.count if self._unknown_share else 0
+        self._unknown_until = now + UNKNOWN_FORGOTTEN_NS
 
     @property
     def collected(self) -> Mapping[Holder, int]:
@@ -219,10 +220,10 @@ class SharedGpu:
         shares = offers(claims, *self._to_offer(claims))
         self._note_lenders(claims, shares)
         took = [max(one.took(), self._audit.seen(who)) for who, one in self._members.items()]
-        total = sum(took) + self._strangers
-        working = sum(member.processes for member in members) + self._stranger_count
+        total = sum(took) + self._unknown_share
+        working = sum(member.processes for member in members) + self._unknown_count
         guarantees = (claim.guarantee for claim in claims)
-        may_take = sum(map(max, took, guarantees)) + self._strangers
+        may_take = sum(map(max, took, guarantees)) + self._unknown_share
         return {
             member.reading.holder: ShareLease(
                 rate_ppm=member.lend(now, share),
@@ -242,13 +243,13 @@ class SharedGpu:
             return 1.0, 1.0
         yields = self._alternation.yields(dict(zip(self._members, claims, strict=True)))
         usable = min(self._capacity.part, yields if yields < LEAST else 1.0)
-        return min(1 - self._strangers, self._capacity.lendable), usable
+        return min(1 - self._unknown_share, self._capacity.lendable), usable
 
     @property
     def _alone(self) -> bool:
         """Whether no two work, so that nothing is lost by switching."""
         working = sum(member.demand.want > 0 for member in self._members.values())
-        return working < 2 and not self._strangers  # noqa: PLR2004 - two
+        return working < 2 and not self._unknown_share  # noqa: PLR2004 - two
 
 
 def _ppm(share: float) -> int:

@@ -74,10 +74,10 @@ class ShareLease:
     """In millionths: GPU time per time that may be charged now, what others took lately, and
     long_ppm: what the costs of long launches that the limiter learns are to be multiplied by.
 
-    neighbours: how many processes those others are, at most.
-    debt_ns: GPU time to charge once, because it was taken and not paid for; below 0 to give back.
-    debt_ppm: the rate at which it should have been paid then, and is to be paid now: who was lent
-    much then, and less now, is not owed what was lent. 0: rate_ppm.
+    neighbours: how many processes those others are, at most. debt_ns: GPU time to charge once,
+    because it was taken and not paid for; below 0 to give back. debt_ppm: the rate at which it
+    should have been paid then, and is to be paid now: a container that was lent much then, and less
+    now, is not owed what was lent. 0: rate_ppm.
     """
 
     rate_ppm: int

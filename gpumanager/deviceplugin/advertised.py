@@ -1,10 +1,11 @@
-"""The devices that the kubelet is told of. Pure.
+"""The devices that are advertised to the kubelet. Pure.
 
 All of every GPU; besides, IDs that pods hold and no GPU of ours has: the original's, healthy, for
 as long as its pods hold them (meanwhile the same amount of the GPU's own is left out), and those of
 a GPU that is gone, unhealthy. An ID that is held must never vanish: a kubelet that starts again
-would end its pod. Until the kubelet hears that a pod of the original has ended, it gives that pod's
-IDs to others, which then hold them likewise: they are as good as the GPU's own that are left out.
+would end its pod. Until the kubelet notices that a pod of the original has ended, it gives that
+pod's IDs to others, which then hold them likewise: they are as good as the GPU's own that are left
+out.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

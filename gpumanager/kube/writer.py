@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 CONFLICT: Final = 409
 CONFLICT_ATTEMPTS: Final = 4
 CONFLICT_SECONDS: Final = 0.1
-SETTLE_SECONDS: Final = 1.0
+BETWEEN_WRITES_SECONDS: Final = 1.0
 """What was just written is not written again before the watch has brought it."""
 LEAST_PAUSE: Final = 0.2
 FORBIDDEN: Final = 403
@@ -116,7 +116,7 @@ class Writer:
             log.warning("%s: unexpected answer: %r", task.what, error)
             backoff, pause = self._refused(backoff, 0.0)
         else:
-            backoff, pause = self._backoff, SETTLE_SECONDS
+            backoff, pause = self._backoff, BETWEEN_WRITES_SECONDS
             self.counts = replace(self.counts, written=self.counts.written + 1)
         self._answered()
         self._waiting[task.key] = Delayed(self._clock() + pause, backoff)

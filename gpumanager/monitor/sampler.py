@@ -31,7 +31,7 @@ from gpumanager.monitor.look import (
 from gpumanager.monitor.polling import STATUS_LASTS_SECONDS, Polling
 from gpumanager.monitor.ports import DriverAnswer, DriverQuery, Sources
 from gpumanager.monitor.snapshot import ContainerSnapshot, Resident, Snapshot
-from gpumanager.monitor.unlimited.residents import by_holder, residents, seats
+from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
 from gpumanager.units import Bytes
 from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process, find
@@ -234,7 +234,9 @@ class Sampler:
         self, live: tuple[Grant, ...], usages: Iterable[AllocationUsage]
     ) -> tuple[Resident, ...]:
         gpus, of = self.sources.topology().gpus, self.sources.residents.of
-        return tuple(residents(gpus, self._held, seats(usages), live, find=self._alive, of=of))
+        return tuple(
+            residents(gpus, self._held, slots_by_process(usages), live, find=self._alive, of=of)
+        )
 
 
 def _states(journal: Journal) -> dict[str, int]:

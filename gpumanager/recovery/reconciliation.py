@@ -51,7 +51,7 @@ def disagreements(
         *_of_containers(live, evidence, ended),
         *_directories(live, evidence),
         *_doubled(standing),
-        *_strangers(live, evidence),
+        *_unknown_processes(live, evidence),
         *_gone(topology, standing),
     )
 
@@ -102,7 +102,7 @@ def _doubled(live: Iterable[Grant]) -> Iterator[Disagreement]:
                 yield Disagreement("doubled", device_id, f"{other.pod} and {one.pod}")
 
 
-def _strangers(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
+def _unknown_processes(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
     for gpu, pods in evidence.tenants.items():
         holders = {a.owner for a in live if gpu in a.gpus and a.owner}
         for uid in pods:

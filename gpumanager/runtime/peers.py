@@ -27,10 +27,10 @@ class PodCheck:
         self._owner = owner
         self._silent = False
         self._said: set[AllocationID] = set()
-        self.strangers = 0
+        self.refusals = 0
         """Callers refused since the start: of another pod than the socket's."""
 
-    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
         owner = self._owner(allocation)
         if owner is None:
             return None
@@ -40,7 +40,7 @@ class PodCheck:
             return None
         if found.pod_uid == _as_in_cgroups(owner):
             return None
-        self.strangers += 1
+        self.refusals += 1
         self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owner)
         return f"this socket is another pod's; the caller is of pod {found.pod_uid}"
 

@@ -244,8 +244,8 @@ class VirtualManager:
 
     def _sampled(self) -> frozenset[GpuUUID]:
         """The GPUs, by their bare UUIDs, that processes share."""
-        seated = (served for served in self._served.values() if served.seated)
-        return frozenset[GpuUUID]().union(*(served.limited_gpus for served in seated))
+        busy = (served for served in self._served.values() if served.has_processes)
+        return frozenset[GpuUUID]().union(*(served.limited_gpus for served in busy))
 
     def _processes(self, allocation: AllocationID) -> tuple[Process, ...]:
         served = self._served.get(allocation)

@@ -28,7 +28,7 @@ def peer_pid(connection: socket.socket) -> int:
 class PeerCheck(Protocol):
     """Knows the pod of each process. Asked in the loop for every HELLO: it must not wait."""
 
-    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
         """None for a process that is not known to be another pod's; else that pod, in words.
 
         process: as just found, by the pid that the kernel gave.
@@ -42,10 +42,10 @@ class Neighbours(Protocol):
         """The pids of its whole container, with its own; empty where that is not known."""
 
 
-def refuse_stranger(
+def refuse_other_pod(
     peers: PeerCheck | None, allocation: AllocationID, process: Process
 ) -> HelloRefused | None:
-    reason = peers.stranger(allocation, process) if peers else None
+    reason = peers.other_pod(allocation, process) if peers else None
     return HelloRefused(errno.EACCES, reason) if reason else None
 
 
@@ -58,7 +58,7 @@ def refuse_observer(
     process = find(pid)
     if process is None:
         return HelloRefused(errno.ESRCH, "the process has ended")
-    return refuse_stranger(peers, allocation, process)
+    return refuse_other_pod(peers, allocation, process)
 
 
 def send_welcome(connection: socket.socket, slot: int, descriptors: Sequence[int]) -> bool:

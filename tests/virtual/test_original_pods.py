@@ -53,7 +53,7 @@ class Node:
     def beside(self, process: Process) -> tuple[int, ...]:
         return (process.pid,)
 
-    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
         return "another pod's" if process.pid in self.strangers else None
 
     async def name_of(self, container_id: str) -> str | None:

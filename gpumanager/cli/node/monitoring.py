@@ -128,7 +128,7 @@ class Monitoring:
             books=parts.isolation,
             residents=parts.residents,
             registered=lambda: {one.resource: one.registered for one in plugin.standings},
-            mismatched=lambda: parts.peers.strangers,
+            mismatched=lambda: parts.peers.refusals,
             fitness=lambda: fitness(parts.health),
             disagreements=lambda: (
                 dict.fromkeys(KINDS, 0) | Counter(one.kind for one in allocator.disagreements)

@@ -57,7 +57,7 @@ def steer(
     gpu_policy: of the node; see `gpu_policy_of`.
     """
     plan = transaction.plan or _plan(ledger, live, transaction, gpu_policy)
-    gpus = _settled_gpus(ledger, live, transaction, question)
+    gpus = _decided_gpus(ledger, live, transaction, question)
     if not gpus:
         gpus = plan.gpus if plan else _roomiest(ledger, live, question)
     return Offer(_choose(ledger, live, question, gpus), plan)
@@ -150,7 +150,7 @@ def _follow(
     return GpuChoice(request, evaluator_of(request), gpus, AS_PLANNED)
 
 
-def _settled_gpus(
+def _decided_gpus(
     ledger: DeviceLedger,
     live: tuple[Grant, ...],
     transaction: Transaction,

@@ -1,8 +1,8 @@
 """When a grant ends: its pod was rejected, has ended, or is gone.
 
-The kubelet never says so. A pod that was rejected after one of its resources was answered is known
-by the next new pod (admission is serial); one that ended, by the kubelet's list of pods. Where the
-list cannot be read, the checkpoint stands in for it. When in doubt a grant lives on. Pure.
+The kubelet does not report it. A pod that was rejected after one of its resources was answered is
+known by the next new pod (admission is serial); one that ended, by the kubelet's list of pods, or
+by the checkpoint where the list cannot be read. Without proof a grant stays. Pure.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -65,10 +65,10 @@ def conflict(
     view: View | None,
     lingering: Collection[AllocationID] = (),
 ) -> Conflict:
-    """Who else holds one of `ids`, and whether that can be. lingering: a container still runs.
+    """Other grants with one of `ids`. lingering: grants of which a container still runs.
 
-    A holder that has ended gives way. One that is only granted may be a rejected pod that still
-    looks alive: PreStartContainer, which knows, decides. So does it where no pods can be read.
+    A grant of an ended pod is over. One that is only answered may be of a rejected pod that still
+    looks alive: it is suspect until PreStartContainer. The same where no pods can be read.
     """
     wanted = set(ids)
     holders = [
@@ -99,13 +99,13 @@ def has_ended(owner: PodUID | None, view: View | None) -> bool:
 
 
 def ended(live: Iterable[Grant], admission: str, view: View | None) -> frozenset[AllocationID]:
-    """GrantStore to pods that the list says have ended, seen while `admission` is under way.
+    """Grants of pods that have ended by the list, seen while `admission` is under way.
 
-    Of what gpu-manager granted no container tells.
+    Not those of gpu-manager: no container proves that they are over.
     """
     if view is None:
         return frozenset()
-    alive = {pod.uid for pod in view if not pod.ended} | {None}  # None: not known whose
+    alive = {pod.uid for pod in view if not pod.ended} | {None}  # None: of an unknown pod
     others = (a for a in live if a.source.admission != admission and not a.legacy)
     return frozenset(a.id for a in others if a.owner not in alive)
 
@@ -124,12 +124,12 @@ def again(live: Iterable[Grant], open_: Transaction, view: View | None) -> froze
 def never_given(
     live: Iterable[Grant], admission: str, checkpoint: Checkpoint | None, view: View | None
 ) -> tuple[AllocationID, ...]:
-    """GrantStore to pods that were rejected, seen while `admission` is under way.
+    """Grants of pods that were rejected, seen while `admission` is under way.
 
-    The kubelet admits one pod after another and writes its books after each container, so that they
-    have whatever was granted to a pod before this one, unless that was rejected. Those that have
-    ended may be in them still, and so may a half, whose other half was never answered. Of what has
-    no candidate nothing is known: it may be held for want of a proof.
+    The kubelet admits one pod after another and writes its checkpoint after each container. So the
+    checkpoint has every grant of an earlier pod, unless that pod was rejected. It may still have
+    pods that have ended, and containers of which only one resource was answered. Nothing is known
+    of a grant without a candidate: it stays.
     """
     given = tuple(h for h in checkpoint or () if not has_ended(h.pod_uid, view))
     named = checkpoint is not None
@@ -143,14 +143,14 @@ def never_given(
 
 
 def _is_half(a: Grant) -> bool:
-    """One resource of it was never asked for. Of what was found running no ID is known."""
+    """Whether one of its resources was never asked for. Evidence has no IDs of either."""
     if isinstance(a.source, EvidenceSource):
         return False
     return not a.source.core_ids or not (a.source.memory_ids or a.exclusive)
 
 
 def owner(allocation: Grant, checkpoint: Checkpoint) -> PodUID | None:
-    """Whose it is: as settled, else as the checkpoint has it, else as was thought."""
+    """Its pod: the confirmed one, else by the checkpoint, else the expected one."""
     if allocation.pod:
         return allocation.pod.uid
     held = frozenset(allocation.source.core_ids)

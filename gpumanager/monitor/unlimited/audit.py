@@ -1,18 +1,18 @@
 """Processes with GPU memory that no limit holds. Pure.
 
-The shim stands between a program and the driver; a program that reaches for the driver itself has
-gone round it. Five kinds are told apart:
+The shim stands between a program and the driver; a program that calls the driver itself bypasses
+it. There are five kinds:
 
 * unbooked: a process of a container that has a share of this GPU, and no session with the manager:
   it found a driver library without a shim, as an image may bring one;
-* unlimited: a process whose shim could not place the functions of its driver;
+* unlimited: a process with a shim that could not find the functions of its driver;
 * over the limit: what the processes of a container hold together is more than it may;
-* stranger: a process on a GPU that is granted to others;
+* unknown process (label `stranger`): a process on a GPU that is granted to others;
 * overdrawn: a process of a container that launches on although its GPU time is used up.
 
-What a process takes round the shim while the books know it is measured and charged to it within a
-second, so that it is a breach only beyond the limit. A figure may be of a moment in which memory
-moves: only what is found at several looks in a row counts.
+What a process with a slot takes without the shim is measured and charged to it within a second, so
+that it is a breach only beyond the limit. A sample may fall into a moment in which memory moves:
+only what several samples in a row show counts.
 """
 
 from collections import Counter

@@ -1,9 +1,8 @@
 """The auditor: reports processes with memory that no limit holds, and ends them by policy.
 
-Each is reported once, as soon as it was found at several looks in a row; again if found after a
-while without is said again. It ends only processes of containers, and only those of which the
-kernel itself has said that they are: never one of the host, none in doubt, and none whose shim does
-what it can.
+Each is reported once, as soon as several samples in a row show it; and again if it returns after a
+while. The auditor ends only processes that the kernel itself shows to be in a container: never one
+of the host, none that may belong to another container, and none with a shim that works as designed.
 """
 
 import asyncio

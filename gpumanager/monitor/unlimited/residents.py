@@ -17,12 +17,12 @@ from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
 
-Seats = Mapping[tuple[Process, GpuUUID], tuple[AllocationID, Bytes, bool]]
+SlotsByProcess = Mapping[tuple[Process, GpuUUID], tuple[AllocationID, Bytes, bool]]
 """Process and bare GPU → whose books have it, what they say it holds, and whether its slot was
 adopted."""
 
 
-def seats(usages: Iterable[AllocationUsage]) -> Seats:
+def slots_by_process(usages: Iterable[AllocationUsage]) -> SlotsByProcess:
     return {
         (Process(one.pid, one.start_time), bare(device.limit.gpu)): (
             usage.allocation,
@@ -38,7 +38,7 @@ def seats(usages: Iterable[AllocationUsage]) -> Seats:
 def residents(
     gpus: Iterable[Gpu],
     held: Held,
-    seats: Seats,
+    slots: SlotsByProcess,
     live: Iterable[Grant],
     *,
     find: Callable[[int], Process | None],
@@ -52,14 +52,14 @@ def residents(
         holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.suspect)
         for pid, size in held.get(bare(gpu.uuid), {}).items():
             if process := find(pid):
-                seat = seats.get((process, bare(gpu.uuid)))
-                yield _resident(Resident(process, gpu, size, of=of(process)), seat, holders)
+                slot = slots.get((process, bare(gpu.uuid)))
+                yield _resident(Resident(process, gpu, size, of=of(process)), slot, holders)
 
 
 def _resident(
-    one: Resident, seat: tuple[AllocationID, Bytes, bool] | None, holders: tuple[Grant, ...]
+    one: Resident, slot: tuple[AllocationID, Bytes, bool] | None, holders: tuple[Grant, ...]
 ) -> Resident:
-    allocation, booked, adopted = seat or (_by_cgroup(one.of, holders), None, False)
+    allocation, booked, adopted = slot or (_by_cgroup(one.of, holders), None, False)
     return Resident(one.process, one.gpu, one.held, allocation, booked, one.of, adopted)
 
 

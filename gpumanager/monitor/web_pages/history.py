@@ -1,8 +1,9 @@
 """Shares and memory of the last minutes, small enough to be kept for every container of a node.
 
-A ring of looks: one byte for a share and two for memory, in arrays. Who has never used a GPU costs
-nothing, and one that is gone stays until its last look has left the ring. A share is of the whole
-time between two looks that are kept, by what was paid for, so none is missed between them.
+A ring of samples: one byte for a share and two for memory, in arrays. A container that never used a
+GPU costs nothing, and one that is gone stays until its last sample has left the ring. A share is of
+the whole time between two looks that are kept, by what was paid for, so none is missed between
+them.
 """
 
 from array import array

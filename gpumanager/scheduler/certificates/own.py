@@ -1,7 +1,7 @@
 """A certificate of our own, shared by all replicas through one Secret.
 
-The Secret is the truth: whoever finds something due makes it and writes it, provided that nobody
-has written meanwhile; who loses takes what the winner wrote. So all replicas serve the same.
+The Secret decides: a replica that finds something due makes it and writes it, unless another has
+written meanwhile; then it takes what the other wrote. So all replicas serve the same.
 """
 
 import logging

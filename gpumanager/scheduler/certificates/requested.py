@@ -1,8 +1,7 @@
 """A certificate from the cluster's own signers, through a CertificateSigningRequest.
 
-Each replica asks for one of its own, whose key never leaves it. Somebody has to approve the
-request: a controller, or a person. Who is trusted to sign is for the administrator to put into the
-webhooks' `caBundle`.
+Each replica asks for one of its own; the key never leaves it. A controller or a person has to
+approve the request. The administrator puts the signer's CA into the webhooks' `caBundle`.
 """
 
 import base64

@@ -24,7 +24,7 @@ NOT_KNOWN: Final = Unfit(UNKNOWN, "no node object has been seen")
 NOT_SEEN: Final[Brief] = UNKNOWN, False
 
 Scores = tuple[tuple[int, Collection[str]], ...]
-"""Each score with the nodes that have it, from 10 downwards; who is not named has 0."""
+"""Each score with the nodes that have it, from 10 downwards; a node that is not named has 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def filter_nodes(shape: ShapeVerdicts, names: Collection[str]) -> Filtered:
 def prioritize(shape: ShapeVerdicts, names: Collection[str]) -> Scores:
     """The best have 10, the next 9, and so on to 1; others, and all if all are alike, are left out.
 
-    kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
-    choice is made; how far apart the policy's points are says nothing across policies.
+    kube-scheduler counts a node that is not named as 0. Ten steps are few, so they are spent where
+    the choice is made; how far apart the policy's points are says nothing across policies.
     """
     by_points: dict[float, list[str]] = {}
     found = shape.found

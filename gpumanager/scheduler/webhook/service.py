@@ -58,7 +58,7 @@ class Webhook:
         self._version = version
         self._trouble = trouble
         self.leaving = False
-        """Others are to be asked from now on: who routes requests is told so by `/readyz`."""
+        """Fail `/readyz` from now on, so that requests are routed to other replicas."""
 
     def routes(self) -> Routes:
         return {

@@ -169,7 +169,7 @@ def _misread(read: Callable[[str], object], text: Any) -> str:
 
 
 def _core_limit(text: str, asks: Collection[ContainerAmounts]) -> Iterator[Remark]:
-    """What the node makes of it: allocator.settlement.ceiling."""
+    """As the node reads it: `grants.plan.ceiling`."""
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
     shares = [ask for ask in asks if ask.is_share]
     if not limit:

@@ -153,7 +153,7 @@ def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Mom
 
 
 async def _curtain(company: TenantGroup, clock: Clock) -> None:
-    """Let the programs end by themselves; who does not is ended with the stage."""
+    """Let the programs end by themselves; the others are ended with the harness."""
     last = clock.now() + round(DRAIN_SECONDS * NS)
     while clock.now() < last and not company.ended:
         await clock.sleep_until(clock.now() + DRAIN_STEP)

@@ -1,4 +1,4 @@
-"""Who plays on a stage, and what came of it."""
+"""The tenants of a harness, and the results of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ from gpumanager.virtual.legacy.registrations import (
     TooManyRegistrations,
     directories,
 )
-from gpumanager.virtual.peers import Neighbours, PeerCheck, peer_pid, refuse_stranger
+from gpumanager.virtual.peers import Neighbours, PeerCheck, peer_pid, refuse_other_pod
 from gpumanager.virtual.processes import Process, alive, find
 from gpumanager.virtual.protocol import HelloRefused, refused_by_system
 from gpumanager.virtual.values import AllocationID
@@ -98,8 +98,8 @@ class GpuClients:
         """Give the caller's container its files. process: the caller; None: not known."""
         if process is None or not alive(process):
             return HelloRefused(errno.ESRCH, "the manager does not see who calls: it needs hostPID")
-        if stranger := refuse_stranger(self._peers, self._allocation, process):
-            return stranger
+        if reason := refuse_other_pod(self._peers, self._allocation, process):
+            return reason
         resident = await self._about(device)
         if isinstance(resident, HelloRefused):
             return resident

@@ -213,7 +213,7 @@ class Books:
             except OSError as error:
                 log.warning("cannot create %s again: %s", self.path, error.strerror)
                 return False
-        for slot, owner in self.seated():
+        for slot, owner in self.recorded_owners():
             if owner is None:
                 self.free(slot)
         self._missing = None
@@ -349,7 +349,7 @@ class Books:
         """All devices of a slot are measured."""
         lib.region_sample_publish(self.words, slot)
 
-    def settle(self, device: int, grant: ShareLease) -> None:
+    def charge_debt(self, device: int, grant: ShareLease) -> None:
         """Charge GPU time that was taken without being paid for, at the rate that holds now."""
         debt = max(-MOST, min(grant.debt_ns, MOST))
         lib.region_debt_settle(self.words, device, grant.debt_ppm or grant.rate_ppm, debt)
@@ -360,7 +360,7 @@ class Books:
             words = self.words.slots[slot]
             yield slot, Process(words.pid, words.start_time) if words.pid else None
 
-    def seated(self) -> Iterator[tuple[int, Process | None]]:
+    def recorded_owners(self) -> Iterator[tuple[int, Process | None]]:
         """Each slot that was ever used, and its process by the words of managers alone."""
         if self.slots is None:
             yield from self.owners()
