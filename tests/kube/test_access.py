@@ -4,6 +4,7 @@ import asyncio
 import base64
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 from pathlib import Path
@@ -316,7 +317,7 @@ def test_the_node_is_named_by_the_flag_or_by_the_environment(
 def test_otherwise_the_node_has_the_host_s_name_in_small_letters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "Node-7")
+    monkeypatch.setattr(socket, "gethostname", lambda: "Node-7")
 
     assert node_name(None, {}) == "node-7"
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpumanager.kube import client
 from gpumanager.kube.access import Access
 from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.client import MERGE, KubeClient
@@ -331,7 +332,7 @@ async def play(server: SimulatedApiServer, node: str, step: str, name: str) -> N
 async def test_a_silent_server_is_left_in_time(
     simulated: ApiWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumanager.kube.client.DEADLINE", 0.05)
+    monkeypatch.setattr(client, "DEADLINE", 0.05)
     assert simulated.simulated
     simulated.simulated.answering.clear()
 

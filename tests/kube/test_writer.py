@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from gpumanager.kube import writer
 from gpumanager.kube.backoff import Backoff, RateLimit
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from gpumanager.kube.events import KubeEvent, ObjectReference, SpamFilter
@@ -118,7 +119,7 @@ async def test_a_missing_permission_is_said_once_for_each_kind(
 async def test_a_conflict_is_tried_again_a_few_times(
     monkeypatch: pytest.MonkeyPatch, conflicts: int, attempts: int
 ) -> None:
-    monkeypatch.setattr("gpumanager.kube.writer.CONFLICT_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "CONFLICT_SECONDS", 0.0)
     made: list[int] = []
 
     async def write() -> str:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gpumanager.deviceplugin import allocator
+from gpumanager.deviceplugin.admission import tracker
 from gpumanager.grants.grant import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
@@ -155,8 +157,8 @@ async def test_the_pods_api_is_preferred_where_the_kubelet_has_it(node: AgentOnK
 async def test_both_resources_of_a_container_take_one_list_at_admission_and_one_at_its_start(
     node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumanager.deviceplugin.admission.tracker.PAIR_LIST_AGE", BOUND)
-    monkeypatch.setattr("gpumanager.deviceplugin.allocator.PRE_START_AGE", 0.0)
+    monkeypatch.setattr(tracker, "PAIR_LIST_AGE", BOUND)
+    monkeypatch.setattr(allocator, "PRE_START_AGE", 0.0)
 
     def lists() -> int:
         return node.kubelet.pods_api.lists + node.kubelet.http.requests
@@ -166,10 +168,10 @@ async def test_both_resources_of_a_container_take_one_list_at_admission_and_one_
         assert await node.kubelet.admit(pod) is None
         assert lists() == before + 1
         assert pod.uid in thought_of(node).values()
-        monkeypatch.setattr("gpumanager.deviceplugin.allocator.PRE_START_AGE", BOUND)
+        monkeypatch.setattr(allocator, "PRE_START_AGE", BOUND)
         await node.kubelet.prepare(pod, pod.containers[0])
         assert lists() == before + 1
-        monkeypatch.setattr("gpumanager.deviceplugin.allocator.PRE_START_AGE", 0.0)
+        monkeypatch.setattr(allocator, "PRE_START_AGE", 0.0)
         await node.kubelet.prepare(pod, pod.containers[0])
         assert lists() == before + 3
 
@@ -178,7 +180,7 @@ async def test_a_pod_that_may_have_been_refused_between_its_resources_takes_a_li
     node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next pod asks for the same; whichever resource of it comes first, it is known."""
-    monkeypatch.setattr("gpumanager.deviceplugin.admission.tracker.PAIR_LIST_AGE", BOUND)
+    monkeypatch.setattr(tracker, "PAIR_LIST_AGE", BOUND)
     full = [share(f"full-{n}", 10, 62) for n in range(2)]
     assert [await node.run(pod) for pod in full] == [None, None]
     for n in range(6):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.sim import harness, host
 from gpumanager.sim.clock import virtual_clock
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.harness import HarnessFailed, Tenant, agenda, play
@@ -138,7 +139,7 @@ async def test_what_nobody_uses_is_lent_to_who_may_burst() -> None:
 async def test_on_the_system_s_clock_it_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is: more time where the program was not loaded in it."""
     for seconds in (1, 5, 30, 120):
-        monkeypatch.setattr("gpumanager.sim.harness.ASSEMBLY_SECONDS", seconds)
+        monkeypatch.setattr(harness, "ASSEMBLY_SECONDS", seconds)
         with contextlib.suppress(HarnessFailed):
             played = await play([ALONE], 1.0, clock="real")
             break
@@ -181,7 +182,7 @@ async def test_a_stage_that_is_cancelled_leaves_nothing_behind(
     clock: Literal["virtual", "real"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="gm", dir="/tmp") as folder:
-        monkeypatch.setattr("gpumanager.sim.host.SHORT", Path(folder))
+        monkeypatch.setattr(host, "SHORT", Path(folder))
         before = children()
         task = asyncio.create_task(play([ALONE], 600.0, clock=clock))
         await until(lambda: any(Path(folder).iterdir()))  # before that the kernel is tried

@@ -15,6 +15,7 @@ import pytest
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet import wire as pod_resources
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim.kubelet import kubelet, plugins
 from gpumanager.sim.kubelet.kubelet import (
     CreateContainerError,
     DevicesNotReady,
@@ -89,7 +90,7 @@ async def test_a_plugin_of_another_version_is_refused(node: Node) -> None:
 async def test_a_plugin_that_does_not_serve_is_refused(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumanager.sim.kubelet.plugins.DIAL_SECONDS", 0.2)
+    monkeypatch.setattr(plugins, "DIAL_SECONDS", 0.2)
     silent = FakePlugin(node.directory, "example.com/silent", ["x"])
 
     with pytest.raises(grpc.aio.AioRpcError, match="failed to dial device plugin"):
@@ -208,7 +209,7 @@ async def test_a_failing_start_is_tried_again(node: Node) -> None:
 async def test_a_start_that_keeps_failing_ends_as_create_container_error(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumanager.sim.kubelet.kubelet.START_BACK_OFF", 0.001)
+    monkeypatch.setattr(kubelet, "START_BACK_OFF", 0.001)
     await node.kubelet.admit(one := pod())
     node.core.refuse = {"pre_start": "never"}
 

@@ -11,6 +11,7 @@ import pytest
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim import agent, node
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.gpu import SimulatedGpus
@@ -60,7 +61,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_behind(
         go_on.wait(120)
         return furnish(disk, machine)
 
-    monkeypatch.setattr("gpumanager.sim.node.furnish", slowly)
+    monkeypatch.setattr(node, "furnish", slowly)
     starting = asyncio.create_task(SimulatedNode(load_machine("single")).__aenter__())
     await asyncio.to_thread(begun.wait, 120)
 
@@ -77,7 +78,7 @@ async def test_an_agent_that_cannot_start_says_why(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "volume.conf").write_text("{")
-    monkeypatch.setattr("gpumanager.sim.agent.VOLUME_CONFIG", tmp_path / "volume.conf")
+    monkeypatch.setattr(agent, "VOLUME_CONFIG", tmp_path / "volume.conf")
 
     with pytest.raises(AgentDied, match=r"ended with status 2.*volume\.conf"):
         async with SimulatedNode(load_machine("single")):
@@ -87,7 +88,7 @@ async def test_an_agent_that_cannot_start_says_why(
 async def test_a_kernel_without_namespaces_is_said_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gpumanager.sim.node.namespaces_available", lambda: "run as root, or …")
+    monkeypatch.setattr(node, "namespaces_available", lambda: "run as root, or …")
 
     with pytest.raises(GpuManagerError, match="run as root"):
         async with SimulatedNode(load_machine("single")):
