@@ -5,6 +5,7 @@ as /dev/nvidiactl.
 """
 
 import json
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,14 +14,7 @@ from typing import Any, Final
 from tests.e2e.node import node_image
 from tests.e2e.node.node_process import SECONDS, NodeProcess
 
-NO_NETWORK: Final = """#!/bin/sh
-# A pod's network: an address that leads nowhere.
-case $CNI_COMMAND in
-VERSION) echo '{"cniVersion": "0.4.0", "supportedVersions": ["0.3.1", "0.4.0"]}' ;;
-ADD) echo '{"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "'$CNI_NETNS'"}],
-    "ips": [{"version": "4", "address": "192.0.2.1/32", "interface": 0}]}' ;;
-esac
-"""
+NO_NETWORK: Final = Path(__file__).with_name("programs") / "no_network.sh"
 
 
 class Containerd:
@@ -54,8 +48,7 @@ class Containerd:
         for name in ("loopback", "nowhere"):
             plugin = self._directory / "cni" / name
             plugin.parent.mkdir(exist_ok=True)
-            plugin.write_text(NO_NETWORK)
-            plugin.chmod(0o755)
+            shutil.copy2(NO_NETWORK, plugin)
         network = {"cniVersion": "0.4.0", "name": "nowhere", "plugins": [{"type": "nowhere"}]}
         (self._directory / "cni" / "nowhere.conflist").write_text(json.dumps(network))
 

@@ -10,6 +10,7 @@ import pytest
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.usage.status import GpuStatus, NvmlStatus
 from gpumanager.gpu.values import GpuUUID
+from tests import ROOT
 from tests.gpu.nvml_answers import answers, refuse
 from tests.native.sim_box import machine, sim_box
 
@@ -67,17 +68,9 @@ def test_no_driver_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         NvmlStatus()()
 
 
-ASK = """
-import json
-from gpumanager.gpu.usage.status import NvmlStatus
-with NvmlStatus() as ask:
-    print(json.dumps({gpu: [one.memory_used, one.percent] for gpu, one in ask().items()}))
-"""
-
-
 def test_simulated_gpus_tell_their_memory_and_how_busy_they_are() -> None:
     with sim_box(machine(2)) as box:
-        found = json.loads(box.python(ASK))
+        found = json.loads(box.program(ROOT / "tests/gpu/programs/nvml_status.py"))
 
     assert list(found) == [gpu.uuid for gpu in box.machine.topology.gpus]
     assert all(used == 0 and percent == 0 for used, percent in found.values())

@@ -7,15 +7,9 @@ import pynvml
 import pytest
 
 from gpumanager.gpu.usage.process_memory import NvmlMeter
+from tests import ROOT
 from tests.gpu.nvml_answers import answers
 from tests.native.sim_box import machine, sim_box
-
-MEASURE = """
-import json
-from gpumanager.gpu.usage.process_memory import NvmlMeter
-with NvmlMeter() as meter:
-    print(json.dumps([meter(), meter()]))
-"""
 
 
 def test_every_process_is_measured_with_its_context_on_every_gpu() -> None:
@@ -23,7 +17,7 @@ def test_every_process_is_measured_with_its_context_on_every_gpu() -> None:
         one, other = box.client(), box.client()
         assert [one("init()"), one("alloc(5 << 20)"), other("init(1)")] == [0, 0, 0]
 
-        first, second = json.loads(box.python(MEASURE))
+        first, second = json.loads(box.program(ROOT / "tests/gpu/programs/nvml_memory.py"))
 
     a, b = (gpu.uuid for gpu in box.machine.topology.gpus)
     assert first == second == {a: {str(one.pid): 305 << 20}, b: {str(other.pid): 300 << 20}}

@@ -16,23 +16,14 @@ from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.sim.machine import IDEAL
 from gpumanager.sim.utilization import SimulatedUtilization
+from tests import ROOT
 from tests.gpu.nvml_answers import answers, refuse
 from tests.native.sim_box import SimBox, machine, sim_box
 
 SAMPLED = 0.02
 """Seconds by which two views of one period may differ."""
 
-WATCH = """
-import json, time
-from gpumanager.gpu.usage.utilization import NvmlUtilization
-rows, end = [], time.monotonic() + 1.2
-with NvmlUtilization() as meter:
-    while time.monotonic() < end:
-        for gpu, answer in meter().items():
-            rows += [[gpu, s.pid, s.ended_ns / 1e9, s.percent] for s in answer.samples]
-        time.sleep(0.05)
-print(json.dumps(rows))
-"""
+WATCH = ROOT / "tests/gpu/programs/nvml_utilization.py"
 
 Row = tuple[str, int, float, int]
 
@@ -69,7 +60,7 @@ def test_every_process_is_sampled_on_the_gpu_that_it_uses() -> None:
         used = busy_box(box)
         time.sleep(0.4)
 
-        found = [tuple(row) for row in json.loads(box.python(WATCH))]
+        found = [tuple(row) for row in json.loads(box.program(WATCH))]
 
     whole = [row for row in found if row[3] == 100]
     assert {(gpu, pid) for gpu, pid, _, _ in found} == used
@@ -82,7 +73,7 @@ def test_the_simulated_gpus_tell_what_their_nvml_tells() -> None:
         used = busy_box(box)
         time.sleep(0.4)
         with ThreadPoolExecutor(1) as thread:
-            theirs = thread.submit(lambda: json.loads(box.python(WATCH)))
+            theirs = thread.submit(lambda: json.loads(box.program(WATCH)))
             ours = watch(SimulatedUtilization(box.gpus, time.monotonic_ns), theirs)
 
     common = [

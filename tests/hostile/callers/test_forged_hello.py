@@ -5,7 +5,6 @@ tries, a flood filled the log, and a thousand processes took all descriptors of 
 """
 
 import re
-import sys
 
 import pytest
 
@@ -14,12 +13,6 @@ from tests.hostile.hostile_node import HostileNode, hostile, pod
 from tests.monitor.monitor_world import until
 
 pytestmark = pytest.mark.namespaces
-
-LIMITED = """
-import os, resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 
 SMALL = 1
 """Blocks of memory: 256 MiB."""
@@ -67,7 +60,7 @@ def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     command = AgentProcess.command
 
     def limited(agent: AgentProcess, kubelet_endpoint: str) -> list[str]:
-        return [sys.executable, "-c", LIMITED, *command(agent, kubelet_endpoint)]
+        return ["prlimit", "--nofile=1024:1024", *command(agent, kubelet_endpoint)]
 
     monkeypatch.setattr(AgentProcess, "command", limited)
 

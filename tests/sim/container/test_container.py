@@ -23,6 +23,8 @@ from gpumanager.sim.container.process import (
 from gpumanager.sim.container.values import BindMount, ContainerSpec, read_spec, write_spec
 from tests.sim.waiting import has_ended, until
 
+PARENT = Path(__file__).with_name("programs") / "start_and_wait.py"
+
 MISSING = namespaces_available()
 pytestmark = [
     pytest.mark.namespaces,
@@ -232,18 +234,8 @@ async def test_a_container_that_is_killed_ends_at_once(place: Path) -> None:
 async def test_a_container_dies_with_its_parent(place: Path) -> None:
     """The parent is killed; nobody is left to clean up after it."""
     write_spec(shell(place, "echo started; exec sleep 300"), place / "in.json")
-    script = (
-        "import asyncio, sys; from pathlib import Path\n"
-        "from gpumanager.sim.container.process import start_container\n"
-        "from gpumanager.sim.container.values import read_spec\n"
-        "async def main():\n"
-        "    spec = read_spec(Path(sys.argv[1]))\n"
-        "    one = await start_container(spec, Path(sys.argv[2]), lambda line: print(one.pid))\n"
-        "    await one.wait()\n"
-        "asyncio.run(main())\n"
-    )
     parent = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-uc", script, str(place / "in.json"), str(place / "out.json")),
+        *(sys.executable, PARENT, place / "in.json", place / "out.json"),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(enter.__file__).parents[3])},
     )

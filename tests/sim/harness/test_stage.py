@@ -20,6 +20,8 @@ from gpumanager.sim.harness.tenants import together
 from gpumanager.sim.machine import DriverBehaviour
 from tests.sim.waiting import until
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 MISSING = namespaces_available()
 pytestmark = [
     pytest.mark.namespaces,
@@ -159,18 +161,14 @@ async def test_a_program_that_fails_ends_the_stage_with_its_words(
 
 
 async def test_a_program_that_is_killed_ends_the_stage(tmp_path: Path) -> None:
-    deadly = library(tmp_path, "#include <signal.h>", "raise(SIGKILL);")
+    deadly = library(tmp_path, "killed.c")
 
     with pytest.raises(HarnessFailed, match="alone-0: exit 137"):
         await play([ALONE], 1.0, limiter=deadly)
 
 
 async def test_a_library_in_the_shim_s_place_finds_its_limit(tmp_path: Path) -> None:
-    teller = library(
-        tmp_path,
-        "#include <stdio.h>\n#include <stdlib.h>",
-        'printf("{\\"percent\\": %s}\\n", getenv("BASELINE_PERCENT"));',
-    )
+    teller = library(tmp_path, "told_limit.c")
 
     played = await play([replace(ALONE, workload="cuda-play query")], 0.1, limiter=teller)
 
@@ -215,13 +213,10 @@ def test_reports_of_several_are_one() -> None:
     assert merged == {**numbers, "each": (one, other)}
 
 
-def library(folder: Path, head: str, body: str) -> Path:
-    """One to preload, which does this when it is loaded."""
-    source, target = folder / "library.c", folder / "library.so"
-    source.write_text(
-        f"{head}\n__attribute__((constructor)) static void begin(void)\n{{ {body} }}\n"
-    )
-    command = ["gcc", "-shared", "-fPIC", "-o", str(target), str(source)]
+def library(folder: Path, source: str) -> Path:
+    """One to preload, of a file in `programs`."""
+    target = folder / "library.so"
+    command = ["gcc", "-shared", "-fPIC", "-o", str(target), str(PROGRAMS / source)]
     subprocess.run(command, check=True, timeout=300)
     return target
 
