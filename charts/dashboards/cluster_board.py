@@ -1,4 +1,4 @@
-"""The cluster: what is granted, what of it is used, who has it, and whether scheduling works."""
+"""The cluster: grants, their use, their owners, and whether scheduling works."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ from grafana_model import (
 GLANCE: Final = Row(
     "At a glance",
     (
-        Stat("GPUs", "GPUs of all nodes whose agent answers.", 4, 4,
+        Stat("GPUs", "GPUs of all nodes with an agent that answers.", 4, 4,
              query=Query("cluster:gpumanager_gpus:count")),
         Stat("Compute granted", "Of the GPUs' time, what is granted to containers.", 4, 4,
              unit="percentunit", decimals=0, steps=FULL_IS_DEAR,
@@ -96,7 +96,7 @@ TENANTS: Final = Row(
                          "(gpumanager_container_share_promised_percent))"),
               )),
         Table("Unused grants", "Containers that leave most of what they hold, in percent of a "
-              "GPU. A burst limit serves who needs it now and then.", 12, 8,
+              "GPU. A burst limit serves pods that need it now and then.", 12, 8,
               keys=(Key("namespace", "Namespace"), Key("pod", "Pod", "gpu-manager-workload"),
                     Key("container", "Container")), by="Unused",
               columns=(

@@ -139,7 +139,7 @@ AGENT: Final = Row(
                   Query(f"sum(rate(gpumanager_journal_write_errors_total{{{HERE}}}[5m]))",
                         "errors", "red"),
               )),
-        Table("Differences and findings", "What disagrees, and whose memory no limit holds, by "
+        Table("Differences and findings", "Disagreements, and processes without a limit, by "
               "kind.", 12, 7, keys=(Key("kind", "Kind"),),
               columns=(
                   Column("Books that differ", f"sum by (kind) (gpumanager_disagreements{{{HERE}}})",

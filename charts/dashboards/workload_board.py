@@ -79,15 +79,15 @@ MEMORY: Final = Row(
 AROUND: Final = Row(
     "Around it",
     (
-        Lines("Its GPUs, by all who are on them", "How busy the driver sees them: whether there "
-              "would be more to have.", 12, 7, unit="percent", most=100,
+        Lines("Its GPUs, with all containers on them", "How busy the driver sees them: "
+              "whether there would be more to have.", 12, 7, unit="percent", most=100,
               queries=(Query("max by (node, gpu, uuid) (gpumanager_gpu_utilization_percent "
                              "and on (node, uuid) "
                              f"gpumanager_container_share_promised_percent{{{OWN}}})",
                              "{{node}} {{gpu}}"),)),
         Lines("Processes", "On the GPU, by the driver.", 6, 7,
               queries=(Query(f"gpumanager_container_processes{{{OWN}}}", NAME),)),
-        Stat("Limits held less exactly", "Processes whose shim lacks something.", 3, 7,
+        Stat("Limits held less exactly", "Processes with a shim that lacks something.", 3, 7,
              steps=ZERO_IS_GOOD,
              query=Query(f"sum(gpumanager_container_degraded_processes{{{OWN}}})")),
         Stat("Without limits", "Processes for which no limit holds.", 3, 7, steps=ZERO_IS_GOOD,
