@@ -20,6 +20,7 @@ from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_
 from gpumanager.cli.node.wiring import serve
 from gpumanager.errors import InputError
 from gpumanager.node.labels import parse_node_labels
+from gpumanager.placement.preference import read_gpu_policy
 from gpumanager.settings import (
     BEHIND_THE_SHIM,
     CGROUP_DRIVERS,
@@ -106,8 +107,6 @@ def _labels(_ctx: click.Context, _parameter: click.Parameter, text: str) -> dict
 
 
 def _gpu_policy(_ctx: click.Context, parameter: click.Parameter, text: str) -> str:
-    from gpumanager.placement.preference import read_gpu_policy
-
     try:
         return read_gpu_policy(text) or DEFAULTS.gpu_policy
     except ValueError as error:

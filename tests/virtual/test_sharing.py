@@ -240,7 +240,7 @@ async def test_who_uses_much_more_than_it_pays_for_is_reported_once(
         sample = ProcessSample(os.getpid(), node.now + TICK, 60)
         node.tick({GPU: GpuUtilization(node.now + TICK, (sample,), 60)})
 
-    assert caplog.text.count("more of its GPU 0 than it is charged for") == 1
+    assert caplog.text.count("more of its GPU 0 than its shim reports") == 1
     assert node.meter("a").charged_ns > 10 * TICK
 
 

@@ -44,6 +44,8 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.node.join import Cluster, Standalone
+from gpumanager.node.labels import Software
+from gpumanager.node.service import Facts
 from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.recovery.legacy_containers import legacy_containers
 from gpumanager.runtime.cgroup_files import CgroupFiles
@@ -213,9 +215,6 @@ async def tell(cluster: Cluster, allocator: NodeAllocator, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Standalone):
         return
-    from gpumanager.node.labels import Software
-    from gpumanager.node.service import Facts
-
     software = Software(driver, await cuda_version())
     await cluster.run(
         lambda: Facts(allocator.topology, allocator.journal.live(), software, allocator.unhealthy)

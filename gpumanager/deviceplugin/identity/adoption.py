@@ -185,7 +185,7 @@ def _request(limits: tuple[Limit, ...]) -> Request:
 def _draft(
     name: AllocationID, key: Key | None, request: Request, evidence: Evidence, now: float
 ) -> Grant:
-    """Whose it is, and since when; not yet how much of what."""
+    """Its pod, and since when; not yet how much of what."""
     pod = next((p for p in evidence.view or () if key and p.uid == key[0]), None)
     return Grant(
         id=name,

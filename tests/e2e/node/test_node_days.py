@@ -19,7 +19,7 @@ from tests.e2e.node.real_pods import RealPods, container, exit_codes, memory_see
 pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
-RESTARTED = "kubelet was restarted"
+RESTARTED = "kubelet restarted"
 WAITS = "cuda-play query; echo ready; sleep 600"
 
 

@@ -168,7 +168,7 @@ async def test_a_neighbour_does_not_pay_for_one_that_flees(
     ("name", "said"),
     [
         ("all_paid", "bypasses its limiter"),
-        ("nothing_charged", "uses more of its GPU 0 than it is charged for"),
+        ("nothing_charged", "uses more of its GPU 0 than its shim reports"),
     ],
 )
 async def test_who_rewrites_its_own_meter_is_noticed_and_gets_no_more_than_equal_slices(

@@ -205,7 +205,7 @@ async def test_a_machine_without_topology_gets_a_flat_tree_and_says_so() -> None
         faults(node).unsupported(topology=True, events=True, ecc=True)
         await node.start_agent()
 
-        await logged(node, "does not tell how GPUs are connected")
+        await logged(node, "reports no GPU topology")
         await logged(node, "├── GPU1")
         (result,) = await node.run([pod("two", "true", cores=200)])
         assert len(result.gpus) == 2
