@@ -21,8 +21,8 @@ from gpumanager.kube.writer import CONFLICT, Task, Writer
 from gpumanager.names import (
     ANNOTATION_CLAIM,
     LABEL_CLAIM_TEMPLATE,
-    LABEL_MANAGED_BY,
-    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    MANAGED_BY_US,
 )
 from gpumanager.scheduler.claims.template import ClaimShape, read_shape
 
@@ -126,7 +126,7 @@ class TemplateKeeper:
         self._templates = Templates(self._wake.set)
         self._followed = (
             Informer(api, self._pods, labels=LABEL_CLAIM_TEMPLATE),
-            Informer(api, self._templates, labels=f"{LABEL_MANAGED_BY}={MANAGED_BY}"),
+            Informer(api, self._templates, labels=f"{MANAGED_BY_LABEL}={MANAGED_BY_US}"),
         )
         self._writer = Writer(clock=clock)
 

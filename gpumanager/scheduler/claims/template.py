@@ -25,8 +25,8 @@ from gpumanager.names import (
     CLAIM_DRIVER,
     CLAIM_PARAMETERS_API,
     CLAIM_PARAMETERS_KIND,
-    LABEL_MANAGED_BY,
-    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    MANAGED_BY_US,
 )
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
@@ -135,7 +135,7 @@ class ClaimShape:
             "metadata": {
                 "name": self.name,
                 "namespace": namespace,
-                "labels": {LABEL_MANAGED_BY: MANAGED_BY},
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY_US},
             },
             "spec": {"spec": {"devices": self._devices()}},
         }

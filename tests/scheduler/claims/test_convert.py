@@ -12,7 +12,7 @@ from gpumanager.scheduler.webhook.metrics import outcome_of
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.review import Decision, Review
 from gpumanager.scheduler.webhook.service import Webhook
-from tests.scheduler.review_texts import applied, container, node_kind, pod
+from tests.scheduler.webhook.review_texts import applied, container, node_kind, pod
 
 POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4)
 

@@ -12,7 +12,7 @@ from gpumanager.scheduler.claims.quota import ClaimQuotas
 from gpumanager.scheduler.claims.template import ClaimShape, RequestShape
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
-from tests.cluster.kube_clients import client_of, close_clients
+from tests.kube.kube_clients import client_of, close_clients
 
 SHAPE = ClaimShape((RequestShape("main", 30, 8),))
 OTHER = ClaimShape((RequestShape("main", 60, 8),))
