@@ -145,7 +145,7 @@ async def test_what_had_device_ids_keeps_them_and_what_had_made_up_ones_has_none
     assert isinstance(grants["found", "main"].source, EvidenceSource)
     assert isinstance(grants["legacy-share", "main"].source, LegacySource)
     for name in ("found", "legacy-share", "legacy-whole"):
-        assert grants[name, "main"].source.core_ids == ()
+        assert grants[name, "main"].ids.core_ids == ()
 
 
 async def test_containers_start_again_and_new_pods_get_what_is_left(node: Node) -> None:
