@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 VERSION: Final = "0.5.0"
 CLASS: Final = "claim"
 KIND: Final = f"{DRIVER}/{CLASS}"
-DIRECTORY: Final = Path("/var/run/cdi")
 PREFIX: Final = f"{DRIVER}-{CLASS}_"
 SUFFIX: Final = ".json"
 HALF: Final = ".tmp"
@@ -77,7 +76,7 @@ def _edits(edits: ContainerEdits) -> dict[str, Any]:
 class CdiFiles:
     """The files of all claims in one directory, by the UIDs of the claims."""
 
-    def __init__(self, directory: Path = DIRECTORY) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def __contains__(self, claim: str) -> bool:

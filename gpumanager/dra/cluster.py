@@ -109,10 +109,9 @@ class ClaimCluster:
         self._api = api
         self.claims = NodeClaims(node, changed)
         self.pods = PodClaimsStore()
-        self.informers = (
-            Informer(api, self.claims, cached=True),
-            Informer(api, self.pods, fields=f"spec.nodeName={node}", cached=True),
-        )
+        fields = f"spec.nodeName={node}"
+        self.follow_claims = Informer(api, self.claims, cached=True).run
+        self.follow_pods = Informer(api, self.pods, fields=fields, cached=True).run
 
     def users(self, claim: str) -> frozenset[PodUID]:
         """The pods that may use it, as far as the watch has told; none where it has not."""

@@ -54,7 +54,7 @@ class ClaimRef:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedDevice:
+class AnsweredDevice:
     """What the kubelet is told of one allocated device. request: without its alternative."""
 
     request: str
@@ -172,7 +172,7 @@ class ClaimDriver:
             async with self._lock:
                 await self._store.serve_again(other.id)
 
-    async def prepare(self, claim: ClaimRef) -> tuple[PreparedDevice, ...] | Refused:
+    async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         """Goes on to its end although whoever asked gives up, and then has the answer ready.
 
         Raises RetryLater, JournalUnwritable, and what back ends and the disk raise.
@@ -183,7 +183,7 @@ class ClaimDriver:
         """Safe to repeat; an unknown one is no error. Raises JournalUnwritable, OSError."""
         await self._to_its_end(self._unprepare(claim))
 
-    async def _prepare(self, claim: ClaimRef) -> tuple[PreparedDevice, ...] | Refused:
+    async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         if not _UID.fullmatch(claim.uid):
             return Refused(f"{claim.uid[:40]!r} is no UID of a claim")
         async with self._lock:
@@ -218,7 +218,7 @@ class ClaimDriver:
         self.on_change()
         return self._answer(planned)
 
-    async def _again(self, held: tuple[Grant, ...]) -> tuple[PreparedDevice, ...]:
+    async def _again(self, held: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
         uid = _uid(held[0])
         if uid not in self._served or uid not in self._deps.cdi:
             await self._hold(held)
@@ -260,9 +260,9 @@ class ClaimDriver:
             visible = tuple(one for one in edits.devices if one.container_path not in others)
             yield CdiDevice(cdi_name(grant.id, index), replace(edits, devices=visible))
 
-    def _answer(self, grants: tuple[Grant, ...]) -> tuple[PreparedDevice, ...]:
+    def _answer(self, grants: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
         return tuple(
-            PreparedDevice(
+            AnsweredDevice(
                 request=device.request.partition("/")[0],
                 pool=self._deps.node,
                 device=device.name,

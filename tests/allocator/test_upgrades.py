@@ -138,7 +138,7 @@ async def test_what_had_device_ids_keeps_them_and_what_had_made_up_ones_has_none
 
     grants = held(node)
     for (uid, name, resource), ids in node.held.items():
-        source = grants[uid.removeprefix("uid-"), name].source
+        source = grants[uid.removeprefix("uid-"), name].ids
         if not isinstance(source, LegacySource):
             own = source.core_ids if resource == VCORE else source.memory_ids
             assert set(own) == ids

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpumanager.dra.cdi import CdiFiles
 from gpumanager.dra.claim import NotAClaim, ResourceClaim, device_name, read_claim
-from gpumanager.dra.driver import ClaimDependencies, ClaimDriver, ClaimRef, PreparedDevice
+from gpumanager.dra.driver import AnsweredDevice, ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Refused, RetryLater
@@ -182,7 +182,7 @@ class ClaimNode:
     def share(self, gpu: int, cores: int, memory: str = "1Gi", request: str = "gpu") -> Any:
         return result(self.device(gpu), cores, memory, request)
 
-    async def prepare(self, claim: ClaimRef) -> tuple[PreparedDevice, ...]:
+    async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...]:
         answer = await self.driver.prepare(claim)
         assert not isinstance(answer, Refused), answer
         return answer
