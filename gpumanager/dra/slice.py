@@ -6,11 +6,12 @@ and nothing is allocated from it then. Devices stand in the order in which they 
 device; everything else here may change at any time.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpumanager.dra.claim import CORES, DRIVER, MEMORY, device_name
+from gpumanager.gpu.device_attributes import DeviceAttributes
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.placement.nearness import islands
 from gpumanager.placement.offer_order import offer_order
@@ -31,8 +32,8 @@ MOST_DEVICES: Final = 64
 class NodeGpus:
     """What the slice tells. free: what nobody holds of each GPU. unhealthy: GPUs out of use.
 
-    withheld: GPUs that are not offered: another interface has them. architectures, pcie_roots: of
-    those GPUs of which they are known. driver, cuda: versions, `555.58.02` and `12.5`.
+    withheld: GPUs that are not offered: another interface has them. driver: its version,
+    `555.58.02`. known: what else is known of them.
     """
 
     topology: Topology
@@ -40,9 +41,7 @@ class NodeGpus:
     unhealthy: Collection[GpuUUID] = frozenset()
     withheld: Collection[GpuUUID] = frozenset()
     driver: str = ""
-    cuda: str = ""
-    architectures: Mapping[GpuUUID, str] = field(default_factory=dict)
-    pcie_roots: Mapping[GpuUUID, str] = field(default_factory=dict)
+    known: DeviceAttributes = field(default_factory=DeviceAttributes)
 
 
 def slice_name(node: str) -> str:
@@ -103,10 +102,10 @@ def _attributes(gpu: Gpu, gpus: NodeGpus, free: FreeGpu, nvlink: int | None) -> 
     texts = {
         "uuid": gpu.uuid,
         "productName": gpu.model,
-        "architecture": gpus.architectures.get(gpu.uuid, ""),
-        PCIE_ROOT: gpus.pcie_roots.get(gpu.uuid, ""),
+        "architecture": gpus.known.architectures.get(gpu.uuid, ""),
+        PCIE_ROOT: gpus.known.pcie_roots.get(gpu.uuid, ""),
     }
-    versions = {"driverVersion": semantic(gpus.driver), "cudaVersion": semantic(gpus.cuda)}
+    versions = {"driverVersion": semantic(gpus.driver), "cudaVersion": semantic(gpus.known.cuda)}
     numbers = {
         "numa": gpu.numa_node,
         "nvlink": nvlink,

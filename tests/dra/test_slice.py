@@ -8,6 +8,7 @@ import pytest
 
 from gpumanager.dra.claim import device_name
 from gpumanager.dra.slice import NodeGpus, quantity, resource_slice, semantic
+from gpumanager.gpu.device_attributes import DeviceAttributes
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.placement.offer_order import offer_order
 from gpumanager.placement.values import FreeGpu, FreeGpus
@@ -96,9 +97,9 @@ def test_a_gpu_is_a_device_that_can_be_shared() -> None:
         PAIRS,
         free(PAIRS, gpu5=(30, 8)),
         driver="555.58.02",
-        cuda="12.5",
-        architectures={GpuUUID("GPU-5"): "Volta"},
-        pcie_roots={GpuUUID("GPU-5"): "pci0000:80"},
+        known=DeviceAttributes(
+            "12.5", {GpuUUID("GPU-5"): "Volta"}, {GpuUUID("GPU-5"): "pci0000:80"}
+        ),
     )
 
     device = slice_of(gpus)["spec"]["devices"][0]

@@ -80,7 +80,7 @@ def claims(
     from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
     from gpumanager.dra.publisher import SlicePublisher
     from gpumanager.dra.slice import NodeGpus
-    from gpumanager.gpu.driver_version import cuda_version
+    from gpumanager.gpu.device_attributes import DeviceAttributes, device_attributes
     from gpumanager.kube.client import KubeClient
     from gpumanager.runtime.cdi_support import obstacle_of
 
@@ -101,7 +101,7 @@ def claims(
         obstacle=partial(obstacle_of, outside.runtime, settings.cdi_path),
         supervisor=supervisor,
     )
-    cuda = ""
+    known = DeviceAttributes()
 
     def gpus() -> NodeGpus:
         return NodeGpus(
@@ -110,15 +110,15 @@ def claims(
             driver.unhealthy,
             frozenset(driver.withheld()),
             outside.volumes.version,
-            cuda,
+            known,
         )
 
     publisher = SlicePublisher(api, node, gpus)
 
     async def publish() -> None:
         """Not before the kubelet could be answered: pods would come that cannot start."""
-        nonlocal cuda
-        cuda = await cuda_version()
+        nonlocal known
+        known = await device_attributes(driver.topology, settings.driver_root / "sys")
         await plugin.listening.wait()
         publisher.changed()
         await publisher.run()
