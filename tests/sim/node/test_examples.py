@@ -20,7 +20,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.units import GIB, MIB
 from tests import ROOT
 from tests.sim.host_watch import HostWatch
-from tests.sim.waiting import has_ended, until
+from tests.waiting import has_ended, until
 
 real_clock = pytest.mark.flaky(reruns=2)
 """The machine may delay a launch or a wake-up: measured again then. A wrong share stays wrong."""

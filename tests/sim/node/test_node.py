@@ -32,7 +32,7 @@ from gpumanager.units import GIB, MIB
 from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.pages.region import read_usage
 from tests.sim.host_watch import HostWatch
-from tests.sim.waiting import until
+from tests.waiting import until
 from vcuda_shim._shim import ffi, lib
 
 real_clock = pytest.mark.flaky(reruns=2)
