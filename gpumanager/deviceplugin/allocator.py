@@ -47,6 +47,7 @@ class Allocator:
         self._resolver = IdentityResolver(self._ledger, self._store, deps)
         self._handler = AllocateHandler(self._ledger, self._store, self._tracker, deps)
         self._lock = asyncio.Lock()
+        self._unhealthy: frozenset[GpuUUID] = frozenset()
 
     @property
     def journal(self) -> Journal:
@@ -74,12 +75,17 @@ class Allocator:
 
     @property
     def unhealthy(self) -> frozenset[GpuUUID]:
-        """GPUs on which nothing is placed."""
+        """GPUs on which nothing is placed: unhealthy, or granted by another interface."""
         return self._ledger.closed
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """From now on just these GPUs are advertised as unhealthy and get nothing new."""
-        self._ledger.closed = frozenset(gpus)
+        self._unhealthy = frozenset(gpus)
+        self._close()
+
+    def _close(self) -> None:
+        claimed = {gpu for one in self._store.others() for gpu in one.gpus}
+        self._ledger.closed = self._unhealthy | claimed
 
     async def adopt(self, topology: Topology) -> None:
         """Use these GPUs from now on. Raises IndistinctGPUs."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.grants.grant import Grant
+from gpumanager.grants.grant import DevicePluginSource, Grant, Source
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from gpumanager.virtual.values import AllocationID
@@ -35,9 +35,15 @@ class BackEnds(Protocol):
 
 
 class GrantStore:
-    """The owner of the journal. Not for concurrent use: the allocator's lock guards it."""
+    """The owner of the journal. Not for concurrent use: the allocator's lock guards it.
 
-    def __init__(self, file: JournalFile, isolation: BackEnds) -> None:
+    own: where the grants of the interface come from that this store is of.
+    """
+
+    def __init__(
+        self, file: JournalFile, isolation: BackEnds, own: type[Source] = DevicePluginSource
+    ) -> None:
+        self._own = own
         self._file = file
         self._isolation = isolation
         self._writer = ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
@@ -47,12 +53,16 @@ class GrantStore:
         """Grants of ended pods of which a container still runs."""
 
     def live(self) -> tuple[Grant, ...]:
-        """Grants that are not released; the same tuple until one changes."""
+        """Grants of this interface that are not released; the same tuple until one changes."""
         journal, live = self._live
         if journal is not self.journal:
-            live = self.journal.live()
+            live = tuple(one for one in self.journal.live() if isinstance(one.source, self._own))
             self._live = self.journal, live
         return live
+
+    def others(self) -> tuple[Grant, ...]:
+        """Those of other interfaces that hold something. Their GPUs are not for this one."""
+        return tuple(one for one in self.journal.live() if not isinstance(one.source, self._own))
 
     async def load(self) -> bool:
         """Read the journal. False if there is none, or if it is damaged and read in parts.

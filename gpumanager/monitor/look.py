@@ -115,7 +115,7 @@ def container_view(
     topology: Topology, grant: Grant, meters: MeterTotals
 ) -> ContainerSnapshot | None:
     """None for one whose container is not confirmed yet: it has no name to go by."""
-    if grant.pod is None or grant.state is not State.CONFIRMED or not grant.source.core_ids:
+    if grant.pod is None or grant.state is not State.CONFIRMED or not grant.ids.core_ids:
         return None
     usage = meters.usages.get(grant.id)
     devices = tuple(_devices(topology, grant, meters))

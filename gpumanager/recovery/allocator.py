@@ -42,16 +42,17 @@ class NodeAllocator(Allocator):
         """Recover the grants after a start. From now on the kubelet may call."""
         async with self._lock:
             await recover(self._ledger, self._store, self._deps, self._lister)
+            self._close()
             self._foreign = self.foreign()
 
     async def serve_again(self) -> None:
-        """Enforce the recovered grants again, one after another.
+        """Enforce the recovered grants of all interfaces again, one after another.
 
         The kubelet may call meanwhile, and waits for one of them at most.
         """
         async with self._lock:
             await self._store.tidy()
-        for one in self._store.live():
+        for one in self._store.journal.live():
             async with self._lock:
                 await self._store.serve_again(one.id)
             await asyncio.sleep(0)

@@ -62,7 +62,7 @@ enum {
 struct vcuda_limit {
     uint8_t uuid[16];                     /* the GPU, as cuDeviceGetUuid says it */
     VCUDA_ATOMIC(uint64_t) memory_bytes;  /* hard limit; 0 refuses everything */
-    VCUDA_ATOMIC(uint32_t) core_percent;  /* guaranteed compute share, 1-99; 100 or more: no limit */
+    VCUDA_ATOMIC(uint32_t) core_percent;  /* guaranteed share, 1-99; 100 or more: no limit */
     VCUDA_ATOMIC(uint32_t) core_ceiling;  /* may burst up to this; equal to core_percent if not */
     VCUDA_ATOMIC(uint32_t) rate_ppm;      /* GPU time per time allowed now, in millionths */
     VCUDA_ATOMIC(uint32_t) burst_us;      /* how much unused time may be saved up */
