@@ -65,7 +65,7 @@ class AnsweredDevice:
 
 
 class ClaimsReader(Protocol):
-    """Who knows claims and pods: `cluster.ClaimCluster`."""
+    """Knows claims and pods: `cluster.ClaimCluster`."""
 
     async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
         """Raises NotAClaim, and RetryLater where nobody tells."""

@@ -198,7 +198,7 @@ def _evaluator(shares: Mapping[GpuUUID, Share]) -> Evaluator:
 
 
 def _first_user(claim: ResourceClaim, requests: tuple[str, ...]) -> Claimant | None:
-    """Whom it is shown for; there may be more."""
+    """A pod to show it for; there may be more."""
     if not claim.reserved_for:
         return None
     first = claim.reserved_for[0]
