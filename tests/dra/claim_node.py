@@ -21,7 +21,7 @@ from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.pod import PodUID
 from gpumanager.virtual.values import AllocationID, Limit
-from tests.allocator.admission_node import VOLUMES, RememberingVirtual, gpus
+from tests.deviceplugin.admission.admission_node import VOLUMES, RememberingVirtual, gpus
 
 NODE = "n1"
 

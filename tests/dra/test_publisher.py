@@ -11,7 +11,7 @@ from gpumanager.dra.slice import NodeGpus, slice_name
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from gpumanager.placement.values import FreeGpu, FreeGpus
-from tests.allocator.admission_node import BLOCKS, gpus
+from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
 
 NAME = slice_name("n1")
 

@@ -11,7 +11,7 @@ from gpumanager.gpu import device_attributes as module
 from gpumanager.gpu.device_attributes import DeviceAttributes, device_attributes, pcie_root
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import topology
-from tests.allocator.admission_node import gpus
+from tests.deviceplugin.admission.admission_node import gpus
 
 NODE = gpus(1)
 (GPU,) = NODE.gpus
