@@ -55,7 +55,7 @@ class CdiDevice:
 
 @dataclass(frozen=True, slots=True)
 class CdiRegistry:
-    """devices: by qualified name, `vendor/class=name`. errors: why a file or a device is left out."""
+    """devices: by qualified name, `vendor/class=name`. errors: why something is left out."""
 
     devices: Mapping[str, CdiDevice] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ def _edits(value: Any) -> CdiEdits:
         devices=tuple(BindMount(row.get("hostPath") or row["path"], row["path"]) for row in nodes),
         mounts=tuple(
             BindMount(
-                row["hostPath"], row["containerPath"], read_only="ro" in row.get("options", ())
+                row["hostPath"], row["containerPath"], read_only="ro" in (row.get("options") or ())
             )
             for row in mounts
         ),

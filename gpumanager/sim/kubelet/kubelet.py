@@ -102,11 +102,11 @@ class SimulatedKubelet:
             self.dra = DraManager(
                 directory.parent,
                 version.dra,
-                api,
-                lambda: self.pods,
-                random,
-                timer or RealClock(),
-                sync_seconds,
+                api=api,
+                pods=lambda: self.pods,
+                random=random,
+                timer=timer or RealClock(),
+                sync_seconds=sync_seconds,
             )
         self._servers: list[grpc.aio.Server] = []
         self._admission = asyncio.Lock()

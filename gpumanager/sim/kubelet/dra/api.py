@@ -63,7 +63,7 @@ class HttpNodeApi:
             await self._client.patch(place, {"count": count + 1})
 
     async def report_health(self, pod: Pod, rows: Mapping[str, Sequence[Object]]) -> None:
-        """Other fields of the containers' statuses stay; the list is written whole, as it merges."""
+        """Other fields of the containers' statuses stay; patches replace the whole list."""
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         status = (await self._client.get(path)).get("status") or {}
         known = {one["name"]: one for one in status.get("containerStatuses") or ()}

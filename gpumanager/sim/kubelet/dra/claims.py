@@ -93,7 +93,7 @@ def allocated_claim(pod: Pod, row: PodClaim, claim: Object) -> ClaimState:
     results = (status["allocation"].get("devices") or {}).get("results") or ()
     drivers = dict.fromkeys(result["driver"] for result in results)
     key = ClaimKey(pod.namespace, name)
-    return ClaimState(key, uid, {driver: () for driver in drivers})
+    return ClaimState(key, uid, dict.fromkeys(drivers, ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 CHECKPOINT: Final = "dra_manager_state"
 PLUGINS_REGISTRY: Final = "plugins_registry"
 REASON: Final = "FailedPrepareDynamicResources"
+FAILED: Final = "Failed to prepare dynamic resources"
 RECONCILE_SECONDS: Final = 60.0
 BACK_OFF_SECONDS: Final = 10.0
 """Before a pod that could not be ended is tried again; up to half as long again."""
@@ -58,6 +59,7 @@ class DraManager:
         self,
         root: Path,
         behavior: DraBehavior,
+        *,
         api: NodeApi,
         pods: Callable[[], SimulatedPodList],
         random: Random,
@@ -108,7 +110,7 @@ class DraManager:
         before.set()
 
     async def prepare(self, pod: Pod) -> bool:
-        """Before the sandbox; ends when all claims are prepared, or with False when the pod is gone.
+        """Before the sandbox: when it returns all are prepared, or False: the pod is gone.
 
         Each refusal is an event of the pod.
         """
@@ -133,11 +135,9 @@ class DraManager:
         names = [ClaimKey(pod.namespace, row.claim) for row in pod.claims if row.claim]
         while True:
             await self._serving.wait()
-            known = self.books.of_pod(pod.uid)
+            known = self.books.of_pod(pod.uid) if self._behavior.only_own else ()
             try:
-                await self._unprepare(
-                    pod.uid, known if known and self._behavior.only_own else names
-                )
+                await self._unprepare(pod.uid, known or names)
             except ClaimRefused:
                 await self._pause(BACK_OFF_SECONDS)
             else:
@@ -292,7 +292,7 @@ def _all(batches: Mapping[str, Sequence[pb.Claim]]) -> Iterator[pb.Claim]:
 
 
 def _results(what: str, asked: Sequence[pb.Claim], results: Mapping[str, Any]) -> Iterator[Any]:
-    """Each claim's UID and result; raises ClaimRefused for one that failed, is unknown or missing."""
+    """UIDs and results; raises ClaimRefused for one that failed, is unknown or is missing."""
     names = {message.uid: message.name for message in asked}
     for uid, result in results.items():
         if uid not in names:
