@@ -54,6 +54,10 @@ class CreateContainerError(GpuManagerError):
     """PreStartContainer failed as often as it was tried."""
 
 
+class ClaimsUnknown(GpuManagerError):
+    """A pod with claims on a kubelet without an API server, or of a version without claims."""
+
+
 class DevicesNotReady(GpuManagerError):
     """A resource that no plugin offered in time."""
 
@@ -185,12 +189,15 @@ class SimulatedKubelet:
     async def prepare_claims(self, pod: Pod) -> bool:
         """Before a pod's sandbox: when it returns they are prepared, or False: the pod is gone.
 
-        Raises CreateContainerError where this kubelet has no claims.
+        Raises ClaimsUnknown.
         """
         if not pod.claims:
             return True
         if self.dra is None:
-            raise CreateContainerError(f"kubelet {self.version.number} here has no claims")
+            what = f"pod {pod.full_name} has claims"
+            raise ClaimsUnknown(
+                f"{what}, which this kubelet ({self.version.number}) cannot ask for"
+            )
         return await self.dra.prepare(pod)
 
     async def unprepare_claims(self, pod: Pod) -> None:
@@ -234,6 +241,8 @@ class SimulatedKubelet:
             self.dra.pods_changed()
 
     def _end(self, uid: str, phase: Phase, reason: str = "", message: str = "") -> None:
+        if uid not in self.pods.statuses:  # deleted meanwhile
+            return
         self.pods = self.pods.with_phase(uid, phase, reason, message)
         if not self._admission.locked():
             self._collect()
