@@ -20,6 +20,28 @@ from gpumanager.sim.runner import container_spec
 from tests.contracts.dra.claims_kubelet import DRIVER, AllocatedClaim, ClaimingPod
 
 
+def allocated(
+    name: str,
+    uid: str,
+    *,
+    requests: Sequence[str] = ("one",),
+    driver: str = DRIVER,
+    reserved_for: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A ResourceClaim, with a device for each request. reserved_for: UIDs of pods."""
+    results = [
+        {"request": request, "driver": driver, "pool": "pool", "device": f"thing-{n}"}
+        for n, request in enumerate(requests)
+    ]
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": uid},
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "uid": pod} for pod in reserved_for],
+        },
+    }
+
+
 class MemoryApi:
     """What the kubelet wants of an API server, without one."""
 
@@ -89,14 +111,9 @@ class SimulatedClaims:
 
     async def allocate(self, claim: AllocatedClaim) -> str:
         uid = str(uuid.uuid4())
-        results = [
-            {"request": request, "driver": claim.driver, "pool": "pool", "device": f"thing-{n}"}
-            for n, request in enumerate(claim.requests)
-        ]
-        self.api.claims[claim.name] = {
-            "metadata": {"name": claim.name, "namespace": "default", "uid": uid},
-            "status": {"allocation": {"devices": {"results": results}}, "reservedFor": []},
-        }
+        self.api.claims[claim.name] = allocated(
+            claim.name, uid, requests=claim.requests, driver=claim.driver
+        )
         return uid
 
     async def free(self, name: str) -> None:
