@@ -29,22 +29,24 @@ from gpumanager.sim.cdi import inject, read_registry
 from gpumanager.sim.container.values import ContainerSpec
 
 
+NAME: Final = "containerd"
+
+
 @dataclass(frozen=True, slots=True)
-class RuntimeVersion:
-    """Of one runtime, as it tells by CRI. cdi: injects CDI devices; else it ignores them silently,
-    and a container that is to have one starts without.
+class ContainerdVersion:
+    """number: as CRI tells it. cdi: injects CDI devices; else it ignores them silently, and a
+    container that is to have one starts without.
     """
 
-    name: str
     number: str
     cdi: bool
 
 
-CONTAINERD_1_6: Final = RuntimeVersion("containerd", "1.6.20", cdi=False)
-CONTAINERD_1_7: Final = RuntimeVersion("containerd", "1.7.24", cdi=False)
+CONTAINERD_1_6: Final = ContainerdVersion("1.6.20", cdi=False)
+CONTAINERD_1_7: Final = ContainerdVersion("1.7.24", cdi=False)
 CONTAINERD_1_7_WITH_CDI: Final = replace(CONTAINERD_1_7, cdi=True)
 """With `enable_cdi = true` in its configuration; nothing in its version says so."""
-CONTAINERD_2: Final = RuntimeVersion("containerd", "2.1.9", cdi=True)
+CONTAINERD_2: Final = ContainerdVersion("2.1.9", cdi=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class SimulatedRuntime:
         socket: Path,
         services: Sequence[str] = (wire.V1,),
         *,
-        kind: RuntimeVersion = CONTAINERD_2,
+        kind: ContainerdVersion = CONTAINERD_2,
         cdi: Sequence[Path] = (),
     ) -> None:
         self.socket = socket
@@ -142,7 +144,7 @@ class SimulatedRuntime:
         del context
         return pb.VersionResponse(
             version=request.version,
-            runtime_name=self.kind.name,
+            runtime_name=NAME,
             runtime_version=self.kind.number,
             runtime_api_version=self._services[0].split(".")[1],
         )

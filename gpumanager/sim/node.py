@@ -15,7 +15,7 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied, AgentProcess
 from gpumanager.sim.container.process import ContainerProcess, namespaces_available
-from gpumanager.sim.container_runtime import CONTAINERD_2, RuntimeVersion, SimulatedRuntime
+from gpumanager.sim.container_runtime import CONTAINERD_2, ContainerdVersion, SimulatedRuntime
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import NodeDisk, furnish, make_disk
 from gpumanager.sim.kubelet.dra.api import NodeApi
@@ -54,7 +54,7 @@ class SimulatedNode:
         on_event: events.OnEvent = events.ignore,
         version: KubeletVersion = KUBELET_1_37,
         agent_flags: Mapping[str, object] | None = None,
-        runtime: RuntimeVersion = CONTAINERD_2,
+        runtime: ContainerdVersion = CONTAINERD_2,
         api: NodeApi | None = None,
     ) -> None:
         self._version = version

@@ -13,7 +13,7 @@ from gpumanager.sim.container_runtime import (
     CONTAINERD_1_7,
     CONTAINERD_1_7_WITH_CDI,
     CONTAINERD_2,
-    RuntimeVersion,
+    ContainerdVersion,
     SimulatedRuntime,
 )
 
@@ -180,7 +180,7 @@ def test_other_files_and_folders_are_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [CONTAINERD_1_6, CONTAINERD_1_7], ids=lambda kind: kind.number)
 def test_old_runtimes_ignore_cdi_and_start_the_container_without(
-    tmp_path: Path, kind: RuntimeVersion
+    tmp_path: Path, kind: ContainerdVersion
 ) -> None:
     directory = written(tmp_path / "a.json", spec(device("one", env=["CORES=30"])))
     runtime = SimulatedRuntime(tmp_path / "cri.sock", kind=kind, cdi=[directory])
@@ -194,7 +194,7 @@ def test_old_runtimes_ignore_cdi_and_start_the_container_without(
     "kind", [CONTAINERD_1_7_WITH_CDI, CONTAINERD_2], ids=lambda kind: kind.number
 )
 def test_a_runtime_with_cdi_reads_the_files_anew_for_each_container(
-    tmp_path: Path, kind: RuntimeVersion
+    tmp_path: Path, kind: ContainerdVersion
 ) -> None:
     runtime = SimulatedRuntime(tmp_path / "cri.sock", kind=kind, cdi=[tmp_path])
     with pytest.raises(CdiUnresolved):

@@ -8,7 +8,7 @@ import pytest
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.sim import events
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.container_runtime import CONTAINERD_1_6, CONTAINERD_2, RuntimeVersion
+from gpumanager.sim.container_runtime import CONTAINERD_1_6, CONTAINERD_2, ContainerdVersion
 from gpumanager.sim.kubelet.pods import Phase
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerClaim, ContainerManifest, Pod, PodClaim
@@ -32,7 +32,7 @@ POD = Pod("default", "claiming", (MAIN,), claims=(PodClaim("gpu", "claim"),))
 class ClaimsNode:
     """A node, its API server and a driver."""
 
-    def __init__(self, runtime: RuntimeVersion) -> None:
+    def __init__(self, runtime: ContainerdVersion) -> None:
         self.api = MemoryApi()
         self.seen: list[events.Event] = []
         self.node = SimulatedNode(
