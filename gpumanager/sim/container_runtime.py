@@ -28,7 +28,6 @@ from gpumanager.runtime.values import Bind, ContainerID
 from gpumanager.sim.cdi import inject, read_registry
 from gpumanager.sim.container.values import ContainerSpec
 
-
 NAME: Final = "containerd"
 
 
