@@ -25,7 +25,7 @@ from gpumanager.runtime.status import (
     LABEL_POD_UID,
 )
 from gpumanager.runtime.values import Bind, ContainerID
-from gpumanager.sim.cdi import inject, read_registry
+from gpumanager.sim.cdi import inject, read_specs
 from gpumanager.sim.container.values import ContainerSpec
 
 NAME: Final = "containerd"
@@ -121,7 +121,7 @@ class SimulatedRuntime:
         """What is started: `spec` with its CDI devices; raises CdiUnresolved."""
         if not self.kind.cdi or not cdi_devices:
             return spec
-        return inject(spec, read_registry(self._cdi), cdi_devices)
+        return inject(spec, read_specs(self._cdi), cdi_devices)
 
     def started(self, run: Started) -> ContainerID:
         """Another run of a container gets another ID."""
