@@ -168,7 +168,15 @@ class SimulatedRuntime:
 
     async def status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
         del context
-        return pb.StatusResponse(info={"config": "{}"} if request.verbose else {})
+        return pb.StatusResponse(
+            info={"config": json.dumps(self._config())} if request.verbose else {}
+        )
+
+    def _config(self) -> dict[str, Any]:
+        """Of containerd's, what tells of CDI; one that knows nothing of it does not say so."""
+        if self.kind == CONTAINERD_1_6:
+            return {}
+        return {"enableCDI": self.kind.cdi, "cdiSpecDirs": [str(path) for path in self._cdi]}
 
 
 def _matches(run: Started, wanted: pb.ContainerFilter) -> bool:

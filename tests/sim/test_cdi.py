@@ -1,11 +1,15 @@
 """CDI spec files, and what becomes of a container that is to have devices of theirs."""
 
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpumanager.runtime.cdi_support import obstacle_of
+from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.sim.cdi import CdiUnresolved, inject, read_specs
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.container_runtime import (
@@ -203,3 +207,29 @@ def test_a_runtime_with_cdi_reads_the_files_anew_for_each_container(
     written(tmp_path / "a.json", spec(device("one", env=["CORES=30"])))
 
     assert runtime.create(ContainerSpec(("x",)), [f"{KIND}=one"]).environment == {"CORES": "30"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [CONTAINERD_1_6, CONTAINERD_1_7, CONTAINERD_1_7_WITH_CDI, CONTAINERD_2],
+    ids=lambda kind: f"{kind.number}-{kind.cdi}",
+)
+async def test_whoever_asks_a_runtime_by_cri_finds_out_whether_it_has_cdi(
+    short_path: Path, kind: ContainerdVersion
+) -> None:
+    runtime = SimulatedRuntime(short_path / "cri.sock", kind=kind, cdi=[short_path / "cdi"])
+    await runtime.start()
+    asking = ContainerRuntime([runtime.socket])
+
+    obstacle = await obstacle_of(asking, short_path / "cdi")
+
+    assert (obstacle == "") == kind.cdi
+    await asking.close()
+    await runtime.stop()
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """Short enough for a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="gm") as directory:
+        yield Path(directory)
