@@ -51,6 +51,17 @@ ANNOTATION_POLICY: Final = "tencent.com/vcuda-policy"
 ANNOTATION_GPU_POLICY: Final = "tencent.com/vcuda-gpu-policy"
 """Pod annotation by the user, new: how a GPU of the node is chosen for a share, `binpack`."""
 
+CLAIM_DRIVER: Final = "gpu.tencent.com"
+"""Of ResourceSlices and ResourceClaims, new: what serves the GPUs of a node as claims."""
+CLAIM_DEVICE_CLASS: Final = "gpu.tencent.com"
+"""The DeviceClass of all GPUs of this driver."""
+ANNOTATION_CLAIM: Final = "tencent.com/vcuda-claim"
+"""Pod annotation by our webhook, new: what the template of its claim is made of, as JSON."""
+LABEL_CLAIM_TEMPLATE: Final = "tencent.com/vcuda-claim-template"
+"""Pod label by our webhook, new: the template of its claim."""
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY_US: Final = "gpu-manager"
+
 ANNOTATION_CORDON: Final = "tencent.com/gpu-cordon"
 """Node annotation by operators, new: UUIDs of GPUs on which nothing new is placed; `*`: all."""
 

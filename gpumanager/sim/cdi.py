@@ -36,7 +36,7 @@ class CdiUnresolved(GpuManagerError):
 
 
 @dataclass(frozen=True, slots=True)
-class CdiEdits:
+class SpecEdits:
     """What is added to a container; hooks and the like mean nothing to a simulated one."""
 
     env: tuple[tuple[str, str], ...] = ()
@@ -45,25 +45,25 @@ class CdiEdits:
 
 
 @dataclass(frozen=True, slots=True)
-class CdiDevice:
+class SpecDevice:
     """path: of the file that has it. shared: the edits of the whole file."""
 
     path: Path
-    edits: CdiEdits
-    shared: CdiEdits
+    edits: SpecEdits
+    shared: SpecEdits
 
 
 @dataclass(frozen=True, slots=True)
-class CdiRegistry:
+class CdiSpecs:
     """devices: by qualified name, `vendor/class=name`. errors: why something is left out."""
 
-    devices: Mapping[str, CdiDevice] = field(default_factory=dict)
+    devices: Mapping[str, SpecDevice] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
 
 
-def read_registry(directories: Sequence[Path]) -> CdiRegistry:
+def read_specs(directories: Sequence[Path]) -> CdiSpecs:
     """All spec files that are in `directories` now; a directory need not be there."""
-    found: dict[str, CdiDevice] = {}
+    found: dict[str, SpecDevice] = {}
     errors: list[str] = []
     conflicts: set[str] = set()
     for path in chain.from_iterable(map(_spec_files, directories)):
@@ -79,10 +79,10 @@ def read_registry(directories: Sequence[Path]) -> CdiRegistry:
                 conflicts.add(name)
             found[name] = device
     kept = {name: device for name, device in found.items() if name not in conflicts}
-    return CdiRegistry(kept, tuple(errors))
+    return CdiSpecs(kept, tuple(errors))
 
 
-def inject(spec: ContainerSpec, registry: CdiRegistry, names: Sequence[str]) -> ContainerSpec:
+def inject(spec: ContainerSpec, registry: CdiSpecs, names: Sequence[str]) -> ContainerSpec:
     """`spec` with the devices, each once; raises CdiUnresolved, in containerd's words."""
     wanted = tuple(dict.fromkeys(names))
     if missing := [name for name in wanted if name not in registry.devices]:
@@ -123,7 +123,7 @@ def _spec_files(directory: Path) -> list[Path]:
     return sorted(path for path in files if not path.is_dir())
 
 
-def _read(path: Path) -> Iterator[tuple[str, CdiDevice]]:
+def _read(path: Path) -> Iterator[tuple[str, SpecDevice]]:
     """Devices of one file by qualified name; raises ValueError."""
     spec = _known(yaml.safe_load(path.read_text()), SPEC)
     kind, version = str(spec.get("kind", "")), str(spec.get("cdiVersion", ""))
@@ -141,7 +141,7 @@ def _read(path: Path) -> Iterator[tuple[str, CdiDevice]]:
         raise ValueError("invalid spec, no devices or two of one name")
     for name, row in zip(names, rows, strict=True):
         edits = _edits(row.get("containerEdits"))
-        yield f"{kind}={name}", CdiDevice(path, edits, shared)
+        yield f"{kind}={name}", SpecDevice(path, edits, shared)
 
 
 def _versions_needed(spec: Mapping[str, Any]) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _versions_needed(spec: Mapping[str, Any]) -> Iterator[str]:
         yield "0.7.0"
 
 
-def _edits(value: Any) -> CdiEdits:
+def _edits(value: Any) -> SpecEdits:
     edits = _known(value or {}, EDITS)
     pairs = [str(row).partition("=") for row in edits.get("env") or ()]
     for name, mark, _ in pairs:
@@ -171,7 +171,7 @@ def _edits(value: Any) -> CdiEdits:
             raise ValueError(f'invalid environment variable "{name}"')
     nodes = [_known(row, NODE) for row in edits.get("deviceNodes") or ()]
     mounts = [_known(row, MOUNT) for row in edits.get("mounts") or ()]
-    return CdiEdits(
+    return SpecEdits(
         env=tuple((name, value) for name, _, value in pairs),
         devices=tuple(BindMount(row.get("hostPath") or row["path"], row["path"]) for row in nodes),
         mounts=tuple(

@@ -25,9 +25,8 @@ from gpumanager.runtime.status import (
     LABEL_POD_UID,
 )
 from gpumanager.runtime.values import Bind, ContainerID
-from gpumanager.sim.cdi import inject, read_registry
+from gpumanager.sim.cdi import inject, read_specs
 from gpumanager.sim.container.values import ContainerSpec
-
 
 NAME: Final = "containerd"
 
@@ -122,7 +121,7 @@ class SimulatedRuntime:
         """What is started: `spec` with its CDI devices; raises CdiUnresolved."""
         if not self.kind.cdi or not cdi_devices:
             return spec
-        return inject(spec, read_registry(self._cdi), cdi_devices)
+        return inject(spec, read_specs(self._cdi), cdi_devices)
 
     def started(self, run: Started) -> ContainerID:
         """Another run of a container gets another ID."""
@@ -169,7 +168,15 @@ class SimulatedRuntime:
 
     async def status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
         del context
-        return pb.StatusResponse(info={"config": "{}"} if request.verbose else {})
+        return pb.StatusResponse(
+            info={"config": json.dumps(self._config())} if request.verbose else {}
+        )
+
+    def _config(self) -> dict[str, Any]:
+        """Of containerd's, what tells of CDI; one that knows nothing of it does not say so."""
+        if self.kind == CONTAINERD_1_6:
+            return {}
+        return {"enableCDI": self.kind.cdi, "cdiSpecDirs": [str(path) for path in self._cdi]}
 
 
 def _matches(run: Started, wanted: pb.ContainerFilter) -> bool:

@@ -1,12 +1,16 @@
 """CDI spec files, and what becomes of a container that is to have devices of theirs."""
 
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpumanager.sim.cdi import CdiUnresolved, inject, read_registry
+from gpumanager.runtime.cdi_support import obstacle_of
+from gpumanager.runtime.cri import ContainerRuntime
+from gpumanager.sim.cdi import CdiUnresolved, inject, read_specs
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.container_runtime import (
     CONTAINERD_1_6,
@@ -40,7 +44,7 @@ def mount(host: str, container: str, *options: str) -> dict[str, Any]:
 
 
 def injected(directory: Path, before: ContainerSpec, *names: str) -> ContainerSpec:
-    return inject(before, read_registry([directory]), [f"{KIND}={name}" for name in names])
+    return inject(before, read_specs([directory]), [f"{KIND}={name}" for name in names])
 
 
 def test_a_device_adds_variables_mounts_and_device_nodes(tmp_path: Path) -> None:
@@ -118,7 +122,7 @@ def test_the_dynamic_directory_wins_over_the_static_one(tmp_path: Path) -> None:
         tmp_path / "dynamic" / "b.yaml", json.dumps(spec(device("one", env=["FROM=dynamic"])))
     )
 
-    registry = read_registry([static, dynamic, tmp_path / "absent"])
+    registry = read_specs([static, dynamic, tmp_path / "absent"])
 
     assert inject(ContainerSpec(("x",)), registry, [f"{KIND}=one"]).environment == {
         "FROM": "dynamic"
@@ -130,7 +134,7 @@ def test_a_device_of_two_files_of_one_directory_is_nobodys(tmp_path: Path) -> No
     written(tmp_path / "a.json", spec(device("one"), device("two")))
     written(tmp_path / "b.json", spec(device("one")))
 
-    registry = read_registry([tmp_path])
+    registry = read_specs([tmp_path])
 
     assert set(registry.devices) == {f"{KIND}=two"}
     assert len(registry.errors) == 1
@@ -163,7 +167,7 @@ def test_a_file_that_is_wrong_counts_as_not_there(tmp_path: Path, content: Any, 
     written(tmp_path / "wrong.json", content)
     written(tmp_path / "right.json", spec(device("right")))
 
-    registry = read_registry([tmp_path])
+    registry = read_specs([tmp_path])
 
     assert set(registry.devices) == {f"{KIND}=right"}
     (error,) = registry.errors
@@ -174,8 +178,8 @@ def test_other_files_and_folders_are_not_read(tmp_path: Path) -> None:
     written(tmp_path / "a.json.tmp", "{")
     written(tmp_path / "folder.json" / "b.json", spec(device("one")))
 
-    assert read_registry([tmp_path]).devices == {}
-    assert read_registry([tmp_path]).errors == ()
+    assert read_specs([tmp_path]).devices == {}
+    assert read_specs([tmp_path]).errors == ()
 
 
 @pytest.mark.parametrize("kind", [CONTAINERD_1_6, CONTAINERD_1_7], ids=lambda kind: kind.number)
@@ -203,3 +207,29 @@ def test_a_runtime_with_cdi_reads_the_files_anew_for_each_container(
     written(tmp_path / "a.json", spec(device("one", env=["CORES=30"])))
 
     assert runtime.create(ContainerSpec(("x",)), [f"{KIND}=one"]).environment == {"CORES": "30"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [CONTAINERD_1_6, CONTAINERD_1_7, CONTAINERD_1_7_WITH_CDI, CONTAINERD_2],
+    ids=lambda kind: f"{kind.number}-{kind.cdi}",
+)
+async def test_whoever_asks_a_runtime_by_cri_finds_out_whether_it_has_cdi(
+    short_path: Path, kind: ContainerdVersion
+) -> None:
+    runtime = SimulatedRuntime(short_path / "cri.sock", kind=kind, cdi=[short_path / "cdi"])
+    await runtime.start()
+    asking = ContainerRuntime([runtime.socket])
+
+    obstacle = await obstacle_of(asking, short_path / "cdi")
+
+    assert (obstacle == "") == kind.cdi
+    await asking.close()
+    await runtime.stop()
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """Short enough for a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="gm") as directory:
+        yield Path(directory)

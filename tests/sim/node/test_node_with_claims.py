@@ -16,7 +16,7 @@ from gpumanager.sim.node import SimulatedNode
 from tests.contracts.dra.claims_kubelet import DRIVER
 from tests.contracts.dra.simulated_claims import MemoryApi, allocated
 from tests.contracts.dra.stub_driver import StubDriver
-from tests.sim.waiting import until
+from tests.waiting import until
 
 MISSING = namespaces_available()
 pytestmark = [
