@@ -133,7 +133,7 @@ class _Constraint:
 
 
 def _constraint(item: Object) -> _Constraint:
-    distinct = "matchAttribute" not in item
+    distinct = not item.get("matchAttribute")  # which counts where both are given
     attribute = item["distinctAttribute" if distinct else "matchAttribute"]
     return _Constraint(frozenset(item.get("requests") or ()), attribute, distinct)
 

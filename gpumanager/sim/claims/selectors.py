@@ -99,13 +99,14 @@ def _text(node: Any) -> str:
 
 def _replace_bind(environment: Environment, node: Any) -> None:
     """`cel.bind(x, value, body)` is what `[value].map(x, body)[0]` is, where both are known."""
-    call = node.children[0] if node.data == "member" else None
+    call: Any = node.children[0] if node.data == "member" else None
     if getattr(call, "data", "") != "member_dot_arg" or _text(call.children[0]) != "cel":
         return
     variable, value, body = call.children[2].children
-    other = environment.compile(f"[0].map({_text(variable)}, 0)[0]")
-    index = next(other.find_data("member_index"))
-    listed, mapped = (next(index.find_data(name)) for name in ("list_lit", "member_dot_arg"))
+    other: Any = environment.compile(f"[0].map({_text(variable)}, 0)[0]")
+    index: Any = next(other.find_data("member_index"))
+    listed: Any = next(index.find_data("list_lit"))
+    mapped: Any = next(index.find_data("member_dot_arg"))
     listed.children[0].children[0] = value
     mapped.children[2].children[1] = body
     node.children[0] = index

@@ -40,7 +40,7 @@ _VERSION: Final = re.compile(
 )
 _EFFECTS: Final = frozenset({"None", "NoSchedule", "NoExecute"})
 _PLACES: Final = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
-_VALUES: Final = {"string": str, "int": int, "bool": bool, "version": str}
+_VALUES: Final[Mapping[str, type]] = {"string": str, "int": int, "bool": bool, "version": str}
 _NOT_SIMULATED: Final = {
     "device": ("bindingConditions", "bindingFailureConditions", "nodeAllocatableResources"),
     "slice": ("partitionTypeAttribute", "skipNodeOperations"),
@@ -79,7 +79,7 @@ def _request_defaults(request: Object) -> Object:
 
 def _filled(asked: Object) -> Object:
     mode = asked.get("allocationMode") or "ExactCount"
-    count = {"count": asked.get("count", 1)} if mode == "ExactCount" else {}
+    count = {"count": asked.get("count") or 1} if mode == "ExactCount" else {}
     tolerations = [{"operator": "Equal", **one} for one in asked.get("tolerations") or ()]
     more = {"tolerations": tolerations} if tolerations else {}
     return {**asked, "allocationMode": mode, **count, **more}
@@ -98,10 +98,21 @@ def problems(resource: str, item: Object, before: Object | None = None) -> list[
     return found
 
 
+def without_released_devices(resource: str, before: Object, after: Object) -> Object:
+    """A claim whose status says nothing any more of devices that it has given back."""
+    status = after.get("status") or {}
+    if resource != "resourceclaims" or not status.get("devices"):
+        return after
+    released = _allocated(before.get("status") or {}) - _allocated(status)
+    devices = [one for one in status["devices"] if _device_key(one) not in released]
+    left = {name: value for name, value in status.items() if name != "devices"}
+    return {**after, "status": left | ({"devices": devices} if devices else {})}
+
+
 def _changes(resource: str, before: Object, after: Object) -> Problems:
-    if resource in {"resourceclaims", "resourceclaimtemplates"}:
-        if before["spec"] != after["spec"]:
-            yield "spec: field is immutable"
+    is_claim = resource in {"resourceclaims", "resourceclaimtemplates"}
+    if is_claim and before["spec"] != after["spec"]:
+        yield "spec: field is immutable"
     if resource == "resourceclaims":
         yield from _status(before, after)
     if resource == "resourceslices":
@@ -207,7 +218,7 @@ def _cel_problem(expression: str) -> str:
 def _constraint(one: Object, known: set[str], path: str) -> Problems:
     yield from _references(one.get("requests") or (), known, f"{path}.requests")
     given = [name for name in ("matchAttribute", "distinctAttribute") if one.get(name)]
-    if len(given) != 1:
+    if not given:
         yield f'{path}: exactly one of "matchAttribute" or "distinctAttribute" is required'
     for name in given:
         yield from _qualified(one[name], f"{path}.{name}")
@@ -260,12 +271,15 @@ def _status(before: Object, after: Object) -> Problems:
     elif allocation is not None:
         known = _request_names(after["spec"]["devices"].get("requests") or ())
         yield from _results(allocation["devices"].get("results") or (), known)
-    allocated = {
-        _device_key(one) for one in ((allocation or {}).get("devices") or {}).get("results") or ()
-    }
+    allocated = _allocated(new)
     for one in new.get("devices") or ():
         if _device_key(one) not in allocated:
             yield f"status.devices: {one.get('device')} must be an allocated device in the claim"
+
+
+def _allocated(status: Object) -> set[tuple[Any, ...]]:
+    devices = (status.get("allocation") or {}).get("devices") or {}
+    return {_device_key(one) for one in devices.get("results") or ()}
 
 
 def _device_key(one: Object) -> tuple[Any, ...]:
@@ -360,9 +374,9 @@ def _attribute(value: Object, path: str) -> Problems:
             yield f"{path}: {kind} is not simulated"
         elif not isinstance(one, known) or isinstance(one, bool) != (known is bool):
             yield f"{path}.{kind}: {one!r} is none"
-        elif known is str and len(one.encode()) > TEXT:
+        elif known is str and len(str(one).encode()) > TEXT:
             yield f"{path}.{kind}: Too long: may not be more than {TEXT} bytes"
-        elif kind == "version" and not _VERSION.fullmatch(one):
+        elif kind == "version" and not _VERSION.fullmatch(str(one)):
             yield f"{path}.version: must be a string compatible with semver.org spec 2.0.0"
 
 
@@ -437,7 +451,7 @@ def _name(text: str, rule: re.Pattern[str], path: str) -> Problems:
 
 
 def _driver(text: str, path: str) -> Problems:
-    yield from _name(text, SUBDOMAIN, path)
+    yield from _name(text.lower(), SUBDOMAIN, path)
     if len(text) > 63:  # noqa: PLR2004 - of CSI drivers, whose rule it is
         yield f"{path}: Too long: may not be more than 63 bytes"
 
