@@ -28,9 +28,9 @@ from gpumanager.sim.claims.slices import (
     SCALARS,
     DeviceID,
     NodePool,
+    PoolDevice,
     PoolID,
-    PublishedDevice,
-    PublishedSlice,
+    PoolSlice,
     node_matches,
     pools_of,
 )
@@ -82,7 +82,7 @@ def allocate(
     node: Object,
     claims: Sequence[Object],
     classes: Mapping[str, Object],
-    slices: Sequence[PublishedSlice],
+    slices: Sequence[PoolSlice],
     allocated: AllocatedDevices,
     *,
     share_id: Callable[[], str] = lambda: str(uuid.uuid4()),
@@ -110,7 +110,7 @@ class _Constraint:
     distinct: bool
     values: list[tuple[str, Any]] = field(default_factory=list)
 
-    def add(self, request: DeviceRequest, device: PublishedDevice) -> bool:
+    def add(self, request: DeviceRequest, device: PoolDevice) -> bool:
         """False, and nothing changed, where the device does not go with those before it."""
         if not self._is_for(request):
             return True
@@ -197,7 +197,7 @@ class _Search:
         every = self._every.get((claim, request.full_name), ())
         return len(every) if request.count is None else request.count
 
-    def _all_devices(self, request: DeviceRequest) -> list[PublishedDevice]:
+    def _all_devices(self, request: DeviceRequest) -> list[PoolDevice]:
         """What "all" means. Of each, what it has must be enough; what is left is seen later."""
         if broken := [pool.id for pool in self._pools.values() if pool.incomplete or pool.invalid]:
             raise CannotAllocate(f"{request.full_name}: all devices, but {broken} is being updated")
@@ -257,15 +257,15 @@ class _Search:
                 return True
         return False
 
-    def _suits(self, claim: int, request: DeviceRequest, device: PublishedDevice) -> bool:
+    def _suits(self, claim: int, request: DeviceRequest, device: PoolDevice) -> bool:
         """In this order: what is wrong with a selector shows only at devices that are free."""
         free, held = self._free(claim, request, device), self._held(device)
         return free and self._selects(request, device) and _holds(device, request, held)
 
-    def _held(self, device: PublishedDevice) -> list[Mapping[str, Any]]:
+    def _held(self, device: PoolDevice) -> list[Mapping[str, Any]]:
         return [self._allocated.shared.get(device.id, {}), *self._shared.get(device.id, ())]
 
-    def _free(self, claim: int, request: DeviceRequest, device: PublishedDevice) -> bool:
+    def _free(self, claim: int, request: DeviceRequest, device: PoolDevice) -> bool:
         """Not in anybody's hands as a whole; who only watches may share it with other claims."""
         if request.admin:
             return not self._taken[device.id, claim]
@@ -275,7 +275,7 @@ class _Search:
         )
 
     def _take(
-        self, claim: int, request: DeviceRequest, device: PublishedDevice, *, must: bool
+        self, claim: int, request: DeviceRequest, device: PoolDevice, *, must: bool
     ) -> list[Callable[[], object]] | None:
         """How to give it back, last first; None where it cannot be had. must: it or nothing."""
         if not self._free(claim, request, device) or any(
@@ -321,7 +321,7 @@ class _Search:
         self._counters[pool, key] -= amount
 
     def _counters_suffice(
-        self, device: PublishedDevice, wanted: Iterable[tuple[tuple[str, str], Fraction]]
+        self, device: PoolDevice, wanted: Iterable[tuple[tuple[str, str], Fraction]]
     ) -> bool:
         pool = self._pools[device.id.pool]
         taken = list(wanted)
@@ -336,7 +336,7 @@ class _Search:
         # allocations of an earlier generation, nothing that consumes counters is given out.
         return all(sums[key] <= has for key, has in pool.counters.items())
 
-    def _selects(self, request: DeviceRequest, device: PublishedDevice) -> bool:
+    def _selects(self, request: DeviceRequest, device: PoolDevice) -> bool:
         of_class = expressions(self._classes[request.device_class].get("spec") or {})
         wanted = (*of_class, *request.selectors)
         return all(matches(one, device) for one in wanted) and node_matches(
@@ -349,9 +349,7 @@ def _undo(steps: Sequence[Callable[[], object]]) -> None:
         step()
 
 
-def _holds(
-    device: PublishedDevice, request: DeviceRequest, held: Iterable[Mapping[str, Any]]
-) -> bool:
+def _holds(device: PoolDevice, request: DeviceRequest, held: Iterable[Mapping[str, Any]]) -> bool:
     """Whether each capacity suffices for the request beside what is held, by the device's policy.
 
     A request for something that the device has not is not met; one that says nothing of a capacity

@@ -8,7 +8,7 @@ from typing import Any
 from gpumanager.sim.claims.controller import claim_writes
 from gpumanager.sim.claims.pod_claims import is_done
 from gpumanager.sim.claims.scheduler import PodUnschedulable, schedule
-from gpumanager.sim.claims.slices import PublishedSlice, read_slice
+from gpumanager.sim.claims.slices import PoolSlice, read_slice
 from gpumanager.sim.claims.writes import ObjectWrite, apply_writes, with_status
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -30,7 +30,7 @@ class ClaimControlPlane:
     ) -> None:
         self._server = server
         self._choose = choose
-        self._slices: dict[str, tuple[str, PublishedSlice]] = {}
+        self._slices: dict[str, tuple[str, PoolSlice]] = {}
         """By name, with the version that they were read of."""
 
     async def run(self) -> None:
@@ -75,7 +75,7 @@ class ClaimControlPlane:
         if writes:
             await self._server.apply(partial(apply_writes, writes=writes))
 
-    def _published(self) -> list[PublishedSlice]:
+    def _published(self) -> list[PoolSlice]:
         known, self._slices = self._slices, {}
         for item in self._server.objects.list("resourceslices"):
             name, version = item["metadata"]["name"], item["metadata"]["resourceVersion"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpumanager.sim.claims.quantities import Quantity
 from gpumanager.sim.claims.requests import DeviceRequest
-from gpumanager.sim.claims.slices import PublishedDevice
+from gpumanager.sim.claims.slices import PoolDevice
 
 Object = Mapping[str, Any]
 
@@ -16,7 +16,7 @@ class Result:
     """One device for one request. share: the name of this share, None for a whole device."""
 
     request: DeviceRequest
-    device: PublishedDevice
+    device: PoolDevice
     share: str | None
     consumed: Mapping[str, Quantity]
 
@@ -82,7 +82,7 @@ def _config(
     return found
 
 
-def _node_selector(devices: Sequence[PublishedDevice], node: str) -> Object | None:
+def _node_selector(devices: Sequence[PoolDevice], node: str) -> Object | None:
     """The node itself where a device is on it; else what all devices' selectors ask; None for
     anywhere."""
     terms: dict[str, list[Object]] = {"matchFields": [], "matchExpressions": []}

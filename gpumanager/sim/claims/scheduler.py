@@ -21,7 +21,7 @@ from gpumanager.sim.claims.pod_claims import (
 )
 from gpumanager.sim.claims.quantities import NotRepresentable
 from gpumanager.sim.claims.selectors import SelectorFailed
-from gpumanager.sim.claims.slices import PublishedSlice, selects
+from gpumanager.sim.claims.slices import PoolSlice, selects
 from gpumanager.sim.claims.writes import PROTECTED, ObjectWrite, with_finalizers, with_status
 from gpumanager.sim.cluster.resource_rules import ALTERNATIVES
 
@@ -48,7 +48,7 @@ def schedule(
     nodes: Sequence[Object],
     claims: Sequence[Object],
     classes: Sequence[Object],
-    slices: Sequence[PublishedSlice],
+    slices: Sequence[PoolSlice],
     *,
     now: str,
     choose: Callable[[Sequence[Object]], Object] = lambda best: best[0],

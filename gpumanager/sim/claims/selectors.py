@@ -26,7 +26,7 @@ from celpy.celtypes import (
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.claims.quantities import LARGEST, Quantity, read_quantity
-from gpumanager.sim.claims.slices import PublishedDevice
+from gpumanager.sim.claims.slices import PoolDevice
 
 FIELDS: Final = frozenset({"driver", "attributes", "capacity", "allowMultipleAllocations"})
 LONGEST: Final = 10 << 10
@@ -40,7 +40,7 @@ class SelectorFailed(GpuManagerError):
 
 
 @lru_cache(maxsize=1 << 16)
-def matches(expression: str, device: PublishedDevice) -> bool:
+def matches(expression: str, device: PoolDevice) -> bool:
     """Raises SelectorFailed, as the real one ends the scheduling of the pod."""
     program = compiled(expression)
     try:
@@ -119,7 +119,7 @@ class _Domains(MapType):  # type: ignore[misc] # the package is not read
         return MapType()
 
 
-def _variable(device: PublishedDevice) -> MapType:
+def _variable(device: PoolDevice) -> MapType:
     attributes, capacity = _Domains(), _Domains()
     for name, (kind, value) in device.attributes:
         _put(attributes, device.driver, name, _ATTRIBUTES[kind](value))

@@ -30,7 +30,7 @@ class DeviceID(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedDevice:
+class PoolDevice:
     """attributes: (kind, value) by name. shareable: may be in several allocations, of which each
     consumes some of its capacity. counters: what it takes of its pool's, by set and name.
 
@@ -55,7 +55,7 @@ class PublishedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedSlice:
+class PoolSlice:
     """counters: of its pool, by set and name. per_device: each device names its nodes."""
 
     name: str
@@ -64,7 +64,7 @@ class PublishedSlice:
     slices: int
     nodes: Object
     per_device: bool
-    devices: tuple[PublishedDevice, ...]
+    devices: tuple[PoolDevice, ...]
     counters: tuple[tuple[tuple[str, str], Fraction], ...]
 
 
@@ -76,19 +76,19 @@ class NodePool:
     """
 
     id: PoolID
-    devices: tuple[PublishedDevice, ...] = ()
-    elsewhere: tuple[PublishedDevice, ...] = ()
+    devices: tuple[PoolDevice, ...] = ()
+    elsewhere: tuple[PoolDevice, ...] = ()
     counters: Mapping[tuple[str, str], Fraction] = field(default_factory=dict)
     incomplete: bool = False
     invalid: bool = False
 
 
-def read_slice(item: Object) -> PublishedSlice:
+def read_slice(item: Object) -> PoolSlice:
     """Of a ResourceSlice; raises KeyError, ValueError, TypeError."""
     spec, pool = item["spec"], item["spec"]["pool"]
     identity = PoolID(spec["driver"], pool["name"])
     per_device = bool(spec.get("perDeviceNodeSelection"))
-    return PublishedSlice(
+    return PoolSlice(
         name=item["metadata"]["name"],
         pool=identity,
         generation=int(pool.get("generation") or 0),
@@ -102,10 +102,10 @@ def read_slice(item: Object) -> PublishedSlice:
     )
 
 
-def _device(pool: PoolID, item: Object, nodes: Object) -> PublishedDevice:
+def _device(pool: PoolID, item: Object, nodes: Object) -> PoolDevice:
     attributes = (item.get("attributes") or {}).items()
     capacity = (item.get("capacity") or {}).items()
-    return PublishedDevice(
+    return PoolDevice(
         id=DeviceID(pool, item["name"]),
         driver=pool.driver,
         shareable=bool(item.get("allowMultipleAllocations")),
@@ -131,9 +131,9 @@ def _counters(sets: Iterable[Object], key: str) -> tuple[tuple[tuple[str, str], 
     )
 
 
-def pools_of(node: Object, slices: Sequence[PublishedSlice]) -> tuple[NodePool, ...]:
+def pools_of(node: Object, slices: Sequence[PoolSlice]) -> tuple[NodePool, ...]:
     """All pools that have something for the node, in the order of allocation."""
-    found: dict[PoolID, list[PublishedSlice]] = {}
+    found: dict[PoolID, list[PoolSlice]] = {}
     # Those that name a node come before the others: which of two unlike slices of one pool says
     # how many there are depends on it.
     for one in sorted(slices, key=lambda one: not one.nodes.get("nodeName")):
@@ -148,13 +148,13 @@ def pools_of(node: Object, slices: Sequence[PublishedSlice]) -> tuple[NodePool, 
     return tuple(pool for pool in pools if pool is not None)
 
 
-def _is_for(node: Object, one: PublishedSlice) -> bool:
+def _is_for(node: Object, one: PoolSlice) -> bool:
     if one.per_device:
         return any(node_matches(node, device.nodes) for device in one.devices)
     return node_matches(node, one.nodes)
 
 
-def _pool(mine: Sequence[PublishedSlice], slices: Iterable[PublishedSlice]) -> NodePool | None:
+def _pool(mine: Sequence[PoolSlice], slices: Iterable[PoolSlice]) -> NodePool | None:
     """None where a newer generation has replaced it with nothing for this node."""
     identity, generation = mine[0].pool, mine[0].generation
     every = list(mine)
@@ -176,13 +176,13 @@ def _pool(mine: Sequence[PublishedSlice], slices: Iterable[PublishedSlice]) -> N
     )
 
 
-def _devices(slices: Iterable[PublishedSlice]) -> tuple[PublishedDevice, ...]:
+def _devices(slices: Iterable[PoolSlice]) -> tuple[PoolDevice, ...]:
     return tuple(device for one in slices for device in one.devices)
 
 
 def _invalid(
-    devices: Sequence[PublishedDevice],
-    elsewhere: Sequence[PublishedDevice],
+    devices: Sequence[PoolDevice],
+    elsewhere: Sequence[PoolDevice],
     counters: Sequence[tuple[tuple[str, str], Fraction]],
 ) -> bool:
     """A device or a counter twice, or one that takes of a counter that is not there."""

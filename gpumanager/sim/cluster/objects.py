@@ -26,6 +26,7 @@ KINDS: Final = {
     "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
     "certificatesigningrequests": "CertificateSigningRequest",
     "poddisruptionbudgets": "PodDisruptionBudget",
+    "resourcequotas": "ResourceQuota",
     "resourceclaims": "ResourceClaim",
     "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourceslices": "ResourceSlice",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.node_programs import CannotBuild, Go, _pin, cache
+from tests.e2e.node.node_programs import CannotBuild, Go, _pin, cache
 
 VERSION: Final = "1.37.2"
 SOURCE: Final = Path(__file__).parent / "oracle" / "main.go"

@@ -12,7 +12,7 @@ from gpumanager.sim.claims.selectors import SelectorFailed, matches
 from gpumanager.sim.claims.slices import read_slice
 from tests.contracts.claims.kube_scheduler import answers
 from tests.contracts.claims.made_up_clusters import Cluster, cluster
-from tests.e2e.node_programs import CannotBuild
+from tests.e2e.node.node_programs import CannotBuild
 
 SEEDS = range(1000)
 DRIVER = "gpu.tencent.com"
