@@ -17,18 +17,13 @@ from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.manifest import pod_fields
 from gpumanager.sim.manifest.yaml_text import Value, documents, read_text
+from gpumanager.sim.names import LABEL, RULES, SUBDOMAIN
 
 RESOURCES: Final = (VCORE, VMEMORY)
 
 _NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
 """What every node has, and a simulated one does not count."""
 
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL.pattern}(\.{_LABEL.pattern})*")
-_NAMES: Final = {
-    _LABEL: "lower case letters, digits and '-', at most 63 of them",
-    _SUBDOMAIN: "lower case letters, digits, '-' and '.', at most 253 of them",
-}
 _QUANTITY: Final = re.compile(r"\+?([0-9]{1,12})(k|M|G|Ki|Mi|Gi)?")
 _SUFFIXES: Final = {
     "": 1,
@@ -162,7 +157,7 @@ def _optional(fields: Mapping[str, Value], name: str) -> Value | None:
 def _pod(fields: Mapping[str, Value], value: Value) -> Pod:
     metadata = _required(fields, "metadata", value)
     meta = metadata.known_fields(pod_fields.METADATA)
-    name = _name(_required(meta, "name", metadata), _SUBDOMAIN)
+    name = _name(_required(meta, "name", metadata), SUBDOMAIN)
     namespace = _optional(meta, "namespace")
     specification = _required(fields, "spec", value)
     status = _optional(fields, "status")
@@ -171,7 +166,7 @@ def _pod(fields: Mapping[str, Value], value: Value) -> Pod:
     claims = (*_pod_claims(specification, told), *_extended_claim(extended))
     containers = _containers(specification, name)
     return Pod(
-        namespace=_name(namespace, _LABEL) if namespace else "default",
+        namespace=_name(namespace, LABEL) if namespace else "default",
         name=name,
         containers=tuple(_with_extended(one, extended) for one in containers),
         annotations=_texts(_optional(meta, "annotations")),
@@ -223,7 +218,7 @@ def _items(value: Value | None) -> list[Value]:
 def _name(value: Value, rule: re.Pattern[str]) -> str:
     name = value.text()
     if not rule.fullmatch(name):
-        raise value.error(f"{name[:80]!r} is not a name: {_NAMES[rule]}")
+        raise value.error(f"{name[:80]!r} is not a name: {RULES[rule]}")
     return name
 
 
@@ -257,7 +252,7 @@ def _container(value: Value, *, is_app: bool) -> ContainerManifest:
     directory = _optional(fields, "workingDir")
     resources = _optional(fields, "resources")
     return ContainerManifest(
-        name=_name(_required(fields, "name", value), _LABEL),
+        name=_name(_required(fields, "name", value), LABEL),
         kind=ContainerKind.APP if is_app else _init_kind(fields),
         command=_command(fields, value),
         environment=_environment(_optional(fields, "env")),
