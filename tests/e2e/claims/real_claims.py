@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
+from gpumanager.gpu.values import GpuUUID
 from tests.e2e.cluster.api_client import ApiClient, Object
-from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_pods import UID, prepared
 
 RESOURCE: Final = "/apis/resource.k8s.io/v1"
@@ -110,31 +110,33 @@ class RealClaims:
         self._create(CLAIMS, name, {"devices": {"requests": requests}})
         return {"resourceClaimName": name}
 
-    def of_pod(self, uid: str) -> dict[str, Any] | None:
-        """The claim that was made for a pod from a template."""
-        owners = (
-            (one, owner)
-            for one in self.all()
-            for owner in one["metadata"].get("ownerReferences", ())
+    def of_pod(self, uid: str) -> dict[str, Any]:
+        """The claim that was made for a pod from its template."""
+        (found,) = (one for one in self.all() if uid in _owners(one))
+        return found
+
+    def uuid(self, device: Device) -> GpuUUID:
+        """Of the GPU, as its slice has it."""
+        (found,) = (
+            one["attributes"]["uuid"]["string"]
+            for each in self.slices()
+            for one in each["spec"]["devices"]
+            if device == (each["spec"]["pool"]["name"], one["name"])
         )
-        return next((one for one, owner in owners if owner["uid"] == uid), None)
+        return GpuUUID(found)
 
     def all(self) -> list[dict[str, Any]]:
         return list(self._api.get(CLAIMS)["items"])
+
+    def allocated(self) -> list[Allocated]:
+        """Of all claims that there are."""
+        return [one for claim in self.all() for one in allocated(claim)]
 
     def slices(self) -> list[dict[str, Any]]:
         return list(self._api.get(SLICES)["items"])
 
     def accounts(self) -> DeviceAccounts:
-        held: dict[Device, Counter[str]] = {}
-        for claim in self.all():
-            for one in allocated(claim):
-                held.setdefault(one.device, Counter()).update(one.consumed)
-        return DeviceAccounts(dict(_capacities(self.slices())), held)
-
-    def wait_until_freed(self) -> None:
-        """Until no claim is allocated; those of deleted pods are gone."""
-        wait_for(lambda: not any(allocated(one) for one in self.all()), "all claims are freed")
+        return device_accounts(self.slices(), self.all())
 
     def remove(self) -> None:
         """After the pods."""
@@ -157,6 +159,18 @@ def allocated(claim: Object) -> tuple[Allocated, ...]:
         )
         for one in allocation.get("devices", {}).get("results", ())
     )
+
+
+def device_accounts(slices: Sequence[Object], claims: Sequence[Object]) -> DeviceAccounts:
+    """Of what slices have and claims were given."""
+    held: dict[Device, Counter[str]] = {}
+    for one in (each for claim in claims for each in allocated(claim)):
+        held.setdefault(one.device, Counter()).update(one.consumed)
+    return DeviceAccounts(dict(_capacities(slices)), held)
+
+
+def _owners(claim: Object) -> set[str]:
+    return {one["uid"] for one in claim["metadata"].get("ownerReferences", ())}
 
 
 def _capacities(slices: Sequence[Object]) -> Iterator[tuple[Device, Amounts]]:

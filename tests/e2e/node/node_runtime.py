@@ -27,6 +27,11 @@ def version() -> str:
     return said_by("containerd", "--version").split()[2]
 
 
+def major() -> int:
+    """The first number of it."""
+    return int(version().partition(".")[0])
+
+
 class Containerd:
     """Its files below `directory`, its socket there too."""
 
@@ -73,7 +78,7 @@ class Containerd:
         (self._networks / "nowhere.conflist").write_text(json.dumps(network))
 
     def _configuration(self) -> Mapping[str, Any]:
-        split = int(version().split(".")[0]) >= FIRST_WITH_SPLIT_CRI
+        split = major() >= FIRST_WITH_SPLIT_CRI
         return {
             "version": 3 if split else 2,
             "root": str(self._directory / "containerd"),

@@ -2,8 +2,8 @@
 
 It lives in the namespaces of `enclosure`, hence on fixed ports and the kubelet's own paths. Users
 are told apart by tokens; the kubelet asks the API server who may read `/pods`, as on a cluster.
-Of the controllers there are those of claims alone, from Kubernetes 1.36: nobody but a test makes or
-deletes a pod. Pods have no network.
+Of the controllers there are those of claims alone, and only while a test wants them: nobody but a
+test makes or deletes a pod. Pods have no network.
 """
 
 import json
@@ -110,8 +110,6 @@ class RealNode:
         self.part("kubelet").wait_for(self._ready, "the node is ready")
         stage("kubelet")
         self._start_scheduler()
-        if self.has_controllers:
-            self.start_controllers()
 
     def stop(self) -> None:
         """The kubelet first, so that it does not see the others go."""
@@ -214,10 +212,16 @@ class RealNode:
         return node_programs.has(self._programs, node_programs.CONTROLLERS)
 
     def start_controllers(self) -> None:
-        """Each with an account and the role that the API server has for it."""
+        """Each with an account and the role that the API server has for it. Safe to repeat."""
+        if self.part("controllers").runs:
+            return
         flags = ["--kubeconfig", self.kubeconfig("controllers"), "--leader-elect=false"]
         flags += [f"--controllers={','.join(CONTROLLERS)}", "--use-service-account-credentials"]
         self.part("controllers").start(self._programs / node_programs.CONTROLLERS, *flags)
+
+    def stop_controllers(self) -> None:
+        """At once; safe to repeat."""
+        self.part("controllers").stop(signal.SIGKILL)
 
     def _kubelet_configuration(self) -> dict[str, Any]:
         root = f"/{self._directory.name}"

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import yaml
 
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim.container import kernel
 from gpumanager.units import GIB, MIB
 from tests.e2e.cluster.api_client import NOT_FOUND, ApiClient, ApiError, Object, silent
 from tests.e2e.node.node_process import wait_for
@@ -21,6 +23,8 @@ CHEAT: Final = "default/cheat"
 """The one pod that goes round the shim: the auditor is to accuse nobody else."""
 
 _QUERIED: Final = re.compile(r"free of ([0-9.]+) ([MG]iB)")
+_UUID: Final = re.compile(r"device \d+: .*(GPU-[0-9a-f-]{36})")
+_CONTAINER_ID: Final = re.compile(r"/([0-9a-f]{64})$", re.MULTILINE)
 _UNITS: Final = {"MiB": MIB, "GiB": GIB}
 
 UID: Final = {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
@@ -161,6 +165,31 @@ def memory_seen(log: str) -> int:
     found = _QUERIED.search(log)
     assert found is not None, f"no answer of a query in {log!r}"
     return round(float(found[1]) * _UNITS[found[2]])
+
+
+def uuids_seen(log: str) -> list[GpuUUID]:
+    """Of the GPUs that a program saw, by `cuda-play query`."""
+    return [GpuUUID(found) for found in _UUID.findall(log)]
+
+
+def mount_namespaces() -> dict[str, int]:
+    """Of every container that runs now, by its ID: by it the simulated GPUs keep their account."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            known = _CONTAINER_ID.search((process / "cgroup").read_text())
+            if known:
+                found[known[1]] = kernel.mount_namespace(process.name)
+        except OSError:
+            continue
+    return found
+
+
+def container_ids(status: Object) -> dict[str, str]:
+    """By container, without the runtime's name."""
+    return {
+        one["name"]: one["containerID"].rpartition("/")[2] for one in status["containerStatuses"]
+    }
 
 
 def states(status: Object) -> Iterator[Mapping[str, Any]]:
