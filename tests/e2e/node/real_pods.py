@@ -17,6 +17,7 @@ from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_node import NODE
 
 PODS: Final = "/api/v1/namespaces/default/pods"
+EVENTS: Final = "/api/v1/namespaces/default/events"
 LOGS: Final = Path("/var/log/pods")
 GRACE_SECONDS: Final = 1
 CHEAT: Final = "default/cheat"
@@ -124,6 +125,11 @@ class RealPods:
         """Its log, once it has these words; attempt: how often it was started before."""
         wait_for(lambda: words in self.log(name, container, attempt), f"{name} prints {words!r}")
         return self.log(name, container, attempt)
+
+    def warnings(self, uid: str) -> set[str]:
+        """Reasons of the warnings about a pod."""
+        selected = f"{EVENTS}?fieldSelector=involvedObject.uid={uid},type=Warning"
+        return {str(one["reason"]) for one in self._api.get(selected)["items"]}
 
     def static_logs(self, name: str, container: str) -> list[Path]:
         """Of a pod of the kubelet's own, whose UID nobody told us."""
