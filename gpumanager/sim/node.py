@@ -15,9 +15,10 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied, AgentProcess
 from gpumanager.sim.container.process import ContainerProcess, namespaces_available
-from gpumanager.sim.container_runtime import SimulatedRuntime
+from gpumanager.sim.container_runtime import CONTAINERD_2, ContainerdVersion, SimulatedRuntime
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import NodeDisk, furnish, make_disk
+from gpumanager.sim.kubelet.dra.api import NodeApi
 from gpumanager.sim.kubelet.kubelet import DevicesNotReady, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
@@ -31,6 +32,8 @@ STOPPED_SECONDS: Final = 0.01
 """Between two looks for programs that were stopped inside of the driver."""
 
 REGISTERED_SECONDS: Final = 60.0
+SYNC_SECONDS: Final = 1.0
+"""A kubelet's syncFrequency; a simulated node lives shorter than a real one."""
 
 T = TypeVar("T")
 
@@ -38,8 +41,9 @@ T = TypeVar("T")
 class SimulatedNode:
     """Use as an async context manager.
 
-    seed: of every free choice the kubelet has. version: which kubelet. agent_flags: more flags of
-    the agent.
+    seed: of every free choice the kubelet has. version: which kubelet. runtime: which container
+    runtime. agent_flags: more flags of the agent. api: the API server, for a node that is to have
+    claims.
     """
 
     def __init__(
@@ -50,8 +54,12 @@ class SimulatedNode:
         on_event: events.OnEvent = events.ignore,
         version: KubeletVersion = KUBELET_1_37,
         agent_flags: Mapping[str, object] | None = None,
+        runtime: ContainerdVersion = CONTAINERD_2,
+        api: NodeApi | None = None,
     ) -> None:
         self._version = version
+        self._runtime_version = runtime
+        self._api = api
         self._agent_flags = agent_flags or {}
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
@@ -102,10 +110,17 @@ class SimulatedNode:
         if missing := await asyncio.to_thread(namespaces_available):
             raise GpuManagerError(missing)
         disk = make_disk()
-        kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources, self._version)
+        kubelet = SimulatedKubelet(
+            disk.kubelet,
+            self._random,
+            disk.pod_resources,
+            self._version,
+            api=self._api,
+            sync_seconds=SYNC_SECONDS,
+        )
         agent = AgentProcess(disk, self._agent_flags)
         self._parts = (disk, kubelet, agent)
-        self._runtime = SimulatedRuntime(disk.runtime)
+        self._runtime = SimulatedRuntime(disk.runtime, kind=self._runtime_version, cdi=disk.cdi)
         await _to_its_end(self._furnish(disk))
         await self._runtime.start()
         await kubelet.start()
@@ -221,7 +236,7 @@ class SimulatedNode:
         self, pod: Pod, container: ContainerManifest, finished: Finished
     ) -> ContainerResult:
         """Read while the allocation's books are still there: the pod has not ended yet."""
-        granted = finished.options.environment
+        granted = finished.granted
         gpus = chosen(self.machine.topology.gpus, granted.get(GPUS, ""))
         accounts = {row.mount_namespace: row for row in self.gpus.tenants()}
         return ContainerResult(

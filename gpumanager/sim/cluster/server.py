@@ -144,8 +144,19 @@ class SimulatedApiServer:
             options = call.object()
             grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
             same = options.get("preconditions") or {}
+            if not call.name:
+                return self._delete_collection(call)
             return self.objects.delete(call.key, same, None if grace is None else int(grace))
         raise StatusError(405, "MethodNotAllowed", f"{call.method} is not allowed here")
+
+    def _delete_collection(self, call: Call) -> Object:
+        """What a list with the same selector has; answers with that list."""
+        found = self._list(call)
+        for row in found["items"]:
+            metadata = row["metadata"]
+            key = Key(call.resource, metadata.get("namespace", ""), metadata["name"])
+            self.objects.delete(key, {})
+        return found
 
     def _list(self, call: Call) -> Object:
         """Pages go by position: what changes between two of them is not looked at."""

@@ -8,7 +8,7 @@ have to be whole and equal in requests and limits.
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +45,30 @@ NO_SOURCES: Final = "a simulated node has no config maps, secrets or fields"
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerClaim:
+    """A row of a container's `resources.claims`. request: of the claim; empty for all of them."""
+
+    claim: str
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """A row of `spec.resourceClaims`. claim: the ResourceClaim; empty while it is not made yet.
+
+    template: the claim is made for this pod alone.
+    """
+
+    name: str
+    claim: str = ""
+    template: bool = False
+
+
+EXTENDED: Final = ""
+"""Name of the row for the claim that a scheduler makes for extended resources; no user's has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerManifest:
     """command: command and args as one. asks: amount by extended resource; absent for none."""
 
@@ -54,6 +78,7 @@ class ContainerManifest:
     environment: tuple[tuple[str, str], ...] = ()
     directory: str | None = None
     asks: Mapping[str, int] = field(default_factory=dict)
+    claims: tuple[ContainerClaim, ...] = ()
 
     @property
     def cores(self) -> int:
@@ -77,6 +102,7 @@ class Pod:
     containers: tuple[ContainerManifest, ...]
     annotations: Mapping[str, str] = field(default_factory=dict)
     uid: str = field(default_factory=_new_uid)
+    claims: tuple[PodClaim, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -139,12 +165,59 @@ def _pod(fields: Mapping[str, Value], value: Value) -> Pod:
     name = _name(_required(meta, "name", metadata), _SUBDOMAIN)
     namespace = _optional(meta, "namespace")
     specification = _required(fields, "spec", value)
+    status = _optional(fields, "status")
+    told = status.fields() if status else {}
+    extended = _optional(told, "extendedResourceClaimStatus")
+    claims = (*_pod_claims(specification, told), *_extended_claim(extended))
+    containers = _containers(specification, name)
     return Pod(
         namespace=_name(namespace, _LABEL) if namespace else "default",
         name=name,
-        containers=_containers(specification, name),
+        containers=tuple(_with_extended(one, extended) for one in containers),
         annotations=_texts(_optional(meta, "annotations")),
+        uid=uid.text() if (uid := _optional(meta, "uid")) else _new_uid(),
+        claims=claims,
     )
+
+
+def _pod_claims(specification: Value, status: Mapping[str, Value]) -> Iterator[PodClaim]:
+    """spec.resourceClaims; the status says which claim was made from a template."""
+    made = {
+        row["name"].text(): row["resourceClaimName"].text()
+        for row in map(Value.fields, _items(_optional(status, "resourceClaimStatuses")))
+        if "resourceClaimName" in row
+    }
+    for value in _items(_optional(specification.fields(), "resourceClaims")):
+        fields = value.known_fields(pod_fields.POD_CLAIM)
+        name = _name(_required(fields, "name", value), _LABEL)
+        claim, template = (
+            _optional(fields, field) for field in ("resourceClaimName", "resourceClaimTemplateName")
+        )
+        if (claim is None) == (template is None):
+            raise value.error("names one of resourceClaimName and resourceClaimTemplateName")
+        yield PodClaim(name, claim.text() if claim else made.get(name, ""), template is not None)
+
+
+def _extended_claim(extended: Value | None) -> Iterator[PodClaim]:
+    if extended is not None:
+        claim = _required(extended.fields(), "resourceClaimName", extended)
+        yield PodClaim(EXTENDED, claim.text())
+
+
+def _with_extended(container: ContainerManifest, extended: Value | None) -> ContainerManifest:
+    """With the requests that the scheduler made for this container's extended resources."""
+    rows = _optional(extended.fields(), "requestMappings") if extended else None
+    mappings = [row.fields() for row in _items(rows)]
+    claims = [
+        ContainerClaim(EXTENDED, row["requestName"].text())
+        for row in mappings
+        if row["containerName"].text() == container.name
+    ]
+    return replace(container, claims=(*container.claims, *claims))
+
+
+def _items(value: Value | None) -> list[Value]:
+    return value.items() if value else []
 
 
 def _name(value: Value, rule: re.Pattern[str]) -> str:
@@ -165,11 +238,14 @@ def _containers(specification: Value, pod: str) -> tuple[ContainerManifest, ...]
         raise specification.error(f"pod {pod} has no containers")
     first = _optional(fields, "initContainers")
     values = [*(first.items() if first else ()), *apps.items()]
+    claims = {row.name for row in _pod_claims(specification, {})}
     found: dict[str, ContainerManifest] = {}
     for value in values:
         container = _container(value, is_app=value.path.startswith(apps.path))
         if container.name in found:
             raise value.error(f"pod {pod} has a second container {container.name}")
+        if unknown := {row.claim for row in container.claims} - claims:
+            raise value.error(f"spec.resourceClaims has no {min(unknown)}")
         found[container.name] = container
     return tuple(found.values())
 
@@ -179,14 +255,24 @@ def _container(value: Value, *, is_app: bool) -> ContainerManifest:
     if "envFrom" in fields:
         raise fields["envFrom"].error(NO_SOURCES)
     directory = _optional(fields, "workingDir")
+    resources = _optional(fields, "resources")
     return ContainerManifest(
         name=_name(_required(fields, "name", value), _LABEL),
         kind=ContainerKind.APP if is_app else _init_kind(fields),
         command=_command(fields, value),
         environment=_environment(_optional(fields, "env")),
         directory=_absolute(directory) if directory else None,
-        asks=_asks(_optional(fields, "resources")),
+        asks=_asks(resources),
+        claims=tuple(_container_claims(resources)),
     )
+
+
+def _container_claims(resources: Value | None) -> Iterator[ContainerClaim]:
+    for value in _items(_optional(resources.fields(), "claims") if resources else None):
+        fields = value.known_fields(pod_fields.RESOURCE_CLAIM)
+        request = _optional(fields, "request")
+        claim = _required(fields, "name", value).text()
+        yield ContainerClaim(claim, request.text() if request else "")
 
 
 def _init_kind(fields: Mapping[str, Value]) -> ContainerKind:
