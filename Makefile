@@ -57,8 +57,9 @@ unit: $(VENV)/developing ## the test suite
 	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile --max-worker-restart=0
 
 .PHONY: e2e
-e2e: $(VENV)/developing ## pods on a real node with a real kubelet, built where missing (root; minutes); KUBERNETES=1.37 for another
-	$(if $(KUBERNETES),GPUMANAGER_E2E_VERSION=$(KUBERNETES)) $(BIN)/python -m tests.e2e.run
+e2e: $(VENV)/developing ## pods on a real node with a real kubelet, built where missing (root; minutes); KUBERNETES=1.37, CONTAINERD=2 for others
+	$(if $(KUBERNETES),GPUMANAGER_E2E_VERSION=$(KUBERNETES)) \
+	$(if $(CONTAINERD),GPUMANAGER_E2E_CONTAINERD=$(CONTAINERD)) $(BIN)/python -m tests.e2e.run
 
 .PHONY: chart
 chart: $(VENV)/developing ## the Helm chart's schema, goldens, raw YAML and values table, made anew by a real helm
