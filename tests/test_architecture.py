@@ -51,7 +51,7 @@ OWNERS = {
     "prometheus_client": {"monitor", "scheduler", "view"},
     "aiohttp": {"http_server", "kube", "kubelet", "monitor", "scheduler", "sim"},
     "elftools": {"volume"},
-    "msgspec": {"scheduler"},
+    "msgspec": {"kubelet", "scheduler"},
     "vcuda_shim": {"virtual", "sim", "cli"},
     "cffi": set[str](),
     "cryptography": {"scheduler"},
