@@ -109,7 +109,7 @@ def measured_by(checkout: Path, options: argparse.Namespace) -> Spent:
     words = [str(python), "-c", program, "--json"]
     words += [f"--containers={options.containers}", f"--pods={options.pods}"]
     words += ["--on-disk"] * options.on_disk
-    ran = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, cwd=checkout)
+    ran = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     found: Spent = json.loads(ran.stdout.splitlines()[-1])
     return found
 

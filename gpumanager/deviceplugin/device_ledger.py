@@ -6,6 +6,7 @@ not there any more is not missing either.
 """
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from gpumanager.deviceplugin.device_ids import DeviceIDs
@@ -46,6 +47,15 @@ def ids_of(grant: Grant, resource: str) -> tuple[str, ...]:
 
 def all_ids(grant: Grant) -> tuple[str, ...]:
     return (*grant.source.core_ids, *grant.source.memory_ids)
+
+
+def holders(grants: Iterable[Grant], ids: AbstractSet[str]) -> list[Grant]:
+    """Those that hold any of `ids`."""
+    return [
+        one
+        for one in grants
+        if not ids.isdisjoint(one.source.core_ids) or not ids.isdisjoint(one.source.memory_ids)
+    ]
 
 
 def of_admission(grants: Iterable[Grant], admission: str) -> list[Grant]:
