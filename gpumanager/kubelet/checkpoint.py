@@ -49,7 +49,7 @@ class DeviceHolder:
     ids: frozenset[str]
 
 
-NodeIDs = dict[str, list[str] | None] | list[str] | None
+NodeIDs = dict[str, frozenset[str] | None] | frozenset[str] | None
 """Device IDs by NUMA node, or without."""
 
 
@@ -125,5 +125,5 @@ class CheckpointFile:
 
 def _ids(ids: NodeIDs) -> frozenset[str]:
     if isinstance(ids, dict):
-        return frozenset[str]().union(*(one or () for one in ids.values()))
-    return frozenset(ids or ())
+        return frozenset[str]().union(*filter(None, ids.values()))
+    return ids or frozenset()
