@@ -78,7 +78,7 @@ class Ledger:
         """On each GPU. A GPU whose grants are those of the last time is not counted again."""
         on: dict[GpuUUID, list[Grant]] = {gpu.uuid: [] for gpu in self.topology.gpus}
         for grant in grants:
-            for uuid in grant.shares if not grant.doubted else ():
+            for uuid in grant.shares if grant.counts else ():
                 if uuid in on:
                     on[uuid].append(grant)
         known = self._counted
@@ -124,7 +124,7 @@ class Ledger:
 
 
 def _on(grants: Iterable[Grant], gpu: GpuUUID) -> list[Grant]:
-    return [grant for grant in grants if gpu in grant.shares and not grant.doubted]
+    return [grant for grant in grants if gpu in grant.shares and grant.counts]
 
 
 def _book(gpu: Gpu, held: Holdings) -> FreeGpu:
