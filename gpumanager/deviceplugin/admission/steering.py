@@ -10,8 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
-from gpumanager.deviceplugin.advertised import originals
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, all_ids, holders, of_admission
+from gpumanager.deviceplugin.device_ledger import (
+    DeviceLedger,
+    all_ids,
+    holders,
+    of_admission,
+    originals,
+)
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.plan import planned

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.deviceplugin.advertised import ORIGINAL
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, holders, on_gpus
+from gpumanager.deviceplugin.device_ledger import ORIGINAL, DeviceLedger, holders, on_gpus
 from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
     Key,
