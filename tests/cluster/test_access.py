@@ -266,7 +266,9 @@ async def _proxied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str) 
 async def test_requests_go_through_a_proxy(
     server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    assert await _proxied(monkeypatch, tmp_path, where) == b"GET http://api.example/api HTTP/1.1\r\n"
+    asked = await _proxied(monkeypatch, tmp_path, where)
+
+    assert asked == b"GET http://api.example/api HTTP/1.1\r\n"
 
 
 async def test_a_server_of_no_proxy_is_asked_itself(
