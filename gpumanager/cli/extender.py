@@ -205,8 +205,8 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.scheduler.extender.role import RoleLabel
     from gpumanager.scheduler.extender.server import ExtenderServer
     from gpumanager.scheduler.extender.service import Extender
-    from gpumanager.scheduler.http.bounds import Bounds
     from gpumanager.scheduler.http.clients import Clients
+    from gpumanager.scheduler.http.server import Bounds
     from gpumanager.scheduler.quota.metrics import QuotaCollector
     from gpumanager.scheduler.quota.rules import QuotaRules
     from gpumanager.supervisor import Supervisor

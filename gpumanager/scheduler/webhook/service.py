@@ -8,8 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.http.server import JSON, METRICS, HttpRefusal, Routes, plain
+from gpumanager.scheduler.http.server import JSON, METRICS, Bounds, HttpRefusal, Routes, plain
 from gpumanager.scheduler.quota.limits import Quotas, could_never
 from gpumanager.scheduler.webhook.metrics import MALFORMED, WebhookMetrics, outcome_of
 from gpumanager.scheduler.webhook.mutate import mutate
