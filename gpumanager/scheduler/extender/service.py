@@ -173,7 +173,7 @@ class Extender:
         ask = self._ask(pod)
         if not isinstance(ask, PodShape):
             return ()
-        shape = self.verdicts.of(ask, names)
+        shape = self.verdicts.of(ask, ())
         ranked = prioritize(shape, names)
         known = self.memory.of(pod.namespace, pod.name)
         if known is not None:
@@ -247,7 +247,7 @@ class Extender:
         )
 
     def _judge(self, pod: PodView, ask: PodShape, names: Collection[str]) -> Filtered:
-        found = filter_nodes(self.verdicts.of(ask, names), names)
+        found = filter_nodes(self.verdicts.of(ask, ()), names)
         return permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
 
     def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:

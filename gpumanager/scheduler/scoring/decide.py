@@ -21,7 +21,6 @@ from gpumanager.scheduler.state import ClusterState
 HIGHEST: Final = 10
 """Of an extender's scale."""
 NOT_KNOWN: Final = Unfit(UNKNOWN, "no node object has been seen")
-NOT_SEEN: Final[Brief] = UNKNOWN, False
 
 Scores = tuple[tuple[int, Collection[str]], ...]
 """Each score with the nodes that have it, from 10 downwards; who is not named has 0."""
@@ -85,7 +84,9 @@ def filter_nodes(shape: ShapeVerdicts, names: Collection[str]) -> Filtered:
     left: dict[Brief, list[str]] = {}
     found = shape.found
     for name in names:
-        verdict = found.get(name, NOT_SEEN)
+        verdict = found.get(name)
+        if verdict is None:  # it has changed since, or was never asked about
+            verdict = shape.of(name)
         if isinstance(verdict, float):
             fitting.append(name)
         else:
@@ -107,6 +108,8 @@ def prioritize(shape: ShapeVerdicts, names: Collection[str]) -> Scores:
     found = shape.found
     for name in names:
         points = found.get(name)
+        if points is None:
+            points = shape.of(name)
         if isinstance(points, float):
             by_points.setdefault(points, []).append(name)
     if len(by_points) <= 1:

@@ -7,7 +7,7 @@ kind, and nobody waits for ten thousand.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Final
 
@@ -15,11 +15,12 @@ from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.scoring.node_scorer import NodeScorer, Verdict
 from gpumanager.scheduler.scoring.pod_shape import PodShape
-from gpumanager.scheduler.scoring.unschedulable_reasons import Brief, Unfit
+from gpumanager.scheduler.scoring.unschedulable_reasons import UNKNOWN, Brief, Unfit
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
 
 SHAPES: Final = 64
+NOT_SEEN: Final[Brief] = UNKNOWN, False
 RENEWED_AT_ONCE: Final = 20
 """Nodes, when something else has become usual: a millisecond or two."""
 
@@ -61,8 +62,13 @@ class ShapeVerdicts:
         found = self.found.get(name)
         return found if isinstance(found, float) else None
 
+    def of(self, name: str) -> float | Brief:
+        """Its points, or why it does not fit."""
+        found = self.found.get(name)
+        return self._look_at(name) if found is None else found
+
     def catch_up(self, mix: Mix, names: Collection[str] | None) -> None:
-        """Look at what has changed, of these; None: of all. mix: of pods that are usual now."""
+        """Forget what has changed, and look at these; None: at all. mix: of pods that are usual."""
         changed = self._state.since(self._seen)
         if changed is None:
             self.found.clear()
@@ -71,9 +77,8 @@ class ShapeVerdicts:
             self.found.pop(name, None)
         self._seen = self._state.changes
         self.renew(mix)
-        found = self.found
-        asked = self._state.nodes if names is None else names
-        self._look_at([name for name in asked if name not in found])
+        for name in self._state.nodes if names is None else names:
+            self.of(name)
 
     def renew(self, mix: Mix) -> None:
         """A few points by the present mix where they are by another."""
@@ -81,7 +86,8 @@ class ShapeVerdicts:
             self._judge.use(mix)
             self._stale = set(self.fits)
         if self._stale:
-            self._look_at(tuple(islice(self._stale, RENEWED_AT_ONCE)))
+            for name in tuple(islice(self._stale, RENEWED_AT_ONCE)):
+                self._look_at(name)
 
     def behind(self, mix: Mix) -> bool:
         """Some points are not by this mix."""
@@ -91,14 +97,14 @@ class ShapeVerdicts:
         """Of a node as it is at this moment."""
         return self._judge.of(node)
 
-    def _look_at(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._stale.discard(name)
-            node = self._state.nodes.get(name)
-            if node is None:  # gone, or never seen: anybody may name anything, and it is not kept
-                self.found.pop(name, None)
-            else:
-                self.found[name] = self._judge.brief(node)
+    def _look_at(self, name: str) -> float | Brief:
+        self._stale.discard(name)
+        node = self._state.nodes.get(name)
+        if node is None:  # gone, or never seen: anybody may name anything, and it is not kept
+            self.found.pop(name, None)
+            return NOT_SEEN
+        found = self.found[name] = self._judge.brief(node)
+        return found
 
 
 class Verdicts:
@@ -120,7 +126,7 @@ class Verdicts:
         self._shapes: OrderedDict[PodShape, ShapeVerdicts] = OrderedDict()
 
     def of(self, ask: PodShape, names: Collection[str] | None = None) -> ShapeVerdicts:
-        """Up to date, as far as these nodes go; None: all."""
+        """Up to date. names: nodes to look at now; None: all. At others it looks when asked."""
         if self._models is not self._state.models:
             self._models = self._state.models
             self._shapes.clear()
