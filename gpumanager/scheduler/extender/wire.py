@@ -14,8 +14,8 @@ import msgspec
 from gpumanager.kube.pod import PodUID, PodView, read_pod
 from gpumanager.scheduler.extender.bind import BindRequest
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.scoring.decide import Filtered, Scores
 from gpumanager.scheduler.scoring.pod_shape import asked_by
+from gpumanager.scheduler.scoring.verdicts import Filtered, Scores
 
 MOST_CONTAINERS: Final = 1024
 """Of a pod, with and without GPUs."""
