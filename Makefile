@@ -29,7 +29,7 @@ test: lint types unit ## set up, then lint, types and the whole test suite
 # What starts containers, builds programs, plays machines for long, or reads pages.
 SLOW := benchmarks chart cli clients dashboards docs e2e gpu_check hostile native/shim native/sim \
     native/table native/core/test_fuzz.py native/core/test_sanitizers.py sim web \
-    allocator/test_histories.py deviceplugin/test_deaths.py deviceplugin/test_identity.py \
+    recovery/test_histories.py deviceplugin/test_deaths.py deviceplugin/identity/test_identity.py \
     test_install.py test_readme.py
 .PHONY: test-fast
 test-fast: lint ## lint, then what answers soon: all but containers, builds, simulated machines and pages

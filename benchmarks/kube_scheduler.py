@@ -41,7 +41,7 @@ from rich.table import Table
 from gpumanager.names import ANNOTATION_PLAN, VCORE, VMEMORY
 
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "e2e"))
-from tests.e2e import node_programs
+from tests.e2e.node import node_programs
 
 WITHOUT, EMPTY, WITH = SETTINGS = "without", "empty", "with"
 VERBS: Final = ("filter", "prioritize", "bind", "preempt")

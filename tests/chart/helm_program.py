@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests import ROOT
-from tests.e2e import node_programs
+from tests.e2e.node import node_programs
 
 CHART: Final = ROOT / "charts" / "gpu-manager"
 VERSION: Final = "3.22.0"

@@ -13,7 +13,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from tests.chart import dockerfile, image_contents
-from tests.e2e import agent_image
+from tests.e2e.node import agent_image
 from tests.native.table import elf
 from vcuda_shim import SHIM_CUDA, SHIM_NVML
 from vcuda_shim.build import MACHINES, SEPARATE, build

@@ -1,5 +1,6 @@
 """What `make image-check` decides without a container engine."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_the_whole_image_has_the_shims_of_both_machines() -> None:
 
 
 def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 65532)
+    monkeypatch.setattr(os, "geteuid", lambda: 65532)
 
     assert image_check.obstacle(dockerfile.read(TEXT)) == "it needs root"
 

@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from gpumanager.cli import agent, run
@@ -207,8 +208,8 @@ def test_without_a_driver_it_says_what_to_do_and_waits_for_one(
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("gpumanager.gpu.nvml_library.pynvml.nvmlInit", _no_library)
-    monkeypatch.setattr("gpumanager.gpu.discovery.asyncio.sleep", end)
+    monkeypatch.setattr(pynvml, "nvmlInit", _no_library)
+    monkeypatch.setattr(asyncio, "sleep", end)
 
     assert run(["agent", "--load-modules=never", "--volume-config", str(VOLUME_CONF)]) == 0
 
@@ -216,6 +217,4 @@ def test_without_a_driver_it_says_what_to_do_and_waits_for_one(
 
 
 def _no_library() -> None:
-    import pynvml
-
     raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)

@@ -191,7 +191,7 @@ def test_the_table_uses_characters_that_the_output_has(
     machine: Machine, results: tuple[ContainerResult, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
 
     print_report(machine, results)
     sys.stdout.flush()
@@ -205,7 +205,7 @@ def test_a_reader_of_the_table_may_go_away(
     reading, writing = os.pipe()
     os.close(reading)
     with contextlib.suppress(BrokenPipeError), open(writing, "w") as closed:  # noqa: PTH123
-        monkeypatch.setattr("sys.stdout", closed)
+        monkeypatch.setattr(sys, "stdout", closed)
 
         with pytest.raises(BrokenPipeError):
             print_report(machine, results)
@@ -215,7 +215,7 @@ def test_progress_that_nobody_reads_stops_nothing(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:
-        monkeypatch.setattr("sys.stderr", full)
+        monkeypatch.setattr(sys, "stderr", full)
 
         with Progress(machine) as progress:
             progress.show(events.NodeReady(8))

@@ -10,19 +10,12 @@ import pytest
 
 from gpumanager.cli.node.state_lock import FILE_NAME, AnotherAgent, lock_state
 
-HOLDS = """
-import asyncio, sys, time
-from pathlib import Path
-from gpumanager.cli.node.state_lock import lock_state
-with asyncio.run(lock_state(Path(sys.argv[1]))):
-    print("held", flush=True)
-    time.sleep(600)
-"""
+HOLDER = Path(__file__).with_name("programs") / "hold_state_lock.py"
 
 
 def holder(directory: Path) -> subprocess.Popen[str]:
     """Another process that has the lock."""
-    command = [sys.executable, "-c", HOLDS, str(directory)]
+    command = [sys.executable, str(HOLDER), str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"

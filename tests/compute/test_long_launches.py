@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumanager.compute import occupancy_timeline as timeline
 from gpumanager.compute.long_launches import INTERVALS, ChargedReading, LongLaunches
 from gpumanager.compute.occupancy_timeline import Interval, Window, occupancy_timeline
 from gpumanager.compute.values import SECOND, Flight, Holder, Reading
@@ -19,8 +20,8 @@ START = 50 * SECOND
 @pytest.fixture(autouse=True)
 def slices_of_two_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples here have round numbers."""
-    monkeypatch.setattr("gpumanager.compute.occupancy_timeline.SLICE_NS", 2 * MS)
-    monkeypatch.setattr("gpumanager.compute.occupancy_timeline.FIRST_NS", MS)
+    monkeypatch.setattr(timeline, "SLICE_NS", 2 * MS)
+    monkeypatch.setattr(timeline, "FIRST_NS", MS)
 
 
 def interval(name: str, begun: int, ended: int, slot: int = 0, *, fresh: bool = False) -> Interval:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.e2e.node_programs import SECONDS, CannotBuild, Go, cache
+from tests.e2e.node.node_programs import SECONDS, CannotBuild, Go, cache
 
 VERSION: Final = "3.13.5"
 """Its module is v0.313.5."""

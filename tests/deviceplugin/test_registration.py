@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import secrets
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from random import Random
 
 import pytest
 
-from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin import registration, wire
 from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.inotify import Inotify
 from gpumanager.deviceplugin.pauses import pauses
@@ -33,7 +34,7 @@ def no_inotify() -> Inotify:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kubelet of these tests does not watch, and a busy machine may need long for one."""
-    monkeypatch.setattr("gpumanager.deviceplugin.registration.NEVER_WATCHED", NEVER)
+    monkeypatch.setattr(registration, "NEVER_WATCHED", NEVER)
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ async def test_a_kubelet_that_stops_watching_is_registered_with_again(
     kubelet: Kubelet, plugin: DevicePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does so to a plugin whose former stream ends after it has registered again."""
-    monkeypatch.setattr("gpumanager.deviceplugin.registration.UNWATCHED", 0.05)
+    monkeypatch.setattr(registration, "UNWATCHED", 0.05)
     await kubelet.start()
     await plugin.start()
     await kubelet.registered()
@@ -213,7 +214,7 @@ async def test_a_kubelet_that_never_comes_to_watch_is_registered_with_again(
     kubelet: Kubelet, plugin: DevicePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kubelets of 1.20 answer before they dial, and say nothing when they cannot."""
-    monkeypatch.setattr("gpumanager.deviceplugin.registration.NEVER_WATCHED", 0.05)
+    monkeypatch.setattr(registration, "NEVER_WATCHED", 0.05)
     await kubelet.start()
     await plugin.start()
 
@@ -226,7 +227,7 @@ async def test_a_kubelet_that_never_comes_to_watch_is_registered_with_again(
 async def test_a_socket_that_cannot_be_made_is_told_after_the_time_to_wait(
     plugin: DevicePlugin, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("secrets.token_hex", lambda _: "0bad")
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "0bad")
     (directory / "vcore-0bad.sock").mkdir()
     await plugin.start()
 

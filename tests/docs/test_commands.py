@@ -14,7 +14,7 @@ CHANGED = "changed"
 """Of extending.md: run with the page's changes, by test_extending.py."""
 
 RUN_ELSEWHERE = ("docs/gallery.md", "README.md")
-"""By tests/sim/test_examples.py and tests/test_readme.py."""
+"""By tests/sim/node/test_examples.py and tests/test_readme.py."""
 
 PROGRAMS = re.compile(r"(\$ )?((\S+/)?(gpumanager|python3?|pytest|pip)|make|kubectl|helm|git) ")
 EVERY = every_block()

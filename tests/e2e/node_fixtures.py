@@ -19,11 +19,11 @@ from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import furnish, make_disk
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
-from tests.e2e import enclosure, node_programs
-from tests.e2e.real_agent import RealAgent
-from tests.e2e.real_node import RealNode
-from tests.e2e.real_pods import CHEAT, RealPods
-from tests.e2e.real_scheduler import RealScheduler
+from tests.e2e.cluster.real_scheduler import RealScheduler
+from tests.e2e.node import enclosure, node_programs
+from tests.e2e.node.real_agent import RealAgent
+from tests.e2e.node.real_node import RealNode
+from tests.e2e.node.real_pods import CHEAT, RealPods
 
 MACHINE: Final = "dgx-a100"
 REPORT: Final = "GPUMANAGER_E2E_REPORT"

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chart import helm_program
-from tests.e2e import enclosure, node_programs
+from tests.e2e.node import enclosure, node_programs
 
 REPORT = "GPUMANAGER_E2E_REPORT"
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -45,16 +46,8 @@ def test_it_ends_after_what_it_was_given_and_begins_anew_when_asked_again() -> N
 
 
 def test_a_question_that_hangs_does_not_keep_the_program_from_ending() -> None:
-    program = (
-        "import asyncio, threading\n"
-        "from gpumanager.gpu.daemon_thread import DaemonThreadExecutor\n"
-        "async def main():\n"
-        "    loop = asyncio.get_running_loop()\n"
-        "    loop.run_in_executor(DaemonThreadExecutor('x'), threading.Event().wait)\n"
-        "    await asyncio.sleep(0)\n"
-        "asyncio.run(main())\n"
-    )
+    program = Path(__file__).with_name("programs") / "hang_in_executor.py"
 
-    finished = subprocess.run([sys.executable, "-c", program], timeout=BOUND, check=False)
+    finished = subprocess.run([sys.executable, program], timeout=BOUND, check=False)
 
     assert finished.returncode == 0

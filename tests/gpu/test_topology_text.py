@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -196,7 +197,7 @@ def test_the_errors_of_standard_input_say_so(monkeypatch: pytest.MonkeyPatch) ->
     reader, writer = os.pipe()
     os.close(writer)
     with os.fdopen(reader) as stream:
-        monkeypatch.setattr("sys.stdin", stream)
+        monkeypatch.setattr(sys, "stdin", stream)
         with pytest.raises(InputError, match="standard input: empty"):
             read_topology("-", MEMORY)
 

@@ -202,20 +202,7 @@ def test_all_stages_leave_two_minutes_of_what_they_may_take() -> None:
     assert sum(runner.SECONDS.values()) + 120 <= runner.WHOLE_SECONDS
 
 
-STAGE = """
-import json, pathlib, sys
-words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-stage = words["--stage"]
-print("about to", stage)
-if stage == "facts":
-    sys.exit(3)
-if stage == "entries":
-    import time
-    time.sleep(600)
-row = {"stage": stage, "check": "c", "verdict": "pass", "said": "fine", "seconds": 0, "figures": {}}
-with (pathlib.Path(words["--out"]) / "checks.jsonl").open("a") as file:
-    file.write(json.dumps(row) + "\\n")
-"""
+STAGES = Path(__file__).with_name("programs") / "stages.py"
 
 
 def run(
@@ -224,11 +211,9 @@ def run(
     """Of a program that stands for the check's; one of its stages fails, one does not end."""
     monkeypatch.setitem(runner.SECONDS, "entries", 1)
     monkeypatch.setattr(runner, "END_SECONDS", 0)
-    program = tmp_path / "program.py"
-    program.write_text(STAGE)
     no_python = Path("/no/such/python")
     out = tmp_path / "out"
-    passed = runner.run(runner.Options(program, stages, no_python, None, out, 500))
+    passed = runner.run(runner.Options(STAGES, stages, no_python, None, out, 500))
     rows = Results(out).checks()
     assert passed == all(row["verdict"] != "FAIL" for row in rows)
     return {stage: [row for row in rows if row["stage"] == stage] for stage in stages}

@@ -5,6 +5,7 @@ stand-in for it.
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +13,7 @@ import pytest
 from tests.gpu_check.frameworks import FRAMEWORKS
 from tests.native.sim_box import SimBox, sim_box
 
-PLAY = """
-import json
-from player import Player, engine_of
-player = Player(engine_of({engine!r}))
-size = {size}
-player.load(size, 2)
-played = player.play(0.02, 0.1, 0.02)
-print(json.dumps({{"size": size, "rate": played["kernels"] / played["seconds"]}}))
-"""
+PLAY = Path(__file__).with_name("programs") / "play_engine.py"
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +24,13 @@ def box() -> Iterator[SimBox]:
 
 def played(box: SimBox, engine: str, size: str) -> dict[str, Any]:
     path = ":".join(map(str, (*FRAMEWORKS, os.environ.get("PYTHONPATH", ""))))
-    script = PLAY.format(engine=engine, size=size)
-    told: dict[str, Any] = json.loads(box.python(script, PYTHONPATH=path))
+    told: dict[str, Any] = json.loads(box.program(PLAY, engine, size, PYTHONPATH=path))
     return told
 
 
 def test_kernels_have_as_many_rounds_as_take_the_wanted_time(box: SimBox) -> None:
     """A round takes the simulated GPU a nanosecond."""
-    told = played(box, "driver", 'player.calibrate(2000)["size"]')
+    told = played(box, "driver", "2000us")
 
     assert told["size"] == pytest.approx(2_000_000, rel=0.1)
     assert 0 < told["rate"] < 600

@@ -149,6 +149,10 @@ class SimBox:
         """The output of a Python program; it must succeed."""
         return self.succeed([sys.executable, "-c", script], **environment)
 
+    def program(self, path: Path, *words: str, **environment: str) -> str:
+        """The same of a Python program in a file."""
+        return self.succeed([sys.executable, str(path), *words], **environment)
+
     def succeed(self, command: Sequence[str], **environment: str) -> str:
         finished = self.run(command, **environment)
         assert finished.returncode == 0, finished.stderr

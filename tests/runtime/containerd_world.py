@@ -30,12 +30,7 @@ IMAGE = "localhost/gm-pause:local"
 STARTED_SECONDS = 120
 _HOST_NETWORK = 2
 
-_PAUSE = """
-#include <signal.h>
-#include <unistd.h>
-static void end(int number) { (void)number; _exit(0); }
-int main(void) { signal(SIGTERM, end); signal(SIGINT, end); for (;;) pause(); }
-"""
+_PAUSE = Path(__file__).with_name("programs") / "pause.c"
 
 _CONFIG = """
 version = 2
@@ -204,9 +199,8 @@ def _remove_cgroups(name: str) -> None:
 
 def _image(base: Path) -> bytes:
     """A docker archive: one layer with one program."""
-    source, program = base / "pause.c", base / "pause"
-    source.write_text(_PAUSE)
-    subprocess.run(["gcc", "-Os", "-static", "-o", program, source], check=True, timeout=300)
+    program = base / "pause"
+    subprocess.run(["gcc", "-Os", "-static", "-o", program, _PAUSE], check=True, timeout=300)
     layer = _tar({"pause": program.read_bytes()})
     digest = hashlib.sha256(layer).hexdigest()
     config = json.dumps(

@@ -68,16 +68,9 @@ async def test_nobody_waits_for_a_driver_that_hangs_nor_believes_what_it_says_la
     assert not asked.acquire(blocking=False)
 
 
-ENDS = """
-import asyncio, threading
-from gpumanager.runtime.cgroup_files import CgroupFiles
-from gpumanager.runtime.processes import Containers
-from gpumanager.runtime.tenants import GpuTenants
-print(asyncio.run(GpuTenants(threading.Event().wait, Containers(CgroupFiles.here()), 0.01).pods()))
-"""
-
-
 def test_a_driver_that_hangs_does_not_keep_the_agent_from_ending() -> None:
-    said = subprocess.check_output([sys.executable, "-c", ENDS], timeout=60, text=True)
+    program = Path(__file__).with_name("programs") / "hanging_driver.py"
+
+    said = subprocess.check_output([sys.executable, program], timeout=60, text=True)
 
     assert said == "None\n"

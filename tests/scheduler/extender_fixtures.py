@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gpumanager.sim.cluster.server import SimulatedApiServer
-from tests.cluster.kube_clients import close_clients
+from tests.kube.kube_clients import close_clients
 from tests.scheduler.scheduler_world import node_object
 from tests.scheduler.served_extender import Served, serving
 

@@ -11,7 +11,7 @@ import yaml
 
 from gpumanager.kube.access import Access, read_kubeconfig
 from gpumanager.kube.client import KubeClient
-from tests.cluster.kube_clients import opened
+from tests.kube.kube_clients import opened
 
 KUBECONFIG = "GPUMANAGER_API_KUBECONFIG"
 """Names the kubeconfig of an administrator of a real API server; without it those are skipped."""

@@ -12,7 +12,7 @@ from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.http.server import Bounds
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
-from tests.cluster.kube_clients import client_of
+from tests.kube.kube_clients import client_of
 
 SECONDS = 120.0
 

@@ -15,7 +15,7 @@ from gpumanager.scheduler.watching import NodeWatch, PodWatch
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
-from tests.cluster.kube_clients import client_of
+from tests.kube.kube_clients import client_of
 from tests.scheduler.scheduler_world import node_object, plan, pod_object
 from tests.scheduler.served_extender import until
 

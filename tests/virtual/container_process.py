@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-
+PROGRAMS = Path(__file__).parent / "programs"
 
 LOOK = 0.005
 SECONDS = 120.0
@@ -40,7 +39,12 @@ class ContainerProcess:
         pipe = asyncio.subprocess.PIPE
         return cls(
             await asyncio.create_subprocess_exec(
-                sys.executable, HERE / "hello_client.py", socket, *options, stdin=pipe, stdout=pipe
+                sys.executable,
+                PROGRAMS / "hello_client.py",
+                socket,
+                *options,
+                stdin=pipe,
+                stdout=pipe,
             )
         )
 

@@ -7,7 +7,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
-from tests.virtual.hello_client import Answer, exchange, hello
+from tests.virtual.programs.hello_client import Answer, exchange, hello
 
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 NAME = AllocationID("a1")

@@ -15,7 +15,7 @@ from gpumanager.virtual.protocol import (
     refusal,
     welcome,
 )
-from tests.virtual.hello_client import HELLO_SIZE, OBSERVER, hello
+from tests.virtual.programs.hello_client import HELLO_SIZE, OBSERVER, hello
 from vcuda_shim._shim import lib
 
 

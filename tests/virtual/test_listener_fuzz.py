@@ -19,7 +19,7 @@ from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.protocol import PREFACE, Hello, HelloRefused, Http2, parse_hello
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import eventually
-from tests.virtual.hello_client import (
+from tests.virtual.programs.hello_client import (
     HELLO_SIZE,
     WELCOME_SIZE,
     connect,

@@ -18,9 +18,9 @@ from gpumanager.virtual.pages.region import read_usage
 from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.values import AllocationID
-from tests.virtual.container_process import HERE, SECONDS, StartProcess, eventually
-from tests.virtual.hello_client import OBSERVER, Answer, Regions, exchange, hello
-from tests.virtual.manager_process import LIMIT
+from tests.virtual.container_process import PROGRAMS, SECONDS, StartProcess, eventually
+from tests.virtual.programs.hello_client import OBSERVER, Answer, Regions, exchange, hello
+from tests.virtual.programs.manager_process import LIMIT
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
@@ -31,7 +31,7 @@ class DoomedManagers:
     """One at a time, of a process that has no threads (`doomed_managers`)."""
 
     def __init__(self) -> None:
-        program = [sys.executable, "-m", "tests.virtual.doomed_managers", NAME]
+        program = [sys.executable, "-m", "tests.virtual.programs.doomed_managers", NAME]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, bufsize=1)
 
@@ -199,7 +199,11 @@ async def start_manager(root: Path) -> AsyncIterator[Callable[[], Awaitable[Any]
 
     async def start() -> asyncio.subprocess.Process:
         manager = await asyncio.create_subprocess_exec(
-            sys.executable, HERE / "manager_process.py", root, NAME, stdout=asyncio.subprocess.PIPE
+            sys.executable,
+            PROGRAMS / "manager_process.py",
+            root,
+            NAME,
+            stdout=asyncio.subprocess.PIPE,
         )
         started.append(manager)
         assert manager.stdout is not None

@@ -3,13 +3,14 @@
 import asyncio
 import os
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from gpumanager.virtual.processes import Deaths, Process, Watcher, alive, command_of, find
-from tests.virtual.container_process import eventually
+from tests.virtual.container_process import PROGRAMS, eventually
 
 PROGRAM = ["sleep", "60"]
 
@@ -99,23 +100,12 @@ def test_a_zombie_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_process_whose_first_thread_has_ended_is_alive() -> None:
-    script = (
-        "import ctypes, os, sys, threading\n"
-        "def rest():\n"
-        "    path = f'/proc/{os.getpid()}/stat'\n"
-        "    while open(path).read().rpartition(')')[2].split()[0] != 'Z': pass\n"
-        "    os.write(1, b'x')\n"
-        "    os.read(0, 1)\n"
-        "    os._exit(0)\n"
-        "threading.Thread(target=rest).start()\n"
-        "ctypes.CDLL(None).syscall(60, 0)\n"
-        if os.uname().machine == "x86_64"
-        else ""
-    )
-    if not script:
+    if os.uname().machine != "x86_64":
         pytest.skip("the number of exit(2) is written here for x86-64 only")
     pipe = subprocess.PIPE
-    with subprocess.Popen(["python3", "-c", script], stdin=pipe, stdout=pipe) as process:
+    with subprocess.Popen(
+        [sys.executable, PROGRAMS / "first_thread_ends.py"], stdin=pipe, stdout=pipe
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.read(1) == b"x"
 

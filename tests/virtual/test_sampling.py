@@ -18,7 +18,7 @@ from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.sampling import Sampling
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import SECONDS, eventually
-from tests.virtual.hello_client import exchange, hello
+from tests.virtual.programs.hello_client import exchange, hello
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
 

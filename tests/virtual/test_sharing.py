@@ -15,7 +15,7 @@ from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import LEASE_NS, SLICE_US, SWITCH_US
 from gpumanager.virtual.values import AllocationID, Limit
-from tests.virtual.hello_client import Regions, exchange, hello
+from tests.virtual.programs.hello_client import Regions, exchange, hello
 from vcuda_shim._shim import ffi, lib
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]

@@ -23,8 +23,8 @@ from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.values import AllocationID, Limit
 from tests import ROOT
-from tests.virtual.container_process import HERE, SECONDS, ContainerProcess
-from tests.virtual.hello_client import OBSERVER, Answer, exchange, hello
+from tests.virtual.container_process import PROGRAMS, SECONDS, ContainerProcess
+from tests.virtual.programs.hello_client import OBSERVER, Answer, exchange, hello
 from tests.virtual.running_pod import Running
 from vcuda_shim._shim import ffi, lib
 
@@ -165,20 +165,9 @@ async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(r
     sockets = VirtualManager(root, peers=Moved(), deadline_seconds=SECONDS)
     try:
         door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
-        script = (
-            "import os, socket, sys\n"
-            f"sys.path.insert(0, {str(ROOT)!r})\n"
-            "from tests.virtual.hello_client import OBSERVER, connect, receive\n"
-            f"connection = connect({str(door)!r})\n"
-            "if os.fork():\n"
-            "    os._exit(0)\n"
-            "parent = os.getppid()\n"
-            "while os.getppid() == parent and parent != 1: pass\n"
-            "connection.sendall(OBSERVER)\n"
-            "print(receive(connection).status, flush=True)\n"
-        )
+        program = "tests.virtual.programs.orphaned_observer"
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE
+            *(sys.executable, "-m", program, door), cwd=ROOT, stdout=asyncio.subprocess.PIPE
         )
         output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
     finally:
@@ -204,7 +193,7 @@ async def said_from(place: Path, door: Path) -> list[object]:
     words = ("mkdir -p $0 && echo $$ > $0/cgroup.procs && exec $1 $2 $3", place, sys.executable)
     process = ContainerProcess(
         await asyncio.create_subprocess_exec(
-            "sh", "-c", *words, HERE / "hello_client.py", door, stdin=pipe, stdout=pipe
+            "sh", "-c", *words, PROGRAMS / "hello_client.py", door, stdin=pipe, stdout=pipe
         )
     )
     try:

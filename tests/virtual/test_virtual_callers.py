@@ -13,8 +13,8 @@ from gpumanager.virtual.descriptors import CALLERS
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.pages.books import Books
 from tests.virtual.container_process import eventually
-from tests.virtual.hello_client import OBSERVER, connect, hello, patient_exchange, receive
 from tests.virtual.open_door import NAME, limit, open_descriptors, pids, say
+from tests.virtual.programs.hello_client import OBSERVER, connect, hello, patient_exchange, receive
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
 

@@ -17,8 +17,8 @@ from gpumanager.virtual.pages.mapping import RegionBroken
 from gpumanager.virtual.pages.slot_file import SlotFile
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.container_process import SECONDS, StartProcess, eventually
-from tests.virtual.hello_client import OBSERVER, Regions, connect, hello
 from tests.virtual.open_door import NAME, held, limit, open_descriptors, pids, say
+from tests.virtual.programs.hello_client import OBSERVER, Regions, connect, hello
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
@@ -157,7 +157,7 @@ async def test_a_changed_limit_reaches_a_running_process(
 async def test_64_processes_at_once_get_64_slots(sockets: VirtualManager, door: Path) -> None:
     pipe = asyncio.subprocess.PIPE
     crowd = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.virtual.crowd", door, "64", stdin=pipe, stdout=pipe
+        sys.executable, "-m", "tests.virtual.programs.crowd", door, "64", stdin=pipe, stdout=pipe
     )
     assert crowd.stdout is not None
     told = json.loads(await asyncio.wait_for(crowd.stdout.readline(), SECONDS))

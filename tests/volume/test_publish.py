@@ -51,21 +51,13 @@ def links(directory: Path) -> dict[str, str]:
     return {path.name: str(path.readlink()) for path in directory.iterdir() if path.is_symlink()}
 
 
-CALLS = r"""
-import ctypes, json, re, sys
-results = {}
-for library, function in map(lambda word: word.split(":"), sys.argv[1:]):
-    results[f"{library}:{function}"] = getattr(ctypes.CDLL(library), function)(0)
-results["mapped"] = sorted(set(re.findall(r"/(lib[^/\s]*(?:cuda|nvidia-ml)[^/\s]*)$",
-                                          open("/proc/self/maps").read(), re.MULTILINE)))
-print(json.dumps(results))
-"""
+CALLS = Path(__file__).with_name("programs") / "call_functions.py"
 
 
 def call(volume: Path, *functions: str) -> dict[str, object]:
     """What `library:function` returns in a fresh process that has the volume's libraries."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(volume / "lib64")}
-    command = [sys.executable, "-c", CALLS, *functions]
+    command = [sys.executable, str(CALLS), *functions]
     text = subprocess.run(
         command, env=environment, check=True, capture_output=True, text=True, timeout=300
     ).stdout

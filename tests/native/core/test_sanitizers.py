@@ -26,8 +26,8 @@ def of_units(test: Path) -> bool:
 
 
 UNIT_TESTS = [
-    *filter(of_units, sorted(HERE.glob("test_*.py"))),
-    ROOT / "tests/virtual/test_regions.py",
+    *filter(of_units, sorted(HERE.rglob("test_*.py"))),
+    ROOT / "tests/virtual/pages/test_regions.py",
 ]
 
 BEYOND_ITS_END = """

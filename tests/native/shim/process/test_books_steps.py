@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.core.books_page import PATIENCE, Page, open_page, pauses, peer
+from tests.native.core.memory.books_page import PATIENCE, Page, open_page, pauses, peer
 from vcuda_shim._shim import lib
 from vcuda_shim.build import CFLAGS, NATIVE, compiler, includes, sources
 

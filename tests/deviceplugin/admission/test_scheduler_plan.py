@@ -1,0 +1,111 @@
+"""The scheduler's plan: followed where it fits, never a reason to refuse."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.grants.plan import planned
+from gpumanager.kube.pod import ContainerKind
+from tests.deviceplugin.admission.admission_node import Node, container, gpus, pod
+
+UUIDS = [gpu.uuid for gpu in gpus(4).gpus]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path, gpus(4))
+
+
+def by_uuid(**containers: list[int]) -> str:
+    said = {name: {"gpus": [UUIDS[n] for n in numbers]} for name, numbers in containers.items()}
+    return json.dumps({"version": 1, "plan": "p1", "containers": said})
+
+
+async def test_a_plan_by_index_is_followed(node: Node) -> None:
+    asked = pod("a", container(30, 4), predicate_gpu_idx_0="2")
+
+    await node.run(asked)
+
+    assert node.gpus_of(asked) == ("/dev/nvidia2",)
+    assert "scheduler" in node.allocator.journal.live()[0].why
+
+
+async def test_a_plan_by_uuid_goes_before_one_by_index(node: Node) -> None:
+    asked = pod("a", container(30, 4), vcuda_plan=by_uuid(main=[3]), predicate_gpu_idx_0="2")
+
+    await node.run(asked)
+
+    assert node.gpus_of(asked) == ("/dev/nvidia3",)
+
+
+async def test_whole_gpus_are_those_planned(node: Node) -> None:
+    asked = pod("a", container(200, 0), predicate_gpu_idx_0="0,3")
+
+    await node.run(asked)
+
+    assert node.gpus_of(asked) == ("/dev/nvidia0", "/dev/nvidia3")
+
+
+async def test_each_container_has_its_own_plan_and_an_init_container_goes_where_the_first_goes(
+    node: Node,
+) -> None:
+    asked = pod(
+        "a",
+        container(10, 1, "prepare", ContainerKind.INIT),
+        container(100, 0, "first"),
+        container(100, 0, "second"),
+        predicate_gpu_idx_0="3",
+        predicate_gpu_idx_1="1",
+    )
+
+    await node.run(asked)
+
+    assert node.gpus_of(asked, "first") == ("/dev/nvidia3",)
+    assert node.gpus_of(asked, "second") == ("/dev/nvidia1",)
+
+
+async def test_a_plan_that_does_not_fit_any_more_is_not_followed_and_refuses_nobody(
+    node: Node,
+) -> None:
+    await node.run(pod("before", container(80, 4), predicate_gpu_idx_0="2"))
+    asked = pod("a", container(30, 4), predicate_gpu_idx_0="2")
+
+    await node.run(asked)
+
+    assert node.gpus_of(asked) != ("/dev/nvidia2",)
+
+
+@pytest.mark.parametrize("index", ["", "9", "x", "0,1", "-1", "2,", "²"])
+@pytest.mark.parametrize(
+    "plan", ["", "{", "[]", '{"version": 2}', '{"version": 1}', by_uuid(b=[1])]
+)
+async def test_a_plan_that_says_nothing_is_none(node: Node, index: str, plan: str) -> None:
+    asked = pod("a", container(30, 4), predicate_gpu_idx_0=index, vcuda_plan=plan)
+
+    await node.run(asked)
+
+    assert node.gpus_of(asked) == ("/dev/nvidia0",)
+
+
+async def test_what_the_plan_says_of_one_of_two_pods_is_not_followed_for_the_other(
+    node: Node,
+) -> None:
+    """Two new pods at once: nobody knows which it is."""
+    first, second = (pod(n, container(30, 4), predicate_gpu_idx_0=n) for n in ("2", "3"))
+    node.listing.listed[second.uid] = second
+
+    await node.run(first)
+
+    assert "scheduler" not in node.allocator.journal.live()[0].why
+
+
+@given(st.text(), st.text())
+def test_any_annotation_is_a_plan_or_none(index: str, plan: str) -> None:
+    asked = pod("a", container(30, 4), predicate_gpu_idx_0=index, vcuda_plan=plan)
+
+    found = planned(gpus(4), asked, asked.containers[0])
+
+    assert set(found) <= set(gpus(4).gpus)

@@ -1,0 +1,124 @@
+"""containerd of a real node, whose pods have no network and one image, made of this host's files.
+
+The simulated GPUs' control file stands for a driver in the kernel: it is shown to every container
+as /dev/nvidiactl.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tests.e2e.node import node_image
+from tests.e2e.node.node_process import SECONDS, NodeProcess
+
+NO_NETWORK: Final = Path(__file__).with_name("programs") / "no_network.sh"
+
+
+class Containerd:
+    """Its files below `directory`, its socket there too."""
+
+    def __init__(self, directory: Path, device_state: Path) -> None:
+        self.socket = directory / "containerd.sock"
+        self._directory = directory
+        self._device_state = device_state
+
+    def start(self, process: NodeProcess) -> None:
+        """Until it answers, and has the image."""
+        archive = self._directory / "image.tar"
+        node_image.write_image(archive)
+        self._write_network()
+        configuration = self._directory / "containerd.toml"
+        configuration.write_text(_toml(self._configuration()))
+        process.start("containerd", "--config", configuration)
+        process.wait_for(lambda: _succeeds(*self._ctr, "version"), "containerd answers")
+        self.load(archive)
+
+    def load(self, archive: Path) -> None:
+        """Have the images of an archive."""
+        run(*self._ctr, "images", "import", archive)
+
+    @property
+    def _ctr(self) -> tuple[object, ...]:
+        return "ctr", "--address", self.socket, "--namespace", "k8s.io"
+
+    def _write_network(self) -> None:
+        for name in ("loopback", "nowhere"):
+            plugin = self._directory / "cni" / name
+            plugin.parent.mkdir(exist_ok=True)
+            shutil.copy2(NO_NETWORK, plugin)
+        network = {"cniVersion": "0.4.0", "name": "nowhere", "plugins": [{"type": "nowhere"}]}
+        (self._directory / "cni" / "nowhere.conflist").write_text(json.dumps(network))
+
+    def _configuration(self) -> Mapping[str, Any]:
+        runtime = {
+            "runtime_type": "io.containerd.runc.v2",
+            "base_runtime_spec": str(self._base_specification()),
+        }
+        cri = {
+            "sandbox_image": node_image.NAME,
+            "restrict_oom_score_adj": True,
+            "stream_server_address": "127.0.0.1",
+            "cni": {key: str(self._directory / "cni") for key in ("bin_dir", "conf_dir")},
+            "containerd": {"snapshotter": "overlayfs", "runtimes": {"runc": runtime}},
+        }
+        return {
+            "version": 2,
+            "root": str(self._directory / "containerd"),
+            "state": "/run/containerd",
+            "oom_score": 0,
+            "grpc": {"address": str(self.socket)},
+            "plugins": {
+                "io.containerd.grpc.v1.cri": cri,
+                "io.containerd.internal.v1.opt": {"path": str(self._directory / "opt")},
+            },
+        }
+
+    def _base_specification(self) -> Path:
+        """The runtime's own, and the simulated GPUs' state where a driver would have its node."""
+        specification = json.loads(said_by("ctr", "oci", "spec"))
+        specification["mounts"].append(
+            {
+                "destination": "/dev/nvidiactl",
+                "type": "bind",
+                "source": str(self._device_state),
+                "options": ["bind", "rw"],
+            }
+        )
+        path = self._directory / "base-spec.json"
+        path.write_text(json.dumps(specification))
+        return path
+
+
+def _toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
+    """As TOML; JSON's values are TOML's."""
+    values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    head = [f"[{'.'.join(map(json.dumps, path))}]"] if path and values else []
+    lines = [*head, *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join([*lines, *(_toml(table, (*path, key)) for key, table in tables.items())])
+
+
+def said_by(*command: object) -> str:
+    """What a command prints."""
+    return subprocess.run(
+        [str(word) for word in command], check=True, capture_output=True, text=True, timeout=SECONDS
+    ).stdout
+
+
+def run(*command: object) -> None:
+    """A command that has to succeed."""
+    subprocess.run(
+        [str(word) for word in command], check=True, capture_output=True, timeout=SECONDS
+    )
+
+
+def _succeeds(*command: object) -> bool:
+    words = [str(word) for word in command]
+    try:
+        ran = subprocess.run(words, check=False, capture_output=True, timeout=30)
+    except subprocess.TimeoutExpired:
+        return False
+    return ran.returncode == 0

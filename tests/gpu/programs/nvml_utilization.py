@@ -1,0 +1,15 @@
+"""Print in JSON, after 1.2 s, each sample of a process that NVML gave: GPU, pid, end, percent."""
+
+import json
+import sys
+import time
+
+from gpumanager.gpu.usage.utilization import NvmlUtilization
+
+rows, end = [], time.monotonic() + 1.2
+with NvmlUtilization() as meter:
+    while time.monotonic() < end:
+        for gpu, answer in meter().items():
+            rows += [[gpu, s.pid, s.ended_ns / 1e9, s.percent] for s in answer.samples or ()]
+        time.sleep(0.05)
+json.dump(rows, sys.stdout)

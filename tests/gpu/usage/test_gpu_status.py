@@ -1,0 +1,76 @@
+"""How GPUs are, as NVML tells it: what is not told is left out, and no GPU hides another."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from gpumanager.gpu.nvml import NvmlError
+from gpumanager.gpu.usage.status import GpuStatus, NvmlStatus
+from gpumanager.gpu.values import GpuUUID
+from tests import ROOT
+from tests.gpu.nvml_answers import answers, refuse
+from tests.native.sim_box import machine, sim_box
+
+REAL: dict[str, Any] = {
+    "DeviceGetMemoryInfo": lambda _, **_version: SimpleNamespace(used=5, total=10),
+    "DeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=60),
+    "DeviceGetTemperature": lambda *_: 41,
+    "DeviceGetPowerUsage": lambda _: 70_500,
+}
+
+
+def test_all_of_every_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, **REAL)
+
+    with NvmlStatus() as ask:
+        found = ask()
+
+    one = GpuStatus(5, 60, 41, 70_500)  # type: ignore[arg-type]
+    assert found == {GpuUUID("GPU-0"): one, GpuUUID("GPU-1"): one}
+
+
+def test_what_a_gpu_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    names = ("DeviceGetUtilizationRates", "DeviceGetTemperature", "DeviceGetPowerUsage")
+    answers(monkeypatch, **{**REAL, **dict.fromkeys(names, silent)})
+
+    with NvmlStatus() as ask:
+        assert ask()[GpuUUID("GPU-0")] == GpuStatus(5)  # type: ignore[arg-type]
+
+
+def test_more_than_a_hundred_percent_is_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = {"DeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=250)}
+    answers(monkeypatch, **{**REAL, **busy})
+
+    with NvmlStatus() as ask:
+        assert ask()[GpuUUID("GPU-1")].percent == 100
+
+
+def test_a_gpu_that_is_lost_does_not_hide_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def memory(handle: str, **_version: object) -> SimpleNamespace:
+        if handle == "GPU-0":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return SimpleNamespace(used=5)
+
+    answers(monkeypatch, **{**REAL, "DeviceGetMemoryInfo": memory})
+
+    with NvmlStatus() as ask:
+        assert list(ask()) == [GpuUUID("GPU-1")]
+
+
+def test_no_driver_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, Init=refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
+
+    with pytest.raises(NvmlError, match="modprobe"):
+        NvmlStatus()()
+
+
+def test_simulated_gpus_tell_their_memory_and_how_busy_they_are() -> None:
+    with sim_box(machine(2)) as box:
+        found = json.loads(box.program(ROOT / "tests/gpu/programs/nvml_status.py"))
+
+    assert list(found) == [gpu.uuid for gpu in box.machine.topology.gpus]
+    assert all(used == 0 and percent == 0 for used, percent in found.values())

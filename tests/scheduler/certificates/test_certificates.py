@@ -1,0 +1,243 @@
+"""Certificates of a webhook that runs: shared, rotated, given as files."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumanager.kube.errors import ApiRefused, ApiUnavailable
+from gpumanager.scheduler.certificates.bundle import Bundles
+from gpumanager.scheduler.certificates.ca_state import SETTLED, Lives
+from gpumanager.scheduler.certificates.files import Files
+from gpumanager.scheduler.certificates.keeper import Keeper
+from gpumanager.scheduler.certificates.making import issue, make_authority, split
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
+from gpumanager.sim.cluster.objects import Key
+from gpumanager.sim.cluster.patch import MERGE
+from tests.scheduler.certificates.certificate_world import (
+    CONFIGURATION,
+    NAMES,
+    SECRET_KEY,
+    Cluster,
+    Replica,
+    believes,
+    put,
+    serial,
+)
+
+pytest_plugins = ["tests.scheduler.certificates.certificate_fixtures"]
+
+YEAR = timedelta(days=365)
+
+
+async def test_the_first_look_makes_a_certificate_and_tells_every_webhook_whom_to_believe(
+    cluster: Cluster,
+) -> None:
+    async with cluster.replica() as replica:
+        shown = await replica.shown()
+
+    assert len(cluster.bundles()) == 4
+    assert all(believes(bundle, shown, cluster.clock()) for bundle in cluster.bundles())
+    hook = cluster.server.objects.get(Key("mutatingwebhookconfigurations", "", CONFIGURATION))[
+        "webhooks"
+    ][1]
+    assert hook["failurePolicy"] == "Ignore"
+    assert hook["clientConfig"]["service"]["path"] == "/x"
+
+
+async def test_replicas_that_begin_together_agree_on_one_certificate(cluster: Cluster) -> None:
+    found = await asyncio.gather(*(cluster.own().look(cluster.clock()) for _ in range(5)))
+
+    assert len(set(found)) == 1
+    assert len(set(cluster.bundles())) == 1
+
+
+async def test_a_restart_serves_what_was_served_before(cluster: Cluster) -> None:
+    async with cluster.replica() as first:
+        before = await first.shown()
+    async with cluster.replica() as second:
+        assert await second.shown() == before
+
+
+async def test_whoever_connects_over_two_years_of_rotation_always_believes_what_it_sees(
+    cluster: Cluster,
+) -> None:
+    """Two replicas look at different times; the API server knows a bundle a minute late."""
+    serials, authorities = set[int](), set[bytes]()
+    async with cluster.replica() as one, cluster.replica() as other:
+        late = cluster.bundles()
+        for turn in range(30):
+            cluster.clock.move(days=25)
+            for pause in (timedelta(), SETTLED, SETTLED):
+                cluster.clock.move(seconds=pause.total_seconds())
+                for replica in (one, other)[:: 1 if turn % 2 else -1]:
+                    await replica.keeper.look()
+                    await check(cluster, (one, other), late)
+                late = cluster.bundles()
+            serials.add(serial(await one.shown()))
+            authorities.update(split(late[0]))
+    assert len(serials) > 8
+    assert len(authorities) > 2
+
+
+async def check(cluster: Cluster, replicas: tuple[Replica, ...], late: list[bytes]) -> None:
+    for replica in replicas:
+        shown = await replica.shown()
+        for bundle in {*late, *cluster.bundles()}:
+            assert believes(bundle, shown, cluster.clock())
+
+
+async def test_an_authority_that_nobody_was_told_of_signs_nothing(cluster: Cluster) -> None:
+    source = cluster.own(Lives(authority=timedelta(days=30), serving=timedelta(days=9)))
+    await source.look(cluster.clock())
+    known = cluster.bundles()[0]
+    cluster.server.objects.remove(Key("mutatingwebhookconfigurations", "", CONFIGURATION))
+    cluster.server.objects.remove(Key("validatingwebhookconfigurations", "", CONFIGURATION))
+
+    for _ in range(28):
+        cluster.clock.move(days=1)
+        identity = await source.look(cluster.clock())
+        assert believes(known, identity.certificate, cluster.clock())
+
+    assert cluster.secret()["next.crt"] != ""
+
+
+async def test_who_changes_a_configuration_at_the_same_moment_is_not_undone(
+    cluster: Cluster,
+) -> None:
+    key = Key("mutatingwebhookconfigurations", "", CONFIGURATION)
+    api = Meddling(cluster, key, {"metadata": {"labels": {"theirs": "kept"}}})
+
+    assert not await Bundles(api, [CONFIGURATION]).announce(b"bundle")
+
+    assert cluster.bundles() == [b"bundle"] * 4
+    assert cluster.server.objects.get(key)["metadata"]["labels"] == {"theirs": "kept"}
+
+
+class Meddling:
+    """Somebody else writes between our reading and our first writing."""
+
+    def __init__(self, cluster: Cluster, key: Key, change: Any) -> None:
+        self._api, self._cluster = cluster.api(), cluster
+        self._key, self._change = key, change
+
+    async def get(self, path: str, **query: object) -> Any:
+        return await self._api.get(path, **query)
+
+    async def create(self, path: str, body: Any) -> Any:
+        return await self._api.create(path, body)
+
+    async def patch(self, path: str, body: Any) -> Any:
+        change, self._change = self._change, None
+        if change:
+            await self._cluster.server.change(self._key, MERGE, change)
+        return await self._api.patch(path, body)
+
+
+async def test_a_damaged_secret_is_named_with_what_to_do_and_what_is_there_is_served_on(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster.replica() as replica:
+        before = await replica.shown()
+        await cluster.server.change(SECRET_KEY, MERGE, {"data": {"ca.crt": "bm90IG9uZQ=="}})
+
+        await replica.keeper.look()
+        await replica.keeper.look()
+
+        assert await replica.shown() == before
+    said = [one.message for one in caplog.records if "delete it" in one.message]
+    assert len(said) == 1
+    assert "secret kube-system/gpu-manager-webhook" in said[0]
+
+
+async def test_while_the_api_server_is_away_what_is_there_is_served_on(cluster: Cluster) -> None:
+    async with cluster.replica() as replica:
+        before = await replica.shown()
+        await cluster.server.stop()
+
+        await replica.keeper.look()
+
+        assert await replica.shown() == before
+        await cluster.server.start()
+
+
+async def test_what_is_refused_for_another_reason_than_a_conflict_is_said(cluster: Cluster) -> None:
+    cluster.server.refuse(403, "Forbidden")
+
+    with pytest.raises(ApiRefused, match="Forbidden"):
+        await cluster.own().look(cluster.clock())
+
+
+async def test_without_an_api_server_and_a_certificate_nothing_can_be_served(
+    cluster: Cluster,
+) -> None:
+    await cluster.server.stop()
+
+    with pytest.raises(ApiUnavailable):
+        await cluster.own().look(cluster.clock())
+    keeper = Keeper(cluster.own(), cluster.clock)
+    await keeper.look()
+    with pytest.raises(CertificateTrouble):
+        keeper.context()
+    await cluster.server.start()
+
+
+async def test_files_that_change_are_served_to_who_connects_next_and_others_stay(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    authority = make_authority(cluster.clock(), YEAR)
+    first, second = (issue(authority, NAMES, cluster.clock(), YEAR) for _ in range(2))
+    async with cluster.replica(put(tmp_path, first)) as replica:
+        assert await replica.shown() == first.certificate
+
+        put(tmp_path, second)
+        await replica.keeper.look()
+
+        assert await replica.shown() == second.certificate
+
+
+async def test_files_that_do_not_go_together_yet_change_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    authority = make_authority(cluster.clock(), YEAR)
+    first, second = (issue(authority, NAMES, cluster.clock(), YEAR) for _ in range(2))
+    async with cluster.replica(put(tmp_path, first)) as replica:
+        put(tmp_path, KeyPair(second.certificate, first.key))
+        await replica.keeper.look()
+        assert await replica.shown() == first.certificate
+
+        put(tmp_path, second)
+        await replica.keeper.look()
+        assert await replica.shown() == second.certificate
+
+
+@pytest.mark.parametrize("content", [b"", b"no certificate", None])
+async def test_files_that_are_no_certificate_are_named(
+    cluster: Cluster, tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Files(tmp_path / "tls.crt", tmp_path / "tls.key")
+    if content is not None:
+        for path in (files.certificate, files.key):
+            path.write_bytes(content)
+    keeper = Keeper(files, cluster.clock)
+
+    await keeper.look()
+
+    assert not keeper.first.is_set()
+    assert [one for one in caplog.records if "ertificate" in one.message] != []
+
+
+async def test_a_certificate_that_nothing_follows_is_warned_of_once_before_it_ends(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = make_authority(cluster.clock(), YEAR)
+    identity = issue(authority, NAMES, cluster.clock(), timedelta(days=60))
+    keeper = Keeper(put(tmp_path, identity), cluster.clock)
+    for days in (0, 40, 12, 1):
+        cluster.clock.move(days=days)
+        await keeper.look()
+
+    said = [one.message for one in caplog.records if "has not been followed" in one.message]
+    assert len(said) == 1

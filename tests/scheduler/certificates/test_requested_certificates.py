@@ -1,0 +1,189 @@
+"""Certificates that a signer of the cluster is asked for, by a CertificateSigningRequest."""
+
+import base64
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from gpumanager.scheduler.certificates.making import describe, issue, make_authority
+from gpumanager.scheduler.certificates.requested import AGAIN, RequestedCertificate
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
+from gpumanager.sim.cluster.objects import Key
+from gpumanager.sim.cluster.patch import MERGE
+from tests.scheduler.certificates.certificate_world import (
+    HOST,
+    NAMES,
+    Cluster,
+    believes,
+)
+
+pytest_plugins = ["tests.scheduler.certificates.certificate_fixtures"]
+
+YEAR = timedelta(days=365)
+SIGNER = "example.com/webhooks"
+
+
+class Signer:
+    """A controller of the cluster that approves and signs, or does not."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._authority = make_authority(cluster.clock(), 10 * YEAR)
+
+    @property
+    def requests(self) -> list[Any]:
+        return list(self._cluster.server.objects.list("certificatesigningrequests"))
+
+    async def sign(self) -> None:
+        now = self._cluster.clock()
+        spec = self.requests[-1]["spec"]
+        asked = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
+        issuer = x509.load_pem_x509_certificate(self._authority.certificate)
+        made = issue(self._authority, names_of(asked), now, timedelta(days=90))
+        certificate = with_key_of(asked, made, issuer, self._authority)
+        await self.say({"certificate": base64.b64encode(certificate).decode()})
+
+    async def say(self, status: Any) -> None:
+        key = Key("certificatesigningrequests", "", self.requests[-1]["metadata"]["name"])
+        await self._cluster.server.change(key, MERGE, {"status": status}, status=True)
+
+    def believes(self, certificate: bytes, now: datetime) -> bool:
+        return believes(self._authority.certificate, certificate, now)
+
+
+def names_of(request: x509.CertificateSigningRequest) -> list[str]:
+    found = request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return found.value.get_values_for_type(x509.DNSName)
+
+
+def with_key_of(
+    request: x509.CertificateSigningRequest,
+    made: KeyPair,
+    issuer: x509.Certificate,
+    authority: KeyPair,
+) -> bytes:
+    """`made`, for the key of the request."""
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    like = x509.load_pem_x509_certificate(made.certificate)
+    builder = x509.CertificateBuilder(
+        issuer.subject,
+        like.subject,
+        request.public_key(),
+        like.serial_number,
+        like.not_valid_before_utc,
+        like.not_valid_after_utc,
+    )
+    for extension in like.extensions:
+        value: Any = extension.value
+        if isinstance(value, x509.SubjectKeyIdentifier):
+            value = x509.SubjectKeyIdentifier.from_public_key(request.public_key())
+        builder = builder.add_extension(value, critical=extension.critical)
+    key: Any = serialization.load_pem_private_key(authority.key, None)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+async def asked(cluster: Cluster) -> tuple[Signer, RequestedCertificate]:
+    """A signer with one request that waits for it, and who made that."""
+    source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
+    with pytest.raises(CertificateTrouble):
+        await source.look(cluster.clock())
+    return Signer(cluster), source
+
+
+async def test_a_signer_of_the_cluster_is_asked_once_and_its_certificate_served(
+    cluster: Cluster,
+) -> None:
+    signer = Signer(cluster)
+    source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
+    for _ in range(3):
+        with pytest.raises(CertificateTrouble, match="kubectl certificate approve"):
+            await source.look(cluster.clock())
+    await signer.sign()
+
+    identity = await source.look(cluster.clock())
+
+    assert signer.believes(identity.certificate, cluster.clock())
+    identity.context()
+    assert len(signer.requests) == 1
+    spec = signer.requests[0]["spec"]
+    assert spec["signerName"] == SIGNER
+    assert spec["usages"] == ["digital signature", "server auth"]
+    assert describe(identity.certificate).names == {HOST, *NAMES}
+
+
+async def test_before_its_certificate_ends_the_signer_is_asked_for_another(
+    cluster: Cluster,
+) -> None:
+    signer, source = await asked(cluster)
+    await signer.sign()
+    first = await source.look(cluster.clock())
+
+    cluster.clock.move(days=61)
+    assert await source.look(cluster.clock()) == first  # while it waits
+    await signer.sign()
+    second = await source.look(cluster.clock())
+
+    assert second != first
+    assert signer.believes(second.certificate, cluster.clock())
+
+
+@pytest.mark.parametrize("kind", ["Denied", "Failed"])
+async def test_a_refusal_is_said_in_its_own_words_and_asked_again_after_a_while(
+    cluster: Cluster, kind: str
+) -> None:
+    signer, source = await asked(cluster)
+    await signer.say({"conditions": [{"type": kind, "message": "not you"}]})
+
+    with pytest.raises(CertificateTrouble, match=f"{kind}: not you"):
+        await source.look(cluster.clock())
+    with pytest.raises(CertificateTrouble, match="asked again"):
+        await source.look(cluster.clock())
+    assert len(signer.requests) == 1
+
+    cluster.clock.move(seconds=AGAIN.total_seconds())
+    with pytest.raises(CertificateTrouble, match="approve"):
+        await source.look(cluster.clock())
+    assert len(signer.requests) == 2
+
+
+async def test_after_a_refusal_a_clock_that_is_set_back_delays_nothing(cluster: Cluster) -> None:
+    signer, source = await asked(cluster)
+    await signer.say({"conditions": [{"type": "Denied", "message": "not you"}]})
+    with pytest.raises(CertificateTrouble, match="not you"):
+        await source.look(cluster.clock())
+
+    cluster.clock.move(seconds=-5 * 3600)
+    with pytest.raises(CertificateTrouble, match="approve"):
+        await source.look(cluster.clock())
+
+
+async def test_a_certificate_that_cannot_be_served_with_is_asked_for_again(
+    cluster: Cluster,
+) -> None:
+    signer, source = await asked(cluster)
+    stranger = issue(make_authority(cluster.clock(), YEAR), NAMES, cluster.clock(), YEAR)
+    await signer.say({"certificate": base64.b64encode(stranger.certificate).decode()})
+
+    with pytest.raises(CertificateTrouble, match="do not go together"):
+        await source.look(cluster.clock())
+
+    cluster.clock.move(seconds=AGAIN.total_seconds())
+    with pytest.raises(CertificateTrouble, match="approve"):
+        await source.look(cluster.clock())
+    await signer.sign()
+    assert signer.believes((await source.look(cluster.clock())).certificate, cluster.clock())
+
+
+async def test_a_request_that_was_deleted_is_made_anew(cluster: Cluster) -> None:
+    signer, source = await asked(cluster)
+    name = signer.requests[0]["metadata"]["name"]
+    await cluster.server.remove(Key("certificatesigningrequests", "", name))
+
+    with pytest.raises(CertificateTrouble, match="is gone"):
+        await source.look(cluster.clock())
+    with pytest.raises(CertificateTrouble, match="approve"):
+        await source.look(cluster.clock())
+    assert len(signer.requests) == 1

@@ -1,0 +1,370 @@
+"""The cluster's page and its document: sums, search and pages of nodes, pods that wait, quotas."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import pytest
+
+from gpumanager.gpu.inventory import inventory
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kube.pod import PodUID
+from gpumanager.scheduler.cooperative import Work
+from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore
+from gpumanager.scheduler.node import NodeSaid, NodeState
+from gpumanager.scheduler.overview.document import waiting
+from gpumanager.scheduler.overview.find import NodePage, Wanted, find
+from gpumanager.scheduler.overview.lines import Amounts, Overview, gpu_lines
+from gpumanager.scheduler.overview.pages import FIELDS, MOST_LINES, OverviewPages
+from gpumanager.scheduler.quota.limits import read_quotas
+from gpumanager.scheduler.quota.rules import Known, QuotaRules
+from gpumanager.scheduler.state import ClusterState
+from gpumanager.sim.cluster.objects import Key
+from gpumanager.units import GIB
+from tests import ROOT
+from tests.scheduler.scheduler_world import machine, node_object, pod_object
+from tests.scheduler.served_extender import Served, serving, until
+
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
+
+DOCS = ROOT / "docs/web.md"
+PATHS = ("/", "/ui", "/api/cluster")
+T = TypeVar("T")
+
+
+def node(name: str, **more: Any) -> NodeState:
+    """As the extender knows it when it has said this."""
+    state = ClusterState()
+    text = next(iter(inventory(machine(name, **more), []).values()))
+    state.node(NodeSaid(name, text))
+    return state.nodes[name]
+
+
+def overview(*nodes: NodeState) -> Overview:
+    found = Overview()
+    for one in nodes:
+        found.put(one.name, one)
+    return found
+
+
+def at_once(work: Work[T]) -> T:
+    """Without a pause."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+
+def page_of(found: Overview, **wanted: Any) -> NodePage:
+    return at_once(find(found, Wanted(**wanted)))
+
+
+def names(found: Overview, **wanted: Any) -> list[str]:
+    return [line.node.name for line in page_of(found, **wanted).lines]
+
+
+async def document(served: Served, query: str = "") -> Any:
+    status, text = await served.get(f"/api/cluster{query}")
+    assert status == 200, text
+    return json.loads(text)
+
+
+async def bound(served: Served, name: str, *asks: tuple[int, int], node: str = "a") -> None:
+    pod = await served.make("pods", pod_object(name, *asks))
+    await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": [node]})
+    assert await served.bind(pod, node) == ""
+    await until(lambda: served.extender.state.bound(pod["metadata"]["uid"]))
+
+
+def test_nodes_stand_in_the_order_of_their_numbers() -> None:
+    found = overview(node("n-10"), node("n-9"), node("m"))
+
+    assert names(found) == ["m", "n-9", "n-10"]
+
+
+def test_sums_are_those_of_the_nodes_there_are() -> None:
+    found = overview(node("a", gpus=4), node("b", gpus=8), node("c", model="A100"))
+    found.put("a", node("a", gpus=2))
+    found.put("c", None)
+
+    assert found.models == {"Tesla T4": Amounts(10, 10, 0, 0, 160 * GIB, 0)}
+    assert found.total.gpus == 10
+    assert names(found) == ["a", "b"]
+
+
+def test_a_page_beyond_the_last_is_the_last() -> None:
+    found = overview(*(node(f"n-{number}", gpus=1) for number in range(7)))
+
+    page = page_of(found, page=99, per_page=3)
+
+    assert (page.page, page.pages, page.matches) == (3, 3, 7)
+    assert [line.node.name for line in page.lines] == ["n-6"]
+
+
+def test_nothing_that_matches_is_one_empty_page() -> None:
+    page = page_of(overview(node("a")), search="nowhere")
+
+    assert (page.lines, page.matches, page.page, page.pages) == ((), 0, 1, 1)
+
+
+def test_nodes_without_gpus_are_not_shown_unless_something_is_wrong_with_them() -> None:
+    state = ClusterState()
+    state.node(NodeSaid("plain"))
+    state.node(NodeSaid("odd", "what is this"))
+
+    found = overview(*state.nodes.values())
+
+    assert names(found) == ["odd"]
+    assert names(found, state="trouble") == ["odd"]
+
+
+async def test_a_node_shows_what_is_promised_of_each_gpu_and_to_whom(served: Served) -> None:
+    await bound(served, "serve", (60, 32))
+    await bound(served, "train", (200, 0), node="b")
+
+    found = await document(served)
+
+    first, second = found["nodes"]
+    assert [one["cores_granted_percent"] for one in first["gpus"]].count(60) == 1
+    assert sum(one["memory_granted_bytes"] for one in first["gpus"]) == 8 * GIB
+    assert [(one["pod"], one["cores"], len(one["gpus"])) for one in first["pods"]] == [
+        ("serve", 60, 1)
+    ]
+    assert [one["cores_granted_percent"] for one in second["gpus"]].count(100) == 2
+    totals = found["totals"]
+    assert (totals["cores_granted_percent"], totals["gpus_free"], totals["pods"]) == (260, 5, 2)
+
+
+async def test_a_pod_finds_its_node(served: Served) -> None:
+    await bound(served, "needle-7", (30, 4), node="b")
+
+    found = await document(served, "?search=Needle-7")
+
+    assert [one["name"] for one in found["nodes"]] == ["b"]
+    assert (found["matches"], found["pages"]) == (1, 1)
+
+
+async def test_the_fullest_or_the_emptiest_come_first(served: Served) -> None:
+    await bound(served, "full", (400, 0), node="b")
+
+    fullest = await document(served, "?sort=granted")
+    emptiest = await document(served, "?sort=free")
+
+    assert [one["name"] for one in fullest["nodes"]] == ["b", "a"]
+    assert [one["name"] for one in emptiest["nodes"]] == ["a", "b"]
+
+
+async def test_a_node_that_goes_is_shown_no_more(served: Served) -> None:
+    assert (await document(served))["totals"]["nodes"] == 2
+
+    await served.api.remove(Key("nodes", "", "b"))
+    await until(lambda: "b" not in served.extender.state.nodes)
+
+    found = await document(served)
+    assert [one["name"] for one in found["nodes"]] == ["a"]
+    assert found["totals"]["gpus"] == 4
+
+
+def test_of_a_closed_gpu_what_is_held_counts_and_not_what_is_closed() -> None:
+    closed = node_object("c", 2, unhealthy=["GPU-c-0"])
+    text = next(iter(closed["metadata"]["annotations"].values()))
+    state = ClusterState()
+    state.node(NodeSaid("c", text))
+
+    first, second = gpu_lines(state.nodes["c"])
+
+    assert first.gpu.uuid == GpuUUID("GPU-c-0")
+    assert (first.closed, first.cores_granted, first.memory_granted) == (True, 0, 0)
+    assert not second.closed
+    assert overview(state.nodes["c"]).total == Amounts(2, 1, 1, 0, 32 * GIB, 0)
+
+
+async def test_a_pod_that_waits_is_shown_with_its_reasons_until_it_is_gone(served: Served) -> None:
+    pod = await served.make("pods", pod_object("large", (1600, 0)))
+    await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["a", "b"]})
+    await until(lambda: served.extender.state.knows(pod["metadata"]["uid"]))
+
+    (one,) = (await document(served))["waiting"]["pods"]
+    assert (one["pod"], one["nodes"]) == ("large", 2)
+    assert sum(reason["nodes"] for reason in one["reasons"]) == 2
+    assert (await document(served, "?search=other"))["waiting"] == {"total": 0, "pods": []}
+
+    await served.api.remove(Key("pods", "default", "large"))
+    await until(lambda: not served.extender.state.knows(pod["metadata"]["uid"]))
+    assert (await document(served))["waiting"]["total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("known", "shown"),
+    [
+        (Explanation("u", 100.0), True),
+        (Explanation("u", 100.0, fitting=3), False),
+        (Explanation("u", 100.0, fitting=3, trouble="the API server said no"), True),
+        (Explanation("u", 100.0, bound="a"), False),
+        (Explanation("u", 9.0), False),
+        (Explanation("gone", 100.0), False),
+    ],
+)
+def test_who_waits_is_who_was_refused_lately_and_is_still_there(
+    known: Explanation,
+    shown: bool,  # noqa: FBT001
+) -> None:
+    memory = ExplanationStore()
+    memory.remember("ns", "pod", known)
+
+    found = at_once(waiting(memory, lambda uid: uid == PodUID("u"), "", since=10.0))
+
+    assert found.total == int(shown)
+
+
+def test_of_many_who_wait_the_newest_are_told_and_all_counted() -> None:
+    memory = ExplanationStore()
+    for number in range(80):
+        memory.remember("ns", f"p{number}", Explanation("u", 100.0))
+
+    found = at_once(waiting(memory, lambda _: True, "", since=0.0))
+
+    assert (found.total, len(found.pods), found.pods[0][1]) == (80, 50, "p79")
+
+
+async def test_quotas_are_shown_with_what_is_used(api: Any) -> None:
+    known = Known(read_quotas('{"default": {"quota": {"T4": 2}}}'), read=True)
+    item = node_object("a")
+    item["metadata"]["labels"] = {"gaia.tencent.com/gpu-model": "T4", "gpu-model": "T4"}
+    await api.create("nodes", item)
+    async with serving(api, rules=QuotaRules(lambda: known)) as served:
+        await bound(served, "p", (50, 4))
+
+        (row,) = (await document(served))["quota"]["rows"]
+
+    assert row == {"namespace": "default", "model": "T4", "gpus": 2, "gpus_used": 0.5}
+
+
+async def test_without_quotas_there_are_none(served: Served) -> None:
+    assert (await document(served))["quota"] is None
+
+
+async def test_an_answer_is_a_page_whatever_the_size_of_the_cluster(served: Served) -> None:
+    text = next(iter(node_object("x", 8)["metadata"]["annotations"].values()))
+    for number in range(600):
+        served.extender.state.node(NodeSaid(f"n-{number}", text.replace("GPU-x", f"GPU-{number}")))
+
+    status, body = await served.get(f"/api/cluster?per_page={MOST_LINES}&page=4")
+
+    found = json.loads(body)
+    assert (status, len(found["nodes"]), found["totals"]["nodes"]) == (200, MOST_LINES, 602)
+    assert len(body) < 250_000
+
+
+async def test_a_node_that_has_not_changed_is_not_looked_at_again(served: Served) -> None:
+    pages = OverviewPages(served.extender, "")
+    at_once(pages._follow())
+    before = dict(pages._overview.lines)
+    await bound(served, "p", (30, 4), node="b")
+
+    at_once(pages._follow())
+
+    after = pages._overview.lines
+    assert after["a"] is before["a"]
+    assert after["b"] is not before["b"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "page=0", "page=-1", "page=x", "page=99999999999999999999", "page=%00", "page=1e3",
+        "page=\u0663", "per_page=0", "per_page=101", "sort=cores", "sort=", "search=" + "x" * 254,
+        "state=full", "state=",
+        "other=1", "Search=a", "page=1&page=x",
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_meant_is_said_so(served: Served, query: str) -> None:
+    status, text = await served.get(f"/api/cluster?{query}")
+
+    if query == "page=1&page=x":  # the first counts
+        assert status == 200
+    else:
+        assert (status, len(text) < 400) == (400, True)
+        assert "Error" in json.loads(text)
+
+
+@pytest.mark.parametrize("search", ["%FF%FE", "%00", "%22%3E%3Cscript%3E", "%F0%9F%90%8D", "%0A"])
+async def test_a_search_is_only_letters(served: Served, search: str) -> None:
+    found = await document(served, f"?search={search}")
+
+    assert found["matches"] == 0 or search == "%0A"
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+async def test_nothing_can_be_changed(served: Served, path: str, method: str) -> None:
+    async with served.session.request(method, path) as answer:
+        assert answer.status == 405
+
+
+async def test_the_page_is_one_file_that_runs_only_its_own_scripts(served: Served) -> None:
+    async with served.session.get("/") as answer:
+        policy, page = answer.headers["Content-Security-Policy"], await answer.text()
+
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.count("<script>") == policy.partition("script-src")[2].split(";")[0].count(
+        "sha256-"
+    )
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=.(?!data:)", page)
+
+
+async def test_a_path_that_is_none_is_not_the_page(served: Served) -> None:
+    status, text = await served.get("/nothing")
+
+    assert status == 404
+    assert "/api/cluster" in text
+
+
+async def test_before_the_cluster_has_been_read_nothing_is_told(api: Any) -> None:
+    async with serving(api) as served:
+        served.extender.nodes.listed.clear()
+
+        status, text = await served.get("/api/cluster")
+
+        assert (status, "still being read" in text) == (503, True)
+        served.extender.nodes.listed.set()
+
+
+def tables(after: str) -> list[set[str]]:
+    """The first column of each table of that section."""
+    section = DOCS.read_text().partition("\n## The cluster\n")[2].partition("\n## ")[0]
+    found = []
+    for table in re.findall(rf"\n\| {after} \|.*\n\|[-|]+\n((?:\|.*\n)+)", section):
+        cells = [row.split("|")[1] for row in table.splitlines()]
+        found.append(set(re.findall(r"`([a-z_]+)`", " ".join(cells))))
+    return found
+
+
+def keys(rows: list[Mapping[str, Any]]) -> set[str]:
+    assert rows
+    return set().union(*rows)
+
+
+async def test_every_field_is_documented_and_every_documented_field_is_there(
+    served: Served,
+) -> None:
+    await bound(served, "serve", (60, 32))
+    pod = await served.make("pods", pod_object("large", (1600, 0)))
+    await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["a", "b"]})
+    await until(lambda: served.extender.state.knows(pod["metadata"]["uid"]))
+    found = await document(served)
+    top, sums, nodes, waits = tables("field")
+    said = DOCS.read_text()
+
+    assert top == set(found)
+    assert sums == keys(found["models"]) | set(found["totals"])
+    assert nodes == keys(found["nodes"])
+    assert waits == keys(found["waiting"]["pods"])
+    inner = (found["nodes"][0]["gpus"], found["nodes"][0]["pods"])
+    for rows in (*inner, found["waiting"]["pods"][0]["reasons"]):
+        assert all(f"`{name}`" in said for name in keys(rows))
+    assert tables("parameter") == [set(FIELDS)]

@@ -1,0 +1,151 @@
+"""Reviews as they are sent, and how they are answered."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.scheduler.webhook.mutate import Operation
+from gpumanager.scheduler.webhook.review import (
+    LONGEST_WARNING,
+    Decision,
+    Review,
+    ReviewUnreadable,
+    decided,
+    encoded,
+    read_review,
+)
+from tests.scheduler.webhook.review_texts import container, pod, response, review
+
+STEP = Operation("add", "/spec/schedulerName", "gpu-scheduler", "for people only")
+
+
+def answered(asked: Any, decision: Decision | Exception, *, fail_open: bool = True) -> Any:
+    def decide(_review: Review) -> Decision:
+        if isinstance(decision, Exception):
+            raise decision
+        return decision
+
+    review = read_review(json.dumps(asked).encode())
+    return response(encoded(review, decided(review, decide, fail_open=fail_open)))
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_a_review_is_answered_in_the_version_it_was_sent_in(version: str) -> None:
+    asked = read_review(json.dumps(review(pod(), version=version)).encode())
+
+    body = json.loads(encoded(asked, Decision()))
+
+    assert body == {
+        "apiVersion": f"admission.k8s.io/{version}",
+        "kind": "AdmissionReview",
+        "response": {"uid": "0d3a2c6e", "allowed": True},
+    }
+
+
+def test_a_patch_is_sent_as_a_json_patch_without_our_notes() -> None:
+    found = answered(review(pod()), Decision(patch=[STEP]))
+
+    assert found["patchType"] == "JSONPatch"
+    assert found["patch"] == [{"op": "add", "path": STEP.path, "value": "gpu-scheduler"}]
+
+
+def test_a_refusal_says_everything_that_is_wrong_and_changes_nothing() -> None:
+    found = answered(review(pod()), Decision(errors=["one", "two"], patch=[STEP]))
+
+    assert found["allowed"] is False
+    assert found["status"] == {"code": 422, "reason": "Invalid", "message": "one; two"}
+    assert "patch" not in found
+
+
+def test_warnings_are_cut_to_what_the_api_server_passes_on() -> None:
+    found = answered(review(pod()), Decision(warnings=["x" * 1000] * 100))
+
+    assert {len(text) for text in found["warnings"]} == {LONGEST_WARNING}
+    assert sum(map(len, found["warnings"])) < 4096
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"operation": "UPDATE"},
+        {"operation": "DELETE", "object": None},
+        {"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}},
+        {"subResource": "ephemeralcontainers"},
+        {"kind": None},
+    ],
+    ids=["update", "deletion", "another kind", "a subresource", "no kind"],
+)
+def test_what_is_not_about_a_new_pod_passes_without_a_look(other: dict[str, Any]) -> None:
+    found = answered(review(pod(), **other), Decision(errors=["not asked"]))
+
+    assert found == {"uid": "0d3a2c6e", "allowed": True}
+
+
+def test_a_fault_of_ours_lets_the_pod_pass_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    found = answered(review(pod()), RuntimeError("no"))
+
+    assert found["allowed"] is True
+    assert "could not look at this pod" in found["warnings"][0]
+    assert "RuntimeError" in caplog.text
+
+
+def test_a_fault_of_ours_holds_the_pod_up_where_the_policy_wants_it_so() -> None:
+    found = answered(review(pod()), RuntimeError("no"), fail_open=False)
+
+    assert found["allowed"] is False
+    assert "could not look at this pod" in found["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"5",
+        b"\xff\xfe",
+        b'{"apiVersion": "admission.k8s.io/v1"}',
+        b'{"apiVersion": "admission.k8s.io/v1", "request": null}',
+        b'{"apiVersion": "admission.k8s.io/v1", "request": []}',
+        b'{"apiVersion": "admission.k8s.io/v1", "request": {}}',
+        b'{"apiVersion": "admission.k8s.io/v1", "request": {"uid": 5}}',
+        b'{"apiVersion": "admission.k8s.io/v1", "request": {"uid": "1", "kind": "Pod"}}',
+        b'{"apiVersion": "admission.k8s.io/v2", "request": {"uid": "1"}}',
+        b'{"apiVersion": {}, "request": {"uid": "1"}}',
+        b"[" * 100_000,
+        b'{"request":' * 50_000,
+    ],
+    ids=lambda body: body[:70].decode("latin-1"),
+)
+def test_what_is_no_review_is_said_to_be_none(body: bytes) -> None:
+    with pytest.raises(ReviewUnreadable):
+        read_review(body)
+
+
+def test_fields_nobody_knows_are_passed_over() -> None:
+    asked = {**review(pod(), surprise={"a": []}), "more": None}
+
+    assert read_review(json.dumps(asked).encode()).is_new_pod
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+trees = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner)
+)
+
+
+@given(trees, st.sampled_from(["apiVersion", "kind", "request", "uid", "object", "operation"]))
+def test_whatever_stands_in_a_field_a_review_is_read_or_refused(value: Any, field: str) -> None:
+    asked = review(pod(container()))
+    (asked if field in asked else asked["request"])[field] = value
+
+    try:
+        found = read_review(json.dumps(asked).encode())
+    except ReviewUnreadable:
+        return
+    body = encoded(found, decided(found, lambda _: Decision(), fail_open=True))
+    assert json.loads(body)["response"]["uid"] == asked["request"]["uid"]

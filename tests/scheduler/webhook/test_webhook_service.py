@@ -1,0 +1,240 @@
+"""The webhook as the API server meets it: over HTTP, with whatever is sent to it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumanager.gpu.inventory import inventory
+from gpumanager.kube.client import KubeClient
+from gpumanager.scheduler.quota.limits import read_quotas
+from gpumanager.scheduler.webhook.known_nodes import KnownNodes
+from gpumanager.scheduler.webhook.metrics import WebhookMetrics
+from gpumanager.scheduler.webhook.mutate import Operation
+from gpumanager.scheduler.webhook.nodes import NodeKind
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy
+from gpumanager.scheduler.webhook.service import BOUNDS, MUTATE, VALIDATE, Webhook
+from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.kube.kube_clients import client_of, close_clients
+from tests.scheduler.http.served import Served, serving
+from tests.scheduler.webhook.review_texts import (
+    applied,
+    container,
+    node_kind,
+    node_topology,
+    pod,
+    response,
+    review,
+)
+
+QUOTAS = read_quotas('{"default": {"quota": {"A100": 2, "T4": 1}}}')
+PATIENT = replace(BOUNDS, head_seconds=120.0, body_seconds=120.0, answer_seconds=120.0)
+"""On a busy machine a large body takes its time."""
+POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    hook = Webhook(
+        POLICY,
+        lambda: {node_kind(80, 80)},
+        lambda: QUOTAS,
+        WebhookMetrics(lambda: {"node_kinds": 1.0}),
+        "2.0",
+    )
+    async with serving(hook.routes(), PATIENT) as one:
+        yield one
+
+
+async def asked(served: Served, path: str, made: Any) -> Any:
+    status, body = await served.post(path, review(made))
+    assert status == 200
+    return response(body)
+
+
+async def test_a_new_pod_is_completed_and_then_passes(served: Served) -> None:
+    made = pod(container(blocks=None), nodeName="n1")
+
+    changes = await asked(served, MUTATE, made)
+    after = applied(made, [Operation(**step) for step in changes["patch"]])
+    verdict = await asked(served, VALIDATE, after)
+
+    assert after["spec"]["schedulerName"] == "gpu-scheduler"
+    assert len(changes["warnings"]) == 2
+    assert verdict == {"uid": "0d3a2c6e", "allowed": True}
+
+
+async def test_a_pod_that_could_not_run_is_refused_with_the_reason(served: Served) -> None:
+    verdict = await asked(served, VALIDATE, pod(container(cores=150), container(cores=1600)))
+
+    assert verdict["allowed"] is False
+    assert "write 100 or 200" in verdict["status"]["message"]
+    assert "the largest node has 2" in verdict["status"]["message"]
+
+
+async def test_a_pod_that_exceeds_its_quota_by_itself_is_warned_of_and_let_in(
+    served: Served,
+) -> None:
+    made = pod(container(cores=200), container(cores=100, name="two"))
+
+    verdict = await asked(served, VALIDATE, made)
+    (warned,) = verdict["warnings"]
+
+    assert "the GPU quota of namespace default is A100=2, T4=1, and this pod asks for 3" in warned
+    assert "quota" not in str(verdict.get("status"))
+    verdict = await asked(served, VALIDATE, pod(container(cores=200)))
+    assert "warnings" not in verdict
+
+
+async def test_metrics_tell_what_became_of_reviews(served: Served) -> None:
+    for made in (pod(container(blocks=None)), pod(), "no pod"):
+        await asked(served, MUTATE, made)
+    await asked(served, VALIDATE, pod(container(cores=150)))
+    await served.post(VALIDATE, b"{")
+
+    text = (await served.get("/metrics"))[1].decode()
+
+    for endpoint, outcome, count in [
+        ("mutate", "changed", 2.0),
+        ("mutate", "failed", 1.0),
+        ("mutate", "malformed", 0.0),
+        ("validate", "refused", 1.0),
+        ("validate", "malformed", 1.0),
+    ]:
+        series = f'reviews_total{{endpoint="{endpoint}",outcome="{outcome}"}} {count}'
+        assert f"gpumanager_webhook_{series}" in text
+    assert 'gpumanager_webhook_seconds_count{endpoint="mutate"} 3.0' in text
+    assert "gpumanager_webhook_node_kinds 1.0" in text
+
+
+@pytest.mark.parametrize("path", [MUTATE, VALIDATE])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"null", 400),
+        (b"[]", 400),
+        (b"[" * 1_000_000, 400),
+        (b'{"a":' * 500_000, 400),
+        (b"\xff" * 1000, 400),
+        (b"[" + b"[]," * 1_000_000 + b"[]]", 400),
+        (json.dumps({"kind": "AdmissionReview"}).encode(), 400),
+        (b"x" * (5 << 20), 413),
+    ],
+    ids=[
+        "empty", "half", "null", "a list", "deep lists", "deep objects", "no text", "many",
+        "no request", "huge",
+    ],
+)  # fmt: skip
+async def test_what_is_no_review_is_told_so_and_the_next_pod_is_looked_at(
+    served: Served, path: str, body: bytes, status: int
+) -> None:
+    assert (await served.post(path, body))[0] == status
+    assert (await asked(served, path, pod()))["allowed"] is True
+
+
+@pytest.mark.parametrize("path", [MUTATE, VALIDATE])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        [],
+        "pod",
+        {},
+        {"spec": None},
+        {"spec": {"containers": "none"}},
+        {"spec": {"containers": [None, 5]}},
+        pod({"resources": {"limits": 5}}),
+        pod(container(cores=[]), container(blocks={})),
+        {**pod(), "metadata": []},
+        pod(annotations={"tencent.com/vcuda-core-limit": {}, "tencent.com/vcuda-plan": 5}),
+        pod(tolerations="all", nodeName={}),
+        pod(nodeName="n", affinity={"nodeAffinity": 5}),
+        pod(tolerations=[{"key": [], "effect": {}, "operator": "Exists"}]),
+    ],
+    ids=lambda one: json.dumps(one)[:60],
+)
+async def test_a_pod_of_wrong_shape_gets_an_answer_and_never_a_fault_of_ours(
+    served: Served, path: str, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await asked(served, path, broken)
+
+    assert answer["uid"] == "0d3a2c6e"
+    assert [one for one in caplog.records if one.exc_info] == []
+
+
+async def test_only_json_is_taken(served: Served) -> None:
+    assert (await served.post(MUTATE, review(pod()), "text/plain"))[0] == 415
+    assert (await served.post(MUTATE, review(pod()), "application/json; charset=utf-8"))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/version", "/metrics"])
+async def test_probes_are_answered(served: Served, path: str) -> None:
+    assert (await served.get(path))[0] == 200
+    assert (await served.get(path, "POST"))[0] == 405
+
+
+async def test_many_at_once_are_all_answered(served: Served) -> None:
+    answers = await asyncio.gather(*(asked(served, MUTATE, pod()) for _ in range(200)))
+
+    assert {answer["allowed"] for answer in answers} == {True}
+
+
+# What is known of nodes
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SimulatedApiServer]:
+    simulated = SimulatedApiServer()
+    await simulated.start()
+    yield simulated
+    await close_clients()
+    await simulated.stop()
+
+
+def client(server: SimulatedApiServer) -> KubeClient:
+    return client_of(server)
+
+
+async def add(server: SimulatedApiServer, name: str, annotations: dict[str, str] | None) -> None:
+    await server.create("nodes", {"metadata": {"name": name, "annotations": annotations}})
+
+
+async def test_nodes_are_known_by_what_their_agents_say_of_them(server: SimulatedApiServer) -> None:
+    await add(server, "n1", inventory(node_topology(80, 40)))
+    await add(server, "n2", inventory(node_topology(40, 80)))
+    await add(server, "n3", inventory(node_topology(16)))
+    await add(server, "cpu", None)
+    await add(server, "odd", {"tencent.com/gpu-inventory": '{"version": 9}'})
+    nodes = KnownNodes(client(server))
+
+    await nodes.look()
+
+    assert nodes.kinds() == {NodeKind((320, 160)), NodeKind((64,))}
+
+
+async def test_all_pages_of_a_large_cluster_are_read(server: SimulatedApiServer) -> None:
+    for number in range(1001):
+        await add(server, f"n{number}", inventory(node_topology(80)) if number == 1000 else None)
+    nodes = KnownNodes(client(server))
+
+    await nodes.look()
+
+    assert nodes.kinds() == {NodeKind((320,))}
+
+
+async def test_while_the_api_server_is_away_what_was_known_stays(
+    server: SimulatedApiServer,
+) -> None:
+    await add(server, "n1", inventory(node_topology(80)))
+    nodes = KnownNodes(client(server))
+    await nodes.look()
+    await server.stop()
+
+    await nodes.look()
+
+    assert nodes.kinds() == {NodeKind((320,))}

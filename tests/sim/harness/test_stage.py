@@ -1,0 +1,227 @@
+"""Tenants on a stage: real programs behind the real shim, on one simulated GPU."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.sim import harness, host
+from gpumanager.sim.clock import virtual_clock
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.harness import HarnessFailed, Tenant, agenda, play
+from gpumanager.sim.harness.tenants import together
+from gpumanager.sim.machine import DriverBehaviour
+from tests.sim.waiting import until
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+
+ALONE = Tenant("alone", 30, "kernel=2ms for=2s")
+CROWD = (
+    Tenant("small", 20, "kernel=300us pattern=sync for=2s"),
+    Tenant("large", 50, "kernel=7ms for=2s", processes=2),
+)
+
+
+async def test_a_stage_played_twice_is_the_same_to_the_nanosecond() -> None:
+    first, second = [await play(CROWD, 2.0) for _ in range(2)]
+
+    assert first == second
+    assert min(first.busy["small"][5:]) > 0
+
+
+async def test_without_a_limiter_who_is_alone_has_the_whole_gpu() -> None:
+    played = await play([ALONE], 2.0, limiter="none")
+
+    assert played.share("alone") == pytest.approx(1.0, abs=1e-3)
+
+
+async def test_behind_the_shim_it_has_what_it_was_promised() -> None:
+    played = await play([ALONE], 2.0)
+
+    assert played.share("alone", since=0.5) == pytest.approx(0.30, abs=0.03)
+
+
+async def test_what_each_received_is_what_its_kernels_took() -> None:
+    played = await play(CROWD, 3.0, limiter="none")
+
+    for name, seconds in (("small", 300e-6), ("large", 7e-3)):
+        report = played.reports[name]
+        assert sum(played.busy[name]) == pytest.approx(report["gpu_seconds"], rel=1e-9)
+        assert report["gpu_seconds"] == pytest.approx(report["launches"] * seconds)
+
+
+async def test_a_promise_that_changes_holds_from_then_on() -> None:
+    played = await play([replace(ALONE, changes=((1.0, 60),))], 2.0)
+
+    assert played.share("alone", 0.3, 1.0) == pytest.approx(0.30, abs=0.05)
+    assert played.share("alone", 1.3, 2.0) == pytest.approx(0.60, abs=0.05)
+
+
+async def test_who_starts_later_has_nothing_before() -> None:
+    played = await play([ALONE, replace(ALONE, name="later", start=1.0)], 2.0)
+
+    assert played.share("later", 0.0, 1.0) == 0
+    assert played.share("later", 1.0, 2.0) > 0.2
+
+
+async def test_a_lower_slice_lets_a_waiting_neighbour_in_sooner() -> None:
+    long = Tenant("long", 50, "kernel=100ms for=1s")
+    short = Tenant("short", 50, "kernel=50us pattern=sync for=1s")
+
+    waits = [
+        (
+            await play(
+                [long, short], 1.0, limiter="none", driver=DriverBehaviour(slice_ns=slice_ns)
+            )
+        ).reports["short"]
+        for slice_ns in (1_000_000, 10_000_000)
+    ]
+
+    assert waits[1]["gap_max_us"] > 5 * waits[0]["gap_max_us"]
+
+
+@pytest.mark.parametrize("way", ["gpus=2", "processes=2"])
+async def test_a_job_on_two_gpus_exchanges_after_each_kernel(way: str) -> None:
+    text = f"kernel=900us pattern=allreduce {way} reduce=100us for=1s blocks=264 threads=1024"
+
+    played = await play([Tenant("job", 50, text)], 1.0, limiter="none", gpus=2)
+
+    report = played.reports["job"]
+    assert report["kernels"] / 4 == pytest.approx(1000 * report["seconds"], rel=0.01)
+    assert sum(played.busy["job"]) == pytest.approx(2.0, rel=0.01)
+
+
+@pytest.mark.parametrize("way", ["gpus=2", "processes=2"])
+async def test_a_limited_job_whose_kernels_wait_for_one_another_ends(way: str) -> None:
+    job = Tenant("job", 50, f"kernel=1ms pattern=allreduce {way} for=1s blocks=264 threads=1024")
+
+    played = await play([job], 20.0, gpus=2)
+
+    assert played.reports["job"]["kernels"] > 4
+    assert sum(played.busy["job"][-10:]) == 0
+
+
+def test_the_manager_looks_ten_times_a_second_unless_it_is_away() -> None:
+    looks = [at for at, moment in agenda([ALONE], 0.5, 0.25) if moment == "look"]
+
+    assert looks == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+    away = {moment for _, moment in agenda([ALONE], 0.5, 0.25, managed=False)}
+    assert not away & {"look", "glance"}
+
+
+def test_between_two_looks_the_manager_glances_where_something_is_lent() -> None:
+    glances = [at for at, moment in agenda([ALONE], 0.2, 0.2) if moment == "glance"]
+
+    assert glances == pytest.approx([0.025, 0.05, 0.075, 0.125, 0.15, 0.175])
+
+
+async def test_what_nobody_uses_is_lent_to_who_may_burst() -> None:
+    tenant = Tenant("tenant", 30, "kernel=2ms for=3s", ceiling=80)
+
+    lent = await play([tenant], 3.0)
+    away = await play([tenant], 3.0, managed=False)
+
+    assert lent.share("tenant", 1.0) == pytest.approx(0.80, abs=0.02)
+    assert away.share("tenant", 1.0) == pytest.approx(0.30, abs=0.02)
+
+
+async def test_on_the_system_s_clock_it_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is: more time where the program was not loaded in it."""
+    for seconds in (1, 5, 30, 120):
+        monkeypatch.setattr(harness, "ASSEMBLY_SECONDS", seconds)
+        with contextlib.suppress(HarnessFailed):
+            played = await play([ALONE], 1.0, clock="real")
+            break
+
+    assert 0 < played.share("alone") < 0.5
+    assert played.reports["alone"]["launches"] > 0
+
+
+@pytest.mark.parametrize("limiter", ["shim", "none"])
+async def test_a_program_that_fails_ends_the_stage_with_its_words(
+    limiter: Literal["shim", "none"],
+) -> None:
+    with pytest.raises(HarnessFailed, match=r"(?s)odd-0: exit 2.*pattern=odd"):
+        await play(
+            [ALONE, Tenant("odd", 10, "kernel=1ms pattern=odd for=1s")], 1.0, limiter=limiter
+        )
+
+
+async def test_a_program_that_is_killed_ends_the_stage(tmp_path: Path) -> None:
+    deadly = library(tmp_path, "killed.c")
+
+    with pytest.raises(HarnessFailed, match="alone-0: exit 137"):
+        await play([ALONE], 1.0, limiter=deadly)
+
+
+async def test_a_library_in_the_shim_s_place_finds_its_limit(tmp_path: Path) -> None:
+    teller = library(tmp_path, "told_limit.c")
+
+    played = await play([replace(ALONE, workload="cuda-play query")], 0.1, limiter=teller)
+
+    assert played.reports["alone"] == {"percent": 30}
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+async def test_a_stage_that_is_cancelled_leaves_nothing_behind(
+    clock: Literal["virtual", "real"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="gm", dir="/tmp") as folder:
+        monkeypatch.setattr(host, "SHORT", Path(folder))
+        before = children()
+        task = asyncio.create_task(play([ALONE], 600.0, clock=clock))
+        await until(lambda: any(Path(folder).iterdir()))  # before that the kernel is tried
+        await asyncio.sleep(1)
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        assert children() == before
+        assert os.listdir(folder) == []  # noqa: PTH208 - no path that an async function may ask
+
+
+def test_two_stages_of_one_process_cannot_be_on_virtual_clocks(tmp_path: Path) -> None:
+    with (
+        virtual_clock(tmp_path / "one"),
+        pytest.raises(GpuManagerError, match="on a virtual clock already"),
+        virtual_clock(tmp_path / "other"),
+    ):
+        pass
+
+
+def test_reports_of_several_are_one() -> None:
+    one: dict[str, Any] = {"launches": 3, "gap_max_us": 5.0, "gap_p50_us": None, "phases": []}
+    other: dict[str, Any] = {"launches": 4, "gap_max_us": 2.0, "gap_p50_us": 1.5, "phases": []}
+
+    merged = together([one, other])
+
+    numbers = {"launches": 7, "gap_max_us": 5.0, "gap_p50_us": 1.5}
+    assert merged == {**numbers, "each": (one, other)}
+
+
+def library(folder: Path, source: str) -> Path:
+    """One to preload, of a file in `programs`."""
+    target = folder / "library.so"
+    command = ["gcc", "-shared", "-fPIC", "-o", str(target), str(PROGRAMS / source)]
+    subprocess.run(command, check=True, timeout=300)
+    return target
+
+
+def children() -> list[str]:
+    """The processes that are ours."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return sorted(pid for path in lists for pid in path.read_text().split())

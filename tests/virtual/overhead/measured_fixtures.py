@@ -1,0 +1,33 @@
+"""For tests of what is measured."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.values import Limit
+from tests.virtual.container_process import SECONDS
+from tests.virtual.overhead.measured import GPU, NAME, Driver, Process
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+async def process(root: Path, driver: Driver) -> AsyncIterator[Process]:
+    manager = VirtualManager(root, meter=driver, pass_seconds=SECONDS)
+    directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
+    made = Process(manager, directory)
+    await made.attach()
+    yield made
+    await manager.stop()
+
+
+@pytest.fixture
+def pid() -> int:
+    return os.getpid()
