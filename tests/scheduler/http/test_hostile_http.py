@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.server import Bounds
 from tests.scheduler.http.hostile import (
     LET_GO,
     SECONDS,

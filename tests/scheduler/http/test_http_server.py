@@ -11,8 +11,7 @@ from aiohttp import web
 
 from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.scheduler.certificates.values import KeyPair
-from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.http.server import Routes
+from gpumanager.scheduler.http.server import Bounds, Routes
 from tests.scheduler.http.served import Served, serving
 from tests.waiting import until
 
