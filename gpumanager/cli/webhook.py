@@ -107,6 +107,11 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
 )
 @quota_configmap(help="GPU quotas, to warn of pods that exceed theirs by themselves.")
 @click.option(
+    "--claims",
+    is_flag=True,
+    help="Pods sent to /mutate/claims get a ResourceClaim in the place of the two lines.",
+)
+@click.option(
     "--drain",
     type=click.FloatRange(0, 300),
     default=5.0,

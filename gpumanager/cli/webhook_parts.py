@@ -15,6 +15,8 @@ from gpumanager.kube.client import KubeClient
 from gpumanager.scheduler.certificates.api import Named
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.values import CertificateSource
+from gpumanager.scheduler.claims.keeper import TemplateKeeper, TemplateUser
+from gpumanager.scheduler.claims.quota import ClaimQuotas
 from gpumanager.scheduler.http.server import HttpServer
 from gpumanager.scheduler.quota.keeper import QuotaKeeper
 from gpumanager.scheduler.quota.limits import Quotas
@@ -35,6 +37,7 @@ class WebhookSettings:
     """As the flags say. certificate, key: files, or None. signer: of a request, or empty.
 
     quota: namespace and name of the ConfigMap with GPU quotas, or None.
+    claims: pods sent to /mutate/claims get a claim in the place of the two lines.
     drain: seconds between being told to stop and letting nobody in any more.
     """
 
@@ -49,6 +52,7 @@ class WebhookSettings:
     configurations: tuple[str, ...]
     kubeconfig: Path | None
     quota: tuple[str, str] | None
+    claims: bool
     drain: float
     policy: AdmissionPolicy
 
@@ -65,6 +69,10 @@ class Parts:
     def __init__(self, settings: WebhookSettings, api: KubeClient | None) -> None:
         self.nodes = KnownNodes(api) if api else None
         self.quota = QuotaKeeper(api, *settings.quota) if api and settings.quota else None
+        self.templates = self.claim_quotas = None
+        if api and settings.claims:
+            self.templates = TemplateKeeper(api, admitted=self._admitted)
+            self.claim_quotas = ClaimQuotas(api, self.templates.users)
         self.keeper = None if settings.plain else Keeper(_source(settings, api))
         self.supervisor = Supervisor()
         metrics = WebhookMetrics(self.gauges, self.supervisor)
@@ -75,6 +83,8 @@ class Parts:
             metrics,
             __version__,
             trouble=lambda: self.supervisor.trouble,
+            quota=self.claim_quotas,
+            claims=settings.claims,
         )
         self.server = HttpServer(self.hook.routes(), BOUNDS)
 
@@ -95,9 +105,19 @@ class Parts:
             found["certificate_end_seconds"] = ends.timestamp()
         return found
 
+    def _admitted(self, user: TemplateUser) -> None:
+        if self.claim_quotas:
+            self.claim_quotas.seen(user)
+
     def run(self) -> None:
         """What goes on beside the server."""
-        tasks = {"nodes": self.nodes, "quota": self.quota, "certificate": self.keeper}
+        tasks = {
+            "nodes": self.nodes,
+            "quota": self.quota,
+            "certificate": self.keeper,
+            "claim templates": self.templates,
+            "claim quotas": self.claim_quotas,
+        }
         for name, part in tasks.items():
             if part is not None:
                 self.supervisor.keep(name, part.run)

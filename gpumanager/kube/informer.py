@@ -57,9 +57,9 @@ class Store(Protocol):
 class Informer:
     """Follows one kind of object. heard: when the server last sent anything, by `clock`.
 
-    fields: a selector, `metadata.name=n`; empty for all there are. cached: the list may come from
-    the API server's cache, which knows the pods of a node without reading those of all others, and
-    may be a little old; otherwise it is the newest.
+    fields, labels: selectors, `metadata.name=n`; empty for all there are. cached: the list may come
+    from the API server's cache, which knows the pods of a node without reading those of all others,
+    and may be a little old; otherwise it is the newest.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Informer:
         store: Store,
         *,
         fields: str = "",
+        labels: str = "",
         cached: bool = False,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -84,7 +85,9 @@ class Informer:
         """Up to which the store is; None: it has to be listed."""
         self._api = api
         self._store = store
-        self._fields = {"fieldSelector": fields} if fields else {}
+        self._selected: dict[str, object] = {"fieldSelector": fields} if fields else {}
+        if labels:
+            self._selected["labelSelector"] = labels
         self._cached = self._from_cache = cached
         self._backoff = self._fresh = backoff or Backoff(0.5, 30.0)
         self._clock = clock
@@ -115,7 +118,7 @@ class Informer:
     async def list(self) -> None:
         """Read everything into the store. Raises as `KubeClient.list`."""
         names: set[str] = set()
-        query: dict[str, object] = {**self._fields}
+        query: dict[str, object] = {**self._selected}
         if self._from_cache:
             query["resourceVersion"] = "0"  # any that the server has at hand
 
@@ -128,7 +131,7 @@ class Informer:
             self.heard = self._clock()
             if not metadata.get("continue"):
                 break
-            query = {**self._fields, "continue": metadata["continue"]}
+            query = {**self._selected, "continue": metadata["continue"]}
         self._store.only(names)
         self.version, self._from_cache = str(metadata.get("resourceVersion", "")), self._cached
         self.lists += 1
@@ -172,7 +175,7 @@ class Informer:
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)  # noqa: S311
-        place = {"allowWatchBookmarks": "true", "resourceVersion": self.version, **self._fields}
+        place = {"allowWatchBookmarks": "true", "resourceVersion": self.version, **self._selected}
         async with self._api.watch(self._store.path, seconds, **place) as events:
             if self._complained:
                 log.info("the API server answers again: %s are watched", self._store.path)

@@ -99,6 +99,15 @@ def configurations(verb: str) -> tuple[tuple[Right, When], ...]:
     )
 
 
+def claims(resource: str, verb: str) -> tuple[Right, When]:
+    group = "resource.k8s.io" if resource == "resourceclaimtemplates" else ""
+    return Right("webhook", group, resource, verb), has("--claims")
+
+
+def followed_for_claims(verb: str) -> tuple[tuple[Right, When], ...]:
+    return tuple(claims(one, verb) for one in ("pods", "resourcequotas", "resourceclaimtemplates"))
+
+
 def request(verb: str) -> tuple[Right, When]:
     group = "certificates.k8s.io"
     return Right("webhook", group, "certificatesigningrequests", verb), signer
@@ -141,6 +150,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         extender("pods", "list"),
         budgets("list"),
         *quotas("list"),
+        *followed_for_claims("list"),
     ),
     ("kube/informer.py", "watch"): (
         agent("pods", "watch"),
@@ -148,7 +158,10 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         extender("pods", "watch"),
         budgets("watch"),
         *quotas("watch"),
+        *followed_for_claims("watch"),
     ),
+    ("scheduler/claims/keeper.py", "create"): (claims("resourceclaimtemplates", "create"),),
+    ("scheduler/claims/keeper.py", "delete"): (claims("resourceclaimtemplates", "delete"),),
     ("scheduler/webhook/known_nodes.py", "list"): (
         (Right("webhook", "", "nodes", "list"), always),
     ),

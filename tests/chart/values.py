@@ -109,6 +109,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "webhook.unmeetable": one_of("deny", "warn", "ignore"),
     "webhook.fail": one_of("open", "closed"),
     "webhook.failurePolicy": one_of("Ignore", "Fail"),
+    "webhook.claims": one_of("never", "labelled", "always"),
     "webhook.timeoutSeconds": {"type": "integer", "minimum": 1, "maximum": 30},
     "webhook.drainSeconds": {"type": "integer", "minimum": 0, "maximum": 300},
     "webhook.tls.source": one_of("self", "certManager", "secret", "signer"),

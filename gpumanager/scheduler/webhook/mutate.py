@@ -4,6 +4,7 @@ Each rule looks at the pod as it is and says what is missing; a pod that is as i
 changed, so that it does not matter how often it comes by.
 """
 
+import copy
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -81,10 +82,29 @@ def mutate(
     return tuple(step for rule in RULES for step in rule(case))
 
 
+def mutate_to_claims(
+    pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
+) -> tuple[Any, tuple[Operation, ...]]:
+    """For a pod whose GPUs are to be asked for by a claim: the pod with the memory that its shares
+    lack, from which the claim is made, and the patch for all else. Raises PodUnreadable."""
+    asks = read_asks(pod)
+    if not asks or is_mirror(pod):
+        return pod, ()
+    case = Case(pod, asks, policy, nodes)
+    complete = copy.deepcopy(pod)
+    for ask, blocks in _without_memory(case):
+        resources = complete["spec"][ask.field][ask.place]["resources"]
+        for part in ("limits", "requests"):
+            if part in resources:
+                resources[part] = {**(resources[part] or {}), VMEMORY: str(blocks)}
+    rules = (_forget_schedulers, _pin_by_affinity, _tolerate)
+    return complete, tuple(step for rule in rules for step in rule(case))
+
+
 def _forget_schedulers(case: Case) -> Iterator[Operation]:
     for key in annotations(case.pod):
         if key.startswith(STALE):
-            yield Operation("remove", f"/metadata/annotations/{_escaped(key)}")
+            yield Operation("remove", f"/metadata/annotations/{escaped(key)}")
 
 
 def _name_scheduler(case: Case) -> Iterator[Operation]:
@@ -189,7 +209,7 @@ def _memory_note(ask: ContainerAmounts, part: str, blocks: int) -> str:
     return f"{ask.where} names no {VMEMORY}: it gets {blocks} ({size})"
 
 
-def _escaped(key: str) -> str:
+def escaped(key: str) -> str:
     """As a JSON pointer has it (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 

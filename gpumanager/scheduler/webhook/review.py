@@ -42,6 +42,7 @@ class Review:
     subresource: str
     namespace: str
     object: Any
+    dry_run: bool = False
 
     @property
     def is_new_pod(self) -> bool:
@@ -109,6 +110,7 @@ def _review(content: Any) -> Review:
         subresource=str(request.get("subResource") or ""),
         namespace=str(request.get("namespace") or ""),
         object=request.get("object"),
+        dry_run=request.get("dryRun") is True,
     )
 
 

@@ -3,16 +3,20 @@
 import logging
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
 
+from gpumanager.scheduler.claims.convert import convert, shape_of
+from gpumanager.scheduler.claims.template import ClaimShape
 from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.server import JSON, METRICS, HttpRefusal, Routes, plain
 from gpumanager.scheduler.quota.limits import Quotas, could_never
+from gpumanager.scheduler.webhook.asks import is_mirror, read_asks
 from gpumanager.scheduler.webhook.metrics import MALFORMED, WebhookMetrics, outcome_of
-from gpumanager.scheduler.webhook.mutate import mutate
+from gpumanager.scheduler.webhook.mutate import mutate, mutate_to_claims
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.review import (
@@ -28,6 +32,8 @@ from gpumanager.scheduler.webhook.validate import validate
 log = logging.getLogger(__name__)
 
 MUTATE: Final = "/mutate"
+CLAIMS: Final = "/mutate/claims"
+"""For pods whose two lines are to become a claim: the webhook's configuration says which."""
 VALIDATE: Final = "/validate"
 BOUNDS: Final = Bounds(
     body=4 << 20, bodies=32 << 20, connections=128, head_seconds=5.0, answer_seconds=5.0
@@ -35,10 +41,21 @@ BOUNDS: Final = Bounds(
 """The API server takes objects of 3 MiB itself, and wraps them."""
 
 
+class ClaimQuota(Protocol):
+    """Of `gpumanager.scheduler.claims.quota.ClaimQuotas`."""
+
+    def refusals(self, namespace: str, asked: ClaimShape) -> tuple[str, ...]:
+        """Why a namespace may not have this claim too; empty where it may."""
+
+    def expect(self, namespace: str, asked: ClaimShape) -> None:
+        """A pod with it was let in: it counts from now on."""
+
+
 class Webhook:
     """Answers by `policy`. nodes, quotas: asked anew for each pod; empty where nothing is known.
 
     trouble: what is wrong with background tasks; empty where nothing is.
+    claims: /mutate/claims is served. quota: asked for each pod whose two lines become a claim.
     """
 
     def __init__(
@@ -50,6 +67,8 @@ class Webhook:
         version: str = "",
         *,
         trouble: Callable[[], str] = str,
+        quota: ClaimQuota | None = None,
+        claims: bool = False,
     ) -> None:
         self._policy = policy
         self._nodes = nodes
@@ -57,11 +76,15 @@ class Webhook:
         self._metrics = metrics or WebhookMetrics()
         self._version = version
         self._trouble = trouble
+        self._claim_quota = quota
+        self._claims = claims
         self.leaving = False
         """Others are to be asked from now on: who routes requests is told so by `/readyz`."""
 
     def routes(self) -> Routes:
+        claims: Routes = {CLAIMS: {"POST": self._mutate_to_claims}} if self._claims else {}
         return {
+            **claims,
             MUTATE: {"POST": self._mutate},
             VALIDATE: {"POST": self._validate},
             "/healthz": {"GET": self._well},
@@ -85,6 +108,30 @@ class Webhook:
         if verdict.errors:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
         return Decision(verdict.errors, verdict.warnings)
+
+    def changed_to_claims(self, review: Review) -> Decision:
+        """As `changed` and `judged` together: what follows sees a pod that asks for no GPU."""
+        pod, steps = mutate_to_claims(review.object, self._policy, self._nodes())
+        asks = read_asks(pod)
+        if not asks or is_mirror(pod):
+            return Decision()
+        verdict = validate(pod, self._policy, self._nodes())
+        quota = self._claim_quota
+        if quota and not verdict.errors:
+            shape, _ = shape_of(pod, asks)
+            verdict = replace(verdict, errors=quota.refusals(review.namespace, shape))
+            if not verdict.errors and not review.dry_run:
+                quota.expect(review.namespace, shape)
+        if verdict.errors:
+            log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
+            return Decision(verdict.errors, verdict.warnings)
+        steps = (*steps, *convert(review.object, asks))
+        log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
+        notes = [step.note for step in steps if step.note]
+        return Decision(warnings=(*verdict.warnings, *notes), patch=steps)
+
+    async def _mutate_to_claims(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        return self._answer("claims", self.changed_to_claims, request, body)
 
     async def _mutate(self, request: web.BaseRequest, body: bytes) -> web.Response:
         return self._answer("mutate", self.changed, request, body)

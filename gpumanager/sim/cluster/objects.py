@@ -25,6 +25,8 @@ KINDS: Final = {
     "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
     "certificatesigningrequests": "CertificateSigningRequest",
     "poddisruptionbudgets": "PodDisruptionBudget",
+    "resourceclaimtemplates": "ResourceClaimTemplate",
+    "resourcequotas": "ResourceQuota",
 }
 GROUPS: Final = {
     "leases": "coordination.k8s.io/v1",
@@ -32,6 +34,7 @@ GROUPS: Final = {
     "validatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
     "certificatesigningrequests": "certificates.k8s.io/v1",
     "poddisruptionbudgets": "policy/v1",
+    "resourceclaimtemplates": "resource.k8s.io/v1",
 }
 """Of kinds that are not of the core."""
 

@@ -63,11 +63,22 @@ def read_call(method: str, target: str, kind: str, body: bytes) -> Call:
     return Call(method, resource, namespace, name, part, query, kind.partition(";")[0], body)
 
 
-def selector(text: str) -> Callable[[Object], bool]:
-    """`spec.nodeName=n,metadata.name=p` as a test of objects."""
-    terms = [term.partition("=") for term in text.split(",") if term]
-    wanted = [(path.split("."), value.removeprefix("=")) for path, _, value in terms]
-    return lambda item: all(_field(item, path) == value for path, value in wanted)
+def selector(query: Mapping[str, str]) -> Callable[[Object], bool]:
+    """`fieldSelector` and `labelSelector` of a list or a watch as a test of objects.
+
+    Of labels: `key=value` and `key`, which is there with any value.
+    """
+    fields = [term.partition("=") for term in query.get("fieldSelector", "").split(",") if term]
+    labels = [term.partition("=") for term in query.get("labelSelector", "").split(",") if term]
+    wanted = [(path.split("."), value.removeprefix("=")) for path, _, value in fields]
+
+    def matches(item: Object) -> bool:
+        there = item["metadata"].get("labels") or {}
+        return all(_field(item, path) == value for path, value in wanted) and all(
+            key in there and (not equals or there[key] == value) for key, equals, value in labels
+        )
+
+    return matches
 
 
 def _field(item: Any, path: Iterable[str]) -> str:

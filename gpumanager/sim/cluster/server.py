@@ -149,7 +149,7 @@ class SimulatedApiServer:
 
     def _list(self, call: Call) -> Object:
         """Pages go by position: what changes between two of them is not looked at."""
-        wanted = selector(call.query.get("fieldSelector", ""))
+        wanted = selector(call.query)
         rows = [row for row in self.objects.list(call.resource, call.namespace) if wanted(row)]
         first = int(call.query.get("continue", "0"))
         limit = int(call.query.get("limit", "0")) or len(rows)
@@ -177,7 +177,7 @@ class SimulatedApiServer:
         return stream
 
     async def _follow(self, call: Call, stream: web.StreamResponse) -> None:
-        wanted = selector(call.query.get("fieldSelector", ""))
+        wanted = selector(call.query)
         version = int(call.query.get("resourceVersion") or 0)
         if version and version < self.objects.forgotten:
             message = f"too old resource version: {version} ({self.objects.forgotten})"

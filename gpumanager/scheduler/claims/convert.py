@@ -1,0 +1,78 @@
+"""How a pod with the two lines becomes one with a claim: a JSON patch. Pure.
+
+Each container that asks names one request of one claim. A container that ends before others begin
+uses the request of a later one where that is enough, as device IDs are used again.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from gpumanager.kube.pod import ContainerKind
+from gpumanager.names import ANNOTATION_CLAIM, LABEL_CLAIM_TEMPLATE
+from gpumanager.scheduler.claims.template import ClaimShape, RequestShape
+from gpumanager.scheduler.webhook.asks import (
+    RESOURCES,
+    ContainerAmounts,
+    annotations,
+    mapping,
+    rows,
+)
+from gpumanager.scheduler.webhook.mutate import Operation, escaped
+
+CLAIM: Final = "vcuda"
+"""What a pod calls its claim."""
+
+
+def shape_of(pod: Any, asks: Collection[ContainerAmounts]) -> tuple[ClaimShape, dict[str, str]]:
+    """The claim, and which request each container uses, by name. asks: valid, with memory."""
+    own: dict[str, RequestShape] = {}
+    for ask in asks:
+        if ask.kind is not ContainerKind.INIT:
+            own[ask.name] = _request(ask)
+    uses = {name: name for name in own}
+    for ask in asks:
+        if ask.kind is ContainerKind.INIT:
+            wanted = _request(ask)
+            enough = sorted(
+                (one for one in own.values() if one.covers(wanted)),
+                key=lambda one: (one.cores, one.blocks, one.name),
+            )
+            own |= {} if enough else {ask.name: wanted}
+            uses[ask.name] = enough[0].name if enough else ask.name
+    return ClaimShape.of(tuple(sorted(own.values())), annotations(pod)), uses
+
+
+def convert(pod: Any, asks: Collection[ContainerAmounts]) -> Iterator[Operation]:
+    """The steps of the patch. asks: of this pod, valid, shares with their memory."""
+    shape, uses = shape_of(pod, asks)
+    metadata, spec = pod["metadata"], pod["spec"]
+    for key, value, found in (
+        ("labels", {LABEL_CLAIM_TEMPLATE: shape.name}, metadata.get("labels")),
+        ("annotations", {ANNOTATION_CLAIM: shape.text}, metadata.get("annotations")),
+    ):
+        yield Operation("add", f"/metadata/{key}", {**mapping(found, f"metadata.{key}"), **value})
+    there = rows(spec.get("resourceClaims"), "spec.resourceClaims")
+    claim = {"name": CLAIM, "resourceClaimTemplateName": shape.name}
+    yield Operation(
+        "add",
+        "/spec/resourceClaims",
+        [*(one for one in there if mapping(one, "a claim").get("name") != CLAIM), claim],
+        f"{' and '.join(RESOURCES)} became a claim of the template {shape.name}",
+    )
+    for ask in asks:
+        resources = spec[ask.field][ask.place]["resources"]
+        path = f"/spec/{ask.field}/{ask.place}/resources"
+        for part in ("limits", "requests"):
+            for key in RESOURCES:
+                if key in (resources.get(part) or {}):
+                    yield Operation("remove", f"{path}/{part}/{escaped(key)}")
+        claims = rows(resources.get("claims"), f"{ask.where}: claims")
+        named = {"name": CLAIM, "request": uses[ask.name]}
+        yield Operation("add", f"{path}/claims", [*claims, named])
+
+
+def _request(ask: ContainerAmounts) -> RequestShape:
+    request = ask.request
+    if request is None:
+        raise ValueError(f"{ask.where}: an amount is no whole number")
+    return RequestShape(ask.name, request.cores, request.blocks)

@@ -1,0 +1,228 @@
+"""What a pod asks for, as the ResourceClaimTemplate that asks for the same. Pure.
+
+A template is named after its content, so that all pods of a namespace that ask alike share one, and
+a rollout that changes nothing about GPUs needs no new one. A pod carries what its template is made
+of in an annotation, and the template's name in a label: whoever sees the pod can make the template,
+at any time, and the webhook writes nothing but its patch.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from gpumanager.grants.vcuda_config import API_VERSION, KIND
+from gpumanager.names import (
+    ANNOTATION_CORE_LIMIT,
+    ANNOTATION_MODEL_EXCLUDED,
+    ANNOTATION_MODEL_WANTED,
+    ANNOTATION_PROFILE,
+    ANNOTATION_UUID_EXCLUDED,
+    ANNOTATION_UUID_WANTED,
+    CLAIM_DEVICE_CLASS,
+    CLAIM_DRIVER,
+    MANAGED_BY_LABEL,
+    MANAGED_BY_US,
+)
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
+
+RESOURCE_API: Final = "resource.k8s.io/v1"
+DIGITS: Final = 16
+MOST_REQUESTS: Final = 32
+"""Of one claim, by Kubernetes' own validation."""
+LONGEST: Final = 16 << 10
+"""Of the annotation."""
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+PARAMETERS: Final[Mapping[str, str]] = {
+    ANNOTATION_CORE_LIMIT: "coreLimit",
+    ANNOTATION_PROFILE: "profile",
+}
+"""Annotations of a pod, and the field of VcudaConfig that says the same. How a node is chosen is
+read from the pod by the extender; how a GPU is chosen the node says by its slice's order."""
+
+WISHES: Final[Mapping[str, str]] = {
+    ANNOTATION_MODEL_WANTED: "models",
+    ANNOTATION_MODEL_EXCLUDED: "notModels",
+    ANNOTATION_UUID_WANTED: "uuids",
+    ANNOTATION_UUID_EXCLUDED: "notUuids",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RequestShape:
+    """One request of the claim. name: of the container that is given it.
+
+    cores: percent of a GPU, or 100 for each whole one. blocks: of 256 MiB; of a whole GPU what each
+    must have at least.
+    """
+
+    name: str
+    cores: int
+    blocks: int
+
+    @property
+    def gpus(self) -> int:
+        return max(1, self.cores // CORES_PER_GPU)
+
+    @property
+    def is_share(self) -> bool:
+        return self.cores < CORES_PER_GPU
+
+    def covers(self, other: "RequestShape") -> bool:
+        """Whoever has this has what the other asks for."""
+        same = self.is_share == other.is_share
+        return same and self.cores >= other.cores and self.blocks >= other.blocks
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimShape:
+    """All that a pod asks for. parameters: of VcudaConfig. wishes: words, by kind."""
+
+    requests: tuple[RequestShape, ...]
+    parameters: tuple[tuple[str, str], ...] = ()
+    wishes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def of(cls, requests: tuple[RequestShape, ...], annotations: Mapping[str, Any]) -> Self:
+        """As a pod with these annotations asks."""
+        parameters = (
+            (field, str(annotations[key]).strip())
+            for key, field in PARAMETERS.items()
+            if key in annotations
+        )
+        wishes = (
+            (field, words)
+            for key, field in WISHES.items()
+            if (words := _words(str(annotations.get(key, ""))))
+        )
+        return cls(requests, tuple(parameters), tuple(wishes))
+
+    @property
+    def name(self) -> str:
+        """Of the template, by its content."""
+        return f"vcuda-{hashlib.sha256(self.text.encode()).hexdigest()[:DIGITS]}"
+
+    @property
+    def text(self) -> str:
+        """As the annotation has it."""
+        content = {
+            "requests": [[one.name, one.cores, one.blocks] for one in self.requests],
+            "parameters": dict(self.parameters),
+            "wishes": {field: list(words) for field, words in self.wishes},
+        }
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def cores(self) -> int:
+        """Percent of a GPU, together, while a pod has this claim."""
+        return sum(one.cores for one in self.requests)
+
+    @property
+    def blocks(self) -> int:
+        """Of memory, as the two lines count them: of whole GPUs what each must have."""
+        return sum(one.blocks * one.gpus for one in self.requests)
+
+    def template(self, namespace: str) -> dict[str, Any]:
+        """The object to create."""
+        return {
+            "apiVersion": RESOURCE_API,
+            "kind": "ResourceClaimTemplate",
+            "metadata": {
+                "name": self.name,
+                "namespace": namespace,
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY_US},
+            },
+            "spec": {"spec": {"devices": self._devices()}},
+        }
+
+    def _devices(self) -> dict[str, Any]:
+        selectors = _selectors(dict(self.wishes))
+        devices: dict[str, Any] = {"requests": [_request(one, selectors) for one in self.requests]}
+        if self.parameters:
+            content = dict[str, Any](self.parameters)
+            if "coreLimit" in content:
+                content["coreLimit"] = min(CORES_PER_GPU, int(content["coreLimit"]))
+            parameters = {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                **content,
+            }
+            devices["config"] = [{"opaque": {"driver": CLAIM_DRIVER, "parameters": parameters}}]
+        return devices
+
+
+def read_shape(text: str) -> ClaimShape:
+    """What stands in a pod's annotation, which anybody may have written; raises ValueError."""
+    if len(text) > LONGEST:
+        raise ValueError(f"it has {len(text)} characters; at most {LONGEST} are read")
+    try:
+        content = json.loads(text)
+        shape = ClaimShape(
+            tuple(RequestShape(*_row(row)) for row in content["requests"]),
+            tuple((field, str(content["parameters"][field])) for field in _known(content)),
+            tuple(
+                (field, tuple(str(word) for word in content["wishes"][field]))
+                for field in WISHES.values()
+                if field in content["wishes"]
+            ),
+        )
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"it is not what the webhook writes: {error!r}") from None
+    if not 1 <= len(shape.requests) <= MOST_REQUESTS:
+        raise ValueError(f"it has {len(shape.requests)} requests; a claim has 1 to {MOST_REQUESTS}")
+    if not dict(shape.parameters).get("coreLimit", "0").isdigit():
+        raise ValueError("its coreLimit is no number")
+    return shape
+
+
+def _known(content: Any) -> list[str]:
+    return [field for field in PARAMETERS.values() if field in content["parameters"]]
+
+
+def _row(row: Any) -> tuple[str, int, int]:
+    name, cores, blocks = row
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"{str(name)[:80]!r} names no request")
+    if type(cores) is not int or type(blocks) is not int or cores < 1 or blocks < 0:
+        raise ValueError(f"{name}: {str(row)[:80]} is no amount")
+    return name, cores, blocks
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(sorted({word.strip() for word in text.split(",") if word.strip()}))
+
+
+def _request(one: RequestShape, selectors: tuple[str, ...]) -> dict[str, Any]:
+    exactly: dict[str, Any] = {
+        "deviceClassName": CLAIM_DEVICE_CLASS,
+        "allocationMode": "ExactCount",
+        "count": one.gpus,
+    }
+    if one.is_share:
+        memory = f"{one.blocks * MEMORY_BLOCK >> 20}Mi"
+        exactly["capacity"] = {"requests": {"cores": str(one.cores), "memory": memory}}
+    elif one.blocks:  # no capacity asked is a whole GPU; the two lines' memory is what it must have
+        needed = f"quantity('{one.blocks * MEMORY_BLOCK >> 20}Mi')"
+        memory = f"device.capacity['{CLAIM_DRIVER}'].memory"
+        selectors = (*selectors, f"{memory}.compareTo({needed}) >= 0")
+    if selectors:
+        exactly["selectors"] = [{"cel": {"expression": text}} for text in selectors]
+    return {"name": one.name, "exactly": exactly}
+
+
+def _selectors(wishes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """CEL over the attributes that a node publishes. Words are quoted as JSON, as CEL reads it."""
+    attributes = f"device.attributes['{CLAIM_DRIVER}']"
+    found = []
+    for field, no in (("models", ""), ("notModels", "!")):
+        if words := wishes.get(field):
+            listed = json.dumps([word.lower() for word in words])
+            product = f"{attributes}.productName.lowerAscii()"
+            found.append(f"{no}{listed}.exists(word, {product}.contains(word))")
+    for field, no in (("uuids", ""), ("notUuids", "!")):
+        if words := wishes.get(field):
+            found.append(f"{no}({attributes}.uuid in {json.dumps(list(words))})")
+    return tuple(found)

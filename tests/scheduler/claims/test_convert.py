@@ -1,0 +1,229 @@
+"""The two lines become a claim: what the pod looks like then, and which template it names."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumanager.grants.vcuda_config import VcudaConfig, read_vcuda_config
+from gpumanager.names import ANNOTATION_CLAIM, LABEL_CLAIM_TEMPLATE, VCORE, VMEMORY
+from gpumanager.scheduler.claims.template import read_shape
+from gpumanager.scheduler.webhook.metrics import outcome_of
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy
+from gpumanager.scheduler.webhook.review import Decision, Review
+from gpumanager.scheduler.webhook.service import Webhook
+from tests.scheduler.webhook.review_texts import applied, container, node_kind, pod
+
+POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4)
+
+
+def decided(made: Any, policy: AdmissionPolicy = POLICY) -> Decision:
+    hook = Webhook(policy, lambda: {node_kind(80, 80)}, claims=True)
+    return hook.changed_to_claims(Review("v1", "u", "Pod", "CREATE", "", "default", made))
+
+
+def changed(made: Any) -> Any:
+    decision = decided(made)
+    assert decision.errors == ()
+    return applied(made, decision.patch)
+
+
+def requests(template: Any) -> Any:
+    return template["spec"]["spec"]["devices"]["requests"]
+
+
+def template_of(after: Any) -> Any:
+    return read_shape(after["metadata"]["annotations"][ANNOTATION_CLAIM]).template("default")
+
+
+def test_a_share_becomes_one_request_of_a_claim() -> None:
+    after = changed(pod())
+
+    (main,) = after["spec"]["containers"]
+    assert main["resources"] == {
+        "limits": {},
+        "requests": {},
+        "claims": [{"name": "vcuda", "request": "main"}],
+    }
+    template = template_of(after)
+    assert after["spec"]["resourceClaims"] == [
+        {"name": "vcuda", "resourceClaimTemplateName": template["metadata"]["name"]}
+    ]
+    assert after["metadata"]["labels"][LABEL_CLAIM_TEMPLATE] == template["metadata"]["name"]
+    assert requests(template) == [
+        {
+            "name": "main",
+            "exactly": {
+                "deviceClassName": "gpu.tencent.com",
+                "allocationMode": "ExactCount",
+                "count": 1,
+                "capacity": {"requests": {"cores": "30", "memory": "2048Mi"}},
+            },
+        }
+    ]
+
+
+def test_whole_gpus_are_counted_and_their_memory_is_a_condition() -> None:
+    (request,) = requests(template_of(changed(pod(container(200, 64)))))
+
+    assert request["exactly"]["count"] == 2
+    assert "capacity" not in request["exactly"]
+    assert request["exactly"]["selectors"] == [
+        {
+            "cel": {
+                "expression": "device.capacity['gpu.tencent.com'].memory"
+                ".compareTo(quantity('16384Mi')) >= 0"
+            }
+        }
+    ]
+
+
+def test_each_container_names_its_own_request_beside_claims_of_its_own() -> None:
+    own = {"name": "nic", "resourceClaimName": "nic-1"}
+    second = container(20, 4, "second")
+    second["resources"]["claims"] = [{"name": "nic"}]
+
+    after = changed(pod(container(), second, resourceClaims=[own]))
+
+    main, second = after["spec"]["containers"]
+    assert main["resources"]["claims"] == [{"name": "vcuda", "request": "main"}]
+    assert second["resources"]["claims"] == [
+        {"name": "nic"},
+        {"name": "vcuda", "request": "second"},
+    ]
+    assert after["spec"]["resourceClaims"][0] == own
+    assert [one["name"] for one in requests(template_of(after))] == ["main", "second"]
+
+
+def test_an_init_container_uses_a_later_request_that_is_enough_and_else_its_own() -> None:
+    small, large = container(10, 4, "small"), container(60, 4, "large")
+    sidecar = container(5, 1, "sidecar", restartPolicy="Always")
+
+    after = changed(pod(container(), initContainers=[small, large, sidecar]))
+
+    named = [
+        one["resources"]["claims"][0]["request"]
+        for one in (*after["spec"]["initContainers"], *after["spec"]["containers"])
+    ]
+    assert named == ["main", "large", "sidecar", "main"]
+    assert [one["name"] for one in requests(template_of(after))] == ["large", "main", "sidecar"]
+
+
+def test_annotations_become_parameters_and_wishes_become_selectors() -> None:
+    said = {
+        "tencent.com/vcuda-core-limit": "60",
+        "tencent.com/vcuda-profile": "latency",
+        "tencent.com/include-gpu-model": 'A100, h"100',
+        "tencent.com/exclude-gpu-uuid": "GPU-1",
+        "other": "kept",
+    }
+
+    after = changed(pod(annotations=said))
+
+    template = template_of(after)
+    (config,) = template["spec"]["spec"]["devices"]["config"]
+    read = read_vcuda_config(config["opaque"]["parameters"])
+    assert read == VcudaConfig(60, "latency")
+    assert [config] == [
+        {
+            "opaque": {
+                "driver": "gpu.tencent.com",
+                "parameters": {
+                    "apiVersion": "gpu.tencent.com/v1alpha1",
+                    "kind": "VcudaConfig",
+                    "coreLimit": 60,
+                    "profile": "latency",
+                },
+            }
+        }
+    ]
+    (request,) = requests(template)
+    attributes = "device.attributes['gpu.tencent.com']"
+    assert [one["cel"]["expression"] for one in request["exactly"]["selectors"]] == [
+        f'["a100", "h\\"100"].exists(word, {attributes}.productName.lowerAscii().contains(word))',
+        f'!({attributes}.uuid in ["GPU-1"])',
+    ]
+    assert after["metadata"]["annotations"]["other"] == "kept"
+
+
+def test_a_share_without_memory_gets_what_the_policy_gives() -> None:
+    (request,) = requests(template_of(changed(pod(container(30, None)))))
+
+    assert request["exactly"]["capacity"]["requests"]["memory"] == "1024Mi"
+
+
+def test_what_could_never_run_is_refused_here_since_nobody_sees_it_later() -> None:
+    decision = decided(pod(container(150, 8), annotations={"tencent.com/vcuda-profile": "x"}))
+
+    assert outcome_of(decision) == "refused"
+    assert len(decision.errors) == 2
+    assert decision.patch == ()
+
+
+@pytest.mark.parametrize("made", [pod(container(None, None)), pod(container(0, 0))])
+def test_a_pod_without_gpus_is_left_alone(made: Any) -> None:
+    assert decided(made) == Decision()
+
+
+names = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True)
+amounts = st.tuples(st.sampled_from([None, 0, 1, 30, 99, 100, 200]), st.sampled_from([None, 1, 8]))
+kinds = st.sampled_from(["init", "sidecar", "app"])
+
+
+@given(names, st.data())
+def test_whatever_is_let_in_asks_by_claims_alone_and_for_the_same(
+    taken: list[str], data: st.DataObject
+) -> None:
+    lists: dict[str, list[Any]] = {"containers": [], "initContainers": []}
+    for name in taken:
+        made, kind = container(*data.draw(amounts), name), data.draw(kinds)
+        made |= {"restartPolicy": "Always"} if kind == "sidecar" else {}
+        lists["containers" if kind == "app" else "initContainers"].append(made)
+    before = pod(*lists["containers"], initContainers=lists["initContainers"])
+
+    decision = decided(before)
+    if decision.errors or not decision.patch:
+        return
+    after = applied(before, decision.patch)
+
+    assert decided(after) == Decision()
+    shape = read_shape(after["metadata"]["annotations"][ANNOTATION_CLAIM])
+    assert shape.name == after["metadata"]["labels"][LABEL_CLAIM_TEMPLATE]
+    given_by = {one.name: one for one in shape.requests}
+    for field in ("containers", "initContainers"):
+        for was, now in zip(before["spec"][field], after["spec"][field], strict=True):
+            limits = was["resources"]["limits"]
+            cores = int(limits.get(VCORE, 0))
+            assert (
+                not {VCORE, VMEMORY} & {*now["resources"]["limits"], *now["resources"]["requests"]}
+                or not cores
+            )
+            if cores:
+                (named,) = now["resources"]["claims"]
+                request = given_by[named["request"]]
+                assert request.cores >= cores
+                assert request.blocks >= int(limits.get(VMEMORY, 0))
+                assert request.name == was["name"] or "restartPolicy" not in was
+    assert len(given_by) == len(shape.requests)
+    assert {one.name for one in shape.requests} <= {*taken, "main"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "Expecting value"),
+        ("{}", "not what the webhook writes"),
+        ('{"requests":[],"parameters":{},"wishes":{}}', "0 requests"),
+        ('{"requests":[["A",1,1]],"parameters":{},"wishes":{}}', "names no request"),
+        ('{"requests":[["a",0,1]],"parameters":{},"wishes":{}}', "is no amount"),
+        ('{"requests":[["a",true,1]],"parameters":{},"wishes":{}}', "is no amount"),
+        ('{"requests":[["a",1]],"parameters":{},"wishes":{}}', "not enough values"),
+        ('{"requests":[["a",1,1]],"parameters":{"coreLimit":"x"},"wishes":{}}', "coreLimit"),
+        ("[" * 5000, "not what the webhook writes"),
+        ("x" * 20000, "at most 16384"),
+    ],
+)
+def test_an_annotation_that_somebody_else_wrote_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read_shape(text)
