@@ -32,7 +32,7 @@ HEADINGS: Final = (
     "\nGPU",
     "most held,\nof limit",
     "refused\nat limit",
-    "share got,\nof guaranteed",
+    "share got,\nof granted",
     "\nexit",
 )
 RIGHT: Final = frozenset({3, 4, 5, 6})
