@@ -55,7 +55,7 @@ def start_manager(root: Path, limit: Limit = LIMIT) -> tuple[int, str]:
     ready, tell = os.pipe()
 
     async def serve() -> None:
-        check = PodCheck(Containers(CgroupFiles.here()), {NAME: POD}.get)
+        check = PodCheck(Containers(CgroupFiles.here()), {NAME: {POD}}.get)
         directory = await VirtualManager(root, peers=check).open(NAME, [limit])
         os.write(tell, str(directory / "vcuda.sock").encode())
         await asyncio.Event().wait()

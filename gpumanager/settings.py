@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpumanager.names import DEVICE_PLUGIN_PATH, POD_RESOURCES_SOCKET, PODS_API_SOCKET
+from gpumanager.names import (
+    CDI_PATH,
+    DEVICE_PLUGIN_PATH,
+    PLUGINS_PATH,
+    PLUGINS_REGISTRY_PATH,
+    POD_RESOURCES_SOCKET,
+    PODS_API_SOCKET,
+)
 from gpumanager.units import Bytes
 
 DRIVERS: Final = ("nvidia",)
@@ -21,6 +28,10 @@ LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
 BEHIND_THE_SHIM: Final = ("pause", "report", "end")
 """What may be done about containers that get round their limits."""
+DEVICE_PLUGINS: Final = "device-plugin"
+CLAIMS: Final = "claims"
+INTERFACES: Final = (DEVICE_PLUGINS, CLAIMS)
+"""By what the kubelet may ask for GPUs: extended resources, or ResourceClaims."""
 
 NOT_USED_YET: Final = {
     "cgroup-driver": "which driver made a cgroup is seen in its name",
@@ -93,5 +104,12 @@ class AgentSettings:
     gpu_switch_cost: int = 50
     """Microseconds that a GPU loses when it switches to another process. Nothing is published;
     third parties say tens to hundreds. The gap in `gpu_facts slices` is what it is on a GPU."""
+    interface: str = DEVICE_PLUGINS
+    """By what the kubelet asks for GPUs: one of INTERFACES."""
+    plugins_path: Path = Path(PLUGINS_PATH)
+    plugins_registry_path: Path = Path(PLUGINS_REGISTRY_PATH)
+    """The kubelet's directories for the sockets of DRA drivers, and where it finds them."""
+    cdi_path: Path = Path(CDI_PATH)
+    """Where the container runtime reads CDI files."""
     behind_the_shim: str = BEHIND_THE_SHIM[0]
     """What is done about containers that take more than limits allow: one of these."""

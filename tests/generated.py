@@ -8,6 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = (
     "gpumanager/deviceplugin/api/deviceplugin_v1beta1.proto",
+    "gpumanager/dra/api/dra_v1.proto",
+    "gpumanager/dra/api/drahealth_v1.proto",
+    "gpumanager/dra/api/pluginregistration_v1.proto",
     "gpumanager/kubelet/api/podresources_v1.proto",
     "gpumanager/kubelet/api/pods_v1alpha1.proto",
     "gpumanager/runtime/api/runtime_v1.proto",

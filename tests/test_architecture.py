@@ -32,20 +32,31 @@ MAY_IMPORT = {
     "isolation": VALUES | {"grants", "virtual", "volume"},
     "deviceplugin": VALUES
     | {"grpc_wire", "grants", "isolation", "kube", "kubelet", "runtime", "virtual"},
+    "dra": VALUES | {"grpc_wire", "grants", "isolation", "kube", "virtual"},
     "recovery": VALUES
-    | {"deviceplugin", "grants", "isolation", "kube", "kubelet", "runtime", "virtual"},
+    | {"deviceplugin", "dra", "grants", "isolation", "kube", "kubelet", "runtime", "virtual"},
     "doctor": VALUES | {"kubelet"},
     "view": {"gpu", "units", "errors", "names"},
     "scheduler": VALUES | {"http_server", "kube", "web", "grants"},
     "monitor": VALUES
     | {"http_server", "kube", "kubelet", "runtime", "virtual", "grants", "isolation", "web"},
     "sim": VALUES
-    | {"http_server", "volume", "virtual", "kube", "kubelet", "runtime", "grants", "deviceplugin"},
+    | {
+        "http_server",
+        "volume",
+        "virtual",
+        "kube",
+        "kubelet",
+        "runtime",
+        "grants",
+        "deviceplugin",
+        "dra",
+    },
 }
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""
 
 OWNERS = {
-    "grpc": {"grpc_wire", "deviceplugin", "kubelet", "runtime", "virtual", "monitor", "sim"},
+    "grpc": {"grpc_wire", "deviceplugin", "dra", "kubelet", "runtime", "virtual", "monitor", "sim"},
     "pynvml": {"gpu"},
     "kubernetes": {"kube"},
     "prometheus_client": {"monitor", "scheduler", "view"},
@@ -115,6 +126,7 @@ def test_every_package_has_its_row_in_the_table() -> None:
         ("grants", "from gpumanager.isolation import table"),
         ("isolation", "from gpumanager.deviceplugin import device_ids"),
         ("deviceplugin", "from gpumanager.recovery import reconciler"),
+        ("dra", "from gpumanager.deviceplugin import allocator"),
         ("monitor", "from gpumanager.deviceplugin import allocator"),
     ],
 )

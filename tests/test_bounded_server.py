@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.monitor.web_pages.routes import answer, routed
-from tests.monitor.monitor_world import until
+from tests.waiting import until
 
 SHORT = ConnectionBounds(
     head_seconds=0.2, answer_seconds=0.2, idle_seconds=0.2, connections=4, grace_seconds=0.1

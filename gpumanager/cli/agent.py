@@ -25,6 +25,7 @@ from gpumanager.settings import (
     CGROUP_DRIVERS,
     CUDA_COMPAT,
     DRIVERS,
+    INTERFACES,
     LOAD_MODULES,
     NOT_USED_YET,
     AgentSettings,
@@ -242,6 +243,27 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     default=DEFAULTS.behind_the_shim,
     help="What is done about containers that get round their limits, beside reporting them: pause "
     "those that take more GPU time than they were granted; nothing; or end their processes.",
+)
+@click.option(
+    "--interface",
+    type=click.Choice(INTERFACES),
+    default=DEFAULTS.interface,
+    show_default=True,
+    help="By what the kubelet asks for GPUs: extended resources, or ResourceClaims (Kubernetes "
+    "1.36 and newer).",
+)
+@click.option("--plugins-path", type=Path, default=DEFAULTS.plugins_path, help="For claims.")
+@click.option(
+    "--plugins-registry-path",
+    type=Path,
+    default=DEFAULTS.plugins_registry_path,
+    help="For claims: where the kubelet looks for drivers.",
+)
+@click.option(
+    "--cdi-path",
+    type=Path,
+    default=DEFAULTS.cdi_path,
+    help="For claims: where the container runtime reads CDI files.",
 )
 @click.option("--cgroup-driver", type=click.Choice(CGROUP_DRIVERS), expose_value=False)
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")

@@ -15,7 +15,7 @@ from gpumanager.kube.client import KubeClient
 from gpumanager.scheduler.certificates.api import Named
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.values import CertificateSource
-from gpumanager.scheduler.claims.keeper import ClaimUser, TemplateKeeper
+from gpumanager.scheduler.claims.keeper import TemplateKeeper, TemplateUser
 from gpumanager.scheduler.claims.quota import ClaimQuotas
 from gpumanager.scheduler.http.server import HttpServer
 from gpumanager.scheduler.quota.keeper import QuotaKeeper
@@ -105,7 +105,7 @@ class Parts:
             found["certificate_end_seconds"] = ends.timestamp()
         return found
 
-    def _admitted(self, user: ClaimUser) -> None:
+    def _admitted(self, user: TemplateUser) -> None:
         if self.claim_quotas:
             self.claim_quotas.seen(user)
 

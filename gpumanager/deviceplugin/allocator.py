@@ -47,6 +47,7 @@ class Allocator:
         self._resolver = IdentityResolver(self._ledger, self._store, deps)
         self._handler = AllocateHandler(self._ledger, self._store, self._tracker, deps)
         self._lock = asyncio.Lock()
+        self._unhealthy: frozenset[GpuUUID] = frozenset()
 
     @property
     def journal(self) -> Journal:
@@ -74,12 +75,17 @@ class Allocator:
 
     @property
     def unhealthy(self) -> frozenset[GpuUUID]:
-        """GPUs that are given to nobody."""
+        """GPUs that are given to nobody: out of use, or in another interface's hands."""
         return self._ledger.closed
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """These GPUs, and no others, are advertised as unhealthy, and given to nobody, from now."""
-        self._ledger.closed = frozenset(gpus)
+        self._unhealthy = frozenset(gpus)
+        self._close()
+
+    def _close(self) -> None:
+        claimed = {gpu for one in self._store.others() for gpu in one.gpus}
+        self._ledger.closed = self._unhealthy | claimed
 
     async def adopt(self, topology: Topology) -> None:
         """From now on these are the GPUs of this node; raises IndistinctGPUs."""

@@ -28,7 +28,7 @@ class DeviceLedger(Ledger):
         cores = blocks = nothing_new = 0
         seen: set[str] = set()
         for grant in grants:
-            source, before = grant.source, len(seen)
+            source, before = grant.ids, len(seen)
             seen.update(source.core_ids)
             cores += before + len(source.core_ids) - len(seen)
             with_cores = len(seen)
@@ -41,15 +41,15 @@ class DeviceLedger(Ledger):
 
 
 def ids_of(grant: Grant, resource: str) -> tuple[str, ...]:
-    return grant.source.core_ids if resource == VCORE else grant.source.memory_ids
+    return grant.ids.core_ids if resource == VCORE else grant.ids.memory_ids
 
 
 def all_ids(grant: Grant) -> tuple[str, ...]:
-    return (*grant.source.core_ids, *grant.source.memory_ids)
+    return (*grant.ids.core_ids, *grant.ids.memory_ids)
 
 
 def of_admission(grants: Iterable[Grant], admission: str) -> list[Grant]:
-    return [grant for grant in grants if grant.source.admission == admission]
+    return [grant for grant in grants if grant.ids.admission == admission]
 
 
 def resized(grant: Grant, source: DevicePluginSource) -> Grant:
@@ -59,6 +59,6 @@ def resized(grant: Grant, source: DevicePluginSource) -> Grant:
 
 def on_gpus(grant: Grant, gpus: Iterable[GpuUUID], *, exclusive: bool) -> Grant:
     """As much as its IDs are, on these GPUs. Until its cores are asked for nothing holds it."""
-    cores, memory = grant.source.core_ids, grant.source.memory_ids
+    cores, memory = grant.ids.core_ids, grant.ids.memory_ids
     shares = shares_of(gpus, len(cores), len(memory), exclusive=exclusive)
     return replace(grant, shares=shares, isolation=isolation_of(shares) if cores else "")

@@ -2,7 +2,8 @@
 
     shares      {GPU: cores and memory blocks}; the ledger counts these
     isolation   the back end that holds it, by its name in `isolation.table`; empty: none of ours
-    source      where it came from: the kubelet's device IDs, gpu-manager, what was found running
+    source      where it came from: the kubelet's device IDs, a claim, gpu-manager, what was found
+                running
 
 It is *answered* once its container was told of it, *settled* once it is known for certain which
 container that is. A *released* one holds nothing and waits only for its files to be removed.
@@ -11,6 +12,7 @@ container that is. A *released* one holds nothing and waits only for its files t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
@@ -91,6 +93,46 @@ class EvidenceSource(DevicePluginSource):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedDevice:
+    """A device that a claim was allocated. name: in the node's slice. share: its shareID, if any.
+
+    request: as the allocation has it, `gpu`, or `gpu/t0` where the request had alternatives.
+    """
+
+    name: str
+    request: str
+    share: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSource:
+    """A ResourceClaim was prepared: one grant for those of its requests that the same containers
+    use, however many these are.
+
+    uid, namespace, name: the claim's. devices: in the order of the allocation; a GPU that two
+    requests share is there twice. admin: its containers only look, and it holds nothing.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    devices: tuple[ClaimedDevice, ...]
+    admin: bool = False
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """By the names that pods use: without the alternative."""
+        return tuple(dict.fromkeys(one.request.partition("/")[0] for one in self.devices))
+
+    def __str__(self) -> str:
+        return f"claim {self.namespace}/{self.name} (request {', '.join(self.requests)})"
+
+
+Source = DevicePluginSource | ClaimSource
+NO_DEVICES: Final = DevicePluginSource("")
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """One promise.
 
@@ -104,7 +146,7 @@ class Grant:
     """
 
     id: AllocationID
-    source: DevicePluginSource
+    source: Source
     shares: Mapping[GpuUUID, Share] = field(default_factory=dict)
     evaluator: Evaluator = Evaluator.SHARE
     why: str = ""
@@ -122,6 +164,16 @@ class Grant:
     def gpus(self) -> tuple[GpuUUID, ...]:
         """Where the capacity really is; it may differ from what device IDs name."""
         return tuple(self.shares)
+
+    @property
+    def ids(self) -> DevicePluginSource:
+        """The kubelet's device IDs; none for what came by another interface."""
+        return self.source if isinstance(self.source, DevicePluginSource) else NO_DEVICES
+
+    @property
+    def counts(self) -> bool:
+        """It takes from its GPUs what it says."""
+        return not (self.doubted or (isinstance(self.source, ClaimSource) and self.source.admin))
 
     @property
     def cores(self) -> int:

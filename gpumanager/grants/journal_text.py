@@ -12,11 +12,14 @@ from typing import Any, Final
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import (
     Claimant,
+    ClaimedDevice,
+    ClaimSource,
     DevicePluginSource,
     EvidenceSource,
     Grant,
     LegacySource,
     Share,
+    Source,
     State,
     shares_of,
 )
@@ -32,7 +35,8 @@ UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionE
 """What reading JSON of an unknown shape raises."""
 
 
-_KINDS: Final = {
+_CLAIM: Final = "claim"
+_KINDS: Final[Mapping[type[DevicePluginSource], str]] = {
     DevicePluginSource: "device-plugin",
     LegacySource: "gpu-manager",
     EvidenceSource: "evidence",
@@ -84,12 +88,7 @@ def record(grant: Grant) -> dict[str, Any]:
         # A list: a container sees its GPUs in this order, and the keys of a document are sorted.
         "shares": [[uuid, one.cores, one.blocks] for uuid, one in grant.shares.items()],
         "isolation": grant.isolation,
-        "source": {
-            "kind": _KINDS[type(grant.source)],
-            "admission": grant.source.admission,
-            "core_ids": list(pack(grant.source.core_ids)),
-            "memory_ids": list(pack(grant.source.memory_ids)),
-        },
+        "source": _source_record(grant.source),
         "evaluator": grant.evaluator.value,
         "why": grant.why,
         "time": grant.time,
@@ -109,15 +108,10 @@ def grant_of(record: Mapping[str, Any]) -> Grant:
     """
     if "shares" not in record:
         return _old_grant(record)
-    source = record["source"]
     return _grant(
         record,
         AllocationID(record["id"]),
-        _SOURCES[source["kind"]](
-            source["admission"],
-            tuple(unpack(source["core_ids"])),
-            tuple(unpack(source["memory_ids"])),
-        ),
+        _source(record["source"]),
         {GpuUUID(uuid): Share(int(cores), int(blocks)) for uuid, cores, blocks in record["shares"]},
         record["isolation"],
     )
@@ -126,7 +120,7 @@ def grant_of(record: Mapping[str, Any]) -> Grant:
 def _grant(
     record: Mapping[str, Any],
     name: AllocationID,
-    source: DevicePluginSource,
+    source: Source,
     shares: Mapping[GpuUUID, Share],
     isolation: str,
 ) -> Grant:
@@ -145,6 +139,40 @@ def _grant(
         pod=_claimant(record["pod"]),
         doubted=bool(record["doubted"]),
         released=bool(record["released"]),
+    )
+
+
+def _source_record(source: Source) -> dict[str, Any]:
+    if isinstance(source, ClaimSource):
+        return {
+            "kind": _CLAIM,
+            "uid": source.uid,
+            "namespace": source.namespace,
+            "name": source.name,
+            "devices": [[one.name, one.request, one.share] for one in source.devices],
+            "admin": source.admin,
+        }
+    return {
+        "kind": _KINDS[type(source)],
+        "admission": source.admission,
+        "core_ids": list(pack(source.core_ids)),
+        "memory_ids": list(pack(source.memory_ids)),
+    }
+
+
+def _source(record: Mapping[str, Any]) -> Source:
+    if record["kind"] == _CLAIM:
+        return ClaimSource(
+            record["uid"],
+            record["namespace"],
+            record["name"],
+            tuple(ClaimedDevice(*one) for one in record["devices"]),
+            bool(record["admin"]),
+        )
+    return _SOURCES[record["kind"]](
+        record["admission"],
+        tuple(unpack(record["core_ids"])),
+        tuple(unpack(record["memory_ids"])),
     )
 
 

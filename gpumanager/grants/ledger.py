@@ -80,7 +80,7 @@ class Ledger:
         if counted is not grants:
             on: dict[GpuUUID, list[Grant]] = {gpu.uuid: [] for gpu in self.topology.gpus}
             for grant in grants:
-                for uuid in on.keys() & grant.shares.keys() if not grant.doubted else ():
+                for uuid in on.keys() & grant.shares.keys() if grant.counts else ():
                     on[uuid].append(grant)
             held = {uuid: self._sum(uuid, found) for uuid, found in on.items()}
             self._counted = (grants if isinstance(grants, tuple) else None), held
@@ -120,7 +120,7 @@ class Ledger:
 
 
 def _on(grants: Iterable[Grant], gpu: GpuUUID) -> list[Grant]:
-    return [grant for grant in grants if gpu in grant.shares and not grant.doubted]
+    return [grant for grant in grants if gpu in grant.shares and grant.counts]
 
 
 def _book(gpu: Gpu, held: Holdings) -> FreeGpu:

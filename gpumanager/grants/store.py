@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.grants.grant import Grant
+from gpumanager.grants.grant import DevicePluginSource, Grant, Source
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from gpumanager.virtual.values import AllocationID
@@ -35,9 +35,15 @@ class BackEnds(Protocol):
 
 
 class GrantStore:
-    """One owner of the journal. Not for concurrent use: the allocator's lock guards it."""
+    """One owner of the journal. Not for concurrent use: the allocator's lock guards it.
 
-    def __init__(self, file: JournalFile, isolation: BackEnds) -> None:
+    own: where the grants of the interface come from that this store is of.
+    """
+
+    def __init__(
+        self, file: JournalFile, isolation: BackEnds, own: type[Source] = DevicePluginSource
+    ) -> None:
+        self._own = own
         self._file = file
         self._isolation = isolation
         self._writer = ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
@@ -47,12 +53,16 @@ class GrantStore:
         """Whose container was seen to run although its pod has ended."""
 
     def live(self) -> tuple[Grant, ...]:
-        """Those that hold something; the same tuple until that changes."""
+        """Those of this interface that hold something; the same tuple until that changes."""
         journal, live = self._live
         if journal is not self.journal:
-            live = self.journal.live()
+            live = tuple(one for one in self.journal.live() if isinstance(one.source, self._own))
             self._live = self.journal, live
         return live
+
+    def others(self) -> tuple[Grant, ...]:
+        """Those of other interfaces that hold something. Their GPUs are not for this one."""
+        return tuple(one for one in self.journal.live() if not isinstance(one.source, self._own))
 
     async def load(self) -> bool:
         """Take up the journal; False where there is none, or only what is whole of a damaged one.

@@ -115,7 +115,7 @@ def container_view(
     topology: Topology, promise: Grant, meters: MeterTotals
 ) -> ContainerSnapshot | None:
     """None for one whose devices are not settled yet: it has no name to go by."""
-    if promise.pod is None or promise.state is not State.SETTLED or not promise.source.core_ids:
+    if promise.pod is None or promise.state is not State.SETTLED or not promise.ids.core_ids:
         return None
     usage = meters.usages.get(promise.id)
     devices = tuple(_devices(topology, promise, meters))

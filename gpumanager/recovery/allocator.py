@@ -42,16 +42,18 @@ class NodeAllocator(Allocator):
         """Know every promise in force, after a start. From now on the kubelet may ask."""
         async with self._lock:
             await recover(self._ledger, self._store, self._deps, self._lister)
+            self._close()
             self._foreign = self.foreign()
 
     async def serve_again(self) -> None:
-        """Every promise that was taken up, and is in force still, one after another.
+        """Every promise that was taken up, and is in force still, one after another, whichever
+        interface asked for it.
 
         The kubelet may ask meanwhile, and waits for one of them at most.
         """
         async with self._lock:
             await self._store.tidy()
-        for one in self._store.live():
+        for one in self._store.journal.live():
             async with self._lock:
                 await self._store.serve_again(one.id)
             await asyncio.sleep(0)

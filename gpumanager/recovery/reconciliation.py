@@ -65,7 +65,7 @@ def _unrecorded(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagre
 def _unbooked(live: Iterable[Grant], evidence: Evidence) -> Iterator[Disagreement]:
     booked = {(h.pod_uid, h.ids) for h in evidence.checkpoint or () if h.resource == VCORE}
     for one in live if evidence.checkpoint is not None else ():
-        if one.pod and (one.pod.uid, frozenset(one.source.core_ids)) not in booked:
+        if one.pod and (one.pod.uid, frozenset(one.ids.core_ids)) not in booked:
             yield Disagreement("unbooked", one.id, f"{one.pod}: {one.cores} cores")
 
 
@@ -89,14 +89,12 @@ def _directories(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagr
 
 def _doubled(live: Iterable[Grant]) -> Iterator[Disagreement]:
     settled = [one for one in live if one.state is State.SETTLED]
-    held = [
-        device_id for one in settled for device_id in (*one.source.core_ids, *one.source.memory_ids)
-    ]
+    held = [device_id for one in settled for device_id in (*one.ids.core_ids, *one.ids.memory_ids)]
     if len(set(held)) == len(held):
         return  # as nearly always
     holders: dict[str, Grant] = {}
     for one in settled:
-        for device_id in (*one.source.core_ids, *one.source.memory_ids):
+        for device_id in (*one.ids.core_ids, *one.ids.memory_ids):
             other = holders.setdefault(device_id, one)
             if other.owner != one.owner:
                 yield Disagreement("doubled", device_id, f"{other.pod} and {one.pod}")

@@ -70,6 +70,14 @@ class ContainerRuntime:
         cri, socket = self._services[0].split(".")[1], self._chosen or self._sockets[0]
         return RuntimeVersion(answer.runtime_name, answer.runtime_version, cri, socket)
 
+    async def configuration(self) -> str:
+        """As JSON in the runtime's own form; empty where it does not tell."""
+        try:
+            answer = await self._ask(lambda client: client.status())
+        except RuntimeUnavailable:
+            return ""
+        return answer.info.get("config", "")
+
     async def containers(self) -> tuple[Container, ...]:
         """Those of pods that run."""
         running = pb.ContainerFilter(state=pb.ContainerStateValue(state=pb.CONTAINER_RUNNING))

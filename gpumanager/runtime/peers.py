@@ -1,4 +1,4 @@
-"""The check of those who say HELLO: is the caller's pod the one that the allocation is for?
+"""The check of those who say HELLO: is the caller's pod one that the allocation is for?
 
 The journal says whom it is for once PreStartContainer has settled that; the kernel says who calls;
 the caller's cgroup says of which pod that is. Where any of them is silent the caller is let in: a
@@ -6,7 +6,7 @@ check that guesses would take working GPUs away.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.processes import Containers
@@ -15,36 +15,36 @@ from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 
-Owner = Callable[[AllocationID], PodUID | None]
-"""The pod an allocation is for, as far as settled."""
+Owners = Callable[[AllocationID], Collection[PodUID] | None]
+"""The pods an allocation is for, as far as settled: one, or all that share a claim."""
 
 
 class PodCheck:
     """Counts whom it has turned away. Implements `virtual.peers.PeerCheck`."""
 
-    def __init__(self, containers: Containers, owner: Owner) -> None:
+    def __init__(self, containers: Containers, owners: Owners) -> None:
         self._containers = containers
-        self._owner = owner
+        self._owners = owners
         self._silent = False
         self._said: set[AllocationID] = set()
         self.strangers = 0
         """Callers refused since the start: of another pod than the socket's."""
 
     def stranger(self, allocation: AllocationID, process: Process) -> str | None:
-        owner = self._owner(allocation)
-        if owner is None:
+        owners = self._owners(allocation)
+        if not owners:
             return None
         found = self._containers.of(process)
         if found is None:
             self._say_once(process)
             return None
-        if found.pod_uid == _as_in_cgroups(owner):
+        if found.pod_uid in map(_as_in_cgroups, owners):
             return None
         self.strangers += 1
-        self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owner)
+        self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owners)
         return f"this socket is another pod's; the caller is of pod {found.pod_uid}"
 
-    def _say(self, allocation: AllocationID, process: str, owner: PodUID) -> None:
+    def _say(self, allocation: AllocationID, process: str, owners: Collection[PodUID]) -> None:
         """Once for each socket: a process may try for ever."""
         if allocation not in self._said:
             self._said.add(allocation)
@@ -53,7 +53,7 @@ class PodCheck:
                 "will be; check which host directories that pod mounts",
                 allocation,
                 process,
-                owner,
+                ", ".join(sorted(owners)),
             )
 
     def _say_once(self, process: Process) -> None:

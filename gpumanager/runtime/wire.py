@@ -1,4 +1,5 @@
-"""CRI on the wire, both sides: Version, ListContainers and ContainerStatus of the RuntimeService.
+"""CRI on the wire, both sides: Version, ListContainers, ContainerStatus and Status of the
+RuntimeService.
 
 The agent is its client; the simulated container runtime serves it. v1 and v1alpha2 are the same
 bytes under two names.
@@ -31,6 +32,8 @@ CONTAINER_STATUS: Final = Method(
     "ContainerStatus", pb.ContainerStatusRequest, pb.ContainerStatusResponse
 )
 
+STATUS: Final = Method("Status", pb.StatusRequest, pb.StatusResponse)
+
 
 class RuntimeServicer(Protocol):
     """What a container runtime answers."""
@@ -45,6 +48,8 @@ class RuntimeServicer(Protocol):
         self, request: pb.ContainerStatusRequest, context: Context
     ) -> pb.ContainerStatusResponse: ...
 
+    async def status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse: ...
+
 
 def runtime_handler(
     servicer: RuntimeServicer, service: str = V1
@@ -54,6 +59,7 @@ def runtime_handler(
         VERSION: servicer.version,
         LIST_CONTAINERS: servicer.list_containers,
         CONTAINER_STATUS: servicer.container_status,
+        STATUS: servicer.status,
     }
     return grpc_wire.handler(service, methods)
 
@@ -69,6 +75,11 @@ class RuntimeClient:
     async def version(self) -> pb.VersionResponse:
         request = pb.VersionRequest(version="0.1.0")  # of the kubelet's own API, as it sends it
         return await grpc_wire.call(self._channel, self.service, VERSION, request, self._timeout)
+
+    async def status(self) -> pb.StatusResponse:
+        """With its configuration, as far as it tells."""
+        request = pb.StatusRequest(verbose=True)
+        return await grpc_wire.call(self._channel, self.service, STATUS, request, self._timeout)
 
     async def list_containers(self, filter_: pb.ContainerFilter) -> pb.ListContainersResponse:
         request = pb.ListContainersRequest(filter=filter_)

@@ -130,6 +130,10 @@ class SimulatedRuntime:
         info = {"info": json.dumps(_verbose(run))} if request.verbose else {}
         return pb.ContainerStatusResponse(status=_status(run), info=info)
 
+    async def status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
+        del context
+        return pb.StatusResponse(info={"config": "{}"} if request.verbose else {})
+
 
 def _matches(run: Started, wanted: pb.ContainerFilter) -> bool:
     return (

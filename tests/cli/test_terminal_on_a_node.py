@@ -36,7 +36,7 @@ def pod(name: str, cores: int, blocks: int, *command: str) -> Pod:
     return Pod("team", name, (ContainerManifest("main", ContainerKind.APP, command, asks=asks),))
 
 
-HOLD = ("cuda-play", "hold", "--memory", "300MiB", "--seconds", "120")
+HOLD = ("cuda-play", "hold", "--memory", "300MiB", "--seconds", "600")
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -52,8 +52,8 @@ async def test_a_new_agent_takes_over_while_the_old_one_is_still_connected(
     await old.stop()
 
     after = await admitted(node, many("after"))
-    assert node.allocation(after).source.core_ids
-    assert node.allocation(before).source.core_ids
+    assert node.allocation(after).ids.core_ids
+    assert node.allocation(before).ids.core_ids
     assert not sockets & set(node.sockets())
 
 
@@ -66,7 +66,7 @@ async def test_an_agent_that_starts_at_once_after_another_is_registered(
 
         pod = await admitted(node, many(f"round-{number}"))
 
-        assert node.allocation(pod).source.core_ids
+        assert node.allocation(pod).ids.core_ids
 
 
 async def test_an_agent_that_registers_again_and_again_stays_registered(
@@ -78,7 +78,7 @@ async def test_an_agent_that_registers_again_and_again_stays_registered(
 
         pod = await admitted(node, many(f"round-{number}"))
 
-        assert node.allocation(pod).source.core_ids
+        assert node.allocation(pod).ids.core_ids
 
 
 async def test_a_restarted_kubelet_has_the_agent_again(node: AgentOnKubelet) -> None:
@@ -87,4 +87,4 @@ async def test_a_restarted_kubelet_has_the_agent_again(node: AgentOnKubelet) -> 
     await node.kubelet.restart()
 
     after = await admitted(node, many("after"))
-    assert node.allocation(before).source.core_ids != node.allocation(after).source.core_ids
+    assert node.allocation(before).ids.core_ids != node.allocation(after).ids.core_ids

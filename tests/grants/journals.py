@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import (
     Claimant,
+    ClaimedDevice,
+    ClaimSource,
     DevicePluginSource,
     EvidenceSource,
     Grant,
@@ -54,7 +56,18 @@ texts = st.text(max_size=8)
 ids = st.lists(
     st.one_of(texts, st.builds("{}-{}".format, texts, st.integers(0, 30))), max_size=12
 ).map(tuple)
-allocations = st.builds(
+claim_sources = st.builds(
+    ClaimSource,
+    uid=texts,
+    namespace=texts,
+    name=texts,
+    devices=st.lists(
+        st.builds(ClaimedDevice, texts, texts, st.none() | texts), min_size=1, max_size=3
+    ).map(tuple),
+    admin=st.booleans(),
+)
+of_claims = st.builds(allocation, name=texts, source=claim_sources, released=st.booleans())
+of_devices = st.builds(
     allocation,
     name=texts,
     admission=texts,
@@ -72,6 +85,7 @@ allocations = st.builds(
     doubted=st.booleans(),
     released=st.booleans(),
 )
+allocations = of_devices | of_claims
 
 
 def is_a_range(device_id: str) -> bool:
@@ -80,11 +94,7 @@ def is_a_range(device_id: str) -> bool:
 
 def unambiguous(kept: list[Grant]) -> list[Grant]:
     """Without those whose IDs look like ranges: no plugin makes such."""
-    return [
-        a
-        for a in kept
-        if not any(is_a_range(i) for i in (*a.source.core_ids, *a.source.memory_ids))
-    ]
+    return [a for a in kept if not any(is_a_range(i) for i in (*a.ids.core_ids, *a.ids.memory_ids))]
 
 
 histories = st.lists(st.lists(allocations, max_size=4).map(unambiguous), min_size=1, max_size=5)

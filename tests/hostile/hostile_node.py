@@ -24,6 +24,7 @@ from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult
 from gpumanager.virtual.pages.books import BOOKS, boot_id, new_books
+from tests.waiting import until
 from vcuda_shim._shim import ffi, lib
 
 TENANTS: Final = Path(__file__).parent / "tenants"
@@ -85,7 +86,6 @@ class HostileNode:
         self, machine: str = "t4x4", version: KubeletVersion = KUBELET_1_37, /, **flags: object
     ) -> None:
         self.said: defaultdict[str, list[str]] = defaultdict(list)
-        self._printed = asyncio.Event()
         self.port = int(str(flags.get("query-port", 0)))
         self.node = SimulatedNode(
             load_machine(machine), on_event=self._hear, version=version, agent_flags=flags
@@ -94,20 +94,14 @@ class HostileNode:
     def _hear(self, event: events.Event) -> None:
         if isinstance(event, events.ContainerPrinted):
             self.said[event.pod.name].append(event.line)
-            self._printed.set()
 
     async def first_line(self, name: str) -> str:
         """The first that a pod prints."""
-        while not self.said[name]:
-            self._printed.clear()
-            await self._printed.wait()
-        return self.said[name][0]
+        return (await until(lambda: self.said[name]))[0]
 
     async def agent_says(self, words: str, times: int = 1) -> None:
         """Waits until the agents of this node have logged it so often."""
-        async with asyncio.timeout(60):
-            while self.node.disk.agent_log.read_text().count(words) < times:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(lambda: self.node.disk.agent_log.read_text().count(words) >= times)
 
     async def __aenter__(self) -> Self:
         await self.node.__aenter__()

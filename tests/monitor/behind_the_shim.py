@@ -26,7 +26,7 @@ def main() -> None:
         hold(ctypes.CDLL("libcuda.so.1"), 1 << 20)
     hold(ctypes.CDLL(str(DRIVER.resolve())), int(sys.argv[1]) << 20)
     print("holding", flush=True)  # noqa: T201
-    time.sleep(60)
+    time.sleep(600)
 
 
 main()

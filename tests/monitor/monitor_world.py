@@ -1,7 +1,6 @@
 """A node of two GPUs for the monitor: promises, books and a driver, said in a word."""
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -167,10 +166,3 @@ class World:
             "registered": lambda: {"r": True},
         }
         return Sources(**{**given, **more})
-
-
-async def until(condition: Callable[[], object], seconds: float = 120) -> None:
-    """Raises TimeoutError where it does not come true."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  # others change it, in other threads too
-            await asyncio.sleep(0.01)

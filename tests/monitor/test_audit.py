@@ -39,10 +39,10 @@ from tests.monitor.monitor_world import (
     member,
     resident,
     share,
-    until,
     usage,
     whole,
 )
+from tests.waiting import until
 
 OWNER = claimant(uid="7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21")
 OTHER = claimant("other", uid="99999999-9a44-4e0b-8f57-0c2f9b1a6e21")

@@ -22,7 +22,7 @@ from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult
 from gpumanager.units import GIB
-from tests.monitor.monitor_world import until
+from tests.waiting import until
 
 MISSING = namespaces_available()
 pytestmark = [
@@ -32,7 +32,7 @@ pytestmark = [
 
 OK = 200
 CHEAT = (sys.executable, str(Path(__file__).with_name("behind_the_shim.py")))
-HOLD = ("cuda-play", "hold", "--memory", "300MiB", "--seconds", "60")
+HOLD = ("cuda-play", "hold", "--memory", "300MiB", "--seconds", "600")
 
 
 def free_port() -> int:
@@ -182,7 +182,7 @@ async def test_a_container_that_is_gone_is_told_no_more() -> None:
 
 async def test_a_throttled_container_s_share_is_told() -> None:
     async with node() as watched:
-        launch = ("--kernel", "2ms", "--seconds", "60", "--memory", "10MiB")
+        launch = ("--kernel", "2ms", "--seconds", "600", "--memory", "10MiB")
         await watched.start(pod("cuda-play", "launch", *launch))
 
         await watched.comes(any, "gpumanager_container_throttled_seconds_total")

@@ -35,10 +35,10 @@ from tests.monitor.monitor_world import (
     claimant,
     member,
     share,
-    until,
     usage,
     whole,
 )
+from tests.waiting import until
 
 ONE = share(claimant())
 

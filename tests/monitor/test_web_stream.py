@@ -17,7 +17,7 @@ from gpumanager.monitor.web_pages.stream import (
     Stream,
     TooManySubscribers,
 )
-from tests.monitor.monitor_world import until
+from tests.waiting import until
 
 
 class World:

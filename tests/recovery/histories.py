@@ -203,7 +203,7 @@ class PodHistories(RuleBasedStateMachine):
         """Device IDs and the living pods for which they are settled."""
         for one in self.node.allocator.journal.live():
             if one.pod and one.pod.uid in self.active():
-                for device_id in (*one.source.core_ids, *one.source.memory_ids):
+                for device_id in (*one.ids.core_ids, *one.ids.memory_ids):
                     yield device_id, one.pod.uid
 
     def active(self) -> set[PodUID]:
@@ -283,15 +283,13 @@ class PodHistories(RuleBasedStateMachine):
     def what_the_kubelet_gave_is_in_the_journal(self, live: tuple[Grant, ...]) -> None:
         for (uid, _, resource), ids in self.node.held.items():
             if resource == VCORE:
-                assert any(set(a.source.core_ids) == ids for a in live if a.owner in {uid, None}), (
-                    uid
-                )
+                assert any(set(a.ids.core_ids) == ids for a in live if a.owner in {uid, None}), uid
 
     def nothing_is_held_for_nobody(self, live: tuple[Grant, ...]) -> None:
         held = [ids for (_, _, resource), ids in self.node.held.items() if resource == VCORE]
         for one in live:
             if one.pod is None:
-                assert set(one.source.core_ids) in held, one
+                assert set(one.ids.core_ids) in held, one
             else:
                 assert one.pod.uid in self.active(), one
 

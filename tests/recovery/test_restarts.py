@@ -271,7 +271,7 @@ async def test_what_the_kubelet_gave_a_second_time_is_not_held_twice(node: Node)
         await node.allocator.reconcile()
 
     (held,) = node.allocator.journal.live()
-    assert set(held.source.core_ids) == node.held[waiting.uid, "main", VCORE]
+    assert set(held.ids.core_ids) == node.held[waiting.uid, "main", VCORE]
 
 
 async def test_devices_in_use_that_a_kubelet_without_its_books_gives_again_stay_in_use(

@@ -145,14 +145,14 @@ async def test_what_had_device_ids_keeps_them_and_what_had_made_up_ones_has_none
 
     grants = held(node)
     for (uid, name, resource), ids in node.held.items():
-        source = grants[uid.removeprefix("uid-"), name].source
+        source = grants[uid.removeprefix("uid-"), name].ids
         if not isinstance(source, LegacySource):
             own = source.core_ids if resource == VCORE else source.memory_ids
             assert set(own) == ids
     assert isinstance(grants["found", "main"].source, EvidenceSource)
     assert isinstance(grants["legacy-share", "main"].source, LegacySource)
     for name in ("found", "legacy-share", "legacy-whole"):
-        assert grants[name, "main"].source.core_ids == ()
+        assert grants[name, "main"].ids.core_ids == ()
 
 
 async def test_containers_start_again_and_new_pods_get_what_is_left(node: Node) -> None:

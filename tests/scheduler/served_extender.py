@@ -1,7 +1,7 @@
 """An extender over HTTP that follows a simulated API server, and who calls it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from gpumanager.scheduler.http.server import Bounds
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of
+from tests.waiting import until
 
 SECONDS = 120.0
 
@@ -51,15 +52,6 @@ class Served:
 
     def pod(self, name: str) -> Any:
         return self.api.objects.get(Key("pods", "default", name))
-
-
-async def until(look: Callable[[], Any]) -> Any:
-    """What `look` finds, once it finds something."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            if found := look():
-                return found
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.sim.clock import EPOCH_NS, VirtualClock, virtual_clock
-from tests.sim.waiting import has_ended, until
+from tests.waiting import has_ended, until
 from vcuda_shim import SIM_CLOCK
 from vcuda_shim._sim import lib
 

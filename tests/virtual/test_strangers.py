@@ -45,7 +45,10 @@ class Node:
 
     def __post_init__(self) -> None:
         containers = Containers(CgroupFiles((), frozenset()), str(self.proc))
-        self.check = PodCheck(containers, self.owners.get)
+        self.check = PodCheck(containers, self._of)
+
+    def _of(self, name: AllocationID) -> set[PodUID]:
+        return {self.owners[name]} if name in self.owners else set()
 
     def caller_is_in(self, path: str) -> None:
         directory = self.proc / str(os.getpid())
@@ -181,7 +184,7 @@ async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(r
 
 @pytest.fixture
 async def guarded(root: Path) -> AsyncIterator[tuple[PodCheck, Path]]:
-    check = PodCheck(Containers(CgroupFiles.here()), {NAME: OURS}.get)
+    check = PodCheck(Containers(CgroupFiles.here()), {NAME: {OURS}}.get)
     sockets = VirtualManager(root, peers=check)
     yield check, await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
     await sockets.stop()

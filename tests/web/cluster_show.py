@@ -10,7 +10,8 @@ from gpumanager.scheduler.quota.limits import read_quotas
 from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.scheduler.scheduler_world import node_object, pod_object
-from tests.scheduler.served_extender import Served, serving, until
+from tests.scheduler.served_extender import Served, serving
+from tests.waiting import until
 
 QUOTAS = '{"default": {"quota": {"T4": 60}}, "research": {"quota": {"T4": 12, "A100": 4}}}'
 

@@ -8,7 +8,8 @@ import pytest_asyncio
 from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.node import NodeSaid
 from tests.scheduler.scheduler_world import pod_object
-from tests.scheduler.served_extender import Served, until
+from tests.scheduler.served_extender import Served
+from tests.waiting import until
 from tests.web.browsing import DESK, HOSTILE, PHONE, Open, quiet
 from tests.web.cluster_show import cluster
 

@@ -2,7 +2,7 @@
 
 import os
 
-from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.cli.node.interface import Granter, KubeletPlugin
 from gpumanager.gpu.discovery import DeviceDiscovery, joined
 from gpumanager.gpu.health.checks import checks_of
 from gpumanager.gpu.health.events import NvmlHealth
@@ -11,7 +11,6 @@ from gpumanager.gpu.health.reports import NodeReports
 from gpumanager.gpu.health.state import RecoveryPolicy
 from gpumanager.gpu.health.watch import HealthRules, HealthWatch
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.settings import AgentSettings
 
 FATAL_FACTOR = 4
@@ -19,12 +18,12 @@ FATAL_FACTOR = 4
 
 
 def health_watch(
-    settings: AgentSettings, allocator: NodeAllocator, reports: NodeReports | None = None
+    settings: AgentSettings, granter: Granter, reports: NodeReports | None = None
 ) -> HealthWatch:
     """Over the node's GPUs, and those that containers hold though they are missing."""
-    allocations = allocator.journal.grants.values()
+    allocations = granter.journal.grants.values()
     return HealthWatch(
-        (gpu.uuid for gpu in allocator.topology.gpus),
+        (gpu.uuid for gpu in granter.topology.gpus),
         NvmlHealth(),
         rules=rules_of(settings),
         reports=reports,
@@ -42,21 +41,19 @@ def rules_of(settings: AgentSettings) -> HealthRules:
 
 
 class Kubelet:
-    """Tells the kubelet, by way of the allocator, which also stops giving what is out of use."""
+    """Tells the kubelet, by way of the granter, which also stops giving what is out of use."""
 
-    def __init__(
-        self, allocator: NodeAllocator, plugin: DevicePlugin, search: DeviceDiscovery
-    ) -> None:
-        self._allocator = allocator
+    def __init__(self, granter: Granter, plugin: KubeletPlugin, search: DeviceDiscovery) -> None:
+        self._granter = granter
         self._plugin = plugin
         self._search = search
 
     async def unhealthy(self, gpus: frozenset[GpuUUID]) -> None:
-        self._allocator.mark_unhealthy(gpus)
+        self._granter.mark_unhealthy(gpus)
         await self._plugin.refresh()
 
     async def appeared(self, gpus: frozenset[GpuUUID]) -> None:
         del gpus  # the driver's list is asked for anew
         found = await self._search.look()
-        await self._allocator.adopt(joined(self._allocator.topology, found))
+        await self._granter.adopt(joined(self._granter.topology, found))
         await self._plugin.refresh()

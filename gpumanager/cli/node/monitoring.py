@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from gpumanager import __version__
 from gpumanager.cli.node.empty_sources import nothing, patient
+from gpumanager.cli.node.interface import Granter, KubeletPlugin, NodeInterface
 from gpumanager.cli.node.startup import FIRST_SECONDS, registered_or_late
-from gpumanager.cli.node.timed_allocator import TimedAllocator
-from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.health.watch import HealthWatch
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME
@@ -42,8 +41,7 @@ class Monitored:
     named: namespace and name of a pod, as the cluster knows them.
     """
 
-    allocator: TimedAllocator
-    plugin: DevicePlugin
+    interface: NodeInterface
     isolation: Isolations
     peers: PodCheck
     residents: Containers
@@ -81,7 +79,7 @@ class Monitoring:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
                 parts = await asyncio.shield(self._parts)
-            await registered_or_late(parts.plugin)
+            await registered_or_late(parts.interface.plugin)
         monitor = self._monitor()
         async with asyncio.TaskGroup() as group:
             group.create_task(monitor.run())
@@ -92,7 +90,7 @@ class Monitoring:
         if reason := self._without_parts():
             return reason
         parts = self._parts.result()
-        return not_ready(parts.allocator, parts.plugin)
+        return not_ready(parts.interface.granter, parts.interface.plugin)
 
     def _without_parts(self) -> str:
         """Why there is nothing to look at; empty when there is."""
@@ -118,12 +116,13 @@ class Monitoring:
         )
 
     def _sources(self, parts: Monitored) -> "Sources":
-        allocator, plugin = parts.allocator, parts.plugin
+        interface = parts.interface
+        granter, plugin = interface.granter, interface.plugin
         return Sources(
             node=node_name(self._settings.hostname_override),
-            topology=lambda: allocator.topology,
-            ledger=lambda: allocator.ledger,
-            journal=lambda: allocator.journal,
+            topology=lambda: granter.topology,
+            ledger=lambda: granter.ledger,
+            journal=lambda: granter.journal,
             journal_bytes=self.journal.size,
             books=parts.isolation,
             residents=parts.residents,
@@ -131,7 +130,7 @@ class Monitoring:
             mismatched=lambda: parts.peers.strangers,
             fitness=lambda: fitness(parts.health),
             disagreements=lambda: (
-                dict.fromkeys(KINDS, 0) | Counter(one.kind for one in allocator.disagreements)
+                dict.fromkeys(KINDS, 0) | Counter(one.kind for one in interface.disagreements())
             ),
         )
 
@@ -152,16 +151,16 @@ def fitness(watch: "HealthWatch | None") -> "Mapping[GpuUUID, GpuFitness]":
 
 def name_of(pod: PodUID, parts: Monitored) -> str | None:
     """Namespace and name of a pod, by the journal; else by the cluster, if there is one."""
-    for one in parts.allocator.journal.live():
+    for one in parts.interface.granter.journal.live():
         owner = one.pod or one.candidate
         if owner is not None and owner.uid == pod:
             return f"{owner.namespace}/{owner.name}"
     return parts.named(pod)
 
 
-def not_ready(allocator: TimedAllocator, plugin: DevicePlugin) -> str:
+def not_ready(granter: Granter, plugin: KubeletPlugin) -> str:
     """Why the agent is not ready; empty when it is."""
-    if not allocator.recovered:
+    if not granter.recovered:
         return "the journal is not loaded yet"
     missing = [one.resource for one in plugin.standings if not one.registered]
     return f"not registered with the kubelet: {', '.join(missing)}" if missing else ""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.cli.node.interface import KubeletPlugin
 from gpumanager.errors import GpuManagerError
 
 log = logging.getLogger(__name__)
@@ -16,7 +16,7 @@ FIRST_SECONDS: Final = 1.0
 """How long all else waits for the registration: without a kubelet it is needed, too."""
 
 
-async def registered_or_late(plugin: DevicePlugin) -> None:
+async def registered_or_late(plugin: KubeletPlugin) -> None:
     """The kubelet comes first; what does not answer it begins after this."""
     try:
         await plugin.registered(FIRST_SECONDS)

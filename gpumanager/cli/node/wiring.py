@@ -10,17 +10,19 @@ import asyncio
 import logging
 import resource
 import signal
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
 from gpumanager.cli.node.cleanup import PRUNE_SECONDS, prune_every
 from gpumanager.cli.node.gpu_health import Kubelet, health_watch
+from gpumanager.cli.node.interface import Granter
+from gpumanager.cli.node.interfaces import claims, device_plugins
 from gpumanager.cli.node.monitoring import Monitored, Monitoring
 from gpumanager.cli.node.parts import (
     Outside,
     container_runtime,
-    dependencies,
     join_cluster,
     lead_to_nvml,
     load_driver,
@@ -28,15 +30,13 @@ from gpumanager.cli.node.parts import (
 )
 from gpumanager.cli.node.startup import registered_or_late, unless
 from gpumanager.cli.node.state_lock import lock_state
-from gpumanager.cli.node.timed_allocator import TimedAllocator
-from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.gpu.discovery import DeviceDiscovery
 from gpumanager.gpu.driver_version import cuda_version
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.usage.process_memory import NvmlMeter
 from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.grants.grant import Claimant
+from gpumanager.grants.grant import Claimant, ClaimSource
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
@@ -44,13 +44,12 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.node.join import Cluster, Standalone
-from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.recovery.legacy_containers import legacy_containers
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
-from gpumanager.settings import AgentSettings
+from gpumanager.settings import CLAIMS, AgentSettings
 from gpumanager.supervisor import Start, Supervisor
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import TICK_SECONDS
@@ -61,8 +60,6 @@ log = logging.getLogger(__name__)
 
 MEASURE_SECONDS: Final = 1.0
 """How often what drivers take by themselves is measured."""
-RECONCILE_SECONDS: Final = 10.0
-"""Between two looks at everybody's books, or less by --allocation-check-period."""
 ORIGINALS_SECONDS: Final = 1.0
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -115,28 +112,35 @@ class NodeAgent:
         self._outside = outside
         self._supervisor = supervisor
         self._containers = Containers(CgroupFiles.here())
-        self._peers = PodCheck(self._containers, self._settled_pod)
+        self._peers = PodCheck(self._containers, self._owners)
         self._virtual = self._sockets()
         isolation = Isolations(
             Means(self._virtual, outside.volumes),
             DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         )
-        deps = dependencies(
-            settings,
-            outside,
-            isolation,
-            self._containers,
-            monitoring.journal,
-            skipped=supervisor.skipped,
-        )
-        self._allocator = TimedAllocator(topology, deps, monitoring.latencies)
-        self._plugin = DevicePlugin(
-            self._allocator, settings.device_plugin_path, supervisor=supervisor
-        )
-        self._allocator.on_devices_changed = self._plugin.refresh
+        if settings.interface == CLAIMS:
+            self._interface = claims(
+                settings,
+                outside,
+                topology,
+                isolation=isolation,
+                monitoring=monitoring,
+                supervisor=supervisor,
+                cause=self._cause,
+            )
+        else:
+            self._interface = device_plugins(
+                settings,
+                outside,
+                topology,
+                isolation=isolation,
+                containers=self._containers,
+                monitoring=monitoring,
+                supervisor=supervisor,
+            )
+        self._granter, self._plugin = self._interface.granter, self._interface.plugin
         self._parts = Monitored(
-            self._allocator,
-            self._plugin,
+            self._interface,
             isolation,
             self._peers,
             self._containers,
@@ -149,7 +153,9 @@ class NodeAgent:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
         self._supervisor.keep("runtime version", self._outside.runtime.say_who)
-        await self._allocator.take_up()
+        await self._granter.take_up()
+        for name, start in self._interface.first.items():
+            self._supervisor.keep(name, start)
         await self._plugin.start()
         self._supervisor.keep("start", self._begin)
         await unless(stopping, self._plugin.served(self._settings.wait_timeout))
@@ -159,23 +165,23 @@ class NodeAgent:
         await self._supervisor.stop()
         await self._plugin.stop()
         await self._virtual.stop()
+        await self._interface.close()
 
     async def _begin(self) -> None:
         """All that goes on by itself, once it is known who has what and the kubelet knows of us."""
         await registered_or_late(self._plugin)
-        await self._allocator.serve_again()
+        await self._granter.serve_again()
         await self._virtual.remove_spares()
-        around, allocator, virtual = self._outside, self._allocator, self._virtual
-        health = health_watch(self._settings, allocator, around.cluster)
+        around, granter, virtual = self._outside, self._granter, self._virtual
+        health = health_watch(self._settings, granter, around.cluster)
         self._parts.health = health
-        period = min(RECONCILE_SECONDS, self._settings.allocation_check_period)
         tasks: dict[str, Start] = {
             "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
             "sharing": partial(virtual.share_every, TICK_SECONDS),
-            "reconciler": partial(allocator.reconcile_every, period),
-            "gpu-manager's containers": partial(follow_originals, virtual, allocator),
-            "health": partial(health.watch, Kubelet(allocator, self._plugin, around.search)),
-            "cluster": partial(tell, around.cluster, allocator, around.volumes.version),
+            **self._interface.tasks,
+            "gpu-manager's containers": partial(follow_originals, virtual, granter),
+            "health": partial(health.watch, Kubelet(granter, self._plugin, around.search)),
+            "cluster": partial(tell, around.cluster, granter, around.volumes.version),
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
@@ -183,14 +189,22 @@ class NodeAgent:
         for name, start in tasks.items():
             self._supervisor.keep(name, start)
 
-    def _settled(self, allocation: AllocationID) -> Claimant | None:
-        return self._allocator.journal.settled(allocation)
+    def _owners(self, allocation: AllocationID) -> Collection[PodUID]:
+        return self._interface.owners(allocation)
 
-    def _settled_pod(self, allocation: AllocationID) -> PodUID | None:
-        return self._allocator.journal.settled_pod(allocation)
+    def _settled(self, allocation: AllocationID) -> Claimant | None:
+        """Of a claim, any number of containers."""
+        grant = self._granter.journal.get(allocation)
+        claimed = grant is not None and isinstance(grant.source, ClaimSource)
+        return None if claimed else self._granter.journal.settled(allocation)
+
+    def _cause(self, gpu: GpuUUID) -> str:
+        """Why it is out of use; empty where nobody knows."""
+        known = self._parts.health.health.of(gpu) if self._parts.health else None
+        return known.cause.text if known and known.cause else ""
 
     def _model_of(self, uuid: GpuUUID) -> str | None:
-        gpu = self._allocator.topology.by_uuid(uuid)
+        gpu = self._granter.topology.by_uuid(uuid)
         return gpu.model if gpu else None
 
     def _sockets(self) -> VirtualManager:
@@ -209,7 +223,7 @@ class NodeAgent:
         )
 
 
-async def tell(cluster: Cluster, allocator: NodeAllocator, driver: str) -> None:
+async def tell(cluster: Cluster, granter: Granter, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Standalone):
         return
@@ -218,14 +232,14 @@ async def tell(cluster: Cluster, allocator: NodeAllocator, driver: str) -> None:
 
     software = Software(driver, await cuda_version())
     await cluster.run(
-        lambda: Facts(allocator.topology, allocator.journal.live(), software, allocator.unhealthy)
+        lambda: Facts(granter.topology, granter.journal.live(), software, granter.unhealthy)
     )
 
 
-async def follow_originals(virtual: VirtualManager, allocator: NodeAllocator) -> None:
+async def follow_originals(virtual: VirtualManager, granter: Granter) -> None:
     """Keep pods going that began under gpu-manager, until cancelled."""
     while True:
-        virtual.serve_originals(legacy_containers(allocator.journal, virtual.original_candidates()))
+        virtual.serve_originals(legacy_containers(granter.journal, virtual.original_candidates()))
         await asyncio.sleep(ORIGINALS_SECONDS)
 
 

@@ -53,12 +53,10 @@ def decide(
     half = next((a for a in admitted if a.id == transaction.allocation), None)
     draft = _with_ids(half or _begin(transaction, demand), demand)
     others = [a for a in live if a.id != draft.id]
-    request = transaction.request or Request(
-        len(draft.source.core_ids), len(draft.source.memory_ids)
-    )
+    request = transaction.request or Request(len(draft.ids.core_ids), len(draft.ids.memory_ids))
     if refusal := _impossible(request, transaction, share_mode=share_mode):
         return refusal
-    if half and half.source.core_ids:
+    if half and half.ids.core_ids:
         return _complete(ledger, others, draft)
     for grant in _candidates(ledger, live, transaction, draft, request):
         if _holds(ledger, others, draft, grant):
@@ -77,8 +75,8 @@ def _begin(transaction: Transaction, demand: AllocateCall) -> Grant:
 
 def _with_ids(grant: Grant, demand: AllocateCall) -> Grant:
     if demand.resource == VCORE:
-        return resized(grant, replace(grant.source, core_ids=demand.ids))
-    return resized(grant, replace(grant.source, memory_ids=demand.ids))
+        return resized(grant, replace(grant.ids, core_ids=demand.ids))
+    return resized(grant, replace(grant.ids, memory_ids=demand.ids))
 
 
 def claimant(progress: Candidate | None) -> Claimant | None:
@@ -126,8 +124,8 @@ def _candidates(
 ) -> Iterator[GpuChoice]:
     """Where it could be: as the IDs say, where the other half is, as planned."""
     sets = [
-        locate(ledger, live, transaction.admission, draft.source.core_ids),
-        locate(ledger, live, transaction.admission, draft.source.memory_ids),
+        locate(ledger, live, transaction.admission, draft.ids.core_ids),
+        locate(ledger, live, transaction.admission, draft.ids.memory_ids),
         frozenset(draft.gpus),
     ]
     plan = transaction.plan
@@ -146,11 +144,11 @@ def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: G
         return False
     if grant.whole:
         return all(blocks(gpu.memory) >= grant.request.blocks for gpu in grant.gpus)
-    if draft.source.core_ids and draft.source.memory_ids:
+    if draft.ids.core_ids and draft.ids.memory_ids:
         return True
     gpu = grant.gpus[0]
-    admission = draft.source.admission
-    strangers = [a for a in others if a.source.admission != admission]
+    admission = draft.ids.admission
+    strangers = [a for a in others if a.ids.admission != admission]
     return ledger.book(strangers, gpu).fits(grant.request)
 
 

@@ -131,6 +131,6 @@ class AllocateHandler:
         await self._store.release(
             a.id
             for a in self._store.live()
-            if a.source.admission == open_.admission and a.state is State.ANSWERED
+            if a.ids.admission == open_.admission and a.state is State.ANSWERED
         )
         self._tracker.close()

@@ -105,7 +105,7 @@ class AdmissionTracker:
 
     def under(self, allocation: Grant) -> bool:
         """True if its pod may be under admission still."""
-        return self.admitting and allocation.source.admission == self.being_admitted().admission
+        return self.admitting and allocation.ids.admission == self.being_admitted().admission
 
     def _call(self, resource: str, size: int, *, again: bool = False) -> PluginCall:
         nonce = AllocationID(secrets.token_hex(8))

@@ -50,7 +50,7 @@ def unrecorded(known: Iterable[Grant], checkpoint: Checkpoint) -> tuple[Key, ...
     """Containers to which the kubelet has given cores of which the journal knows nothing."""
     recorded: dict[frozenset[str], set[PodUID | None]] = {}
     for one in known:
-        recorded.setdefault(frozenset(one.source.core_ids), set()).add(
+        recorded.setdefault(frozenset(one.ids.core_ids), set()).add(
             one.pod.uid if one.pod else None
         )
     cores = {(h.pod_uid, h.container): h.ids for h in checkpoint if h.resource == VCORE}
@@ -104,7 +104,7 @@ def _booked(ledger: DeviceLedger, key: Key, evidence: Evidence, now: float) -> G
     if len(gpus) != max(1, request.whole_gpus):
         gpus = _named(ledger, cores)  # none are known, or a container says more than it was given
     draft = _draft(named, key, request, evidence, now)
-    source = DevicePluginSource(draft.source.admission, cores, memory)
+    source = DevicePluginSource(draft.ids.admission, cores, memory)
     return on_gpus(
         replace(draft, source=source, why=BY_KUBELET), gpus, exclusive=bool(request.whole_gpus)
     )

@@ -54,7 +54,7 @@ def rejected(
     return tuple(
         a.id
         for a in of_admission(live, before.admission)
-        if a.state is State.ANSWERED and (before.abandoned or not a.source.core_ids)
+        if a.state is State.ANSWERED and (before.abandoned or not a.ids.core_ids)
     )
 
 
@@ -72,7 +72,7 @@ def conflict(
     """
     wanted = set(ids)
     holders = [
-        a for a in live if a.source.admission != admission and not wanted.isdisjoint(all_ids(a))
+        a for a in live if a.ids.admission != admission and not wanted.isdisjoint(all_ids(a))
     ]
     ended = (a for a in holders if a.id not in lingering)
     over = tuple(a.id for a in ended if has_ended(a.owner, view))
@@ -106,7 +106,7 @@ def ended(live: Iterable[Grant], admission: str, view: View | None) -> frozenset
     if view is None:
         return frozenset()
     alive = {pod.uid for pod in view if not pod.ended} | {None}  # None: not known whose
-    others = (a for a in live if a.source.admission != admission and not a.legacy)
+    others = (a for a in live if a.ids.admission != admission and not a.legacy)
     return frozenset(a.id for a in others if a.owner not in alive)
 
 
@@ -137,7 +137,7 @@ def never_given(
         a.id
         for a in live
         if a.state is State.ANSWERED
-        and a.source.admission != admission
+        and a.ids.admission != admission
         and (_is_half(a) or (named and a.candidate is not None and not _is_given(a, given)))
     )
 
@@ -146,14 +146,14 @@ def _is_half(a: Grant) -> bool:
     """One resource of it was never asked for. Of what was found running no ID is known."""
     if isinstance(a.source, EvidenceSource):
         return False
-    return not a.source.core_ids or not (a.source.memory_ids or a.exclusive)
+    return not a.ids.core_ids or not (a.ids.memory_ids or a.exclusive)
 
 
 def owner(allocation: Grant, checkpoint: Checkpoint) -> PodUID | None:
     """Whose it is: as settled, else as the checkpoint has it, else as was thought."""
     if allocation.pod:
         return allocation.pod.uid
-    held = frozenset(allocation.source.core_ids)
+    held = frozenset(allocation.ids.core_ids)
     known = (h.pod_uid for h in checkpoint if h.resource == VCORE and h.ids == held)
     return next(known, allocation.owner)
 
@@ -180,7 +180,7 @@ def _is_over(a: Grant, view: View | None, checkpoint: Checkpoint | None) -> bool
 def superseded(live: Iterable[Grant], checkpoint: Checkpoint | None) -> frozenset[AllocationID]:
     """GrantStore to containers that the kubelet has since given other devices, as with `again`."""
     cores = {(h.pod_uid, h.container): h.ids for h in checkpoint or () if h.resource == VCORE}
-    settled = ((a, a.pod, frozenset(a.source.core_ids)) for a in live if a.pod and not a.legacy)
+    settled = ((a, a.pod, frozenset(a.ids.core_ids)) for a in live if a.pod and not a.legacy)
     return frozenset(
         a.id for a, pod, own in settled if cores.get((pod.uid, pod.container), own) != own
     )
@@ -188,7 +188,7 @@ def superseded(live: Iterable[Grant], checkpoint: Checkpoint | None) -> frozense
 
 def _is_given(a: Grant, checkpoint: Checkpoint) -> bool:
     """True if some container has exactly these devices of one resource."""
-    halves = {(VCORE, frozenset(a.source.core_ids)), (VMEMORY, frozenset(a.source.memory_ids))}
+    halves = {(VCORE, frozenset(a.ids.core_ids)), (VMEMORY, frozenset(a.ids.memory_ids))}
     return any((h.resource, h.ids) in halves for h in checkpoint)
 
 

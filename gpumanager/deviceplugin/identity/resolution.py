@@ -92,7 +92,7 @@ def _allocation_of(
     """
     if not container.core_ids:
         raise NotResolved(f"container {container.name} has GPU memory without {VCORE}")
-    fitting = [a for a in live if frozenset(a.source.core_ids) == container.core_ids]
+    fitting = [a for a in live if frozenset(a.ids.core_ids) == container.core_ids]
     own = [a for a in fitting if a.pod and _is(a.pod, container)]
     open_ = [a for a in fitting if a.pod is None and a.id not in taken]
     shared = [a for a in fitting if a.id in taken or a.owner == container.uid]
@@ -119,13 +119,13 @@ def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
     """
     if allocation.state is State.SETTLED:
         return allocation
-    cores = frozenset(allocation.source.core_ids)
+    cores = frozenset(allocation.ids.core_ids)
     names = {(h.pod_uid, h.container) for h in checkpoint if h.resource == VCORE and h.ids == cores}
     if not names:
         return allocation
     held = frozenset[str]().union(*(_container(checkpoint, *name).memory_ids for name in names))
-    kept = tuple(i for i in allocation.source.memory_ids if i in held)
-    return resized(allocation, replace(allocation.source, memory_ids=kept))
+    kept = tuple(i for i in allocation.ids.memory_ids if i in held)
+    return resized(allocation, replace(allocation.ids, memory_ids=kept))
 
 
 def settle(
@@ -140,7 +140,7 @@ def settle(
     if not container.memory_ids and not allocation.exclusive:
         raise NotResolved(f"container {container.name} asks for a share of a GPU without {VMEMORY}")
     source = replace(
-        allocation.source,
+        allocation.ids,
         core_ids=in_order(ledger, container.core_ids),
         memory_ids=in_order(ledger, container.memory_ids),
     )
@@ -244,7 +244,7 @@ def takes(containers: Iterable[BookedContainer], allocation: Grant) -> bool:
 
 def _is_booked(allocation: Grant, checkpoint: Checkpoint) -> bool:
     """True if the kubelet's books say that its pod holds its cores."""
-    uid, cores = owner(allocation, checkpoint), frozenset(allocation.source.core_ids)
+    uid, cores = owner(allocation, checkpoint), frozenset(allocation.ids.core_ids)
     return any(h.pod_uid == uid and h.ids == cores for h in checkpoint)
 
 

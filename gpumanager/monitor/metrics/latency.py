@@ -1,8 +1,9 @@
-"""How long the kubelet waits for us: the allocator's three answers, timed from outside of it."""
+"""How long the kubelet waits for us: each call timed from outside of whoever answers it."""
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import product
 from typing import Final, TypeVar
 
 from prometheus_client import Histogram
@@ -33,18 +34,21 @@ class Latencies:
         self.seconds = Histogram(
             SECONDS_NAME, SECONDS_HELP, SECONDS_LABELS, buckets=BOUNDS, registry=None
         )
-        self._histograms = {
-            (call, name): self.seconds.labels(call, name) for call in CALLS for name in RESOURCES
-        }
-        self.outcomes = Counter(
-            {(call, name, one): 0 for call in CALLS for name in RESOURCES for one in OUTCOMES}
-        )
+        self._histograms: dict[tuple[str, str], Histogram] = {}
+        self.outcomes = Counter[tuple[str, str, str]]()
+        self.expect(CALLS, RESOURCES)
         self.admissions = Admissions()
         """What went otherwise than planned."""
         self.healed = 0
         """Containers that were settled on another pod's admission: a swap, put right."""
         self.on_refusal: Callable[[str], None] = lambda _: None
         """Told why, for each pod that fails by our answer."""
+
+    def expect(self, calls: Iterable[str], resources: Iterable[str]) -> None:
+        """From now on these are shown, though nobody may ever call."""
+        for call, name in product(calls, tuple(resources)):
+            self._histograms[call, name] = self.seconds.labels(call, name)
+            self.outcomes.update({(call, name, one): 0 for one in OUTCOMES})
 
     async def timed(self, call: str, resource: str, answer: Awaitable[T]) -> T:
         began, outcome = time.perf_counter(), "failed"

@@ -41,7 +41,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimUser:
+class TemplateUser:
     """A pod whose two lines became a claim. shape: None where its annotation is not understood."""
 
     namespace: str
@@ -54,8 +54,8 @@ class ClaimPods:
 
     path = PODS
 
-    def __init__(self, changed: Callable[[ClaimUser | None], None]) -> None:
-        self.users: dict[Key, ClaimUser] = {}
+    def __init__(self, changed: Callable[[TemplateUser | None], None]) -> None:
+        self.users: dict[Key, TemplateUser] = {}
         self._changed = changed
 
     def name(self, item: Any) -> str:
@@ -111,7 +111,7 @@ class TemplateKeeper:
         self,
         api: KubeClient,
         *,
-        admitted: Callable[[ClaimUser], None] = lambda _: None,
+        admitted: Callable[[TemplateUser], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         unused_seconds: float = UNUSED_SECONDS,
     ) -> None:
@@ -135,7 +135,7 @@ class TemplateKeeper:
         """Pods and templates are known as they are now."""
         return all(one.current for one in self._followed)
 
-    def users(self) -> Iterator[ClaimUser]:
+    def users(self) -> Iterator[TemplateUser]:
         """Of all namespaces."""
         return iter(tuple(self._pods.users.values()))
 
@@ -169,7 +169,7 @@ class TemplateKeeper:
         """For metrics."""
         return Counter(templates=len(self._templates.uids), pods=len(self._pods.users))
 
-    def _pod_changed(self, user: ClaimUser | None) -> None:
+    def _pod_changed(self, user: TemplateUser | None) -> None:
         if user is not None:
             self._admitted(user)
         self._wake.set()
@@ -202,7 +202,7 @@ def _key(item: Any) -> Key:
     return str(item["metadata"]["namespace"]), str(item["metadata"]["name"])
 
 
-def _user(item: Any) -> ClaimUser:
+def _user(item: Any) -> TemplateUser:
     metadata = item["metadata"]
     template = str(metadata["labels"][LABEL_CLAIM_TEMPLATE])
     text = (metadata.get("annotations") or {}).get(ANNOTATION_CLAIM, "")
@@ -220,4 +220,4 @@ def _user(item: Any) -> ClaimUser:
             ANNOTATION_CLAIM,
         )
         shape = None
-    return ClaimUser(str(metadata["namespace"]), template, shape)
+    return TemplateUser(str(metadata["namespace"]), template, shape)

@@ -15,7 +15,7 @@ from gpumanager.kube.client import KubeClient
 from gpumanager.kube.informer import Informer
 from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.scheduler.claims.keeper import ClaimUser
+from gpumanager.scheduler.claims.keeper import TemplateUser
 from gpumanager.scheduler.claims.template import ClaimShape
 
 QUOTAS: Final = "/api/v1/resourcequotas"
@@ -80,7 +80,7 @@ class ClaimQuotas:
     def __init__(
         self,
         api: KubeClient,
-        users: Callable[[], Iterable[ClaimUser]],
+        users: Callable[[], Iterable[TemplateUser]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.informer = Informer(api, self)
@@ -106,7 +106,7 @@ class ClaimQuotas:
             until = self._clock() + EXPECTED_SECONDS
             self._expected.append(Expected(namespace, asked, until))
 
-    def seen(self, user: ClaimUser) -> None:
+    def seen(self, user: TemplateUser) -> None:
         """The watch has brought a new pod: it is not expected any more."""
         for one in self._expected:
             if (one.namespace, one.shape) == (user.namespace, user.shape):

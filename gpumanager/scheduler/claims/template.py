@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from gpumanager.grants.vcuda_config import API_VERSION, KIND
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
-    ANNOTATION_GPU_POLICY,
     ANNOTATION_MODEL_EXCLUDED,
     ANNOTATION_MODEL_WANTED,
     ANNOTATION_PROFILE,
@@ -23,8 +23,6 @@ from gpumanager.names import (
     ANNOTATION_UUID_WANTED,
     CLAIM_DEVICE_CLASS,
     CLAIM_DRIVER,
-    CLAIM_PARAMETERS_API,
-    CLAIM_PARAMETERS_KIND,
     MANAGED_BY_LABEL,
     MANAGED_BY_US,
 )
@@ -41,9 +39,9 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 PARAMETERS: Final[Mapping[str, str]] = {
     ANNOTATION_CORE_LIMIT: "coreLimit",
     ANNOTATION_PROFILE: "profile",
-    ANNOTATION_GPU_POLICY: "gpuPolicy",
 }
-"""Annotations of a pod, and the field of VcudaConfig that says the same."""
+"""Annotations of a pod, and the field of VcudaConfig that says the same. How a node is chosen is
+read from the pod by the extender; how a GPU is chosen the node says by its slice's order."""
 
 WISHES: Final[Mapping[str, str]] = {
     ANNOTATION_MODEL_WANTED: "models",
@@ -146,10 +144,10 @@ class ClaimShape:
         if self.parameters:
             content = dict[str, Any](self.parameters)
             if "coreLimit" in content:
-                content["coreLimit"] = int(content["coreLimit"])
+                content["coreLimit"] = min(CORES_PER_GPU, int(content["coreLimit"]))
             parameters = {
-                "apiVersion": CLAIM_PARAMETERS_API,
-                "kind": CLAIM_PARAMETERS_KIND,
+                "apiVersion": API_VERSION,
+                "kind": KIND,
                 **content,
             }
             devices["config"] = [{"opaque": {"driver": CLAIM_DRIVER, "parameters": parameters}}]

@@ -185,7 +185,7 @@ async def test_the_container_that_starts_decides_whose_an_allocation_is(node: No
     owners = {a.pod.uid: a for a in node.allocator.journal.live() if a.pod}
     assert owners.keys() == {one.uid, two.uid}
     for each in (one, two):
-        assert set(owners[each.uid].source.core_ids) == node.held[each.uid, "main", VCORE]
+        assert set(owners[each.uid].ids.core_ids) == node.held[each.uid, "main", VCORE]
 
 
 async def test_a_core_limit_annotation_is_the_ceiling(node: Node) -> None:

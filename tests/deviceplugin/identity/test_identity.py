@@ -273,7 +273,7 @@ async def test_after_a_reboot_pods_keep_their_devices_if_we_are_there_first() ->
 
         assert not node.kubelet.pods.statuses[pod.uid].phase.terminal
         assert await node.limited_to(pod) == (30, 8 * MEMORY_BLOCK)
-        assert node.allocation(pod).source.core_ids == held.source.core_ids
+        assert node.allocation(pod).ids.core_ids == held.ids.core_ids
 
 
 async def test_after_a_reboot_pods_are_lost_where_the_kubelet_is_first() -> None:

@@ -98,9 +98,7 @@ def test_an_agent_killed_between_allocate_and_prestart_fails_no_pod(
     node: RealNode, agent: RealAgent, pods: RealPods
 ) -> None:
     def answered() -> tuple[Grant, ...]:
-        both = [
-            one for one in agent.promised_to(uid) if one.source.core_ids and one.source.memory_ids
-        ]
+        both = [one for one in agent.promised_to(uid) if one.ids.core_ids and one.ids.memory_ids]
         return tuple(one for one in both if one.state is State.ANSWERED)
 
     with node.part("containerd").paused():  # no container, hence no PreStart
@@ -241,7 +239,7 @@ def test_a_topology_policy_of_the_kubelet_keeps_both_resources_on_one_gpu(
         for n, uid in enumerate(uids):
             assert memory_seen(pods.printed(f"aligned-{n}", "main", "ready")) == GIB
             (own,) = agent.promised_to(uid)
-            gpus = {stem(one) for one in (*own.source.core_ids, *own.source.memory_ids)}
+            gpus = {stem(one) for one in (*own.ids.core_ids, *own.ids.memory_ids)}
             assert len(gpus) == 1 or not agent.saw_admission_of(uid)
         assert any(map(agent.saw_admission_of, uids))
     finally:
@@ -278,7 +276,7 @@ FIRST_WITH_SIDECARS = 29
 def shared_ids(some: tuple[Grant, ...], others: tuple[Grant, ...]) -> set[str]:
     """IDs that both hold."""
     first, second = (
-        {name for one in held for name in (*one.source.core_ids, *one.source.memory_ids)}
+        {name for one in held for name in (*one.ids.core_ids, *one.ids.memory_ids)}
         for held in (some, others)
     )
     return first & second

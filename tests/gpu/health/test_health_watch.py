@@ -1,7 +1,7 @@
 """The watch: what its thread is told becomes what is advertised, whatever NVML does meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +15,7 @@ from gpumanager.gpu.health.watch import HealthRules, HealthWatch
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
 from tests.gpu.health.health_worlds import ToldWorld
+from tests.waiting import until
 
 BOUND = 120.0
 """Seconds after which a test is stuck."""
@@ -53,12 +54,6 @@ class Told:
     @property
     def reasons(self) -> list[str]:
         return [event.reason for event in self.events]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(BOUND):
-        while not condition():  # noqa: ASYNC110 - another thread makes it so
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager

@@ -7,17 +7,17 @@ import http.client
 import os
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.hostile.hostile_node import HostileNode, hostile
+from tests.waiting import until
 
 pytestmark = pytest.mark.namespaces
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds for one answer, on a machine that others keep busy."""
 PATHS = ("/healthz", "/readyz", "/metrics")
 
@@ -49,12 +49,6 @@ async def answers(port: int, path: str) -> None:
             except OSError:
                 pass
             await asyncio.sleep(0.1)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.05)
 
 
 async def probe(path: str, place: Path) -> tuple[int, str]:

@@ -10,7 +10,7 @@ import pytest
 
 from gpumanager.sim.agent import AgentProcess
 from tests.hostile.hostile_node import HostileNode, hostile, pod
-from tests.monitor.monitor_world import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.namespaces
 
@@ -26,7 +26,7 @@ async def test_a_context_that_is_assumed_for_one_is_not_assumed_for_its_neighbou
     hold = ("cuda-play", "hold", "--memory", "32MiB", "--seconds", "0.1")
     async with HostileNode() as node:
         async with node.beside(
-            hostile("evil", "ask_to_be_measured.py", 60, cores=10, memory=SMALL)
+            hostile("evil", "ask_to_be_measured.py", 600, cores=10, memory=SMALL)
         ):
             await until(lambda: bool(node.said["evil"]))
             (result,) = await node.run(pod("victim", hold, cores=20, memory=SMALL))
@@ -68,7 +68,7 @@ def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_descriptors")
 async def test_a_crowd_of_one_tenant_leaves_descriptors_for_others() -> None:
     async with HostileNode() as node:
-        crowd = hostile("evil", "many_processes.py", 1000, 60)
+        crowd = hostile("evil", "many_processes.py", 1000, 600)
         async with node.beside(crowd):
             await until(lambda: bool(node.said["evil"]))
             await node.run(hostile("good", "say_hello.py"))

@@ -17,7 +17,7 @@ from gpumanager.monitor.unlimited.audit import LOOKS
 from gpumanager.units import GIB
 from gpumanager.virtual.processes import Process, find
 from tests.hostile.hostile_node import HostileNode, hostile, pod
-from tests.monitor.monitor_world import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.namespaces
 
@@ -36,14 +36,14 @@ def log_of(node: HostileNode) -> str:
 
 
 async def test_a_slot_that_names_a_neighbour_s_process_does_not_have_it_ended() -> None:
-    hold = ("cuda-play", "hold", "--memory", "2GiB", "--seconds", "60")
+    hold = ("cuda-play", "hold", "--memory", "2GiB", "--seconds", "600")
     async with (
         HostileNode(**{"behind-the-shim": "end"}) as node,
         node.beside(pod("victim", hold, cores=60, memory=16)) as victim,
     ):
         await until(lambda: bool(on_gpus(node)))
         (process,) = on_gpus(node)
-        evil = hostile("evil", "frame.py", 60, process.pid, process.start_time, cores=10, memory=1)
+        evil = hostile("evil", "frame.py", 600, process.pid, process.start_time, cores=10, memory=1)
         async with node.beside(evil):
             await until(lambda: node.said["evil"] == ["framed"])
             await asyncio.sleep(LOOKS + 2)  # the auditor looks once a second
@@ -58,13 +58,13 @@ async def test_who_raises_its_own_limit_is_judged_by_its_promise() -> None:
     Either the program is found, or the agent has written the page again before it allocates.
     """
     async with HostileNode(**PORT) as node:
-        evil = hostile("evil", "rewrite_limits.py", 60)
+        evil = hostile("evil", "rewrite_limits.py", 600)
         async with node.beside(evil):
             await until(lambda: bool(node.said["evil"]))
             text = await metrics(25678)
             (limit,) = [line for line in text if "container_memory_limit_bytes{" in line]
             assert float(limit.split()[-1]) == GIB
-            if node.said["evil"] == ["rewritten"]:
+            if node.said["evil"][0] == "rewritten":
                 await until(
                     lambda: (
                         "beyond its container's limit" in log_of(node)
@@ -90,7 +90,7 @@ async def test_a_forged_meter_does_not_end_the_sharing_of_the_node(how: str) -> 
 
 async def metrics(port: int) -> list[str]:
     """Lines of the agent's page, as soon as it has one with containers."""
-    async with asyncio.timeout(20), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(120), aiohttp.ClientSession() as session:
         while True:
             with contextlib.suppress(aiohttp.ClientError):
                 async with session.get(f"http://127.0.0.1:{port}/metrics") as response:

@@ -4,8 +4,6 @@ Before, a number of 5,000 digits in an annotation ended the reconciler, also aft
 the agent: whatever had ended was never released again.
 """
 
-import asyncio
-
 import pytest
 
 from gpumanager.sim.kubelet.versions import KUBELET_1_36
@@ -19,11 +17,17 @@ async def test_a_pod_that_was_admitted_unseen_does_not_end_the_reconciler() -> N
     async with HostileNode("t4x4", KUBELET_1_36, **{"allocation-check-period": "100ms"}) as node:
         kubelet = node.node.kubelet.http
         annotations = {"tencent.com/vcuda-core-limit": "9" * 5000}
-        evil = pod("evil", ("sleep", "60"), cores=10, memory=1, annotations=annotations)
+        evil = pod(
+            "evil",
+            ("sh", "-c", "echo runs; sleep 600"),
+            cores=10,
+            memory=1,
+            annotations=annotations,
+        )
         kubelet.answering.clear()
         async with node.beside(evil):
             await node.agent_says("cannot read the kubelet's pods")
-            await asyncio.sleep(1.0)  # until its container has started
+            await node.first_line("evil")
             kubelet.answering.set()
             await node.agent_says("is of default/evil (main)")
             log = node.node.disk.agent_log.read_text()

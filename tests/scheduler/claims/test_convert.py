@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumanager.grants.vcuda_config import VcudaConfig, read_vcuda_config
 from gpumanager.names import ANNOTATION_CLAIM, LABEL_CLAIM_TEMPLATE, VCORE, VMEMORY
 from gpumanager.scheduler.claims.template import read_shape
 from gpumanager.scheduler.webhook.metrics import outcome_of
@@ -121,7 +122,10 @@ def test_annotations_become_parameters_and_wishes_become_selectors() -> None:
     after = changed(pod(annotations=said))
 
     template = template_of(after)
-    assert template["spec"]["spec"]["devices"]["config"] == [
+    (config,) = template["spec"]["spec"]["devices"]["config"]
+    read = read_vcuda_config(config["opaque"]["parameters"])
+    assert read == VcudaConfig(60, "latency")
+    assert [config] == [
         {
             "opaque": {
                 "driver": "gpu.tencent.com",

@@ -11,7 +11,8 @@ from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of
 from tests.scheduler.scheduler_world import node_object, pod_object
-from tests.scheduler.served_extender import serving, until
+from tests.scheduler.served_extender import serving
+from tests.waiting import until
 
 pytest_plugins = ["tests.scheduler.extender_fixtures"]
 

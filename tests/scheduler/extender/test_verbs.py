@@ -17,7 +17,8 @@ from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.scheduler.scheduler_world import node_object, plan, pod_object
 from tests.scheduler.scheduler_world import pod as pod_view
-from tests.scheduler.served_extender import Served, serving, until
+from tests.scheduler.served_extender import Served, serving
+from tests.waiting import until
 
 pytest_plugins = ["tests.scheduler.extender_fixtures"]
 

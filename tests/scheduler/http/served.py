@@ -68,12 +68,3 @@ async def serving(
         yield Served(server, await server.start("127.0.0.1", 0, tls))
     finally:
         await server.stop()
-
-
-async def until(look: Callable[[], Any]) -> None:
-    """Returns when it is so."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            if look():
-                return
-            await asyncio.sleep(0.005)

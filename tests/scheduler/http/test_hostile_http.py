@@ -22,7 +22,7 @@ from tests.scheduler.http.hostile import (
     conversation,
     request,
 )
-from tests.scheduler.served_extender import until
+from tests.waiting import until
 
 BODY = 1 << 18
 PATIENT = Bounds(

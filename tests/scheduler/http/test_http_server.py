@@ -12,7 +12,8 @@ from aiohttp import web
 from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.scheduler.certificates.values import KeyPair
 from gpumanager.scheduler.http.server import Bounds, Routes
-from tests.scheduler.http.served import Served, serving, until
+from tests.scheduler.http.served import Served, serving
+from tests.waiting import until
 
 SHORT, NEVER = 0.2, 600.0
 """Seconds. Each test hurries only what it is about: a busy machine may be late with the rest."""

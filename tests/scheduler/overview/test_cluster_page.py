@@ -24,7 +24,8 @@ from gpumanager.sim.cluster.objects import Key
 from gpumanager.units import GIB
 from tests import ROOT
 from tests.scheduler.scheduler_world import machine, node_object, pod_object
-from tests.scheduler.served_extender import Served, serving, until
+from tests.scheduler.served_extender import Served, serving
+from tests.waiting import until
 
 pytest_plugins = ["tests.scheduler.extender_fixtures"]
 

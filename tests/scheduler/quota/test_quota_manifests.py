@@ -17,8 +17,8 @@ from gpumanager.scheduler.quota.keeper import QuotaKeeper
 from gpumanager.scheduler.quota.limits import read_config_map
 from tests.kube.kube_clients import close_clients, opened
 from tests.scheduler.real_api import account, administrator, manifests
-from tests.scheduler.served_extender import until
 from tests.scheduler.webhook.review_texts import container, pod
+from tests.waiting import until
 
 MAPS = "/api/v1/namespaces/kube-system/configmaps"
 EVENTS = "/api/v1/namespaces/kube-system/events"

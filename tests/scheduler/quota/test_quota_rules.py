@@ -26,8 +26,9 @@ from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of
 from tests.scheduler.extender.test_bind_histories import NODES, STEPS, History
 from tests.scheduler.scheduler_world import ask, node_object, pod, pod_object
-from tests.scheduler.served_extender import Served, serving, until
+from tests.scheduler.served_extender import Served, serving
 from tests.scheduler.truth import moments
+from tests.waiting import until
 
 pytest_plugins = ["tests.scheduler.extender_fixtures"]
 

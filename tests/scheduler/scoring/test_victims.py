@@ -15,7 +15,8 @@ from gpumanager.scheduler.watching import DisruptionBudgets
 from gpumanager.sim.cluster.objects import Key
 from tests.scheduler.overview.test_cluster_page import at_once
 from tests.scheduler.scheduler_world import ask, node_object, plan, pod_object, view
-from tests.scheduler.served_extender import Served, until
+from tests.scheduler.served_extender import Served
+from tests.waiting import until
 
 pytest_plugins = ["tests.scheduler.extender_fixtures"]
 

@@ -21,7 +21,7 @@ from gpumanager.sim.container.process import (
     start_container,
 )
 from gpumanager.sim.container.values import BindMount, ContainerSpec, read_spec, write_spec
-from tests.sim.waiting import has_ended, until
+from tests.waiting import has_ended, until
 
 PARENT = Path(__file__).with_name("programs") / "start_and_wait.py"
 

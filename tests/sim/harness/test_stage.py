@@ -18,7 +18,7 @@ from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.harness import HarnessFailed, Tenant, agenda, play
 from gpumanager.sim.harness.tenants import together
 from gpumanager.sim.machine import DriverBehaviour
-from tests.sim.waiting import until
+from tests.waiting import until
 
 PROGRAMS = Path(__file__).with_name("programs")
 

@@ -24,7 +24,7 @@ from gpumanager.sim.kubelet.kubelet import (
 from gpumanager.sim.kubelet.pods import Phase
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from tests.contracts.kubelet.fake_plugin import FakePlugin
-from tests.sim.waiting import until
+from tests.waiting import until
 
 
 class Node:

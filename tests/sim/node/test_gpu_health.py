@@ -14,7 +14,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.units import blocks
-from tests.sim.waiting import until
+from tests.waiting import until
 
 MISSING = namespaces_available()
 pytestmark = [

@@ -32,12 +32,8 @@ from gpumanager.units import GIB, MIB
 from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.pages.region import read_usage
 from tests.sim.host_watch import HostWatch
-from tests.sim.waiting import until
+from tests.waiting import until
 from vcuda_shim._shim import ffi, lib
-
-real_clock = pytest.mark.flaky(reruns=2)
-"""The machine may delay a launch or a wake-up: measured again then. A wrong share stays wrong."""
-
 
 MISSING = namespaces_available()
 pytestmark = [
@@ -135,7 +131,7 @@ async def test_where_an_image_has_its_own_libcuda_there_is_the_shim(watched: Wat
 
 
 async def test_the_simulated_gpus_own_books_agree_with_the_shims(watched: Watched) -> None:
-    hold = container("cuda-play", "hold", "--memory", "300MiB", "--seconds", "60")
+    hold = container("cuda-play", "hold", "--memory", "300MiB", "--seconds", "600")
     one = pod(hold)
     await watched.node.admit(one)
     running = asyncio.create_task(watched.node.run_admitted(one))
@@ -153,7 +149,7 @@ async def test_the_simulated_gpus_own_books_agree_with_the_shims(watched: Watche
 async def test_memory_of_a_killed_process_is_there_again_within_a_second(
     watched: Watched,
 ) -> None:
-    script = "cuda-play hold --memory 900MiB --seconds 60 & echo child $!; wait; sleep 60"
+    script = "cuda-play hold --memory 900MiB --seconds 600 & echo child $!; wait; sleep 600"
     one = pod(container("sh", "-c", script))
     await watched.node.admit(one)
     running = asyncio.create_task(watched.node.run_admitted(one))
@@ -192,7 +188,6 @@ async def test_a_restarted_agent_finds_every_grant_and_containers_stay_limited(
     assert result.measured.memory_peak == GIB == CONTEXT + 4 * 230 * MIB
 
 
-@real_clock
 async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watched) -> None:
     node = watched.node
     command = ("cuda-play", "launch", "--kernel", "2ms", "--seconds", "3", "--memory", "900MiB")
@@ -216,7 +211,7 @@ async def test_an_agent_that_dies_ends_the_simulation_with_its_last_words(
     watched: Watched,
 ) -> None:
     node = watched.node
-    working = asyncio.create_task(node.run([pod(container("sleep", "60"))]))
+    working = asyncio.create_task(node.run([pod(container("sleep", "600"))]))
     await until(lambda: any(isinstance(one, events.ContainerStarted) for one in watched.seen))
     agent = node.agent.pid
 
@@ -292,7 +287,9 @@ def _gpus(node: SimulatedNode) -> tuple[Gpu, ...]:
 async def test_what_the_agent_lends_ends_without_it_and_comes_back_with_it(
     node: SimulatedNode,
 ) -> None:
-    bursting = replace(pod(container("cuda-play", "launch", "--seconds", "60")), annotations=BURSTS)
+    bursting = replace(
+        pod(container("cuda-play", "launch", "--seconds", "600")), annotations=BURSTS
+    )
     running = asyncio.create_task(node.run([bursting]))
     configs = node.disk.virtual / "alloc"
     await until(lambda: any(configs.glob("[!.]*/config")))

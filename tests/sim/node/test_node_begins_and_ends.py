@@ -20,7 +20,7 @@ from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from tests.sim.waiting import has_ended, until
+from tests.waiting import has_ended, until
 
 MISSING = namespaces_available()
 pytestmark = [

@@ -42,7 +42,7 @@ def damage(path: Path) -> None:
 def essence(allocation: Grant) -> object:
     pod = allocation.pod
     return (
-        *(allocation.id, set(allocation.source.core_ids), set(allocation.source.memory_ids)),
+        *(allocation.id, set(allocation.ids.core_ids), set(allocation.ids.memory_ids)),
         *(allocation.gpus, pod and (pod.uid, pod.name, pod.container)),
     )
 
@@ -98,7 +98,7 @@ async def test_a_node_is_taken_over_from_the_original_without_being_drained(
     assert await node.admit(pod("fits", 70, 4)) is None
     await kubelet.prepare(legacy, legacy.containers[0])
     (inherited,) = (a for a in journal(node) if a.legacy)
-    assert (inherited.owner, inherited.source.core_ids) == (legacy.uid, tuple(sorted(ids[VCORE])))
+    assert (inherited.owner, inherited.ids.core_ids) == (legacy.uid, tuple(sorted(ids[VCORE])))
 
 
 def journal(node: SimulatedNode) -> tuple[Grant, ...]:

@@ -334,7 +334,7 @@ async def test_the_kernel_itself_tells_which_processes_a_container_has(
     cgroup: Path, root: Path
 ) -> None:
     pods, containers = cgroup / "kubepods/burstable", Containers(CgroupFiles.here())
-    check = PodCheck(containers, {NAME: PodUID(UID)}.get)
+    check = PodCheck(containers, {NAME: {PodUID(UID)}}.get)
     node = Node(root)
     manager = VirtualManager(root, peers=check, neighbours=containers, sweep_seconds=0.02)
     door = await manager.open(NAME, [limit()]) / "vcuda.sock"

@@ -1,23 +1,26 @@
-"""Wait for something that another process does, with a bound."""
+"""Wait for something that another process, thread or task does, with a bound."""
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 LOOK = 0.01
 SECONDS = 120.0
 """After which a test is stuck; a busy machine may need many."""
 
+Found = TypeVar("Found")
 
-async def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
-    """Poll until it holds; TimeoutError where it never does.
+
+async def until(look: Callable[[], Found], seconds: float = SECONDS) -> Found:
+    """What `look` finds, once it finds something; TimeoutError where it never does.
 
     The seconds are counted in looks: on a busy machine, where we come to look less often, they last
     longer.
     """
     for _ in range(round(seconds / LOOK)):
-        if condition():
-            return
+        if found := look():
+            return found
         await asyncio.sleep(LOOK)
     raise TimeoutError
 

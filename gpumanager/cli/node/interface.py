@@ -1,0 +1,83 @@
+"""By what the kubelet asks for GPUs: device plugins, or claims. What the agent needs of either."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.ledger import Ledger
+from gpumanager.kube.pod import PodUID
+from gpumanager.recovery.reconciliation import Disagreement
+from gpumanager.supervisor import Start
+from gpumanager.virtual.values import AllocationID
+
+
+class Granter(Protocol):
+    """Whoever promises GPUs: `TimedAllocator`, `ClaimDriver`."""
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the journal is loaded."""
+
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def topology(self) -> Topology: ...
+    @property
+    def unhealthy(self) -> frozenset[GpuUUID]: ...
+    def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None: ...
+    async def adopt(self, topology: Topology) -> None: ...
+    async def take_up(self) -> None: ...
+    async def serve_again(self) -> None: ...
+
+
+class PluginStanding(Protocol):
+    """How one resource, or driver, stands with the kubelet."""
+
+    @property
+    def resource(self) -> str: ...
+    @property
+    def registered(self) -> bool: ...
+
+
+class KubeletPlugin(Protocol):
+    """Whoever the kubelet talks to: `DevicePlugin`, `ClaimPlugin`."""
+
+    @property
+    def standings(self) -> Sequence[PluginStanding]: ...
+    async def start(self) -> None: ...
+    async def served(self, within: float) -> None: ...
+    async def registered(self, within: float) -> None: ...
+    def register_anew(self) -> None: ...
+    async def refresh(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+def nothing_found() -> tuple[Disagreement, ...]:
+    """Nobody compares books."""
+    return ()
+
+
+async def nothing_to_close() -> None:
+    """Nothing is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInterface:
+    """One of the two, put together.
+
+    owners: the pods that an allocation is for, as far as known; none where it is not.
+    disagreements: what the last reconciliation found. tasks: what goes on by itself, once the
+    kubelet knows of us. first: what has to go on before. close: in the end.
+    """
+
+    granter: Granter
+    plugin: KubeletPlugin
+    owners: Callable[[AllocationID], Collection[PodUID]]
+    disagreements: Callable[[], Sequence[Disagreement]] = nothing_found
+    tasks: Mapping[str, Start] = field(default_factory=dict)
+    first: Mapping[str, Start] = field(default_factory=dict)
+    close: Callable[[], Awaitable[None]] = nothing_to_close

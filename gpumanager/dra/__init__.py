@@ -1,0 +1,1 @@
+"""Claims: a DRA driver over the same grants and isolation as the device plugins."""

@@ -1,0 +1,161 @@
+"""What the API server tells the driver: this node's claims, and what its pods use of them.
+
+Two informers keep both at hand, so that preparing a claim waits for nobody. The watch may be a
+moment behind the kubelet, which is told of a pod as soon as it is bound: a claim or a pod that has
+not been seen is asked for, once.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from gpumanager.dra.claim import DRIVER, NotAClaim, ResourceClaim, read_claim
+from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
+from gpumanager.grants.grant import RetryLater
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
+from gpumanager.kube.informer import Informer
+from gpumanager.kube.pod import PodUID
+
+log = logging.getLogger(__name__)
+
+NOT_FOUND: Final = 404
+
+
+class NodeClaims:
+    """Claims of this driver that are allocated on one node. Kept by an informer.
+
+    changed: called after each change of one of these.
+    """
+
+    path = "/apis/resource.k8s.io/v1/resourceclaims"
+
+    def __init__(self, node: str, changed: Callable[[], None] = lambda: None) -> None:
+        self._node = node
+        self._changed = changed
+        self._claims: dict[str, ResourceClaim] = {}
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def get(self, uid: str) -> ResourceClaim | None:
+        return self._claims.get(uid)
+
+    def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """By namespace and name."""
+        return {(one.namespace, one.name): tuple(one.requests) for one in self._claims.values()}
+
+    def name(self, item: Any) -> str:
+        return str(item["metadata"]["uid"])
+
+    def put(self, item: Any) -> None:
+        """Raises NotAClaim; then whoever prepares it asks for it, and is told why."""
+        uid = self.name(item)
+        known = self._claims.pop(uid, None)
+        claim = read_claim(item) if _is_ours(item) else None
+        if claim and any(one.pool == self._node for one in claim.devices):
+            self._claims[uid] = claim
+        if self._claims.get(uid) != known:
+            self._changed()
+
+    def remove(self, item: Any) -> None:
+        if self._claims.pop(self.name(item), None):
+            self._changed()
+
+    def only(self, names: set[str]) -> None:
+        self._claims = {uid: one for uid, one in self._claims.items() if uid in names}
+        self._changed()
+
+
+def _is_ours(item: Any) -> bool:
+    """Most claims of a cluster are allocated elsewhere, and some to other drivers."""
+    allocation = (item.get("status") or {}).get("allocation") or {}
+    results = (allocation.get("devices") or {}).get("results") or ()
+    return any(one.get("driver") == DRIVER for one in results)
+
+
+class PodClaimsStore:
+    """Pods of one node that use claims. Kept by an informer."""
+
+    path = "/api/v1/pods"
+
+    def __init__(self) -> None:
+        self._pods: dict[PodUID, PodClaims] = {}
+
+    def get(self, uid: PodUID) -> PodClaims | None:
+        return self._pods.get(uid)
+
+    def name(self, item: Any) -> str:
+        return str(item["metadata"]["uid"])
+
+    def put(self, item: Any) -> None:
+        pod = read_pod_claims(item)
+        if pod.uses:
+            self._pods[pod.uid] = pod
+
+    def remove(self, item: Any) -> None:
+        self._pods.pop(PodUID(self.name(item)), None)
+
+    def only(self, names: set[str]) -> None:
+        self._pods = {uid: one for uid, one in self._pods.items() if uid in names}
+
+
+class ClaimCluster:
+    """One node's claims and pods at one API server."""
+
+    def __init__(
+        self, api: KubeClient, node: str, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._api = api
+        self.claims = NodeClaims(node, changed)
+        self.pods = PodClaimsStore()
+        fields = f"spec.nodeName={node}"
+        self.follow_claims = Informer(api, self.claims, cached=True).run
+        self.follow_pods = Informer(api, self.pods, fields=fields, cached=True).run
+
+    def users(self, claim: str) -> frozenset[PodUID]:
+        """The pods that may use it, as far as the watch has told; none where it has not."""
+        known = self.claims.get(claim)
+        return frozenset(one.uid for one in known.reserved_for) if known else frozenset()
+
+    def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """Of the claims that are known to be allocated on this node, by namespace and name."""
+        return self.claims.requests()
+
+    async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
+        """Raises NotAClaim, and RetryLater where the API server does not tell."""
+        known = self.claims.get(uid)
+        if known is not None and known.reserved_for:
+            return known
+        item = await self._get(
+            f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+        )
+        if item is None:
+            raise NotAClaim(f"claim {namespace}/{name} is gone")
+        found = read_claim(item)
+        if found.uid != uid:
+            raise NotAClaim(f"claim {namespace}/{name} is {found.uid} now; asked for was {uid}")
+        return found
+
+    async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
+        """None for one that is gone. Raises RetryLater."""
+        known = self.pods.get(uid)
+        if known is not None:
+            return known
+        item = await self._get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        try:
+            found = read_pod_claims(item) if item is not None else None
+        except NOT_UNDERSTOOD as error:
+            raise RetryLater(f"pod {namespace}/{name} is not understood: {error!r}") from error
+        return found if found and found.uid == uid else None
+
+    async def _get(self, path: str) -> Any:
+        """None where there is none."""
+        try:
+            return await self._api.get(path)
+        except ApiRefused as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise RetryLater(str(error)) from error
+        except ApiUnavailable as error:
+            raise RetryLater(str(error)) from error

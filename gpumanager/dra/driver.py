@@ -1,0 +1,325 @@
+"""The DRA driver: prepares claims, and keeps what it promised.
+
+One claim at a time, under one lock. What is prepared is in the journal before it is answered, and
+the answer is made of the journal alone: the same bytes as often as the kubelet asks, also when the
+claim is gone. Whatever happens in between leaves a directory or a file that the journal does not
+know, which the next start removes.
+
+    prepare      directory and socket, CDI file, journal, answer
+    unprepare    journal, CDI file, directory
+"""
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeVar
+
+from gpumanager.dra.cdi import CdiDevice, CdiFiles, cdi_name, spec
+from gpumanager.dra.claim import NotAClaim, ResourceClaim, device_name
+from gpumanager.dra.plan import PreparedNode, plan
+from gpumanager.dra.pod_claims import PodClaims
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.grant import ClaimSource, Grant, Refused
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.journal_file import JournalFile
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.store import GrantStore
+from gpumanager.isolation.edits import ContainerEdits
+from gpumanager.isolation.table import Isolations
+from gpumanager.kube.pod import PodUID
+from gpumanager.virtual.values import AllocationID
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A claim, as the kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} ({self.uid})"
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredDevice:
+    """What the kubelet is told of one allocated device. request: without its alternative."""
+
+    request: str
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...]
+    share: str | None
+
+
+class ClaimsReader(Protocol):
+    """Who knows claims and pods: `cluster.ClaimCluster`."""
+
+    async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
+        """Raises NotAClaim, and RetryLater where nobody tells."""
+
+    async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
+        """None for one that is gone. Raises RetryLater."""
+
+    def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """Of the claims that are known to be allocated on this node, by namespace and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDependencies:
+    """What the driver works with. node: its name, and its pool's. clock: seconds since 1970."""
+
+    isolation: Isolations
+    journal: JournalFile
+    claims: ClaimsReader
+    cdi: CdiFiles
+    node: str
+    clock: Callable[[], float] = time.time
+
+
+class ClaimDriver:
+    """Call `take_up` once, before the kubelet asks, and `serve_again` as soon as there is time."""
+
+    def __init__(self, topology: Topology, deps: ClaimDependencies) -> None:
+        self._deps = deps
+        self._store = GrantStore(deps.journal, deps.isolation, ClaimSource)
+        self._lock = asyncio.Lock()
+        self._served: set[str] = set()
+        self._whole = False
+        self._running: set[asyncio.Task[Any]] = set()
+        self.ledger = Ledger(topology)
+        self.recovered = False
+        """Whether the journal is loaded."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after what is free, or fit for use, has changed."""
+
+    @property
+    def journal(self) -> Journal:
+        """What is promised now."""
+        return self._store.journal
+
+    @property
+    def topology(self) -> Topology:
+        return self.ledger.topology
+
+    @property
+    def unhealthy(self) -> frozenset[GpuUUID]:
+        """GPUs on which the scheduler should place nothing new."""
+        return self.ledger.closed
+
+    def live(self) -> tuple[Grant, ...]:
+        """The grants of claims."""
+        return self._store.live()
+
+    def withheld(self) -> Mapping[GpuUUID, str]:
+        """GPUs that another interface has, and who there."""
+        return {
+            gpu: f"{one.pod or one.candidate or 'an allocation'} holds it"
+            for one in self._store.others()
+            for gpu in one.gpus
+        }
+
+    def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
+        """These, and no others. Claims that were allocated them before are prepared all the same:
+        a claim may tolerate it."""
+        self.ledger.closed = frozenset(gpus)
+        self.on_change()
+
+    async def adopt(self, topology: Topology) -> None:
+        """From now on these are the GPUs of this node."""
+        async with self._lock:
+            self.ledger.adopt(topology)
+        self.on_change()
+
+    async def take_up(self) -> None:
+        """Know every grant in force, after a start. From now on the kubelet may ask."""
+        async with self._lock:
+            self._whole = await self._store.load()
+            await self._store.forget()
+            await self._store.tidy()
+            if self._whole:
+                await self._clear()
+            self.recovered = True
+        for holder in sorted(set(self.withheld().values())):
+            log.warning("a GPU is not offered to claims, because of device plugins: %s", holder)
+
+    async def serve_again(self) -> None:
+        """Hold everything that was taken up, whichever interface asked for it.
+
+        CDI files are made anew: they lie in memory, which a reboot empties, and name directories
+        of a driver that may have been replaced; the kubelet does not ask again for either.
+        """
+        for uid in dict.fromkeys(_uid(one) for one in self.live()):
+            async with self._lock:
+                try:
+                    await self._hold(self._of(uid))
+                except (GpuManagerError, OSError) as error:
+                    log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
+            await asyncio.sleep(0)
+        for other in self._store.others():
+            async with self._lock:
+                await self._store.serve_again(other.id)
+
+    async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
+        """Goes on to its end although whoever asked gives up, and then has the answer ready.
+
+        Raises RetryLater, JournalUnwritable, and what back ends and the disk raise.
+        """
+        return await self._to_its_end(self._prepare(claim))
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        """Safe to repeat; an unknown one is no error. Raises JournalUnwritable, OSError."""
+        await self._to_its_end(self._unprepare(claim))
+
+    async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
+        if not _UID.fullmatch(claim.uid):
+            return Refused(f"{claim.uid[:40]!r} is no UID of a claim")
+        async with self._lock:
+            if held := self._of(claim.uid):
+                return await self._again(held)
+        try:
+            found = await self._deps.claims.claim(claim.namespace, claim.name, claim.uid)
+        except NotAClaim as error:
+            return Refused(str(error))
+        pods = [
+            await self._deps.claims.pod(found.namespace, one.name, one.uid)
+            for one in found.reserved_for
+        ]
+        async with self._lock:
+            if held := self._of(claim.uid):  # the kubelet asked twice
+                return await self._again(held)
+            node = PreparedNode(
+                self._deps.node, self.ledger, self.live(), self.withheld(), self._requests()
+            )
+            gone = {one.uid for one, pod in zip(found.reserved_for, pods, strict=True) if not pod}
+            users = tuple(one for one in found.reserved_for if one.uid not in gone)
+            planned = plan(
+                node,
+                replace(found, reserved_for=users),
+                [pod for pod in pods if pod],
+                self._deps.clock(),
+                lambda: AllocationID(secrets.token_hex(8)),
+            )
+            if isinstance(planned, Refused):
+                return planned
+            await self._promise(planned)
+        self.on_change()
+        return self._answer(planned)
+
+    async def _again(self, held: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
+        uid = _uid(held[0])
+        if uid not in self._served or uid not in self._deps.cdi:
+            await self._hold(held)
+        return self._answer(held)
+
+    async def _promise(self, planned: tuple[Grant, ...]) -> None:
+        """Held, then on the disk; or nothing of it."""
+        try:
+            await self._hold(planned)
+            await self._store.put(*planned)
+        except BaseException:
+            self._deps.cdi.remove(_uid(planned[0]))
+            for one in planned:
+                await self._store.close(one.id)
+            raise
+
+    async def _hold(self, grants: tuple[Grant, ...]) -> None:
+        """Their sockets listen, and their CDI file is there.
+
+        Of a GPU that is missing the file stays as it is: its containers may come back with it.
+        """
+        uid, devices, missing = _uid(grants[0]), list[CdiDevice](), False
+        for grant in grants:
+            gpus = tuple(gpu for gpu in self.topology.gpus if gpu.uuid in grant.shares)
+            missing = missing or len(gpus) < len(grant.shares)
+            edits = await self._deps.isolation.prepare(grant, gpus)
+            devices += self._devices(grant, edits)
+        if not (missing and uid in self._deps.cdi):
+            self._deps.cdi.write(uid, spec(devices))
+        self._served.add(uid)
+
+    def _devices(self, grant: Grant, edits: ContainerEdits) -> Iterable[CdiDevice]:
+        """One for each device of the claim, with the node of its own GPU and all that is common:
+        a container may have any of them, or all."""
+        nodes = {gpu.uuid: f"/dev/nvidia{gpu.minor}" for gpu in self.topology.gpus}
+        own = {nodes[uuid] for uuid in grant.shares if uuid in nodes}
+        for index, gpu in enumerate(_gpus_of(grant, self.topology)):
+            others = own - {nodes.get(gpu)} if gpu else own
+            visible = tuple(one for one in edits.devices if one.container_path not in others)
+            yield CdiDevice(cdi_name(grant.id, index), replace(edits, devices=visible))
+
+    def _answer(self, grants: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
+        return tuple(
+            AnsweredDevice(
+                request=device.request.partition("/")[0],
+                pool=self._deps.node,
+                device=device.name,
+                cdi_ids=(CdiDevice(cdi_name(grant.id, index), ContainerEdits()).id,),
+                share=device.share,
+            )
+            for grant in grants
+            if isinstance(grant.source, ClaimSource)
+            for index, device in enumerate(grant.source.devices)
+        )
+
+    async def _unprepare(self, claim: ClaimRef) -> None:
+        async with self._lock:
+            held = self._of(claim.uid)
+            if _UID.fullmatch(claim.uid):
+                self._deps.cdi.remove(claim.uid)
+            self._served.discard(claim.uid)
+            await self._store.release(one.id for one in held)
+            await self._store.forget()  # of earlier ones, whose directories could not be removed
+        if held:
+            log.info("unprepared claim %s", claim)
+            self.on_change()
+
+    def _of(self, uid: str) -> tuple[Grant, ...]:
+        return tuple(one for one in self.live() if _uid(one) == uid)
+
+    def _requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """Of all claims that containers may use besides: those prepared, and those allocated."""
+        held = {
+            (source.namespace, source.name): source.requests
+            for one in self.live()
+            if isinstance(source := one.source, ClaimSource)
+        }
+        return {**held, **self._deps.claims.requests()}
+
+    async def _clear(self) -> None:
+        """What the journal does not know was never answered, or is given back."""
+        known = {_uid(one) for one in self.live()}
+        self._deps.cdi.keep_only(known)
+        for name in set(self._deps.isolation.allocations()) - set(self.journal.grants):
+            log.info("removing what is left of allocation %s", name)
+            await self._store.close(name)
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+
+def _uid(grant: Grant) -> str:
+    """The claim's; empty for what came otherwise."""
+    return grant.source.uid if isinstance(grant.source, ClaimSource) else ""
+
+
+def _gpus_of(grant: Grant, topology: Topology) -> Iterable[GpuUUID | None]:
+    """Of each of its devices; None of a GPU that is gone."""
+    names = {device_name(gpu.uuid): gpu.uuid for gpu in topology.gpus}
+    if isinstance(grant.source, ClaimSource):
+        yield from (names.get(device.name) for device in grant.source.devices)

@@ -1,0 +1,73 @@
+"""How the claimed GPUs are, for the pods' statuses: DRAResourceHealth.
+
+Every message is the complete list. One goes out at once, one after each change, and one now and
+then, because the kubelet takes a GPU of which it hears nothing for 30 s for unknown.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from gpumanager.dra import wire
+from gpumanager.dra.api import drahealth_v1_pb2 as pb
+from gpumanager.dra.claim import device_name
+from gpumanager.dra.driver import ClaimDriver
+from gpumanager.gpu.values import GpuUUID
+
+REPEAT_SECONDS: Final = 10.0
+LONGEST: Final = 1024
+"""Characters of a message."""
+
+
+class HealthService:
+    """cause: why a GPU is out of use, in words. clock: seconds since 1970."""
+
+    def __init__(
+        self,
+        driver: ClaimDriver,
+        pool: str,
+        cause: Callable[[GpuUUID], str] = lambda _: "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._driver = driver
+        self._pool = pool
+        self._cause = cause
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._stopped = False
+
+    def changed(self) -> None:
+        """Tell whoever watches, soon."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def stop(self) -> None:
+        """End the streams."""
+        self._stopped = True
+        self.changed()
+
+    async def watch(
+        self, _request: pb.NodeWatchResourcesRequest, _context: wire.Context
+    ) -> AsyncIterator[pb.NodeWatchResourcesResponse]:
+        while not self._stopped:
+            changed = self._changed
+            yield self.devices()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPEAT_SECONDS):
+                    await changed.wait()
+
+    def devices(self) -> pb.NodeWatchResourcesResponse:
+        """All GPUs of the node, as they are now."""
+        answer = pb.NodeWatchResourcesResponse()
+        now = int(self._clock())
+        for gpu in self._driver.topology.gpus:
+            ill = gpu.uuid in self._driver.unhealthy
+            answer.devices.add(
+                device=pb.DeviceIdentifier(pool_name=self._pool, device_name=device_name(gpu.uuid)),
+                health=pb.UNHEALTHY if ill else pb.HEALTHY,
+                last_updated_time=now,
+                message=self._cause(gpu.uuid)[:LONGEST] if ill else "",
+            )
+        return answer

@@ -1,0 +1,321 @@
+"""The DRA plugin: served and registered with the kubelet, for as long as it runs.
+
+    <kubelet>/plugins/gpu.tencent.com/dra-<instance>.sock           DRAPlugin and health
+    <kubelet>/plugins_registry/gpu.tencent.com-<instance>-reg.sock  found by the kubelet
+
+Each instance has sockets of its own, so that the next agent may be registered before the last one
+has left: the kubelet keeps both, and asks the newest. The kubelet looks for us, not we for it; it
+may come later than we do, and again.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from gpumanager.dra import wire
+from gpumanager.dra.api import dra_v1_pb2 as pb
+from gpumanager.dra.api import pluginregistration_v1_pb2 as registration_pb
+from gpumanager.dra.claim import DRIVER
+from gpumanager.dra.driver import AnsweredDevice, ClaimDriver, ClaimRef
+from gpumanager.dra.health import HealthService
+from gpumanager.errors import GpuManagerError
+from gpumanager.grants.grant import Refused
+from gpumanager.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks whether our socket is still in the kubelet's directory."""
+OBSTACLE_SECONDS: Final = 5.0
+"""Between two looks whether something still hinders us."""
+SERVICES: Final = "dra-*.sock"
+REGISTRATIONS: Final = f"{DRIVER}-*-reg.sock"
+SOCKET_PATH_LIMIT: Final = 107
+"""Bytes of a unix socket's path, without the zero at its end."""
+
+
+class CannotListen(GpuManagerError):
+    """The plugin's sockets are not possible."""
+
+
+class NotRegistered(GpuManagerError):
+    """No kubelet has taken the driver yet; why, as far as known."""
+
+
+Obstacle = Callable[[], Awaitable[str]]
+
+
+async def no_obstacle() -> str:
+    """Nothing hinders us."""
+    return ""
+
+
+async def _is_set(event: asyncio.Event, within: float) -> bool:
+    """False after `within` seconds."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            return await event.wait()
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSockets:
+    """Of one instance."""
+
+    service: Path
+    registration: Path
+
+    @classmethod
+    def under(cls, plugins: Path, registry: Path, instance: str = "") -> "PluginSockets":
+        """plugins, registry: the kubelet's directories. instance: by default a new one."""
+        instance = instance or secrets.token_hex(4)
+        return cls(
+            plugins / DRIVER / f"dra-{instance}.sock", registry / f"{DRIVER}-{instance}-reg.sock"
+        )
+
+    def check(self) -> None:
+        """Raises CannotListen where no system has such sockets."""
+        for path in (self.service, self.registration):
+            if len(str(path).encode()) > SOCKET_PATH_LIMIT:
+                raise CannotListen(f"{path}: longer than the {SOCKET_PATH_LIMIT} bytes of a socket")
+
+    def exist(self) -> bool:
+        return self.service.exists() and self.registration.exists()
+
+    def make_room(self) -> None:
+        """Their directories are there, and no socket of an instance that has died."""
+        for path, others in ((self.service, SERVICES), (self.registration, REGISTRATIONS)):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise CannotListen(f"{path.parent}: {error.strerror}") from error
+            for other in path.parent.glob(others):
+                if other.is_socket() and not _is_served(other):
+                    other.unlink(missing_ok=True)
+
+
+class CallTimer(Protocol):
+    """Whoever measures how long the kubelet waits: `monitor.metrics.latency`."""
+
+    async def timed(self, call: str, resource: str, answer: Awaitable[T]) -> T: ...
+
+
+class NoTimer:
+    """For who measures nothing."""
+
+    async def timed(self, _call: str, _resource: str, answer: Awaitable[T]) -> T:
+        return await answer
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStanding:
+    """How the driver stands with the kubelet. failure: what the kubelet said, if it refused us."""
+
+    resource: str
+    served: bool
+    registered: bool
+    failure: str | None
+
+
+class ClaimPlugin:
+    """Serves `driver`. obstacle: why no kubelet may find us yet; asked until it is empty."""
+
+    def __init__(
+        self,
+        driver: ClaimDriver,
+        health: HealthService,
+        sockets: PluginSockets,
+        *,
+        timer: CallTimer | None = None,
+        obstacle: Obstacle = no_obstacle,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self._driver = driver
+        self._health = health
+        self.sockets = sockets
+        self._timer = timer or NoTimer()
+        self._obstacle = obstacle
+        self._supervisor = supervisor or Supervisor()
+        self._failure: CannotListen | None = None
+        self._servers: list[grpc.aio.Server] = []
+        self.listening = asyncio.Event()
+        """Whether a kubelet can find us."""
+        self._known = asyncio.Event()
+        self._said = ""
+        """What hinders us, or what the kubelet said when it did not take us."""
+
+    @property
+    def standings(self) -> tuple[DriverStanding, ...]:
+        """How the driver stands with the kubelet now."""
+        served, registered = self.listening.is_set(), self._known.is_set()
+        return (DriverStanding(DRIVER, served, registered, self._said or None),)
+
+    async def start(self) -> None:
+        """From now on serve as soon as nothing hinders us. Raises CannotListen."""
+        self.sockets.check()
+        self._supervisor.keep("DRA plugin", self._keep)
+
+    async def served(self, within: float) -> None:
+        """Wait until we listen. Raises what keeps us from it, after `within` seconds."""
+        while not await _is_set(self.listening, within):
+            if self._failure is not None:
+                raise self._failure
+
+    async def registered(self, within: float) -> None:
+        """Wait until a kubelet has taken us; raises NotRegistered after `within` s."""
+        if not await _is_set(self._known, within):
+            raise NotRegistered(self._said or f"no kubelet within {within:g} s")
+
+    def register_anew(self) -> None:
+        """Make the sockets anew, though nothing seems to have changed."""
+        self.sockets.registration.unlink(missing_ok=True)
+
+    async def refresh(self) -> None:
+        """GPUs are fit for use or not any more: tell the kubelet."""
+        self._health.changed()
+
+    async def stop(self) -> None:
+        """Leave: the kubelet forgets us, then the calls under way end. Safe to repeat."""
+        await self._supervisor.stop()
+        self.sockets.registration.unlink(missing_ok=True)
+        self._health.stop()
+        await self._close()
+
+    async def _keep(self) -> None:
+        """Listen, and anew where somebody has removed a socket, for as long as the task lives."""
+        while hindered := await self._obstacle():
+            if hindered != self._said:
+                log.error("%s is not registered: %s", DRIVER, hindered)
+            self._said = hindered
+            await asyncio.sleep(OBSTACLE_SECONDS)
+        self._said = ""
+        while True:
+            if not self.sockets.exist():
+                if self._servers:
+                    log.warning("%s is gone; listening anew", self.sockets.registration)
+                await self._close()
+                await self._open()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _open(self) -> None:
+        self.sockets.make_room()
+        handlers = (*wire.plugin_handlers(self), *wire.health_handlers(self._health))
+        try:
+            await self._listen(self.sockets.service, *handlers)
+            await self._listen(self.sockets.registration, wire.registration_handler(self))
+        except CannotListen as error:
+            self._failure = error
+            raise
+        self.listening.set()
+
+    async def get_info(
+        self, _request: registration_pb.InfoRequest, _context: wire.Context
+    ) -> registration_pb.PluginInfo:
+        return registration_pb.PluginInfo(
+            type=wire.PLUGIN_TYPE,
+            name=DRIVER,
+            endpoint=str(self.sockets.service),
+            supported_versions=[*wire.PLUGIN_SERVICES, *wire.HEALTH_SERVICES],
+        )
+
+    async def notify(
+        self, request: registration_pb.RegistrationStatus, _context: wire.Context
+    ) -> registration_pb.RegistrationStatusResponse:
+        if request.plugin_registered:
+            log.info("registered with the kubelet as %s", DRIVER)
+            self._known.set()
+            self._said = ""
+        else:
+            log.error("the kubelet does not register %s: %s", DRIVER, request.error)
+            self._known.clear()
+            self._said = request.error
+        return registration_pb.RegistrationStatusResponse()
+
+    async def prepare(
+        self, request: pb.NodePrepareResourcesRequest, _context: wire.Context
+    ) -> pb.NodePrepareResourcesResponse:
+        answer = pb.NodePrepareResourcesResponse()
+        for claim in request.claims:
+            answer.claims[claim.uid].CopyFrom(await self._prepared(_ref(claim)))
+        return answer
+
+    async def unprepare(
+        self, request: pb.NodeUnprepareResourcesRequest, _context: wire.Context
+    ) -> pb.NodeUnprepareResourcesResponse:
+        answer = pb.NodeUnprepareResourcesResponse()
+        for claim in request.claims:
+            answer.claims[claim.uid].error = await self._unprepared(_ref(claim))
+        return answer
+
+    async def _prepared(self, claim: ClaimRef) -> pb.NodePrepareResourceResponse:
+        """An error is the user's to read, in the pod's events; the kubelet tries again."""
+        try:
+            work = self._driver.prepare(claim)
+            devices = await self._timer.timed(wire.PREPARE.name, DRIVER, work)
+        except (GpuManagerError, OSError) as error:
+            log.warning("claim %s is not prepared: %s", claim, error)
+            return pb.NodePrepareResourceResponse(error=str(error))
+        if isinstance(devices, Refused):
+            log.info("claim %s is refused: %s", claim, devices.text)
+            return pb.NodePrepareResourceResponse(error=devices.text)
+        return pb.NodePrepareResourceResponse(devices=[_device(one) for one in devices])
+
+    async def _unprepared(self, claim: ClaimRef) -> str:
+        try:
+            await self._timer.timed(wire.UNPREPARE.name, DRIVER, self._driver.unprepare(claim))
+        except (GpuManagerError, OSError) as error:
+            log.warning("claim %s is not unprepared: %s", claim, error)
+            return str(error) or type(error).__name__
+        return ""
+
+    async def _listen(self, path: Path, *handlers: "grpc.GenericRpcHandler[Any, Any]") -> None:
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(handlers)
+        try:
+            server.add_insecure_port(f"unix:{path}")
+        except RuntimeError as error:
+            raise CannotListen(f"{path}: cannot listen: {error}") from error
+        await server.start()
+        self._servers.append(server)
+
+    async def _close(self) -> None:
+        self._known.clear()
+        self.listening.clear()
+        servers, self._servers = self._servers, []
+        for server in servers:
+            await server.stop(grace=0.5)
+        for path in (self.sockets.registration, self.sockets.service):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _ref(claim: pb.Claim) -> ClaimRef:
+    return ClaimRef(claim.namespace, claim.name, claim.uid)
+
+
+def _device(one: AnsweredDevice) -> pb.Device:
+    return pb.Device(
+        request_names=[one.request],
+        pool_name=one.pool,
+        device_name=one.device,
+        cdi_device_ids=one.cdi_ids,
+        share_id=one.share,
+    )
+
+
+def _is_served(path: Path) -> bool:
+    """Whether somebody listens there, as far as can be told without waiting."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
+        return caller.connect_ex(str(path)) not in {errno.ECONNREFUSED, errno.ENOENT}

@@ -1,0 +1,75 @@
+"""Which containers of a pod use which requests of which claims, read from its JSON object. Pure.
+
+A pod names its claims; a container names one of these and, if it likes, one request of it. The
+kubelet gives a container that names no request the devices of all.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpumanager.kube.pod import PodUID
+
+ALL: str = ""
+"""The request of a container that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """claim: the ResourceClaim's name. request: ALL for whatever it has."""
+
+    container: str
+    claim: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """A pod, and what its containers use, init containers and sidecars too."""
+
+    uid: PodUID
+    namespace: str
+    name: str
+    uses: tuple[ClaimUse, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def read_pod_claims(item: Any) -> PodClaims:
+    """Raises KeyError, TypeError, AttributeError where it is no pod."""
+    metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    return PodClaims(
+        PodUID(metadata["uid"]),
+        metadata["namespace"],
+        metadata["name"],
+        (*_named(spec, _claims(spec, status)), *_extended(status)),
+    )
+
+
+def _claims(spec: Any, status: Any) -> Mapping[str, str]:
+    """The pod's own names for them; one of a template is in the status once it was made."""
+    made = {
+        one["name"]: one.get("resourceClaimName")
+        for one in status.get("resourceClaimStatuses") or ()
+    }
+    found = {
+        one["name"]: one.get("resourceClaimName") or made.get(one["name"])
+        for one in spec.get("resourceClaims") or ()
+    }
+    return {name: claim for name, claim in found.items() if claim}
+
+
+def _named(spec: Any, claims: Mapping[str, str]) -> Iterator[ClaimUse]:
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        for one in (container.get("resources") or {}).get("claims") or ():
+            if one["name"] in claims:
+                request = one.get("request") or ALL
+                yield ClaimUse(container["name"], claims[one["name"]], request)
+
+
+def _extended(status: Any) -> Iterator[ClaimUse]:
+    """Of the claim that the scheduler made for an extended resource."""
+    extended = status.get("extendedResourceClaimStatus") or {}
+    for one in extended.get("requestMappings") or ():
+        yield ClaimUse(one["containerName"], extended["resourceClaimName"], one["requestName"])

@@ -1,0 +1,158 @@
+"""Keeps the node's ResourceSlice as it should be: written once per change, and again when removed.
+
+The kubelet deletes the slices of its node when it starts, and 30 s after a driver has left. What is
+in the API server is watched, so that only a difference is written. A change waits a moment for
+others: the pods of one deployment come together.
+"""
+
+import asyncio
+import copy
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from gpumanager.dra.claim import DRIVER
+from gpumanager.dra.slice import PATH, NodeGpus, resource_slice, slice_name
+from gpumanager.kube.backoff import Backoff
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import ApiRefused, ApiUnavailable, Object
+from gpumanager.kube.informer import Informer
+
+log = logging.getLogger(__name__)
+
+DEBOUNCE_SECONDS: Final = 0.1
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+"""Of a slice that is created: it is there already."""
+
+
+class PublishedSlice:
+    """What the API server has of it. Kept by an informer. changed: called when it differs."""
+
+    path = PATH
+
+    def __init__(self, name: str, changed: Callable[[], None]) -> None:
+        self._name = name
+        self._changed = changed
+        self.object: Any = None
+
+    def name(self, item: Any) -> str:
+        return str(item["metadata"]["name"])
+
+    def put(self, item: Any) -> None:
+        """An answer to a write may be newer than what the watch brings after it."""
+        if self.name(item) == self._name and _version(item) > _version(self.object):
+            self.object = item
+            self._changed()
+
+    def remove(self, item: Any) -> None:
+        if self.name(item) == self._name and _version(item) >= _version(self.object):
+            self.object = None
+            self._changed()
+
+    def only(self, names: set[str]) -> None:
+        if self._name not in names:
+            self.object = None
+        self._changed()
+
+
+class SlicePublisher:
+    """One node's slice. gpus: asked when it is written. writes: how many so far."""
+
+    def __init__(
+        self,
+        api: KubeClient,
+        node: str,
+        gpus: Callable[[], NodeGpus],
+        *,
+        debounce: float = DEBOUNCE_SECONDS,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._api = api
+        self._node = node
+        self._gpus = gpus
+        self._debounce = debounce
+        self._backoff = self._fresh = backoff or Backoff(0.5, 30.0)
+        self._due = asyncio.Event()
+        self._uid = ""
+        self.writes = 0
+        self.published = PublishedSlice(slice_name(node), self.changed)
+        fields = f"spec.driver={DRIVER},spec.nodeName={node}"
+        self.informer = Informer(api, self.published, fields=fields)
+
+    def changed(self) -> None:
+        """Something that it tells may be another now."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """For as long as the task lives."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.informer.run())
+            group.create_task(self._publish_changes())
+
+    async def _publish_changes(self) -> None:
+        await self.informer.listed.wait()
+        while True:
+            await self._due.wait()
+            await asyncio.sleep(self._debounce)
+            self._due.clear()
+            try:
+                await self.publish()
+            except (ApiRefused, ApiUnavailable) as error:
+                if not self._backoff.failures:
+                    log.warning("the node's ResourceSlice is not published: %s", error)
+                self._backoff = self._backoff.failed()
+                self._due.set()
+                await asyncio.sleep(self._backoff.pause(random.random()))  # noqa: S311
+            else:
+                self._backoff = self._fresh
+
+    async def publish(self) -> None:
+        """Write it where it differs. Raises ApiRefused, ApiUnavailable."""
+        if not self._uid:
+            node = await self._api.get(f"/api/v1/nodes/{self._node}")
+            self._uid = str(node["metadata"]["uid"])
+        wanted = resource_slice(self._node, self._uid, self._gpus())
+        if same(self.published.object, wanted):
+            return
+        written = await self._write(wanted)
+        self.writes += 1
+        self.published.put(written)
+        log.debug("ResourceSlice %s is published", slice_name(self._node))
+
+    async def _write(self, wanted: Object) -> Any:
+        """The list of devices is replaced as a whole, whoever wrote it before."""
+        path = f"{PATH}/{slice_name(self._node)}"
+        if self.published.object is not None:
+            try:
+                return await self._api.patch(path, wanted)
+            except ApiRefused as error:
+                if error.status != NOT_FOUND:
+                    raise
+        try:
+            return await self._api.create(PATH, wanted)
+        except ApiRefused as error:
+            if error.status != CONFLICT:
+                raise
+        return await self._api.patch(path, wanted)
+
+
+def same(found: Any, wanted: Object) -> bool:
+    """Whether it says what is wanted; the server adds when a taint began."""
+    if found is None:
+        return False
+    spec = copy.deepcopy(found.get("spec") or {})
+    for device in spec.get("devices") or ():
+        for taint in device.get("taints") or ():
+            taint.pop("timeAdded", None)
+    owners = (found.get("metadata") or {}).get("ownerReferences")
+    return bool(spec == wanted["spec"] and owners == wanted["metadata"].get("ownerReferences"))
+
+
+def _version(item: Any) -> int:
+    """Versions of one kind are numbers that grow (Kubernetes 1.35 and later promise it)."""
+    if item is None:
+        return -1
+    text = str((item.get("metadata") or {}).get("resourceVersion", ""))
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,0 +1,142 @@
+"""The node's ResourceSlice: every GPU as a device whose cores and memory can be shared. Pure.
+
+One pool, named as the node, and one slice in it: a pool of several is incomplete while it changes,
+and nothing is allocated from it then. Devices stand in the order in which they should be taken
+(`placement.offer_order`). What the scheduler counts, it counts by the names of driver, pool and
+device; everything else here may change at any time.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpumanager.dra.claim import CORES, DRIVER, MEMORY, device_name
+from gpumanager.gpu.device_attributes import DeviceAttributes
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.placement.nearness import islands
+from gpumanager.placement.offer_order import offer_order
+from gpumanager.placement.values import FreeGpu, FreeGpus
+from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK, MIB, blocks
+
+API_VERSION: Final = "resource.k8s.io/v1"
+KIND: Final = "ResourceSlice"
+PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
+TAINT: Final = f"{DRIVER}/unhealthy"
+PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
+"""Kubernetes' own, the same for all drivers: by it a GPU and a network card are matched."""
+MOST_DEVICES: Final = 64
+"""Of a slice in which any device is tainted; 128 otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """What the slice tells. free: what nobody holds of each GPU. unhealthy: GPUs out of use.
+
+    withheld: GPUs that are not offered: another interface has them. driver: its version,
+    `555.58.02`. known: what else is known of them.
+    """
+
+    topology: Topology
+    free: FreeGpus
+    unhealthy: Collection[GpuUUID] = frozenset()
+    withheld: Collection[GpuUUID] = frozenset()
+    driver: str = ""
+    known: DeviceAttributes = field(default_factory=DeviceAttributes)
+
+
+def slice_name(node: str) -> str:
+    return f"{node}-{DRIVER}"
+
+
+def resource_slice(node: str, node_uid: str, gpus: NodeGpus) -> dict[str, Any]:
+    """The object. It goes with its node, if that is known by its UID."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": True}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": slice_name(node)} | ({"ownerReferences": [owner]} if node_uid else {}),
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": devices(gpus),
+        },
+    }
+
+
+def devices(gpus: NodeGpus) -> list[dict[str, Any]]:
+    """In the order in which they should be taken."""
+    topology = gpus.topology
+    domains = _nvlink_domains(topology)
+    return [
+        _device(gpu, gpus, domains.get(gpu.uuid))
+        for gpu in offer_order(topology, gpus.free)
+        if gpu.uuid not in gpus.withheld
+    ][:MOST_DEVICES]
+
+
+def _device(gpu: Gpu, gpus: NodeGpus, nvlink: int | None) -> dict[str, Any]:
+    memory = quantity(blocks(gpu.memory) * MEMORY_BLOCK)
+    found: dict[str, Any] = {
+        "name": device_name(gpu.uuid),
+        "allowMultipleAllocations": True,
+        "attributes": _attributes(gpu, gpus, gpus.free.of(gpu), nvlink),
+        "capacity": {
+            CORES: _capacity(str(CORES_PER_GPU), "1"),
+            MEMORY: _capacity(memory, quantity(MEMORY_BLOCK)),
+        },
+    }
+    if gpu.uuid in gpus.unhealthy:
+        found["taints"] = [{"key": TAINT, "value": "true", "effect": "NoSchedule"}]
+    return found
+
+
+def _capacity(whole: str, step: str) -> dict[str, Any]:
+    """All of it where a claim does not say: it gets a GPU of its own."""
+    steps = {"min": step, "step": step, "max": whole}
+    return {"value": whole, "requestPolicy": {"default": whole, "validRange": steps}}
+
+
+def _attributes(gpu: Gpu, gpus: NodeGpus, free: FreeGpu, nvlink: int | None) -> dict[str, Any]:
+    """Names without a domain are in the driver's."""
+    texts = {
+        "uuid": gpu.uuid,
+        "productName": gpu.model,
+        "architecture": gpus.known.architectures.get(gpu.uuid, ""),
+        PCIE_ROOT: gpus.known.pcie_roots.get(gpu.uuid, ""),
+    }
+    versions = {"driverVersion": semantic(gpus.driver), "cudaVersion": semantic(gpus.known.cuda)}
+    numbers = {
+        "numa": gpu.numa_node,
+        "nvlink": nvlink,
+        "freeCores": free.cores,
+        "freeMemory": free.blocks * MEMORY_BLOCK // MIB,
+    }
+    return {
+        **{name: {"string": text} for name, text in texts.items() if text},
+        **{name: {"version": text} for name, text in versions.items() if text},
+        **{name: {"int": number} for name, number in numbers.items() if number is not None},
+    }
+
+
+def _nvlink_domains(topology: Topology) -> dict[GpuUUID, int]:
+    """GPUs that NVLink connects, by the lowest index among them; none for GPUs without NVLink."""
+    found: dict[GpuUUID, int] = {}
+    for island in islands(topology, range(len(topology.gpus))):
+        members = [topology.gpus[place] for place in island]
+        lowest = min(gpu.index for gpu in members)
+        found |= {gpu.uuid: lowest for gpu in members if len(members) > 1}
+    return found
+
+
+def semantic(version: str) -> str:
+    """`555.58.02` as semver.org has it, `555.58.2`; empty for what is no version."""
+    parts = version.split(".")
+    if not 1 <= len(parts) <= 3 or not all(part.isascii() and part.isdigit() for part in parts):  # noqa: PLR2004 - major, minor, patch
+        return ""
+    return ".".join(str(int(part)) for part in (*parts, "0", "0")[:3])
+
+
+def quantity(amount: int) -> str:
+    """Bytes as the API server itself writes them: `16Gi`, `256Mi`."""
+    return f"{amount // GIB}Gi" if amount % GIB == 0 else f"{amount // MIB}Mi"

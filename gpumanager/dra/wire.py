@@ -1,0 +1,154 @@
+"""The kubelet's DRA APIs on the wire, both sides: registration, DRAPlugin and health.
+
+The agent serves them, the simulated kubelet calls them. v1beta1 of DRAPlugin differs from v1 by a
+field less, v1alpha1 of the health API by its name alone: each service is one set of messages under
+two names. What a plugin advertises leaves out the package (`v1.DRAPlugin`); the name of the gRPC
+service has it (k8s.io/kubelet/pkg/apis/dra/v1/types.go).
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, Protocol
+
+import grpc
+import grpc.aio
+
+from gpumanager import grpc_wire
+from gpumanager.dra.api import dra_v1_pb2 as pb
+from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
+from gpumanager.dra.api import pluginregistration_v1_pb2 as registration_pb
+from gpumanager.grpc_wire import Context, Method, dial
+
+__all__ = ["Context", "dial"]
+
+PLUGIN_TYPE: Final = "DRAPlugin"
+"""What PluginInfo.type says of a DRA driver."""
+
+REGISTRATION: Final = "pluginregistration.Registration"
+PLUGIN_SERVICES: Final = {
+    "v1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
+    "v1beta1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
+}
+HEALTH_SERVICES: Final = {
+    "v1.DRAResourceHealth": "v1.DRAResourceHealth",
+    "v1alpha1.DRAResourceHealth": "v1alpha1.DRAResourceHealth",
+}
+"""Advertised name → the gRPC service's, newest first, as a kubelet chooses."""
+
+GET_INFO: Final = Method("GetInfo", registration_pb.InfoRequest, registration_pb.PluginInfo)
+NOTIFY: Final = Method(
+    "NotifyRegistrationStatus",
+    registration_pb.RegistrationStatus,
+    registration_pb.RegistrationStatusResponse,
+)
+PREPARE: Final = Method(
+    "NodePrepareResources", pb.NodePrepareResourcesRequest, pb.NodePrepareResourcesResponse
+)
+UNPREPARE: Final = Method(
+    "NodeUnprepareResources", pb.NodeUnprepareResourcesRequest, pb.NodeUnprepareResourcesResponse
+)
+WATCH: Final = Method(
+    "NodeWatchResources",
+    health_pb.NodeWatchResourcesRequest,
+    health_pb.NodeWatchResourcesResponse,
+    streams=True,
+)
+
+
+class RegistrationServicer(Protocol):
+    """What a plugin answers on its socket in the kubelet's plugins_registry."""
+
+    async def get_info(
+        self, request: registration_pb.InfoRequest, context: Context
+    ) -> registration_pb.PluginInfo: ...
+
+    async def notify(
+        self, request: registration_pb.RegistrationStatus, context: Context
+    ) -> registration_pb.RegistrationStatusResponse: ...
+
+
+class DRAPluginServicer(Protocol):
+    """What a DRA driver answers."""
+
+    async def prepare(
+        self, request: pb.NodePrepareResourcesRequest, context: Context
+    ) -> pb.NodePrepareResourcesResponse: ...
+
+    async def unprepare(
+        self, request: pb.NodeUnprepareResourcesRequest, context: Context
+    ) -> pb.NodeUnprepareResourcesResponse: ...
+
+
+class HealthServicer(Protocol):
+    """What a DRA driver tells of its devices' health: the complete list, again after changes."""
+
+    def watch(
+        self, request: health_pb.NodeWatchResourcesRequest, context: Context
+    ) -> AsyncIterator[health_pb.NodeWatchResourcesResponse]: ...
+
+
+def registration_handler(servicer: RegistrationServicer) -> "grpc.GenericRpcHandler[Any, Any]":
+    """Serves `servicer` as pluginregistration.Registration."""
+    return grpc_wire.handler(REGISTRATION, {GET_INFO: servicer.get_info, NOTIFY: servicer.notify})
+
+
+def plugin_handlers(servicer: DRAPluginServicer) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
+    """Serve `servicer` as DRAPlugin of both versions."""
+    methods: dict[Method[Any, Any], Any] = {
+        PREPARE: servicer.prepare,
+        UNPREPARE: servicer.unprepare,
+    }
+    return tuple(grpc_wire.handler(service, methods) for service in PLUGIN_SERVICES.values())
+
+
+def health_handlers(servicer: HealthServicer) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
+    """Serve `servicer` as DRAResourceHealth of both versions."""
+    methods: dict[Method[Any, Any], Any] = {WATCH: servicer.watch}
+    return tuple(grpc_wire.handler(service, methods) for service in HEALTH_SERVICES.values())
+
+
+class RegistrationClient:
+    """The kubelet's side of pluginregistration.Registration. deadline: seconds, None for none."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    async def get_info(self, deadline: float | None = None) -> registration_pb.PluginInfo:
+        request = registration_pb.InfoRequest()
+        return await grpc_wire.call(self._channel, REGISTRATION, GET_INFO, request, deadline)
+
+    async def notify(
+        self, request: registration_pb.RegistrationStatus, deadline: float | None = None
+    ) -> None:
+        await grpc_wire.call(self._channel, REGISTRATION, NOTIFY, request, deadline)
+
+
+class DRAPluginClient:
+    """The kubelet's side of DRAPlugin and of DRAResourceHealth.
+
+    version, health: as advertised, for example `v1.DRAPlugin` and `v1.DRAResourceHealth`.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        version: str = "v1.DRAPlugin",
+        health: str = "v1.DRAResourceHealth",
+    ) -> None:
+        self._channel = channel
+        self._service = PLUGIN_SERVICES[version]
+        self._health = HEALTH_SERVICES[health]
+
+    async def prepare(
+        self, request: pb.NodePrepareResourcesRequest, deadline: float | None = None
+    ) -> pb.NodePrepareResourcesResponse:
+        return await grpc_wire.call(self._channel, self._service, PREPARE, request, deadline)
+
+    async def unprepare(
+        self, request: pb.NodeUnprepareResourcesRequest, deadline: float | None = None
+    ) -> pb.NodeUnprepareResourcesResponse:
+        return await grpc_wire.call(self._channel, self._service, UNPREPARE, request, deadline)
+
+    def watch(self) -> AsyncIterator[health_pb.NodeWatchResourcesResponse]:
+        """Ends by an error when the driver goes away; leave it by closing the channel."""
+        request = health_pb.NodeWatchResourcesRequest()
+        return aiter(grpc_wire.stream(self._channel, self._health, WATCH, request))

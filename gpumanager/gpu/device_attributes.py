@@ -1,0 +1,76 @@
+"""What else a node's GPUs are, for whoever chooses among them: generation, PCIe root, CUDA."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pynvml
+
+from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
+from gpumanager.gpu.driver_version import SECONDS, loaded_driver
+from gpumanager.gpu.nvml import SYSFS, NvmlError, driver, if_supported
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+
+ARCHITECTURES: Final = {
+    value: name.removeprefix("NVML_DEVICE_ARCH_").title()
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_DEVICE_ARCH_") and value != pynvml.NVML_DEVICE_ARCH_UNKNOWN
+}
+"""NVML's numbers: 7 is `Ampere`."""
+_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAttributes:
+    """Of those GPUs of which it is known. cuda: the newest that the driver knows, `12.5`.
+
+    pcie_roots: `pci0000:80`, the host bridge as sysfs names it.
+    """
+
+    cuda: str = ""
+    architectures: Mapping[GpuUUID, str] = field(default_factory=dict)
+    pcie_roots: Mapping[GpuUUID, str] = field(default_factory=dict)
+
+
+async def device_attributes(
+    topology: Topology, sysfs: Path = SYSFS, seconds: float = SECONDS
+) -> DeviceAttributes:
+    """Without what NVML does not tell in time."""
+    roots = {gpu.uuid: root for gpu in topology.gpus if (root := pcie_root(sysfs, gpu))}
+    thread = DaemonThreadExecutor("device attributes")
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(seconds):
+            asking = partial(_of_driver, topology)
+            cuda, architectures = await loop.run_in_executor(thread, asking)
+    except (NvmlError, TimeoutError):
+        return DeviceAttributes(pcie_roots=roots)
+    finally:
+        thread.shutdown()
+    return DeviceAttributes(cuda, architectures, roots)
+
+
+def pcie_root(sysfs: Path, gpu: Gpu) -> str:
+    """The first part of its path, `/sys/devices/pci0000:80/…`; empty where sysfs has none."""
+    domain, _, rest = gpu.bus_id.lower().partition(":")
+    path = (sysfs / "bus/pci/devices" / f"{domain[-4:]}:{rest}").resolve()
+    return next((part for part in path.parts if _ROOT.fullmatch(part)), "")
+
+
+def _of_driver(topology: Topology) -> tuple[str, dict[GpuUUID, str]]:
+    cuda = loaded_driver().cuda
+    with driver():
+        numbers = {
+            gpu.uuid: if_supported(partial(_number, gpu.uuid), None) for gpu in topology.gpus
+        }
+    names = {uuid: ARCHITECTURES.get(number, "") for uuid, number in numbers.items()}
+    return cuda, {uuid: name for uuid, name in names.items() if name}
+
+
+def _number(gpu: GpuUUID) -> int:
+    device = pynvml.nvmlDeviceGetHandleByUUID(gpu.encode())
+    return int(pynvml.nvmlDeviceGetArchitecture(device))

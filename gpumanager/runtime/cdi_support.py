@@ -1,0 +1,73 @@
+"""Whether a container runtime injects CDI devices into containers.
+
+One that does not, passes them over without a word: containers would start without their GPU and
+without their limit. containerd injects them from 2.0 on unless it is told not to, and 1.7 where it
+is told to; 1.6 knows nothing of them (measured with 1.6.20, 1.7.24 and 2.1.9). CRI-O does from
+1.23 on. Of other runtimes nothing is known, which is not enough.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from gpumanager.runtime.cri import ContainerRuntime, RuntimeUnavailable, RuntimeVersion
+
+_NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
+CONTAINERD_ALWAYS: Final = (2, 0)
+CONTAINERD_BY_CHOICE: Final = (1, 7)
+CRIO: Final = (1, 23)
+WHAT_TO_DO: Final = (
+    "containers would start without their GPUs and limits. Use containerd 2.0 or newer, or 1.7 "
+    "with enable_cdi = true in its CRI plugin, or CRI-O 1.23 or newer; or serve this node by "
+    "--interface=device-plugin"
+)
+
+
+async def obstacle_of(runtime: ContainerRuntime, directory: Path) -> str:
+    """Why CDI files in `directory` would not hold, as far as known; empty where they would."""
+    try:
+        version = await runtime.version()
+    except RuntimeUnavailable as error:
+        return str(error)
+    reason = judge_cdi(version, await runtime.configuration(), directory)
+    return f"{version} {reason}: {WHAT_TO_DO}" if reason else ""
+
+
+def judge_cdi(version: RuntimeVersion, configuration: str, directory: Path) -> str:
+    """Empty where it injects CDI devices. Pure. configuration: as it tells, or empty."""
+    found = _NUMBER.match(version.version)
+    number = (int(found[1]), int(found[2])) if found else (0, 0)
+    config = _config(configuration)
+    match version.name:
+        case "containerd" if number >= CONTAINERD_BY_CHOICE:
+            enabled = config.get("enableCDI", number >= CONTAINERD_ALWAYS)
+            if enabled is not True:
+                return "does not inject CDI devices as it is configured"
+            directories = config.get("cdiSpecDirs")
+            if isinstance(directories, list) and not _among(directory, directories):
+                return f"does not read CDI files in {directory}"
+            return ""
+        case "cri-o" if number >= CRIO:
+            return ""
+        case "containerd" | "cri-o":
+            return "knows nothing of CDI devices"
+        case _:
+            return "is not known to inject CDI devices"
+
+
+def _config(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _among(directory: Path, directories: list[Any]) -> bool:
+    """`/run` and `/var/run` are one directory on every distribution with a runtime of today."""
+
+    def plain(path: object) -> str:
+        return str(path).rstrip("/").removeprefix("/var")
+
+    return plain(directory) in {plain(one) for one in directories}

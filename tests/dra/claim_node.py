@@ -1,0 +1,243 @@
+"""A node for the tests of claims: GPUs, an API server that only answers, and an agent that may die.
+
+Everything that the driver does to the world goes through `World.step`, once before and once after,
+so that a test can end the agent between any two of them. A dead agent does nothing more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpumanager.dra.cdi import CdiFiles
+from gpumanager.dra.claim import NotAClaim, ResourceClaim, device_name, read_claim
+from gpumanager.dra.driver import AnsweredDevice, ClaimDependencies, ClaimDriver, ClaimRef
+from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
+from gpumanager.gpu.values import Topology
+from gpumanager.grants.grant import Refused, RetryLater
+from gpumanager.grants.journal_file import JournalFile
+from gpumanager.isolation.edits import DeviceFiles
+from gpumanager.isolation.protocol import Means
+from gpumanager.isolation.table import Isolations
+from gpumanager.kube.pod import PodUID
+from gpumanager.virtual.values import AllocationID, Limit
+from tests.deviceplugin.admission.admission_node import VOLUMES, RememberingVirtual, gpus
+
+NODE = "n1"
+
+
+class AgentDied(BaseException):
+    """The agent ends here, as by SIGKILL."""
+
+
+@dataclass
+class World:
+    """at: the step at which the agent dies; None for never. taken: steps so far."""
+
+    at: int | None = None
+    taken: int = 0
+    dead: bool = False
+
+    def step(self) -> None:
+        if self.dead or self.taken == self.at:
+            self.dead = True
+            raise AgentDied
+        self.taken += 1
+
+    def live_again(self, at: int | None = None) -> None:
+        self.at, self.taken, self.dead = at, 0, False
+
+
+@dataclass
+class MortalSockets(RememberingVirtual):
+    world: World = field(default_factory=World)
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
+        self.world.step()
+        directory = await super().open(allocation, limits)
+        self.world.step()
+        return directory
+
+    async def close(self, allocation: AllocationID) -> None:
+        self.world.step()
+        await super().close(allocation)
+        self.world.step()
+
+
+class MortalJournal(JournalFile):
+    """Dies before and after each step of a write."""
+
+    def __init__(self, path: Path, world: World) -> None:
+        super().__init__(path)
+        self.world = world
+
+    def _append(self, text: bytes) -> None:
+        self.world.step()
+        super()._append(text)
+        self.world.step()
+
+    def _write(self, contents: bytes) -> None:
+        self.world.step()
+        super()._write(contents)
+        self.world.step()
+
+    def _replace(self) -> None:
+        self.world.step()
+        super()._replace()
+        self.world.step()
+
+
+class MortalCdi(CdiFiles):
+    def __init__(self, directory: Path, world: World) -> None:
+        super().__init__(directory)
+        self.world = world
+
+    def write(self, claim: str, text: str) -> None:
+        self.world.step()
+        half = self.path(claim).with_name(self.path(claim).name + ".tmp")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        half.write_text(text[: len(text) // 2])
+        self.world.step()
+        super().write(claim, text)
+        self.world.step()
+
+    def remove(self, claim: str) -> None:
+        self.world.step()
+        super().remove(claim)
+        self.world.step()
+
+
+@dataclass
+class AnsweringApi:
+    """Claims and pods as JSON objects. silent: it answers nobody."""
+
+    items: dict[tuple[str, str], Any] = field(default_factory=dict)
+    pods: dict[tuple[str, str], Any] = field(default_factory=dict)
+    silent: bool = False
+    asked: int = 0
+
+    async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
+        self.asked += 1
+        if self.silent:
+            raise RetryLater("the API server does not answer")
+        item = self.items.get((namespace, name))
+        if item is None:
+            raise NotAClaim(f"claim {namespace}/{name} is gone")
+        found = read_claim(item)
+        if found.uid != uid:
+            raise NotAClaim(f"claim {namespace}/{name} is {found.uid} now; asked for was {uid}")
+        return found
+
+    async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
+        item = self.pods.get((namespace, name))
+        found = read_pod_claims(item) if item else None
+        return found if found and found.uid == uid else None
+
+    def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        return {key: tuple(read_claim(item).requests) for key, item in self.items.items()}
+
+
+class ClaimNode:
+    """One node; `restart` is a new agent on it."""
+
+    def __init__(self, root: Path, topology: Topology | None = None) -> None:
+        self.topology = topology or gpus(2)
+        self.root = root
+        self.world = World()
+        self.api = AnsweringApi()
+        self.virtual = MortalSockets(root / "vm", world=self.world)
+        self.cdi = MortalCdi(root / "cdi", self.world)
+        self.driver = self._agent()
+
+    def _agent(self) -> ClaimDriver:
+        self.virtual.open_now.clear()
+        deps = ClaimDependencies(
+            isolation=Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev")),
+            journal=MortalJournal(self.root / "allocations.json", self.world),
+            claims=self.api,
+            cdi=self.cdi,
+            node=NODE,
+            clock=lambda: 1_000.0,
+        )
+        return ClaimDriver(self.topology, deps)
+
+    async def restart(self, dies_at: int | None = None) -> None:
+        self.world.live_again(dies_at)
+        self.driver = self._agent()
+        await self.driver.take_up()
+        await self.driver.serve_again()
+
+    def device(self, index: int) -> str:
+        return device_name(self.topology.gpus[index].uuid)
+
+    def claim(self, name: str, *results: dict[str, Any], **more: Any) -> ClaimRef:
+        """In the API, allocated and reserved for a pod of the same name."""
+        pod = more.pop("pod", name)
+        item = claim_item(name, *results, pods=(pod,), **more)
+        self.api.items["default", name] = item
+        if ("default", pod) not in self.api.pods:
+            self.api.pods["default", pod] = pod_item(pod, {"main": [(name, "")]})
+        return ClaimRef("default", name, item["metadata"]["uid"])
+
+    def share(self, gpu: int, cores: int, memory: str = "1Gi", request: str = "gpu") -> Any:
+        return result(self.device(gpu), cores, memory, request)
+
+    async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...]:
+        answer = await self.driver.prepare(claim)
+        assert not isinstance(answer, Refused), answer
+        return answer
+
+    async def refused(self, claim: ClaimRef) -> str:
+        answer = await self.driver.prepare(claim)
+        assert isinstance(answer, Refused), answer
+        return answer.text
+
+    def left(self) -> tuple[set[str], set[str], set[str]]:
+        """Directories, sockets and CDI files that there are, without their contents."""
+        files = {path.name for path in self.cdi.directory.glob("*")}
+        return set(self.virtual.kept), set(self.virtual.open_now), files
+
+
+def result(device: str, cores: int | None, memory: str | None, request: str = "gpu") -> Any:
+    consumed = {"cores": None if cores is None else str(cores), "memory": memory}
+    return {
+        "request": request,
+        "driver": "gpu.tencent.com",
+        "pool": NODE,
+        "device": device,
+        "shareID": f"share-{device}-{request}",
+        "consumedCapacity": {name: text for name, text in consumed.items() if text is not None},
+    }
+
+
+def claim_item(name: str, *results: Any, pods: Sequence[str] = (), **more: Any) -> Any:
+    return {
+        "metadata": {"uid": more.get("uid", f"uid-{name}"), "namespace": "default", "name": name},
+        "status": {
+            "allocation": {"devices": {"results": list(results), "config": more.get("config", [])}},
+            "reservedFor": [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"} for pod in pods],
+        },
+    }
+
+
+def pod_item(name: str, uses: Mapping[str, Sequence[tuple[str, str]]]) -> Any:
+    """uses: by container, each a claim and a request of it, empty for all."""
+    claims = dict.fromkeys(claim for used in uses.values() for claim, _ in used)
+    return {
+        "metadata": {"uid": f"uid-{name}", "namespace": "default", "name": name},
+        "spec": {
+            "resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims],
+            "containers": [
+                {
+                    "name": container,
+                    "resources": {
+                        "claims": [
+                            {"name": claim} | ({"request": request} if request else {})
+                            for claim, request in used
+                        ]
+                    },
+                }
+                for container, used in uses.items()
+            ],
+        },
+    }

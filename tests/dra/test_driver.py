@@ -1,0 +1,390 @@
+"""Claims on a node: what is prepared, also by an agent that died, and what is left of them."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumanager.dra.driver import ClaimRef
+from gpumanager.grants.grant import RetryLater
+from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
+from gpumanager.units import Bytes
+from gpumanager.virtual.values import Limit
+from tests.dra.claim_node import AgentDied, ClaimNode, pod_item
+
+MIB256 = 256 << 20
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> ClaimNode:
+    found = ClaimNode(tmp_path)
+    await found.restart()
+    return found
+
+
+def spec(node: ClaimNode, claim: ClaimRef) -> Any:
+    return json.loads(node.cdi.path(claim.uid).read_text())
+
+
+async def test_a_share_becomes_a_directory_a_cdi_device_and_an_answer(node: ClaimNode) -> None:
+    claim = node.claim("a", node.share(1, 30, "2Gi"))
+
+    (device,) = await node.prepare(claim)
+
+    ((name, (limit,)),) = node.virtual.open_now.items()
+    assert limit == Limit(node.topology.gpus[1].uuid, Bytes(2048 << 20), 30, 30)
+    assert (device.request, device.pool, device.device) == ("gpu", "n1", node.device(1))
+    assert device.share == f"share-{node.device(1)}-gpu"
+    assert device.cdi_ids == (f"gpu.tencent.com/claim={name}-0",)
+    (described,) = spec(node, claim)["devices"]
+    edits = described["containerEdits"]
+    assert described["name"] == f"{name}-0"
+    assert f"VCUDA_GPUS={node.topology.gpus[1].uuid}" in edits["env"]
+    assert {one["containerPath"] for one in edits["mounts"]} >= {"/etc/vcuda", "/usr/local/nvidia"}
+    assert edits["deviceNodes"][0]["path"] == "/dev/nvidia1"
+
+
+async def test_a_claim_is_asked_for_once_and_answered_the_same_ever_after(node: ClaimNode) -> None:
+    claim = node.claim("a", node.share(0, 30))
+    first = await node.prepare(claim)
+    text = node.cdi.path(claim.uid).read_text()
+    asked = node.api.asked
+    node.api.items.clear()
+    node.api.silent = True
+
+    again = await node.prepare(claim)
+    await node.restart()
+    after = await node.prepare(claim)
+
+    assert first == again == after
+    assert node.cdi.path(claim.uid).read_text() == text
+    assert node.api.asked == asked
+    assert len(node.virtual.open_now) == 1
+
+
+async def test_a_claim_prepared_twice_at_once_is_granted_once(node: ClaimNode) -> None:
+    claim = node.claim("a", node.share(0, 60))
+
+    one, other = await asyncio.gather(node.prepare(claim), node.prepare(claim))
+
+    assert one == other
+    assert len(node.virtual.kept) == 1
+
+
+async def test_a_driver_that_is_given_up_upon_has_the_answer_for_the_next_call(
+    node: ClaimNode,
+) -> None:
+    claim = node.claim("a", node.share(0, 60))
+    call = asyncio.create_task(node.driver.prepare(claim))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+
+    await node.prepare(claim)
+
+    assert len(node.virtual.kept) == len(node.driver.live()) == 1
+
+
+async def test_what_was_unprepared_leaves_nothing_and_may_be_unprepared_again(
+    node: ClaimNode,
+) -> None:
+    claim = node.claim("a", node.share(0, 30))
+    await node.prepare(claim)
+    node.api.items.clear()
+
+    await node.driver.unprepare(claim)
+    await node.driver.unprepare(claim)
+    await node.driver.unprepare(ClaimRef("default", "never", "uid-never"))
+
+    assert node.left() == (set(), set(), set())
+    assert node.driver.live() == ()
+
+
+async def test_names_are_never_used_again_when_a_claim_comes_back(node: ClaimNode) -> None:
+    claim = node.claim("a", node.share(0, 30))
+    (first,) = await node.prepare(claim)
+    await node.driver.unprepare(claim)
+    node.claim("a", node.share(1, 30))
+
+    (second,) = await node.prepare(claim)
+
+    assert second.device == node.device(1)
+    assert second.cdi_ids != first.cdi_ids
+
+
+async def test_a_share_that_is_still_in_use_is_refused_whatever_the_scheduler_says(
+    node: ClaimNode,
+) -> None:
+    await node.prepare(node.claim("a", node.share(0, 70)))
+
+    text = await node.refused(node.claim("b", node.share(0, 40)))
+
+    assert "40 cores" in text
+    assert "70 cores and 4 blocks by claim default/a (request gpu)" in text
+    assert len(node.virtual.kept) == 1
+
+
+async def test_memory_is_refused_as_cores_are(node: ClaimNode) -> None:
+    await node.prepare(node.claim("a", node.share(0, 10, "3Gi")))
+
+    assert "not free" in await node.refused(node.claim("b", node.share(0, 10, "2Gi")))
+
+
+async def test_a_whole_gpu_excludes_shares_and_has_no_socket(node: ClaimNode) -> None:
+    await node.prepare(node.claim("a", node.share(0, 100, "4Gi")))
+
+    assert node.virtual.kept == {}
+    assert "100 cores" in await node.refused(node.claim("b", node.share(0, 1)))
+
+
+async def test_a_refused_claim_is_prepared_when_there_is_room(node: ClaimNode) -> None:
+    first, second = node.claim("a", node.share(0, 70)), node.claim("b", node.share(0, 70))
+    await node.prepare(first)
+    await node.refused(second)
+
+    await node.driver.unprepare(first)
+
+    await node.prepare(second)
+
+
+async def test_an_older_claim_of_the_name_is_not_mistaken(node: ClaimNode) -> None:
+    node.claim("a", node.share(0, 70), uid="uid-new")
+
+    text = await node.refused(ClaimRef("default", "a", "uid-old"))
+
+    assert "uid-new" in text
+
+
+async def test_a_silent_api_server_is_asked_again(node: ClaimNode) -> None:
+    claim = node.claim("a", node.share(0, 70))
+    node.api.silent = True
+    with pytest.raises(RetryLater):
+        await node.driver.prepare(claim)
+
+    node.api.silent = False
+
+    await node.prepare(claim)
+
+
+async def test_nothing_is_held_that_cannot_be_written_down(
+    node: ClaimNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(JournalFile, "_extended", full)
+    with pytest.raises(JournalUnwritable):
+        await node.driver.prepare(node.claim("a", node.share(0, 70)))
+
+    assert node.left() == (set(), set(), set())
+
+
+async def test_requests_of_one_container_are_one_budget(node: ClaimNode) -> None:
+    """A container that names no request has all of them; both of its devices lead there."""
+    claim = node.claim(
+        "a", node.share(0, 30, request="small"), node.share(1, 60, "2Gi", request="large/t1")
+    )
+
+    one, other = await node.prepare(claim)
+
+    assert (one.request, other.request) == ("small", "large")
+    ((name, limits),) = node.virtual.open_now.items()
+    assert [limit.cores for limit in limits] == [30, 60]
+    first, second = spec(node, claim)["devices"]
+    assert [first["name"], second["name"]] == [f"{name}-0", f"{name}-1"]
+    nodes = [[n["path"] for n in d["containerEdits"]["deviceNodes"]] for d in (first, second)]
+    assert "/dev/nvidia0" in nodes[0]
+    assert "/dev/nvidia1" not in nodes[0]
+    assert "/dev/nvidia1" in nodes[1]
+    assert first["containerEdits"]["mounts"] == second["containerEdits"]["mounts"]
+
+
+async def test_requests_of_two_containers_are_two_budgets(node: ClaimNode) -> None:
+    node.api.pods["default", "a"] = pod_item("a", {"x": [("a", "one")], "y": [("a", "two")]})
+    claim = node.claim(
+        "a", node.share(0, 30, request="one"), node.share(0, 60, request="two"), pod="a"
+    )
+
+    await node.prepare(claim)
+
+    assert sorted(limit.cores for (limit,) in node.virtual.open_now.values()) == [30, 60]
+    paths = {
+        mount["hostPath"]
+        for device in spec(node, claim)["devices"]
+        for mount in device["containerEdits"]["mounts"]
+        if mount["containerPath"] == "/etc/vcuda"
+    }
+    assert len(paths) == 2
+
+
+async def test_a_request_of_several_containers_is_one_budget(node: ClaimNode) -> None:
+    node.api.pods["default", "a"] = pod_item("a", {"x": [("a", "gpu")], "y": [("a", "gpu")]})
+
+    await node.prepare(node.claim("a", node.share(0, 30)))
+
+    assert len(node.virtual.open_now) == 1
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        {"main": [("a", ""), ("b", "")]},
+        {"main": [("a", "gpu"), ("b", "gpu")]},
+    ],
+)
+async def test_two_claims_in_one_container_are_refused_by_name(
+    node: ClaimNode, uses: dict[str, list[tuple[str, str]]]
+) -> None:
+    node.api.pods["default", "p"] = pod_item("p", uses)
+    node.claim("b", node.share(1, 30), pod="p")
+
+    text = await node.refused(node.claim("a", node.share(0, 30), pod="p"))
+
+    assert "container main of pod default/p" in text
+    assert "a: gpu; b: gpu" in text
+
+
+async def test_a_request_combined_in_one_container_and_alone_in_another_is_refused(
+    node: ClaimNode,
+) -> None:
+    node.api.pods["default", "p"] = pod_item("p", {"x": [("a", "")], "y": [("a", "two")]})
+
+    text = await node.refused(
+        node.claim("a", node.share(0, 30, request="one"), node.share(0, 30, request="two"), pod="p")
+    )
+
+    assert "container x of pod default/p" in text
+
+
+async def test_admin_access_sees_a_gpu_that_is_all_in_use_and_holds_nothing(
+    node: ClaimNode,
+) -> None:
+    await node.prepare(node.claim("a", node.share(0, 70)))
+    looking = {**node.share(0, 100, "4Gi"), "adminAccess": True}
+
+    (device,) = await node.prepare(node.claim("monitor", looking))
+    await node.prepare(node.claim("b", node.share(0, 30)))
+
+    (edits,) = (
+        one["containerEdits"] for one in spec(node, ClaimRef("", "", "uid-monitor"))["devices"]
+    )
+    assert "/etc/vcuda" not in {one["containerPath"] for one in edits["mounts"]}
+    assert device.device == node.device(0)
+    assert "/dev/nvidia0" in {one["path"] for one in edits["deviceNodes"]}
+
+
+async def test_a_whole_gpu_beside_a_share_in_one_container_is_held_by_the_shim(
+    node: ClaimNode,
+) -> None:
+    await node.prepare(
+        node.claim("a", node.share(0, 100, "4Gi", request="w"), node.share(1, 30, request="s"))
+    )
+
+    ((limits),) = node.virtual.open_now.values()
+    assert [(limit.cores, limit.memory // MIB256) for limit in limits] == [(100, 16), (30, 4)]
+
+
+async def test_parameters_of_the_claim_win_over_those_of_its_class(node: ClaimNode) -> None:
+    def opaque(source: str, **parameters: Any) -> Any:
+        kind = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}
+        return {
+            "source": source,
+            "opaque": {"driver": "gpu.tencent.com", "parameters": kind | parameters},
+        }
+
+    config = [opaque("FromClass", coreLimit=50), opaque("FromClaim", coreLimit=90)]
+    await node.prepare(node.claim("a", node.share(0, 30), config=config))
+
+    (((limit),),) = node.virtual.open_now.values()
+    assert (limit.cores, limit.ceiling) == (30, 90)
+
+
+async def test_what_a_reboot_takes_from_memory_is_there_again_before_containers_start(
+    node: ClaimNode,
+) -> None:
+    claim = node.claim("a", node.share(0, 30))
+    await node.prepare(claim)
+    text = node.cdi.path(claim.uid).read_text()
+    node.cdi.path(claim.uid).unlink()
+
+    await node.restart()
+
+    assert node.cdi.path(claim.uid).read_text() == text
+
+
+async def steps_of(node: ClaimNode, work: Any) -> int:
+    node.world.live_again()
+    await work
+    return node.world.taken
+
+
+async def test_the_agent_may_die_at_any_step_of_prepare(tmp_path: Path) -> None:
+    """Prepared by the next agent, once, with nothing left of the first."""
+    whole = ClaimNode(tmp_path / "whole")
+    await whole.restart()
+    shares = (whole.share(0, 30, request="one"), whole.share(1, 100, "4Gi", request="two"))
+    steps = await steps_of(whole, whole.prepare(whole.claim("a", *shares)))
+    assert steps >= 7  # directory, CDI file, journal: before and after
+
+    for at in range(steps + 1):
+        node = ClaimNode(tmp_path / str(at))
+        await node.restart()
+        claim = node.claim("a", *shares)
+        node.world.live_again(at)
+        if at < steps:
+            with pytest.raises(AgentDied):
+                await node.driver.prepare(claim)
+        else:
+            await node.prepare(claim)
+
+        await node.restart()
+        promised = len(node.driver.live())
+        answer = await node.prepare(claim)
+        again = await node.prepare(claim)
+
+        assert promised in {0, 1}, at
+        assert answer == again, at
+        assert len(node.virtual.kept) == len(node.virtual.open_now) == 1, at
+        assert node.left()[2] == {node.cdi.path(claim.uid).name}, at
+        await node.driver.unprepare(claim)
+        assert node.left() == (set(), set(), set()), at
+
+
+async def test_the_agent_may_die_at_any_step_of_unprepare_and_of_its_next_start(
+    tmp_path: Path,
+) -> None:
+    """Nothing is left of the claim, and another's is not touched."""
+    whole = ClaimNode(tmp_path / "whole")
+    await whole.restart()
+    claim = whole.claim("a", whole.share(0, 30))
+    await whole.prepare(claim)
+    steps = await steps_of(whole, whole.driver.unprepare(claim))
+    starting = await steps_of(whole, whole.restart())
+
+    for at in range(steps):
+        for starts_at in range(starting + 2):
+            node = ClaimNode(tmp_path / f"{at}-{starts_at}")
+            await node.restart()
+            other = node.claim("b", node.share(0, 50))
+            await node.prepare(other)
+            kept = set(node.virtual.kept)
+            text = node.cdi.path(other.uid).read_text()
+            await node.prepare(node.claim("a", node.share(0, 30)))
+            node.world.live_again(at)
+            with pytest.raises(AgentDied):
+                await node.driver.unprepare(claim)
+
+            try:
+                await node.restart(starts_at)
+            except AgentDied:
+                await node.restart()
+            node.world.live_again()
+            await node.driver.unprepare(claim)
+
+            assert node.left() == (kept, kept, {node.cdi.path(other.uid).name}), (at, starts_at)
+            assert node.cdi.path(other.uid).read_text() == text
+            assert [str(one.source) for one in node.driver.live()] == [
+                "claim default/b (request gpu)"
+            ]

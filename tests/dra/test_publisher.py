@@ -1,0 +1,187 @@
+"""The node's slice in the API server: as it should be, by as few writes as that takes."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpumanager.dra.publisher import SlicePublisher, same
+from gpumanager.dra.slice import NodeGpus, slice_name
+from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.kube.errors import ApiRefused, ApiUnavailable
+from gpumanager.placement.values import FreeGpu, FreeGpus
+from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
+
+NAME = slice_name("n1")
+
+
+class OneSliceApi:
+    """Has a node and, once made, a slice. tell: what a watch would bring."""
+
+    def __init__(self) -> None:
+        self.slice: Any = None
+        self.version = 10
+        self.writes: list[str] = []
+        self.tell: Callable[[Any], None] = lambda _: None
+        self.away = False
+
+    async def get(self, path: str) -> Any:
+        assert path == "/api/v1/nodes/n1"
+        if self.away:
+            raise ApiUnavailable("away")
+        return {"metadata": {"uid": "uid-n1"}}
+
+    async def create(self, _path: str, body: Any) -> Any:
+        if self.slice is not None:
+            raise ApiRefused("create", 409, "AlreadyExists", NAME)
+        return self._written("create", body)
+
+    async def patch(self, _path: str, body: Any) -> Any:
+        if self.slice is None:
+            raise ApiRefused("patch", 404, "NotFound", NAME)
+        return self._written("patch", body)
+
+    def _written(self, how: str, body: Any) -> Any:
+        self.writes.append(how)
+        self.version += 1
+        self.slice = copy.deepcopy(body)
+        self.slice["metadata"]["resourceVersion"] = str(self.version)
+        for device in self.slice["spec"]["devices"]:
+            for taint in device.get("taints", ()):
+                taint["timeAdded"] = "2026-11-20T10:00:00Z"
+        return copy.deepcopy(self.slice)
+
+
+class Node:
+    def __init__(self) -> None:
+        self.topology: Topology = gpus(2)
+        self.held: dict[GpuUUID, int] = {}
+        self.ill: set[GpuUUID] = set()
+        self.api = OneSliceApi()
+        api: Any = self.api
+        self.publisher = SlicePublisher(api, "n1", self.gpus)
+
+    def gpus(self) -> NodeGpus:
+        free = {
+            gpu.uuid: FreeGpu(100 - (held := self.held.get(gpu.uuid, 0)), BLOCKS, held > 0, BLOCKS)
+            for gpu in self.topology.gpus
+        }
+        return NodeGpus(self.topology, FreeGpus(free), unhealthy=self.ill)
+
+    def first(self) -> str:
+        device = self.api.slice["spec"]["devices"][0]
+        return str(device["attributes"]["uuid"]["string"])
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+async def test_it_is_written_once_and_again_only_after_a_change(node: Node) -> None:
+    for _ in range(3):
+        await node.publisher.publish()
+    assert node.api.writes == ["create"]
+
+    node.held[node.topology.gpus[1].uuid] = 30
+    for _ in range(3):
+        await node.publisher.publish()
+
+    assert node.api.writes == ["create", "patch"]
+    assert node.first() == node.topology.gpus[1].uuid
+    assert node.publisher.writes == 2
+
+
+async def test_a_slice_of_before_is_taken_over(node: Node) -> None:
+    await node.publisher.publish()
+    next_agent = Node()
+    next_agent.api = node.api
+    api: Any = node.api
+    next_agent.publisher = SlicePublisher(api, "n1", next_agent.gpus)
+    next_agent.publisher.published.put(copy.deepcopy(node.api.slice))
+
+    await next_agent.publisher.publish()
+
+    assert node.api.writes == ["create"]
+
+
+async def test_it_is_written_again_when_the_kubelet_has_deleted_it(node: Node) -> None:
+    await node.publisher.publish()
+    deleted, node.api.slice = node.api.slice, None
+    node.publisher.published.remove(deleted)
+
+    await node.publisher.publish()
+
+    assert node.api.writes == ["create", "create"]
+
+
+async def test_a_deletion_that_is_not_known_yet_is_no_error(node: Node) -> None:
+    await node.publisher.publish()
+    node.api.slice = None
+    node.held[node.topology.gpus[1].uuid] = 30
+
+    await node.publisher.publish()
+
+    assert node.api.writes == ["create", "create"]
+
+
+async def test_a_slice_that_is_not_known_yet_is_no_error(node: Node) -> None:
+    await node.publisher.publish()
+    node.publisher.published.object = None
+    node.held[node.topology.gpus[1].uuid] = 30
+
+    await node.publisher.publish()
+
+    assert node.api.writes == ["create", "patch"]
+
+
+async def test_what_the_watch_brings_late_is_passed_over(node: Node) -> None:
+    await node.publisher.publish()
+    late = copy.deepcopy(node.api.slice)
+    node.held[node.topology.gpus[1].uuid] = 30
+    await node.publisher.publish()
+
+    node.publisher.published.put(late)
+    await node.publisher.publish()
+
+    assert node.api.writes == ["create", "patch"]
+
+
+async def test_what_somebody_else_wrote_is_put_right(node: Node) -> None:
+    await node.publisher.publish()
+    theirs = copy.deepcopy(node.api.slice)
+    theirs["spec"]["devices"].pop()
+    theirs["metadata"]["resourceVersion"] = "99"
+    node.publisher.published.put(theirs)
+
+    await node.publisher.publish()
+
+    assert node.api.writes == ["create", "patch"]
+    assert len(node.api.slice["spec"]["devices"]) == 2
+
+
+async def test_the_time_that_the_server_adds_to_a_taint_is_no_difference(node: Node) -> None:
+    node.ill.add(node.topology.gpus[0].uuid)
+
+    await node.publisher.publish()
+    await node.publisher.publish()
+
+    assert node.api.writes == ["create"]
+    assert "timeAdded" in str(node.api.slice)
+    node.ill.clear()
+    await node.publisher.publish()
+    assert "taints" not in str(node.api.slice)
+
+
+async def test_an_api_server_that_is_away_is_told(node: Node) -> None:
+    node.api.away = True
+
+    with pytest.raises(ApiUnavailable):
+        await node.publisher.publish()
+
+    assert node.api.writes == []
+
+
+def test_no_slice_is_not_the_same_as_any() -> None:
+    assert not same(None, {"metadata": {}, "spec": {}})
