@@ -43,7 +43,7 @@ class SimulatedNode:
 
     seed: of every free choice the kubelet has. version: which kubelet. runtime: which container
     runtime. agent_flags: more flags of the agent. api: the API server, for a node that is to have
-    claims.
+    claims. resources: those that the agent registers, for which its start is waited.
     """
 
     def __init__(
@@ -56,10 +56,12 @@ class SimulatedNode:
         agent_flags: Mapping[str, object] | None = None,
         runtime: ContainerdVersion = CONTAINERD_2,
         api: NodeApi | None = None,
+        resources: Sequence[str] = (VCORE, VMEMORY),
     ) -> None:
         self._version = version
         self._runtime_version = runtime
         self._api = api
+        self._resources = resources
         self._agent_flags = agent_flags or {}
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
@@ -167,9 +169,9 @@ class SimulatedNode:
         if self._agent_flags.get("interface") == "claims":
             ready = self.kubelet.wait_for_driver(CLAIM_DRIVER, REGISTERED_SECONDS)
         else:
-            ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
+            ready = self.kubelet.wait_for_devices(self._resources, REGISTERED_SECONDS)
         try:
-            await self._unless_agent_dies(ready)
+            await self.unless_agent_dies(ready)
         except DevicesNotReady as error:
             raise AgentDied(
                 f"{error}; the agent's last words: {self.agent.last_words()}"
@@ -198,7 +200,7 @@ class SimulatedNode:
 
         One result for each container, in the order of the pods. Raises AgentDied.
         """
-        return await self._unless_agent_dies(self._run(pods))
+        return await self.unless_agent_dies(self._run(pods))
 
     async def run_admitted(
         self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
@@ -223,7 +225,7 @@ class SimulatedNode:
                 running.append(group.create_task(work))
         return tuple(result for task in running for result in task.result())
 
-    async def _unless_agent_dies(self, work: Coroutine[Any, Any, T]) -> T:
+    async def unless_agent_dies(self, work: Coroutine[Any, Any, T]) -> T:
         """The outcome of `work`; raises AgentDied where the agent ends by itself before it."""
         working = asyncio.create_task(work)
         dying = asyncio.create_task(self.agent.died())
