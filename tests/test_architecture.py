@@ -62,6 +62,7 @@ OWNERS = {
     "prometheus_client": {"monitor", "scheduler", "view"},
     "aiohttp": {"http_server", "kube", "kubelet", "monitor", "scheduler", "sim"},
     "elftools": {"volume"},
+    "celpy": {"sim"},
     "msgspec": {"scheduler"},
     "vcuda_shim": {"virtual", "sim", "cli"},
     "cffi": set[str](),
