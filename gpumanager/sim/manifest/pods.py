@@ -224,7 +224,7 @@ def _pod_claims(specification: Value, status: Mapping[str, Value]) -> Iterator[P
     }
     for value in _items(_optional(specification.fields(), "resourceClaims")):
         fields = value.known_fields(pod_fields.POD_CLAIM)
-        name = _name(_required(fields, "name", value), _LABEL)
+        name = _name(_required(fields, "name", value), LABEL)
         claim, template = (
             _optional(fields, field) for field in ("resourceClaimName", "resourceClaimTemplateName")
         )
