@@ -56,12 +56,10 @@ class SimulatedNode:
         agent_flags: Mapping[str, object] | None = None,
         runtime: ContainerdVersion = CONTAINERD_2,
         api: NodeApi | None = None,
-        resources: Sequence[str] = (VCORE, VMEMORY),
     ) -> None:
         self._version = version
         self._runtime_version = runtime
         self._api = api
-        self._resources = resources
         self._agent_flags = agent_flags or {}
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
@@ -169,7 +167,7 @@ class SimulatedNode:
         if self._agent_flags.get("interface") == "claims":
             ready = self.kubelet.wait_for_driver(CLAIM_DRIVER, REGISTERED_SECONDS)
         else:
-            ready = self.kubelet.wait_for_devices(self._resources, REGISTERED_SECONDS)
+            ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
         try:
             await self.unless_agent_dies(ready)
         except DevicesNotReady as error:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from gpumanager.dra.claim import DRIVER
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
 from gpumanager.sim import events
@@ -30,14 +29,10 @@ class AgentOfClaims(SimulatedNode):
     waits = True
 
     async def start_agent(self) -> None:
-        await self.agent.start(self.kubelet.http.endpoint)
         if self.waits:
-            await self._unless_agent_dies(until(self._connected))
-
-    def _connected(self) -> bool:
-        assert self.kubelet.dra is not None
-        instances = self.kubelet.dra.drivers.instances.get(DRIVER, ())
-        return any(one.connected.is_set() for one in instances)
+            await super().start_agent()
+        else:
+            await self.agent.start(self.kubelet.http.endpoint)
 
 
 class NodeOfClaims:
