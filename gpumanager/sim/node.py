@@ -43,7 +43,7 @@ class SimulatedNode:
 
     seed: of every free choice the kubelet has. version: which kubelet. runtime: which container
     runtime. agent_flags: more flags of the agent. api: the API server, for a node that is to have
-    claims. resources: those that the agent registers, for which its start is waited.
+    claims.
     """
 
     def __init__(
