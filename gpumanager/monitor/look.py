@@ -12,7 +12,7 @@ from typing import Final
 from gpumanager.gpu.usage.samples import ProcessSample, UtilizationByGpu
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
-from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.grant import ClaimSource, Grant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Resident
@@ -115,7 +115,8 @@ def container_view(
     topology: Topology, grant: Grant, meters: MeterTotals
 ) -> ContainerSnapshot | None:
     """None for one whose container is not confirmed yet: it has no name to go by."""
-    if grant.pod is None or grant.state is not State.CONFIRMED or not grant.ids.core_ids:
+    whole = grant.ids.core_ids or isinstance(grant.source, ClaimSource)
+    if grant.pod is None or grant.state is not State.CONFIRMED or not whole:
         return None
     usage = meters.usages.get(grant.id)
     devices = tuple(_devices(topology, grant, meters))
