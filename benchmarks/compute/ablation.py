@@ -225,8 +225,8 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{COMPUTE}/occupancy_timeline.py",
-                "return interval.cost if abs(had - interval.cost) <= doubt else had",
-                "return had if doubt >= 0 else interval.cost",
+                "return interval.cost if abs(had - interval.cost) <= tolerance else had",
+                "return had if tolerance >= 0 else interval.cost",
             ),
         ),
         SEVERAL,
