@@ -1,4 +1,4 @@
-"""What a job that computes and exchanges in turn gets of its promise, on SIMULATED GPUs.
+"""What a job that computes and exchanges in turn gets of its guarantee, on SIMULATED GPUs.
 
     python benchmarks/collectives.py [--driver ideal|real] [--share PERCENT] [--gpus N]
                                      [--kernel LENGTH]... [--seconds S]
@@ -61,7 +61,7 @@ async def main() -> None:
     given = parser.parse_args()
     driver = BEHAVIOURS[given.driver] if given.driver else DEFAULT_BEHAVIOUR
     machine = Machine(given.gpus, driver, given.seconds)
-    print(f"{machine_line()}; SIMULATED GPUs, virtual clock; promised {given.share} % of each")
+    print(f"{machine_line()}; SIMULATED GPUs, virtual clock; guaranteed {given.share} % of each")
     print(f"{f'{given.gpus} GPUs':50} {'rounds, %':>10} {'received, %':>12} {'longest, ms':>14}")
     for kernel, way in product(given.kernel or KERNELS, WAYS):
         text = f"kernel={kernel} pattern=allreduce {WAYS[way]}={given.gpus} {SHAPE}"

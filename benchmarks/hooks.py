@@ -45,7 +45,7 @@ COUNTED = re.compile(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?(\w+)$", re.MULT
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A container to measure in. cores: its promise in percent; None if it is not managed."""
+    """A container to measure in. cores: its guarantee in percent; None if it is not managed."""
 
     name: str
     cores: int | None

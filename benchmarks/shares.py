@@ -1,4 +1,4 @@
-"""Compute shares, promised and got, on a SIMULATED GPU: `python benchmarks/shares.py --help`.
+"""Compute shares, guaranteed and got, on a SIMULATED GPU: `python benchmarks/shares.py --help`.
 
 What is run, how it is judged and drawn: the package `compute` beside this file.
 """

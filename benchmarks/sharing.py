@@ -29,7 +29,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.pages.books import Books
-from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
+from gpumanager.virtual.sharing import POLLS, TICK_SECONDS
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import ffi, lib
 
@@ -95,8 +95,8 @@ class Node:
         answers = self.answers(tick) if busy else {}
         begin = time.thread_time()
         self.manager.share_now(self.now, answers)
-        for glance in range(1, GLANCES):
-            self.manager.glance_now(self.now + glance * TICK // GLANCES)
+        for glance in range(1, POLLS):
+            self.manager.poll_now(self.now + glance * TICK // POLLS)
         return 1000 * (time.thread_time() - begin)
 
 

@@ -170,7 +170,7 @@ class BoundedServer(web.Server):
             return await self._handler(request)
         except ConnectionError:
             if request.transport is not None and not request.transport.is_closing():
-                raise  # of somebody whom the handler asked
+                raise  # from a client inside the handler
             return web.Response()  # the caller has gone in the middle of its answer
         finally:
             if connection is not None:
@@ -188,7 +188,7 @@ class BoundedServer(web.Server):
                 except BlockingIOError:  # the caller has gone already
                     continue
                 except OSError as error:
-                    log.warning("a connection could not be accepted: %s", error)
+                    log.warning("cannot accept a connection: %s", error)
                     await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                     continue
                 self._welcome(peer, tls)
@@ -236,9 +236,9 @@ class BoundedServer(web.Server):
             loop = asyncio.get_running_loop()
             await loop.connect_accepted_socket(protocol, peer, ssl=context, **times)
         except GpuManagerError as error:
-            log.warning("no connection can be served: %s", error)
+            log.warning("cannot serve a connection: %s", error)
         except OSError as error:
-            log.debug("no TLS handshake: %s", error)
+            log.debug("TLS handshake failed: %s", error)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
@@ -256,7 +256,7 @@ class BoundedServer(web.Server):
             self._forget(connection)
 
     async def _close_late_connections(self) -> None:
-        """Those whose callers have not done in time what they have to."""
+        """Connections that are past their deadline."""
         shortest = min(self._bounds.head_seconds, self._bounds.answer_seconds)
         while True:
             await asyncio.sleep(min(1.0, shortest / 2))
@@ -294,7 +294,7 @@ async def _readable(listener: socket.socket) -> None:
 
 
 def _is_not_about_a_malformed_request(record: logging.LogRecord) -> bool:
-    """A request that is none is its sender's trouble, who is told."""
+    """A malformed request is its sender's mistake, and is answered with that."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 

@@ -100,7 +100,7 @@ class AgentSettings:
     """Which policy chooses the GPU for a share where neither the pod nor a scheduler says."""
     recycle_failed_pods: bool = True
     reserved_memory: Bytes | None = None
-    """Of each GPU, never promised; None: what its driver keeps for itself."""
+    """Of each GPU, never granted; None: what its driver keeps for itself."""
     gpu_switch_cost: int = 50
     """Microseconds that a GPU loses when it switches to another process. Nothing is published;
     third parties say tens to hundreds. The gap in `gpu_facts slices` is what it is on a GPU."""

@@ -1,6 +1,7 @@
 """Who may import whom, read from the code: the drawing in docs/architecture.md, enforced."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -153,3 +154,42 @@ def test_a_public_class_name_stands_for_one_class() -> None:
 
     assert len(found) > 500
     assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
+LOGS = {"debug", "info", "warning", "error", "exception", "critical"}
+BANNED = re.compile(
+    r"\b(?:promis(?:e|es|ed|ing)|settle[ds]?|doubt(?:ed|ful)?|strangers|the dead)\b"
+    r"|\b(?:glance[ds]?|lends|foresight|surroundings)\b|(?:^|\.\s+)Who(?:m|se)?\b"
+)
+"""Words of ours instead of the field's: write grant, guarantee, confirm, suspect, unknown process,
+exited process, poll, lending; and name what does it instead of "who"."""
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Docstrings, and the literals of log lines."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Expr(ast.Constant(str(text))):
+                yield text
+            case ast.Call(
+                ast.Attribute(ast.Name("log" | "logger"), name), [ast.Constant(text), *_]
+            ):
+                if name in LOGS:
+                    yield str(text)
+
+
+def test_docstrings_and_log_lines_use_the_field_s_words() -> None:
+    found = [(str(path.relative_to(ROOT)), text) for path in modules() for text in texts(path)]
+
+    assert len(found) > 3000
+    assert [(path, word) for path, text in found for word in BANNED.findall(text)] == []
+
+
+def test_a_wrong_word_is_found(tmp_path: Path) -> None:
+    planted = tmp_path / "planted.py"
+    planted.write_text('"""Pods. Who comes late waits."""\nlog.info("%s was promised", 1)\n')
+
+    assert [word for text in texts(planted) for word in BANNED.findall(text)] == [
+        ". Who",
+        "promised",
+    ]

@@ -159,7 +159,7 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{CORE}/limiter.c",
-                ".lag_ns = rate > promise ? 0 : LIMITER_LAG_NS,",
+                ".lag_ns = rate > guarantee ? 0 : LIMITER_LAG_NS,",
                 ".lag_ns = 0,",
             ),
         ),
@@ -170,7 +170,7 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{COMPUTE}/long_launches.py",
-                "found = self._settle(self._timeline()) if self._unsure() else {}",
+                "found = self._measure(self._timeline()) if self._unsure() else {}",
                 "found: dict[Holder, list[ChargeError]] = {}",
             ),
             Edit(f"{COMPUTE}/long_launches.py", "return self._logs[holder].ratio", "return 1.0"),
@@ -258,8 +258,8 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{COMPUTE}/shares.py",
-                "return min(1 - self._strangers, self._capacity.lendable), usable",
-                "return 1 - self._strangers, usable",
+                "return min(1 - self._unknown_share, self._capacity.lendable), usable",
+                "return 1 - self._unknown_share, usable",
             ),
         ),
         ("burst/*", "lent/*"),
@@ -280,7 +280,7 @@ CORRECTIONS: Final = (
         (
             Edit(
                 f"{COMPUTE}/demand.py",
-                "lacks = used < reading.promise and history.awaits(MOMENT_NS) > PRESENT",
+                "lacks = used < reading.guarantee and history.awaits(MOMENT_NS) > PRESENT",
                 "lacks = False",
             ),
         ),
@@ -299,7 +299,7 @@ CORRECTIONS: Final = (
     ),
     Correction(
         "fast poll of lenders",
-        (Edit("gpumanager/virtual/sharing.py", "        if not stirred:", "        if True:"),),
+        (Edit("gpumanager/virtual/sharing.py", "        if not active:", "        if True:"),),
         ("burst/*", "lent/*"),
     ),
     Correction(

@@ -136,7 +136,9 @@ WORDS = {"async": "", "sync": "pattern=sync", "streams": "streams=4", "processes
 
 
 def bursts(cores: int, length: float, demand: float = 0.8) -> tuple[str, float]:
-    """Bursts that ask for about that part of the promise, some ten a second; and what one asks for.
+    """Bursts that ask for about that part of the guarantee, some ten a second.
+
+    Returns the pattern, and the seconds that one burst asks for.
 
     A window that shares are looked at in holds a whole number of them, so that where it begins does
     not matter. They are rarer if one kernel takes that, and more often if they would be very large.

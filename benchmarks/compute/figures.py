@@ -48,15 +48,15 @@ def shares(played: Mapping[str, tuple[Case, HarnessResult]]) -> str:
     """The sheet of shares over time; played: by the case's name."""
     starts = [(target, *played[f"step/start/{target}"]) for target in STARTS]
     begun = [lines(case, run, {"a": f"{target} %"})[0] for target, case, run in starts]
-    first = Panel("A tenant starts", "promised 10, 30, 50 or 90 %; kernels of 1 ms", begun, 6.0)
+    first = Panel("A tenant starts", "guaranteed 10, 30, 50 or 90 %; kernels of 1 ms", begun, 6.0)
     drawn = (
         (
             "step/neighbour",
             "A neighbour comes and goes",
-            "promised 30 and 70 %",
+            "guaranteed 30 and 70 %",
             {"a": "30 %", "b": "70 %"},
         ),
-        ("step/promise", "The promise changes", "20, then 60, then 10 %", {"a": "promise"}),
+        ("step/guarantee", "The guarantee changes", "20, then 60, then 10 %", {"a": "guarantee"}),
         (
             "burst/take",
             "Idle share is lent, and given back",
@@ -72,10 +72,10 @@ def shares(played: Mapping[str, tuple[Case, HarnessResult]]) -> str:
 
 
 SHOWN = (
-    ("compare/50us/async/30", "50 µs kernels, queued ahead", "promised 30 %"),
-    ("compare/30us+2ms/async/30", "30 µs and 2 ms in turn", "promised 30 %"),
-    ("compare/150ms/sync/30", "150 ms kernels, each waited for", "promised 30 %"),
-    ("compare/1ms/graph/30", "Graphs of ten 1 ms kernels", "promised 30 %"),
+    ("compare/50us/async/30", "50 µs kernels, queued ahead", "guaranteed 30 %"),
+    ("compare/30us+2ms/async/30", "30 µs and 2 ms in turn", "guaranteed 30 %"),
+    ("compare/150ms/sync/30", "150 ms kernels, each waited for", "guaranteed 30 %"),
+    ("compare/1ms/graph/30", "Graphs of ten 1 ms kernels", "guaranteed 30 %"),
 )
 CALLED = {"shim": "this shim", "aimd": "AIMD", "delta": "proportional"}
 
@@ -99,5 +99,5 @@ def needed() -> list[str]:
     """Names of the cases that are drawn, besides those that are compared."""
     return [
         *(f"step/start/{target}" for target in STARTS),
-        *("step/neighbour", "step/promise", "burst/take"),
+        *("step/neighbour", "step/guarantee", "burst/take"),
     ]

@@ -1,7 +1,7 @@
 """Which cases there are.
 
-One tenant alone: six lengths of kernels, six ways to launch, nine promises. All pairs of two of
-these occur, in 54 cases: promise number t and length number k meet in pattern number t + k, modulo
+One tenant alone: six lengths of kernels, six ways to launch, nine guarantees. All pairs of two of
+these occur, in 54 cases: guarantee number t and length number k meet in pattern t + k, modulo
 six, which is a Latin square. Several tenants and steps are named one by one. What is lent:
 compute.lending.
 """
@@ -31,7 +31,7 @@ QUICK = (
     "two/30-70/1ms/async",
     "four/10-20-30-40/50us/async",
     "step/neighbour",
-    "step/promise",
+    "step/guarantee",
     "burst/take",
 )
 """Patterns of names: the cases of --quick."""
@@ -68,11 +68,11 @@ def uneven() -> Iterator[Case]:
     yield steady("one/1ms/small-streams/30", Actor("a", 30, small, 1e-3))
 
 
-def crowd(promises: Sequence[int], *kinds: tuple[str, str]) -> list[Actor]:
+def crowd(guarantees: Sequence[int], *kinds: tuple[str, str]) -> list[Actor]:
     """Tenants a, b, c …, who launch as the kinds say in turn: kernel and pattern."""
     return [
         actor(name, cores, *kinds[number % len(kinds)])
-        for number, (name, cores) in enumerate(zip(ascii_lowercase, promises, strict=False))
+        for number, (name, cores) in enumerate(zip(ascii_lowercase, guarantees, strict=False))
     ]
 
 
@@ -98,7 +98,7 @@ STARTS = (10, 30, 50, 90)
 
 
 def stepped() -> Iterator[Case]:
-    """Something changes: who was there keeps the promise, who comes gets it within a second."""
+    """Something changes: who was there keeps the guarantee, who comes gets it within a second."""
     for target in STARTS:
         one = actor("a", target, "1ms", begin=1.0)
         yield Case(f"step/start/{target}", (one,), 6.0, (due(1, 6, a=target),), FINE)
@@ -111,7 +111,7 @@ def stepped() -> Iterator[Case]:
     yield Case("step/neighbour", neighbours, 18.0, phases, FINE)
     changing = (actor("a", 20, "1ms", changes=((5.0, 60), (10.0, 10))),)
     phases = (due(0, 5, "20", a=20), due(5, 10, "to 60", a=60), due(10, 15, "to 10", a=10))
-    yield Case("step/promise", changing, 15.0, phases, FINE)
+    yield Case("step/guarantee", changing, 15.0, phases, FINE)
 
 
 def compared() -> list[Case]:

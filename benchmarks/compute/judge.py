@@ -1,19 +1,19 @@
 """What a run was worth: each phase of a case against its bars.
 
-Pure. What is due to a tenant is its promise, or less if its launches cannot fill that much even
+Pure. What is due to a tenant is its guarantee, or less if its launches cannot fill that much even
 with the whole GPU to themselves (`able`: the least and most percent it got alone, without a
 limiter). Where that was not the same each time, what is due is a range: the error bar of the row.
 
 On the real clock a program that waits for each launch is woken by the host before the next, and the
 GPU is not its own meanwhile (`woken`). Where neighbours work in just those moments nothing is lost;
 where they never do, it has that part of what they leave it which it has of the whole GPU alone. The
-host decides which, not the limiter: from that to the promise is the range.
+host decides which, not the limiter: from that to the guarantee is the range.
 
 Where switches between processes cost GPU time, that is the GPU's loss and no tenant's: if what the
-tenants are promised, and can take, is more than is left, to each is due its promise times what is
-left / the sum. Example: 30 and 70 promised, 10 % lost: 27 and 63 are due. 30 and 60: just that.
-What is due beyond promises, to those who may burst, gives way first: of 40 and 60, when 30 and 60
-are promised and 5 % lost, 35 and 60 are due.
+tenants are guaranteed, and can take, is more than is left, to each is due its guarantee times what
+is left / the sum. Example: 30 and 70 guaranteed, 10 % lost: 27 and 63 are due.
+What is due beyond guarantees, to those who may burst, gives way first: of 40 and 60, when 30 and 60
+are guaranteed and 5 % lost, 35 and 60 are due.
 """
 
 import math
@@ -125,7 +125,7 @@ def beside(
 ) -> dict[str, Able]:
     """What each tenant of the phase can take beside the others, at least and at most.
 
-    borrow: tenants that may have what is promised to nobody.
+    borrow: tenants that may have what is guaranteed to nobody.
     """
     found = {name: able[name] for name in phase.due}
     for name in found.keys() & set(woken):
@@ -146,14 +146,16 @@ def judge_phase(
     *,
     lost: Sequence[float],
 ) -> Verdict:
-    promises = {
-        one.name: promise(one, phase.due[one.name]) for one in case.actors if one.name in phase.due
+    guarantees = {
+        one.name: guarantee(one, phase.due[one.name])
+        for one in case.actors
+        if one.name in phase.due
     }
     steady = part(lost, case.interval, phase)[round(phase.bars.skip / case.interval) :]
     gone = metrics.share(steady, case.interval) if steady else 0.0
     tenants = {
         name: received(part(busy[name], case.interval, phase), case, phase.bars, due, able[name])
-        for name, due in scaled(phase.due, promises, able, gone).items()
+        for name, due in scaled(phase.due, guarantees, able, gone).items()
     }
     gap = max(float(reports[name].get("gap_p99_us", 0)) for name in phase.due) / 1000
     width = min(case.window, phase.end - phase.begin - phase.bars.skip)
@@ -161,24 +163,24 @@ def judge_phase(
     return Verdict(case.name, phase.name, tenants, gap, width, grain, phase.bars, gone)
 
 
-def promise(actor: Actor, due: float) -> float:
-    """Of what is due to it now; promises that change are as large as what is due."""
+def guarantee(actor: Actor, due: float) -> float:
+    """Of what is due to it now; guarantees that change are as large as what is due."""
     return due if actor.ceiling is None else min(due, actor.cores)
 
 
 def scaled(
     due: Mapping[str, float],
-    promises: Mapping[str, float],
+    guarantees: Mapping[str, float],
     able: Mapping[str, Able],
     lost: float,
 ) -> Mapping[str, float]:
     """What is due of what is left: in percent, as `lost` is."""
     wanted = {name: min(share, able[name][1]) for name, share in due.items()}
-    lent = math.fsum(max(0.0, wanted[name] - promises[name]) for name in due)
+    lent = math.fsum(max(0.0, wanted[name] - guarantees[name]) for name in due)
     missing = max(0.0, math.fsum(wanted.values()) - (100 - lost))
     kept = 1 - min(1.0, missing / lent) if lent else 1.0
     dues = {
-        name: min(due[name], promises[name]) + kept * max(0.0, due[name] - promises[name])
+        name: min(due[name], guarantees[name]) + kept * max(0.0, due[name] - guarantees[name])
         for name in due
     }
     left = math.fsum(min(share, able[name][1]) for name, share in dues.items())
@@ -191,10 +193,10 @@ def part(busy: Sequence[float], interval: float, phase: Phase) -> Sequence[float
 
 
 def received(
-    busy: Sequence[float], case: Case, bars: Bars, promised: float, able: Able
+    busy: Sequence[float], case: Case, bars: Bars, guaranteed: float, able: Able
 ) -> Received:
     """busy: of the phase alone. The skipped beginning counts for settling only."""
-    due, most = (min(promised, one) for one in able)
+    due, most = (min(guaranteed, one) for one in able)
     steady = busy[round(bars.skip / case.interval) :]
     found = metrics.errors(steady, case.interval, case.window, due, most)
     begun = metrics.errors(busy, case.interval, bars.width, due, most)

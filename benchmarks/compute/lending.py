@@ -1,6 +1,6 @@
 """The cases of burst mode: what one tenant leaves idle is lent to another, and given back.
 
-Judged as it is promised: the borrower has the idle share within half a second, the lender has its
+Judged as it is guaranteed: the borrower has the idle share within half a second, the lender has its
 own again, or more, within a fifth of one from when it begins to work: what it saved up while it was
 idle it has at once. Windows are a fifth of a second wide, or twenty kernels: a kernel that has been
 launched is not taken back, and one more or less of 20 ms is ten points of a fifth of a second.

@@ -28,7 +28,7 @@ from gpumanager.sim.machine import (
     UtilizationSamples,
 )
 
-DESCRIPTION = "Compute shares on a simulated GPU: promised, and got."
+DESCRIPTION = "Compute shares on a simulated GPU: guaranteed, and got."
 NOTE = """SIMULATED GPU. Real processes, the real shim and manager.
 It tests the control law against a model of a GPU, not how a real GPU divides its time."""
 SAMPLES = {one.name.lower().replace("_", "-"): one for one in UtilizationSamples}

@@ -24,7 +24,7 @@ LOSS_HEADING = HEADING.replace("gap p99", "   lost").replace("     ms", "      %
 
 def row(verdict: Verdict, *, loss: bool = False) -> str:
     """loss: under LOSS_HEADING."""
-    due = promised(list(verdict.tenants.values()))
+    due = guaranteed(list(verdict.tenants.values()))
     got = joined([one.share for one in verdict.tenants.values()], 1)
     missed = verdict.missed
     cells = (
@@ -37,7 +37,7 @@ def row(verdict: Verdict, *, loss: bool = False) -> str:
     return f"{label(verdict):{NAME}} {due:>{DUE}} {got:>{GOT}} " + " ".join(cells)
 
 
-def promised(tenants: Sequence[Received]) -> str:
+def guaranteed(tenants: Sequence[Received]) -> str:
     if all(round(one.due) == round(one.most) for one in tenants):
         return joined([one.due for one in tenants], 0)
     return "/".join(f"{one.due:.0f}-{one.most:.0f}" for one in tenants)

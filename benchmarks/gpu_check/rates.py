@@ -36,10 +36,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is measured: kernels, promises in turn, and promises of two tenants at a time."""
+    """What is measured: kernels, guarantees in turn, and guarantees of two tenants at a time."""
 
     kernels: tuple[Kernel, ...]
-    promises: tuple[int, ...]
+    guarantees: tuple[int, ...]
     pairs: tuple[tuple[int, int], ...] = ()
     settle: float = SETTLE
     window: float = WINDOW
@@ -85,15 +85,19 @@ async def prepared(place: Place, engine: str) -> AsyncIterator[Setting]:
 async def _of_kernel(setting: Setting, kernel: Kernel, grid: Grid) -> AsyncIterator[Finding]:
     bare = [await _bare(setting)]
     rates: list[Rate] = []
-    for promise in grid.promises:
-        rates.append(*await _limited(setting, (promise,), grid))
+    for guarantee in grid.guarantees:
+        rates.append(*await _limited(setting, (guarantee,), grid))
         bare.append(await _bare(setting))
     full = middle(bare)
-    alone = [share(promise, rate, full) for promise, rate in zip(grid.promises, rates, strict=True)]
+    alone = [
+        share(guarantee, rate, full) for guarantee, rate in zip(grid.guarantees, rates, strict=True)
+    ]
     yield finding(kernel.text, alone)
     for pair in grid.pairs:
         together = await _limited(setting, pair, grid)
-        shares = [share(promise, rate, full) for promise, rate in zip(pair, together, strict=True)]
+        shares = [
+            share(guarantee, rate, full) for guarantee, rate in zip(pair, together, strict=True)
+        ]
         yield finding(f"{kernel.text}, two tenants", shares, together=True)
 
 
@@ -101,12 +105,12 @@ async def _bare(setting: Setting) -> Rate:
     return await rate_of(setting.clock, setting.bare, BARE_SETTLE, BARE_WINDOW)
 
 
-async def _limited(setting: Setting, promises: Sequence[int], grid: Grid) -> list[Rate]:
+async def _limited(setting: Setting, guarantees: Sequence[int], grid: Grid) -> list[Rate]:
     """As many tenants at the same time."""
-    tenants = setting.tenants[: len(promises)]
-    for tenant, promise in zip(tenants, promises, strict=True):
+    tenants = setting.tenants[: len(guarantees)]
+    for tenant, guarantee in zip(tenants, guarantees, strict=True):
         if tenant.room is not None:
-            await setting.place.change(tenant.room, promise)
+            await setting.place.change(tenant.room, guarantee)
     tail = TAIL if len(tenants) > 1 else 0.0
     windows = (rate_of(setting.clock, one, grid.settle, grid.window, tail) for one in tenants)
     return list(await asyncio.gather(*windows))

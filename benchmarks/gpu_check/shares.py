@@ -37,25 +37,25 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one tenant was promised and got; percent of the GPU's time."""
+    """What one tenant was guaranteed and got; percent of the GPU's time."""
 
-    promised: float
+    guaranteed: float
     got: float
 
     @property
     def error(self) -> float:
-        """In points; positive: more than promised."""
-        return self.got - self.promised
+        """In points; positive: more than guaranteed."""
+        return self.got - self.guaranteed
 
     @property
     def delivered(self) -> float:
-        """Percent of the promise."""
-        return 100 * self.got / self.promised
+        """Percent of the guarantee."""
+        return 100 * self.got / self.guaranteed
 
 
-def share(promised: float, limited: Rate, full: Rate) -> Share:
+def share(guaranteed: float, limited: Rate, full: Rate) -> Share:
     """full: the GPU kept busy with these kernels, without the shim."""
-    return Share(promised, limited.over(full))
+    return Share(guaranteed, limited.over(full))
 
 
 def middle(rates: Sequence[Rate]) -> Rate:
@@ -69,22 +69,22 @@ def middle(rates: Sequence[Rate]) -> Rate:
 def finding(about: str, shares: Sequence[Share], *, together: bool = False) -> Finding:
     """One row: several shares of the same kind, one after another or at the same time.
 
-    Tenants that were promised all of a GPU between them cannot all get it: switches between their
+    Tenants that were guaranteed all of a GPU between them cannot all get it: switches between their
     contexts take time that no tenant gets. Their shares are figures.
     """
     errors = [abs(one.error) for one in shares]
     mean, least = statistics.mean(errors), min(one.delivered for one in shares)
     met = mean <= BAR_POINTS and least >= BAR_DELIVERED
-    said = "  ".join(f"{one.promised:g}: {one.got:.1f}" for one in shares)
+    said = "  ".join(f"{one.guaranteed:g}: {one.got:.1f}" for one in shares)
     figures = {
-        "promised": [one.promised for one in shares],
+        "promised": [one.guaranteed for one in shares],
         "got": [one.got for one in shares],
         "mean_error": mean,
         "worst_error": max(errors),
         "least_delivered": least,
     }
     text = f"{said}; error mean {mean:.2f}, most {max(errors):.2f} points, {least:.1f} % delivered"
-    if together and sum(one.promised for one in shares) >= WHOLE:
+    if together and sum(one.guaranteed for one in shares) >= WHOLE:
         return Finding(Verdict.FIGURE, text, figures, about)
     return Finding(Verdict.PASS if met else Verdict.FAIL, text, figures, about)
 

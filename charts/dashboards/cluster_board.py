@@ -1,4 +1,4 @@
-"""The cluster: what is granted, what of it is used, who has it, and whether scheduling works."""
+"""The cluster: grants, their use, their owners, and whether scheduling works."""
 
 from typing import Final
 
@@ -19,19 +19,19 @@ from grafana_model import (
 GLANCE: Final = Row(
     "At a glance",
     (
-        Stat("GPUs", "GPUs of all nodes whose agent answers.", 4, 4,
+        Stat("GPUs", "GPUs of all nodes with an agent that answers.", 4, 4,
              query=Query("cluster:gpumanager_gpus:count")),
-        Stat("Compute granted", "Of the GPUs' time, what is promised to containers.", 4, 4,
+        Stat("Compute granted", "Of the GPUs' time, what is granted to containers.", 4, 4,
              unit="percentunit", decimals=0, steps=FULL_IS_DEAR,
              query=Query("cluster:gpumanager_cores_granted:ratio")),
-        Stat("Memory granted", "Of the GPUs' memory, what is promised to containers.", 4, 4,
+        Stat("Memory granted", "Of the GPUs' memory, what is granted to containers.", 4, 4,
              unit="percentunit", decimals=0, steps=FULL_IS_DEAR,
              query=Query("cluster:gpumanager_memory_granted:ratio")),
         Stat("Busy", "For how much of the time GPUs compute, by the driver.", 4, 4,
              unit="percentunit", decimals=0,
              query=Query("cluster:gpumanager_utilization:ratio", color="blue")),
-        Stat("Promised and unused",
-             "Of the time that is promised to containers, what they leave unused. Smaller promises "
+        Stat("Granted and unused",
+             "Of the time that is granted to containers, what they leave unused. Smaller grants "
              "with a burst limit bring it down.", 4, 4,
              unit="percentunit", decimals=0, steps=IDLE_IS_DEAR,
              query=Query("cluster:gpumanager_share_unused:ratio")),
@@ -43,8 +43,8 @@ GLANCE: Final = Row(
 COURSE: Final = Row(
     "Granted and used",
     (
-        Lines("All GPUs", "Granted: promised to containers. Busy and used: by the driver. The gap "
-              "is what bursting, or smaller promises, can win.", 12, 8,
+        Lines("All GPUs", "Granted: to containers. Busy and used: by the driver. The gap "
+              "is what bursting, or smaller grants, can win.", 12, 8,
               unit="percentunit", most=1,
               queries=(
                   Query("cluster:gpumanager_cores_granted:ratio", "compute granted", "blue"),
@@ -75,7 +75,7 @@ NODES: Final = Row(
                          "percentunit", bar=True, steps=FULL_IS_DEAR),
                   Column("Memory used", "node:gpumanager_memory_used:ratio", "percentunit",
                          bar=True, steps=(("purple", None),)),
-                  Column("Promised, unused", "node:gpumanager_share_unused:gpus", decimals=2),
+                  Column("Granted, unused", "node:gpumanager_share_unused:gpus", decimals=2),
                   Column("Out of use", "node:gpumanager_gpus_unhealthy:count", steps=ZERO_IS_GOOD),
               )),
     ),
@@ -85,9 +85,9 @@ TENANTS: Final = Row(
     "Tenants",
     (
         Table("Namespaces", "What each holds and takes, in GPUs; shares by their part.", 12, 8,
-              keys=(Key("namespace", "Namespace", "gpu-manager-workload"),), by="Promised",
+              keys=(Key("namespace", "Namespace", "gpu-manager-workload"),), by="Granted",
               columns=(
-                  Column("Promised", "namespace:gpumanager_share_promised:gpus", decimals=2),
+                  Column("Granted", "namespace:gpumanager_share_promised:gpus", decimals=2),
                   Column("Used", "namespace:gpumanager_share_used:gpus", decimals=2),
                   Column("Memory", "namespace:gpumanager_memory_limit:bytes", "bytes"),
                   Column("Containers",
@@ -95,8 +95,8 @@ TENANTS: Final = Row(
                          "(count by (namespace, pod, container) "
                          "(gpumanager_container_share_promised_percent))"),
               )),
-        Table("Unused promises", "Containers that leave most of what they hold, in percent of a "
-              "GPU. A burst limit serves who needs it now and then.", 12, 8,
+        Table("Unused grants", "Containers that leave most of what they hold, in percent of a "
+              "GPU. A burst limit serves pods that need it now and then.", 12, 8,
               keys=(Key("namespace", "Namespace"), Key("pod", "Pod", "gpu-manager-workload"),
                     Key("container", "Container")), by="Unused",
               columns=(

@@ -44,10 +44,10 @@ GLANCE: Final = Row(
 OF_GPUS: Final = Row(
     "GPUs",
     (
-        Bars("Compute granted", "Of each GPU's time, what is promised to containers.", 8, 7,
+        Bars("Compute granted", "Of each GPU's time, what is granted to containers.", 8, 7,
              unit="percent", most=100, steps=(("blue", None),),
              query=Query(f"gpumanager_gpu_cores_granted_percent{{{GPUS}}}", "{{gpu}}")),
-        Bars("Memory granted", "Of each GPU's memory, what is promised to containers.", 8, 7,
+        Bars("Memory granted", "Of each GPU's memory, what is granted to containers.", 8, 7,
              unit="percentunit", most=1, steps=(("purple", None),),
              query=Query(f"gpumanager_gpu_memory_granted_bytes{{{GPUS}}} "
                          f"/ gpumanager_gpu_memory_bytes{{{GPUS}}}", "{{gpu}}")),
@@ -70,7 +70,7 @@ OF_CONTAINERS: Final = Row(
               keys=(Key("namespace", "Namespace"), Key("pod", "Pod", "gpu-manager-workload"),
                     Key("container", "Container"), Key("gpu", "GPU")), by="Share used",
               columns=(
-                  Column("Promised",
+                  Column("Granted",
                          f"sum {EACH} (gpumanager_container_share_promised_percent{{{GPUS}}})",
                          "percent"),
                   Column("Share used",
@@ -139,7 +139,7 @@ AGENT: Final = Row(
                   Query(f"sum(rate(gpumanager_journal_write_errors_total{{{HERE}}}[5m]))",
                         "errors", "red"),
               )),
-        Table("Differences and findings", "What disagrees, and whose memory no limit holds, by "
+        Table("Differences and findings", "Disagreements, and processes without a limit, by "
               "kind.", 12, 7, keys=(Key("kind", "Kind"),),
               columns=(
                   Column("Books that differ", f"sum by (kind) (gpumanager_disagreements{{{HERE}}})",
@@ -148,7 +148,7 @@ AGENT: Final = Row(
                          f"sum by (kind) (gpumanager_audit_processes{{{HERE}}})",
                          steps=ZERO_IS_GOOD),
               )),
-        Stat("Promises in the journal", "Promises that hold something.", 6, 7,
+        Stat("Grants in the journal", "Grants that hold something.", 6, 7,
              query=Query(f'sum(gpumanager_journal_allocations{{state!="released",{HERE}}})')),
         Stat("Limits of another pod", "Processes found with such; it stays 0.", 6, 7,
              steps=ZERO_IS_GOOD,

@@ -1,4 +1,4 @@
-"""A pod: what it was promised, what it got, where it waited and what it was refused."""
+"""A pod: what it was granted, what it got, where it waited and what it was refused."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ NAME: Final = "{{pod}} {{container}} {{gpu}}"
 GLANCE: Final = Row(
     "At a glance",
     (
-        Stat("Share promised", "Percent of a GPU, of all chosen containers together.", 4, 4,
+        Stat("Share granted", "Percent of a GPU, of all chosen containers together.", 4, 4,
              unit="percent", decimals=0,
              query=Query(f"sum(gpumanager_container_share_promised_percent{{{OWN}}})")),
         Stat("Share used", "What they took in the last five minutes.", 4, 4, unit="percent",
@@ -36,12 +36,12 @@ GLANCE: Final = Row(
 COMPUTE: Final = Row(
     "Compute",
     (
-        Lines("Share of the GPU's time", "What each took, the promise (dashed) and the ceiling up "
+        Lines("Share of the GPU's time", "What each took, the grant (dashed) and the ceiling up "
               "to which it may burst (dashed).", 24, 9, unit="percent", legend="table",
               queries=(
                   Query(f"container:gpumanager_share_used:percent{{{OWN}}}", NAME),
                   Query(f"gpumanager_container_share_promised_percent{{{OWN}}}",
-                        f"promised: {NAME}", dashed=True),
+                        f"granted: {NAME}", dashed=True),
                   Query(f"gpumanager_container_share_ceiling_percent{{{OWN}}} "
                         f"> gpumanager_container_share_promised_percent{{{OWN}}}",
                         f"ceiling: {NAME}", dashed=True),
@@ -79,15 +79,15 @@ MEMORY: Final = Row(
 AROUND: Final = Row(
     "Around it",
     (
-        Lines("Its GPUs, by all who are on them", "How busy the driver sees them: whether there "
-              "would be more to have.", 12, 7, unit="percent", most=100,
+        Lines("Its GPUs, with all containers on them", "How busy the driver sees them: "
+              "whether there would be more to have.", 12, 7, unit="percent", most=100,
               queries=(Query("max by (node, gpu, uuid) (gpumanager_gpu_utilization_percent "
                              "and on (node, uuid) "
                              f"gpumanager_container_share_promised_percent{{{OWN}}})",
                              "{{node}} {{gpu}}"),)),
         Lines("Processes", "On the GPU, by the driver.", 6, 7,
               queries=(Query(f"gpumanager_container_processes{{{OWN}}}", NAME),)),
-        Stat("Limits held less exactly", "Processes whose shim lacks something.", 3, 7,
+        Stat("Limits held less exactly", "Processes with a shim that lacks something.", 3, 7,
              steps=ZERO_IS_GOOD,
              query=Query(f"sum(gpumanager_container_degraded_processes{{{OWN}}})")),
         Stat("Without limits", "Processes for which no limit holds.", 3, 7, steps=ZERO_IS_GOOD,
@@ -100,7 +100,7 @@ SERIES: Final = "gpumanager_container_share_promised_percent"
 BOARD: Final = Board(
     uid="gpu-manager-workload",
     title="GPU manager / Workload",
-    help="What a pod was promised of its GPUs, what it got, where it waited, what it was refused.",
+    help="What a pod was granted of its GPUs, what it got, where it waited, what it was refused.",
     variables=(
         Variable("namespace", "Namespace", f"label_values({SERIES}, namespace)"),
         Variable("pod", "Pod", f'label_values({SERIES}{{namespace=~"$namespace"}}, pod)',

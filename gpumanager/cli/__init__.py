@@ -1,7 +1,7 @@
 """The command line: one module per command, imported only when its command is called.
 
 Exit status: 0 the command did its job; 2 bad usage or unreadable input, with one line on stderr;
-1 anything else that went wrong, with one line too. A traceback is shown only to who asks for it
+1 anything else that went wrong, with one line too. A traceback is shown only on request
 with GPUMANAGER_DEBUG=1.
 """
 
@@ -59,7 +59,7 @@ class LazyCommands(click.Group):
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gpumanager")
 def gpumanager() -> None:
-    """Share GPUs between containers: exact memory limits, promised compute shares."""
+    """Share GPUs between containers: exact memory limits, guaranteed compute shares."""
 
 
 def main(arguments: Sequence[str] | None = None) -> Never:

@@ -20,6 +20,7 @@ from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_
 from gpumanager.cli.node.wiring import serve
 from gpumanager.errors import InputError
 from gpumanager.node.labels import parse_node_labels
+from gpumanager.placement.preference import read_gpu_policy
 from gpumanager.settings import (
     BEHIND_THE_SHIM,
     CGROUP_DRIVERS,
@@ -107,8 +108,6 @@ def _labels(_ctx: click.Context, _parameter: click.Parameter, text: str) -> dict
 
 
 def _gpu_policy(_ctx: click.Context, parameter: click.Parameter, text: str) -> str:
-    from gpumanager.placement.preference import read_gpu_policy
-
     try:
         return read_gpu_policy(text) or DEFAULTS.gpu_policy
     except ValueError as error:
@@ -229,7 +228,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 @click.option(
     "--reserved-memory",
     callback=_size,
-    help="Of each GPU, promised to nobody: 512MiB; else what its driver keeps for itself.",
+    help="Of each GPU, granted to nobody: 512MiB; else what its driver keeps for itself.",
 )
 @click.option(
     "--gpu-switch-cost",

@@ -19,9 +19,13 @@ import click
 from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
 from gpumanager.cli.node_agents import AgentAway, document, picture
+from gpumanager.cli.output.explain_report import print_told
 from gpumanager.errors import GpuManagerError
+from gpumanager.kube.access import read_kubeconfig
+from gpumanager.kube.client import KubeClient
 from gpumanager.view import story
 from gpumanager.view.placement import Placement, read_placement
+from gpumanager.view.pod_story import pod_story
 
 DEFAULT_URL: Final = "http://127.0.0.1:3456"
 SECONDS: Final = 10.0
@@ -117,8 +121,6 @@ def _print(pod: str, told: AgentAnswers, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_record(pod, told)))
     else:
-        from gpumanager.cli.output.explain_report import print_told
-
         print_told(pod, told.extender, told.admission, told.cluster)
 
 
@@ -196,10 +198,6 @@ def in_cluster(namespace: str, name: str, kubeconfig: Path | None) -> tuple[str,
 
 
 async def _in_cluster(namespace: str, name: str, kubeconfig: Path) -> tuple[str, ...]:
-    from gpumanager.kube.access import read_kubeconfig
-    from gpumanager.kube.client import KubeClient
-    from gpumanager.view.pod_story import pod_story
-
     pods = f"/api/v1/namespaces/{namespace}"
     about = {"fieldSelector": f"involvedObject.name={name}", "limit": 200}
     async with KubeClient(read_kubeconfig(kubeconfig), agent="gpumanager-explain") as client:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -18,19 +18,30 @@ from gpumanager.cli.agent import BOOLEAN, Flags
 from gpumanager.cli.logs import LogFlags, start_logging
 from gpumanager.cli.namespaced import quota_configmap
 from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.kube.access import find_access
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.lease import LeaderElection
 from gpumanager.placement.policies import DEFAULT_POLICY
-from gpumanager.placement.preference import NAMES
-
-if TYPE_CHECKING:
-    from gpumanager.kube.client import KubeClient
-    from gpumanager.placement.preference import Preference
-    from gpumanager.scheduler.certificates.keeper import Keeper
-    from gpumanager.scheduler.extender.role import RoleLabel
-    from gpumanager.scheduler.extender.server import ExtenderServer
-    from gpumanager.scheduler.extender.service import Election, Extender
-    from gpumanager.scheduler.quota.events import QuotaEvents
-    from gpumanager.scheduler.quota.keeper import QuotaKeeper
-    from gpumanager.supervisor import Start, Supervisor
+from gpumanager.placement.preference import (
+    DEFAULT,
+    NAMES,
+    Preference,
+    read_gpu_policy,
+    read_preference,
+)
+from gpumanager.scheduler.certificates.files import Files
+from gpumanager.scheduler.certificates.keeper import Keeper
+from gpumanager.scheduler.certificates.values import CertificateTrouble
+from gpumanager.scheduler.extender.role import RoleLabel
+from gpumanager.scheduler.extender.server import ExtenderServer
+from gpumanager.scheduler.extender.service import Election, Extender
+from gpumanager.scheduler.http.clients import Clients
+from gpumanager.scheduler.http.server import Bounds
+from gpumanager.scheduler.quota.events import QuotaEvents
+from gpumanager.scheduler.quota.keeper import QuotaKeeper
+from gpumanager.scheduler.quota.metrics import QuotaCollector
+from gpumanager.scheduler.quota.rules import QuotaRules
+from gpumanager.supervisor import Start, Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -174,10 +185,8 @@ def read_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def read_policy(policy: str, gpu_policy: str) -> "Preference":
+def read_policy(policy: str, gpu_policy: str) -> Preference:
     """What the cluster prefers; raises InputError."""
-    from gpumanager.placement.preference import DEFAULT, read_gpu_policy, read_preference
-
     flag = "--policy"
     try:
         found = read_preference(policy)
@@ -201,17 +210,6 @@ def own_name() -> str:
 
 async def serve(settings: ExtenderSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
-    from gpumanager.kube.access import find_access
-    from gpumanager.kube.client import KubeClient
-    from gpumanager.scheduler.extender.role import RoleLabel
-    from gpumanager.scheduler.extender.server import ExtenderServer
-    from gpumanager.scheduler.extender.service import Extender
-    from gpumanager.scheduler.http.clients import Clients
-    from gpumanager.scheduler.http.server import Bounds
-    from gpumanager.scheduler.quota.metrics import QuotaCollector
-    from gpumanager.scheduler.quota.rules import QuotaRules
-    from gpumanager.supervisor import Supervisor
-
     preference = read_policy(settings.policy, settings.gpu_policy)
     certificate = await _certificate(settings)
     api = KubeClient(find_access(settings.kubeconfig), agent="gpumanager-extender")
@@ -259,23 +257,16 @@ async def freeze_first_lists(extender: "Extender") -> None:
 
 
 def _quota(
-    settings: ExtenderSettings, api: "KubeClient"
-) -> "tuple[QuotaKeeper, QuotaEvents] | tuple[None, None]":
-    from gpumanager.scheduler.quota.events import QuotaEvents
-    from gpumanager.scheduler.quota.keeper import QuotaKeeper
-
+    settings: ExtenderSettings, api: KubeClient
+) -> tuple[QuotaKeeper, QuotaEvents] | tuple[None, None]:
     if settings.quota is None:
         return None, None
     events = QuotaEvents(api, settings.identity)
     return QuotaKeeper(api, *settings.quota, tell=events.tell), events
 
 
-async def _certificate(settings: ExtenderSettings) -> "Keeper | None":
+async def _certificate(settings: ExtenderSettings) -> Keeper | None:
     """Raises InputError where the files are none to serve with."""
-    from gpumanager.scheduler.certificates.files import Files
-    from gpumanager.scheduler.certificates.keeper import Keeper
-    from gpumanager.scheduler.certificates.values import CertificateTrouble
-
     if settings.certificate is None or settings.key is None:
         return None
     keeper = Keeper(Files(settings.certificate, settings.key, settings.client_authority))
@@ -287,7 +278,7 @@ async def _certificate(settings: ExtenderSettings) -> "Keeper | None":
 
 
 async def _listen(
-    server: "ExtenderServer", settings: ExtenderSettings, certificate: "Keeper | None"
+    server: ExtenderServer, settings: ExtenderSettings, certificate: Keeper | None
 ) -> None:
     tls = certificate.context if certificate else None
     try:
@@ -299,7 +290,7 @@ async def _listen(
     log.info("listening on %s://%s:%d", scheme, settings.address or socket.gethostname(), port)
 
 
-async def _until_told(supervisor: "Supervisor", tasks: "Mapping[str, Start]") -> None:
+async def _until_told(supervisor: Supervisor, tasks: Mapping[str, Start]) -> None:
     """All tasks at once, until a signal to stop."""
     stopping = asyncio.Event()
     for number in STOP_SIGNALS:
@@ -311,10 +302,8 @@ async def _until_told(supervisor: "Supervisor", tasks: "Mapping[str, Start]") ->
 
 
 def _election(
-    settings: ExtenderSettings, api: "KubeClient", label: "RoleLabel | None"
-) -> "Callable[[Callable[[bool], None]], Election] | None":
-    from gpumanager.kube.lease import LeaderElection
-
+    settings: ExtenderSettings, api: KubeClient, label: RoleLabel | None
+) -> Callable[[Callable[[bool], None]], Election] | None:
     if not settings.leader_elect:
         return None
 

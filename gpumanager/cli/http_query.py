@@ -30,7 +30,7 @@ def check(url: str, flag: str) -> str:
 
 
 def get(url: str, path: str, *, seconds: float, authority: Path | None = None) -> tuple[int, bytes]:
-    """Status and body. authority: who certified the server; None: whom the system trusts.
+    """Status and body. authority: the CA of the server; None: those of the system.
 
     Not from within a running loop. Raises BROKEN.
     """

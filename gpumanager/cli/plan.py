@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
+from gpumanager.cli.output.console import OutputConsole
 from gpumanager.errors import InputError
 from gpumanager.gpu.topology_text import read_topology
 from gpumanager.gpu.values import Topology
@@ -151,12 +154,7 @@ def _as_json(decision: Decision) -> dict[str, object]:
 
 
 def _print_table(topology: Topology, decisions: Sequence[Decision]) -> None:
-    """For people. rich is imported here because only this needs it."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from gpumanager.cli.output.console import OutputConsole
-
+    """For people."""
     size = format_bytes(topology.gpus[0].memory)
     table = Table(box=SIMPLE_HEAD, title=f"{len(topology.gpus)} GPUs of {size}", pad_edge=False)
     for column in ("asked", "rule", "GPUs", "why"):

@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import Final
 
 import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from gpumanager.cli.output.console import ProgressConsole
+from gpumanager.cli.output.replay_report import by_policy, print_report
 from gpumanager.errors import InputError
 from gpumanager.placement.policies import DEFAULT_POLICY
 from gpumanager.placement.values import FreeNode
 from gpumanager.sim.trace.baselines import policies
+from gpumanager.sim.trace.chart import chart, mean_curve
 from gpumanager.sim.trace.churn import Churn
 from gpumanager.sim.trace.fgd import Fgd, typical_of
 from gpumanager.sim.trace.loader import read_nodes, read_pods
@@ -142,8 +146,6 @@ def command(  # noqa: PLR0917 - one for each option
     if plot is not None:
         _draw(plot, runs)
     if not as_json:
-        from gpumanager.cli.output.replay_report import print_report
-
         print_report(runs)
 
 
@@ -182,10 +184,6 @@ def _run(
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Iterator[None]]:
     """A bar on standard error where that is a terminal; advance it with next()."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from gpumanager.cli.output.console import ProgressConsole
-
     columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     console = ProgressConsole()
     shown = console.is_terminal
@@ -221,18 +219,8 @@ def as_fields(run: Run) -> dict[str, object]:
     }
 
 
-def by_policy(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """In the order in which they were asked for."""
-    grouped: dict[str, list[Run]] = {}
-    for run in runs:
-        grouped.setdefault(run.policy, []).append(run)
-    return list(grouped.items())
-
-
 def _draw(path: Path, runs: Sequence[Run]) -> None:
     """The mean over the seeds, for each policy."""
-    from gpumanager.sim.trace.chart import chart, mean_curve
-
     if path.suffix.lower() != ".svg":
         raise click.BadParameter(f"{path} is drawn as SVG: end it in .svg", param_hint="--plot")
     grouped = {name: [run.outcome.curve for run in of] for name, of in by_policy(runs)}

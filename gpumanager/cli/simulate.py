@@ -153,7 +153,7 @@ async def simulate(
 def _ending_once() -> Iterator[None]:
     """Ctrl-C, SIGTERM and a closed terminal end a simulation; nothing of it is left behind.
 
-    Asked a second time it is at it already: who is impatient must not stop the cleaning up. What
+    A second signal changes nothing: an impatient user must not stop the cleaning up. What
     the caller had us ignore, as `nohup` does, stays ignored.
     """
     loop, running = asyncio.get_running_loop(), asyncio.current_task()

@@ -1,4 +1,4 @@
-"""`gpumanager top`: who has which GPU, what they use of it, and who waits; as it goes on.
+"""`gpumanager top`: which container has which GPU, what it uses of it, and how long it waits; live.
 
 The agent of a node is asked for its metrics again and again. At a terminal the picture is alive;
 anywhere else, and with --once, it is printed.

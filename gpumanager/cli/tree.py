@@ -1,4 +1,4 @@
-"""`gpumanager tree`: how the GPUs of a node lie, and who sits where.
+"""`gpumanager tree`: the topology of a node's GPUs, and the containers on them.
 
 Of a node that runs, or of a machine described by the text of `nvidia-smi topo -m`.
 """

@@ -13,7 +13,11 @@ from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.kube.access import NoAccess, find_access
 from gpumanager.kube.client import KubeClient
 from gpumanager.scheduler.certificates.api import Named
+from gpumanager.scheduler.certificates.bundle import Bundles
+from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
+from gpumanager.scheduler.certificates.own import OwnCertificate
+from gpumanager.scheduler.certificates.requested import RequestedCertificate
 from gpumanager.scheduler.certificates.values import CertificateSource
 from gpumanager.scheduler.claims.keeper import TemplateKeeper, TemplateUser
 from gpumanager.scheduler.claims.quota import ClaimQuotas
@@ -172,7 +176,7 @@ def _api(settings: WebhookSettings) -> KubeClient | None:
         return KubeClient(find_access(settings.kubeconfig), agent="gpu-manager-webhook")
     except NoAccess as error:
         if settings.certificate or settings.plain:
-            log.info("nodes are not looked at: %s", error)
+            log.info("not reading nodes: %s", error)
             return None
         raise
 
@@ -180,17 +184,10 @@ def _api(settings: WebhookSettings) -> KubeClient | None:
 def _source(settings: WebhookSettings, api: KubeClient | None) -> CertificateSource:
     """Where the certificate comes from."""
     if settings.certificate and settings.key:
-        from gpumanager.scheduler.certificates.files import Files
-
         return Files(settings.certificate, settings.key)
     if api is None:
         raise InputError("--kubeconfig", "an API server is needed for a certificate")
     if settings.signer:
-        from gpumanager.scheduler.certificates.requested import RequestedCertificate
-
         return RequestedCertificate(api, settings.signer, settings.names)
-    from gpumanager.scheduler.certificates.bundle import Bundles
-    from gpumanager.scheduler.certificates.own import OwnCertificate
-
     bundles = Bundles(api, settings.configurations)
     return OwnCertificate(api, settings.secret, settings.names, bundles)

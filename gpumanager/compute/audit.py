@@ -216,7 +216,7 @@ class Audit:
         return owed
 
     def _won(self, answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, float]:
-        """Percent of the time since the last draw that are counted for whom."""
+        """Percent of the time since the last draw, by the process it counts for."""
         now, news, length = answer.asked_ns, self._news, self._period.length
         age = now - news.ended if news is not None else 2 * LONGEST_NS
         listed = news.listed if news is not None and age <= length * 9 // 8 else 0

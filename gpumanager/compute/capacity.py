@@ -1,7 +1,7 @@
 """How much GPU time a GPU yields: all of it, less what it loses by switching between processes.
 
 A GPU that gives processes time slices in turn loses some of each to the switch, and no container is
-charged for that. So promises that sum up to the whole GPU cannot all be met, and the loss falls on
+charged for that. Guarantees that sum up to the whole GPU cannot all be met, and the loss falls on
 the container with the largest, which alone is not held back by its limiter.
 
     capacity = (Δcharged + Δretired) / 2Δt, summed over all containers, while one is starved
@@ -9,14 +9,14 @@ the container with the largest, which alone is not held back by its limiter.
 A container is starved (`History.starved`) when it has work on the GPU all the time and its limiter
 does not hold it back. Then the GPU was never idle, so what all had together is what it can yield.
 Charges lead what the GPU has done by what is in flight, and retired charges lag behind it, so that
-their middle is taken. Example: promises of 30 and 70 % with switches of 50 µs between slices of
-1,024 µs: they get 30 and 65 %, the capacity is 95 %, and each is granted 0.95 of its promise.
+their middle is taken. Example: guarantees of 30 and 70 % with switches of 50 µs between slices of
+1,024 µs: they get 30 and 65 %, the capacity is 95 %, and each is granted 0.95 of its guarantee.
 
 While no container is starved nothing is measured, and the capacity grows until one is starved or
 the GPU is whole: so the loss by a load that has left is not kept.
 
-What is lent beyond promises gives way first, and before anything is measured: while a container
-lacks GPU time (`History.lacking`) and has less than its promise, less is lent from look to look.
+What is lent beyond guarantees gives way first, and before anything is measured: while a container
+lacks GPU time (`History.lacking`) and has less than its guarantee, less is lent from look to look.
 Example: 30 % that may burst beside 60 %: 40 and 60 are granted, 40 and 55 taken; two looks later 34
 and 60 are. More is lent again only while two or more work and none lacks anything: one that works
 alone loses nothing by switches, and shows nothing of what a loan costs others.
@@ -39,13 +39,13 @@ WINDOW_NS: Final = 4 * SECOND
 """Over the last so long the capacity is measured."""
 
 SPARE: Final = 0.003
-"""Granted beyond what was measured: so who is starved stays so, and the measuring goes on."""
+"""Granted beyond what was measured, so that a starved container stays so and measuring goes on."""
 
 RECOVERY: Final = 0.03
 """By which the capacity grows in a second in which nobody is starved."""
 
 LOAN_STEP: Final = 0.3
-"""By which less is lent in a second in which a promise is not met for want of GPU time."""
+"""By which less is lent in a second in which a guarantee is not met for want of GPU time."""
 
 LOAN_RECOVERY: Final = 0.035
 """By which more is lent in a second in which two or more work and none lacks GPU time."""
@@ -59,7 +59,7 @@ beyond that, and containers that pay do not make room for it."""
 class Capacity:
     """Of one GPU.
 
-    part: of its time, that containers can have together. lendable: up to which more than promises
+    part: of its time, that containers can have together. lendable: up to which more than guarantees
     is granted, at first no more than is left after switching. at: of the last look; there: the
     containers at it. sums: of charged and retired at the looks at which somebody was starved,
     without one in between at which nobody was.
@@ -73,7 +73,7 @@ class Capacity:
 
     def lend(self, elapsed: int, *, lacking: bool, short: bool, alone: bool) -> None:
         """Since the last look. lacking: somebody wants more than it has, and its limiter does not
-        hold it back. short: such a one has less than its promise. alone: no two work, so that no
+        hold it back. short: such a one has less than its guarantee. alone: no two work, so that no
         switch shows what a loan costs."""
         change = -LOAN_STEP if short else 0.0 if lacking or alone else LOAN_RECOVERY
         elapsed = min(elapsed, LOOK_NS)
@@ -101,7 +101,7 @@ SHORTEST_NS: Final = SECOND // 50
 
 LEAST_ALTERNATING: Final = 0.5
 """What launches as short as a switch leave of the GPU. Containers that say that they launch ever so
-often for next to nothing do not lower their neighbours' promises below that."""
+often for next to nothing do not lower their neighbours' guarantees below that."""
 
 
 @dataclass(slots=True)
@@ -110,15 +110,15 @@ class Alternation:
 
     Such a program has one launch on the GPU at a time. As soon as it ends, the GPU goes to the next
     one, and comes back after one launch of that: a switch at nearly each launch. Two of them get
-    the same number of launches, whatever they are promised. If the limiter holds back the one with
-    the smaller promise, the other has several launches in a row. So the loss belongs to the
+    the same number of launches, whatever they are guaranteed. If the limiter holds back the one
+    with the smaller guarantee, the other has several launches in a row. So the loss belongs to the
     launches of those that launch less often:
 
         loss = lost * (launches of all - launches of the one that launches most)
 
-    A container held to a multiple `level` of its promise launches level * promise / cost times a
-    second, so level * (sum of promises) + loss at that level = 1. Example: promises of 30 and 60 %,
-    launches of 50 us, switches of 50 us: 0.3 x + 0.6 x + 100 us * 0.3 x / 50 us = 1 at x = 2/3.
+    A container held to a multiple `level` of its guarantee launches level * guarantee / cost times
+    a second, so level * (sum of guarantees) + loss at that level = 1. Example: guarantees of 30 and
+    60 %, launches and switches of 50 us: 0.3 x + 0.6 x + 100 us * 0.3 x / 50 us = 1 at x = 2/3.
     Both would get 25 %; now they get 20 and 40.
 
     The loss is measured while a container has less than it wants, up to two switches for each
@@ -160,13 +160,13 @@ class Alternation:
 
     def yields(self, claims: Mapping[Holder, Claim]) -> float:
         """The part of the GPU's time that these can have together, if each has the same part of its
-        promise; 1 where nothing is known to be lost."""
-        wants = {who: min(claims[who].promise, claims[who].want) for who in self.costs}
-        promised = sum(wants.values())
-        if not self.lost or not promised:
+        guarantee; 1 where nothing is known to be lost."""
+        wants = {who: min(claims[who].guarantee, claims[who].want) for who in self.costs}
+        guaranteed = sum(wants.values())
+        if not self.lost or not guaranteed:
             return 1.0
         launches = _without_most(want / self.costs[who] for who, want in wants.items())
-        return max(LEAST_ALTERNATING, promised / (promised + self.lost * launches))
+        return max(LEAST_ALTERNATING, guaranteed / (guaranteed + self.lost * launches))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
-"""What a container would use of a GPU now, guessed from what it did in the last moments.
+"""The demand of a container: the share of a GPU it would use now, estimated from its last moments.
 
-Who was made to wait wants all it may have, and so does who suddenly uses much more than was kept
-for it. Both are believed at the next look and for a moment after, so that what was given away is
-back at once. Who works and never waits wants what it uses, and a little room to grow. Who charges
-nothing wants nothing: that, too, shows within a moment.
-
-Who comes back and waits for the end of each launch may not use much, however much it wants: it
-waits for the time slices of others, which no meter shows. So who works steadily again has a moment
-with all it may have, to show what it uses then. The host's processors may have kept it from using
-that one, so it has another after a second, then after two, four, up to half a minute. A
-container that waited for the end of its launches all the time, or had a long launch on the GPU all
-the time, never had enough.
+* A container that the limiter made to wait wants all it may have; so does one that suddenly uses
+  much more than was kept for it. Both hold from the next tick on for a moment, so that lent share
+  is back at once.
+* One that works and never waits wants what it uses, and a little room to grow.
+* One that charges nothing wants nothing; that, too, shows within a moment.
+* One that returns and waits for the end of each launch may use little, however much it wants: it
+  waits for the time slices of others, which no meter shows. So a container that works steadily
+  again gets all it may have for a moment, to show what it uses then. The host's processors may
+  have kept it from using that moment, so it gets another after a second, then after two, four, up
+  to half a minute.
+* One that waited for the end of its launches all the time, or had a long launch on the GPU all the
+  time, never had enough.
 """
 
 from collections.abc import Iterable
@@ -53,14 +54,14 @@ class Demand:
         if used == 0:
             self.moments, self.next = 0, now
         due = history.steady and now >= self.next
-        lacks = used < reading.promise and history.awaits(MOMENT_NS) > PRESENT
+        lacks = used < reading.guarantee and history.awaits(MOMENT_NS) > PRESENT
         present = presence(reading.flights, now) > PRESENT
         if due or lacks or present or self._presses(history):
             paid_until = min(reading.paid_until, now + PAID_NS)
             self.eager_until = max(now + MOMENT_NS, paid_until)
             self.moments += due
             self.next = self.eager_until + (AGAIN_NS << min(max(self.moments - 1, 0), DOUBLED))
-        most = max(reading.ceiling, reading.promise)
+        most = max(reading.ceiling, reading.guarantee)
         kept = min(most, ROOM * used + ROOM_MORE) if used > 0 else 0.0
         self.want = most if now < self.eager_until else kept
         return self.want

@@ -185,7 +185,7 @@ class LongLaunches:
     ) -> dict[Holder, list[ChargeError]]:
         """What turned out, for each container; times must not run backwards."""
         self._look(now, readings)
-        found = self._settle(self._timeline()) if self._unsure() else {}
+        found = self._measure(self._timeline()) if self._unsure() else {}
         self._forget(now)
         return found
 
@@ -224,7 +224,7 @@ class LongLaunches:
     def _unsure(self) -> list[Interval]:
         return [interval for interval in self._ended if not interval.sure]
 
-    def _settle(self, what: OccupancyTimeline) -> dict[Holder, list[ChargeError]]:
+    def _measure(self, what: OccupancyTimeline) -> dict[Holder, list[ChargeError]]:
         found: defaultdict[Holder, list[ChargeError]] = defaultdict(list)
         for interval in self._unsure():
             interval.had = what.of(interval)

@@ -16,8 +16,8 @@ from gpumanager.compute.overdraft import Overdraft
 from gpumanager.compute.values import MILLION, SECOND, Reading
 
 LATELY_NS: Final = SECOND // 2
-"""Over how long it is told what others took. Who took nothing itself is told what they may begin to
-take: all may begin at once, and the first that it measures is not to pass for its own time."""
+"""Span of "what others took". A container that took nothing itself is given what they may begin to
+take: all may begin at once, and its first measurement must not count their time as its own."""
 
 LEFT_NS: Final = SECOND
 """What a process took that has ended, samples show within this time."""
@@ -27,10 +27,10 @@ REMEMBERED_NS: Final = 5 * SECOND
 
 SHORT_NS: Final = SECOND // 5
 SHORT: Final = 0.99
-"""Of a promise; less, for so long, is not enough."""
+"""Of a guarantee; less, for so long, is not enough."""
 
 RESTS_NS: Final = 4 * SECOND
-"""Whose meter has stood for so long wants nothing and has nothing left to be corrected."""
+"""A meter that has stood for so long: its container wants nothing and needs no correction."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class SharedGpuMember:
             self.departed = now
         self.seen |= dict.fromkeys(reading.pids, now)
         granted = self.rates.mean(self.overdraft.at, now)
-        rate = max(granted, reading.promise)  # who was away may have had the promise meanwhile
+        rate = max(granted, reading.guarantee)  # it may have had its guarantee while it was away
         # what was lent is owed as of then, when it was due at another rate
         owed = self.debt * (min(1.0, rate / self.debt_rate) if self.debt_rate > 0 else 1.0)
         own = reading.charged_ns - self.owed
@@ -93,7 +93,7 @@ class SharedGpuMember:
 
     def claim(self) -> Claim:
         reading = self.reading
-        return Claim(reading.promise, self.demand.want, max(reading.ceiling, reading.promise))
+        return Claim(reading.guarantee, self.demand.want, max(reading.ceiling, reading.guarantee))
 
     def lend(self, now: int, share: float) -> int:
         """From now on it may have this share; in millionths."""
@@ -108,8 +108,8 @@ class SharedGpuMember:
 
     @property
     def is_short(self) -> bool:
-        """Whether it had less than its promise lately."""
-        return self.history.share(SHORT_NS) < self.reading.promise * SHORT
+        """Whether it had less than its guarantee lately."""
+        return self.history.share(SHORT_NS) < self.reading.guarantee * SHORT
 
     @property
     def processes(self) -> int:

@@ -5,8 +5,8 @@ is there for longer than it would take alone, and all that are there divide what
 leave. Short launches run inside of one slice, so that what was charged for them is what they took.
 Of how much of it they took while a long one was there it is known how the limiter let them go:
 
-    who is made to wait by the limiter takes its share as evenly as that lets it go, and no more
-    than its slices; who is not has taken all the time that was left over, and of that of long
+    a container that the limiter makes wait takes its share as evenly as that lets it go, and no
+    more than its slices; any other has taken all the time that was left over, and of that of long
     launches only what remains. Of time that was left over it did not take what it waited for.
 
 Pure: times and amounts come in as numbers, ns all of them; times are of CLOCK_MONOTONIC.
@@ -30,15 +30,15 @@ SLICE_NS: Final = 1_024_000
 """The default time slice of a channel group in NVIDIA's open kernel modules."""
 
 FIRST_NS: Final = SLICE_NS // 2
-"""Events see a launch begin with a slice of its own. So who has waited for that has the first one
-before all others, and of the last on average half."""
+"""Events see a launch begin with a slice of its own. So a launch that has waited for that has the
+first one before all others, and of the last on average half."""
 
 CLOSE: Final = 3
 """What differs by no more than this part of it, and by a slice, is the same."""
 
 
 SELDOM: Final = 5
-"""Who waits for less than this part of the time is there as if nobody made it wait."""
+"""A container that waits for less than this part of the time counts as never made to wait."""
 
 ALONE: Final = 1 - 1e-6
 """All of the time, but for what sums of numbers lose."""
@@ -72,8 +72,8 @@ class Interval:
 @dataclass(frozen=True, slots=True)
 class Window:
     """A time, what each container took of it by short launches, and for how long the limiter made
-    it wait, all its threads together; who is not named did not have to. turns: the length of one
-    launch, of containers that waited for the end of each."""
+    it wait, all its threads together; one that is not named did not have to. turns: the length of
+    one launch, of containers that waited for the end of each."""
 
     since: int
     until: int
@@ -105,14 +105,14 @@ class OccupancyTimeline:
         )
         had = self.first[then] - self.first[begun] + self.later[ended] - self.later[then]
         alone = had > (interval.ended - interval.begun) * ALONE
-        doubt = _doubt(interval.cost, alone=alone)
-        return interval.cost if abs(had - interval.cost) <= doubt else had
+        tolerance = _tolerance(interval.cost, alone=alone)
+        return interval.cost if abs(had - interval.cost) <= tolerance else had
 
     def _place(self, time: int) -> int:
         return bisect_left(self.times, time)
 
 
-def _doubt(cost: int, *, alone: bool) -> float:
+def _tolerance(cost: int, *, alone: bool) -> float:
     if cost < SLICE_NS:
         return SLICE_NS
     return cost / CLOSE if alone else min(SLICE_NS, cost / CLOSE)
@@ -211,7 +211,7 @@ def _lost(
 ) -> float:
     """The part of a piece that was lost by switches: slices go round where there are two processes.
 
-    part: of what short launches can have, that they took. Who waits for the end of each launch
+    part: of what short launches can have, that they took. One that waits for the end of each launch
     leaves the rest of its slice to others, so that switches come more often, but no more than two
     for each launch. Example: 20 ms with launches of 50 us in between, one in each round of 50 +
     1,024 us and two switches: 8.5 % is lost, not 4.7.

@@ -6,8 +6,8 @@ look keeps the limiter's account once more, out of the container's reach:
 
     balance += charged - 1.1 * rate * time, but never below what may be saved up
 
-A launch is made while the balance is not above zero, so whoever charges for another while it is far
-above does not hold to its limiter. A tenth more is allowed, for the two accounts differ a little.
+A launch is made while the balance is not above zero, so a container that charges for another while
+it is far above bypasses its limiter. A tenth more is allowed, for the two accounts differ a little.
 Example: granted 30 %, takes 50: the balance grows by 0.17 s a second; after 3 s it is at
 `SLACK_NS`, and what is charged from then on is counted. After `GROSS_NS` more it is sure, which
 takes 10 s.
@@ -15,8 +15,8 @@ takes 10 s.
 Launches of unknown cost are charged when they have ended, several at once: that is what the slack
 and the count are for, and it is forgotten with time.
 
-Who forges the meter as well is charged nothing by its own word, but NVML's samples show what it
-takes: what they say that it owes is charged here, too, whether its page takes it up or not.
+A container that forges its meter as well charges itself nothing, but NVML's samples show what it
+takes: what it owes by them is charged here, too, whether its page takes it up or not.
 
 What can be done about such a container, short of ending it, is to pause it from outside: from
 `HELD_NS` on it is *held*, a second account without tolerance is kept, and the container is `paused`
@@ -41,7 +41,7 @@ GROSS_NS: Final = 5 * SECOND
 """Charged in spite of it: nobody comes to so much by accident."""
 
 HELD_NS: Final = SECOND
-"""Charged in spite of it: from then on it is held to its rate from outside, by who wants that."""
+"""Charged in spite of it: from then on the agent holds it to its rate, where that is enabled."""
 
 TERM_NS: Final = 60 * SECOND
 LONGEST_TERM_NS: Final = 3600 * SECOND
@@ -83,7 +83,7 @@ class Overdraft:
         self.balance = max(
             self.balance + change - TOLERANCE * rate * elapsed, -(burst + rate * SAVED_NS)
         )
-        # who is paused for a whole look, and need not have been for all of it, gets that back
+        # a container that is paused for a whole interval, and less was due, gets that back
         self.excess = max(self.excess + change - rate * elapsed, -(burst + rate * elapsed))
         if self.spent > HELD_NS and not self.held:
             self.held_until = now + self.term

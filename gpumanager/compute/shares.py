@@ -1,8 +1,7 @@
-"""The shares of all GPUs, decided anew at each look at the meters.
+"""The shares of all GPUs, decided anew at each tick from the readings of the meters.
 
-Knows what it saw and nothing else: no clock, no driver, no page. Who starts it anew loses
-what costs are multiplied by, and a moment's histories; until they are learnt again every container
-has its promise.
+Pure state: no clock, no driver, no shared memory. A restart loses the factors for costs and a
+moment's histories; until they are learnt again every container has its guarantee.
 """
 
 from collections import defaultdict
@@ -22,11 +21,11 @@ from gpumanager.gpu.usage.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 
 UNPAID_NS: Final = 10 * SECOND
-"""After somebody was found who takes what it does not pay for."""
+"""After a container was found to take what it does not pay for."""
 
 IDLE_PERCENT: Final = 80
 """A GPU that anybody used for less of the time starves nobody, whatever a meter says: a container
-could have its neighbours' promises lowered by it."""
+could have its neighbours' guarantees lowered by it."""
 
 IDLE_NS: Final = 2 * SECOND
 """After it was seen to be idle, if it is not seen again."""
@@ -106,11 +105,11 @@ class SharedGpu:
         self._audit = Audit()
         self._unpaid_until = self._idle_until = 0
         self._unknown_processes = UnknownProcesses()
-        self._strangers = 0.0
-        self._stranger_count = 0
-        self._strangers_until = 0
+        self._unknown_share = 0.0
+        self._unknown_count = 0
+        self._unknown_until = 0
         self.lenders: frozenset[Holder] = frozenset()
-        """Who uses less than promised, while somebody uses more, and may want it back."""
+        """Containers that use less than guaranteed while others use more, and may want it back."""
 
     def tick(
         self, now: int, readings: Sequence[Reading], answer: GpuUtilization | None
@@ -122,8 +121,10 @@ class SharedGpu:
         if skipped is not None:  # up to then, as if each look had been taken
             self._work(skipped, before, self._idle.answer)
         grants = self._work(now, readings, answer)
-        members = self._members.values()  # who is paused moves nothing, and waits for a look
-        tired = not self._strangers and all(m.resting and not m.overdraft.paused for m in members)
+        members = self._members.values()  # a paused one moves nothing, and waits for a tick
+        tired = not self._unknown_share and all(
+            m.resting and not m.overdraft.paused for m in members
+        )
         self._idle.worked(now, grants if tired else None)
         return grants
 
@@ -133,8 +134,8 @@ class SharedGpu:
         self._look(now, [reading for reading in readings if reading.limited])
         if answer is not None:
             self._learn(now, answer)
-        if now > self._strangers_until:
-            self._strangers, self._stranger_count = 0.0, 0
+        if now > self._unknown_until:
+            self._unknown_share, self._unknown_count = 0.0, 0
         return self._grants(now)
 
     def _look(self, now: int, readings: Sequence[Reading]) -> None:
@@ -169,14 +170,14 @@ class SharedGpu:
         listed = frozenset(one.pid for one in answer.samples or () if one.percent > 0)
         for member in self._members.values():
             member.note_listed(now, listed)
-        self._estimate_strangers(now, answer)
+        self._estimate_unknown(now, answer)
         self._collect(now, answer)
 
     def _known_pids(self) -> frozenset[int]:
         return frozenset[int]().union(*(member.seen for member in self._members.values()))
 
     def _of_unlisted(self) -> float:
-        """What containers take whose processes the driver may know by other numbers."""
+        """What is taken by containers that the driver may list under other process numbers."""
         return sum(member.took() for member in self._members.values() if not member.listed)
 
     def _collect(self, now: int, answer: GpuUtilization) -> None:
@@ -186,12 +187,12 @@ class SharedGpu:
             self._members[holder].owe(now, LATELY_NS, debt)
             self._unpaid_until = now + UNPAID_NS
 
-    def _estimate_strangers(self, now: int, answer: GpuUtilization) -> None:
+    def _estimate_unknown(self, now: int, answer: GpuUtilization) -> None:
         """What processes take that belong to no container."""
         unknown = self._unknown_processes.enter(answer, self._known_pids())
-        self._strangers = max(0.0, unknown - self._of_unlisted())
-        self._stranger_count = self._unknown_processes.count if self._strangers else 0
-        self._strangers_until = now + UNKNOWN_FORGOTTEN_NS
+        self._unknown_share = max(0.0, unknown - self._of_unlisted())
+        self._unknown_count = self._unknown_processes.count if self._unknown_share else 0
+        self._unknown_until = now + UNKNOWN_FORGOTTEN_NS
 
     @property
     def collected(self) -> Mapping[Holder, int]:
@@ -209,9 +210,9 @@ class SharedGpu:
 
     def _note_lenders(self, claims: Sequence[Claim], shares: Sequence[float]) -> None:
         pairs = zip(claims, shares, strict=True)
-        lent = any(min(claim.want, share) > claim.promise for claim, share in pairs)
+        lent = any(min(claim.want, share) > claim.guarantee for claim, share in pairs)
         holders = zip(self._members, claims, strict=True) if lent else ()
-        self.lenders = frozenset(who for who, claim in holders if claim.want < claim.promise)
+        self.lenders = frozenset(who for who, claim in holders if claim.want < claim.guarantee)
 
     def _grants(self, now: int) -> dict[Holder, ShareLease]:
         members = self._members.values()
@@ -219,14 +220,14 @@ class SharedGpu:
         shares = offers(claims, *self._to_offer(claims))
         self._note_lenders(claims, shares)
         took = [max(one.took(), self._audit.seen(who)) for who, one in self._members.items()]
-        total = sum(took) + self._strangers
-        working = sum(member.processes for member in members) + self._stranger_count
-        promises = (claim.promise for claim in claims)
-        may_take = sum(map(max, took, promises)) + self._strangers
+        total = sum(took) + self._unknown_share
+        working = sum(member.processes for member in members) + self._unknown_count
+        guarantees = (claim.guarantee for claim in claims)
+        may_take = sum(map(max, took, guarantees)) + self._unknown_share
         return {
             member.reading.holder: ShareLease(
                 rate_ppm=member.lend(now, share),
-                others_ppm=min(_ppm(total - own if own > 0 else may_take - claim.promise), KNOWN),
+                others_ppm=min(_ppm(total - own if own > 0 else may_take - claim.guarantee), KNOWN),
                 neighbours=working - member.processes,
                 debt_ns=member.debt,
                 debt_ppm=_ppm(member.debt_rate),
@@ -236,19 +237,19 @@ class SharedGpu:
         }
 
     def _to_offer(self, claims: Sequence[Claim]) -> tuple[float, float]:
-        """Up to which is lent, and what promises can have. Who works alone loses nothing by
+        """Up to which is lent, and what guarantees can have. A container alone loses nothing by
         switching."""
         if self._alone:
             return 1.0, 1.0
         yields = self._alternation.yields(dict(zip(self._members, claims, strict=True)))
         usable = min(self._capacity.part, yields if yields < LEAST else 1.0)
-        return min(1 - self._strangers, self._capacity.lendable), usable
+        return min(1 - self._unknown_share, self._capacity.lendable), usable
 
     @property
     def _alone(self) -> bool:
         """Whether no two work, so that nothing is lost by switching."""
         working = sum(member.demand.want > 0 for member in self._members.values())
-        return working < 2 and not self._strangers  # noqa: PLR2004 - two
+        return working < 2 and not self._unknown_share  # noqa: PLR2004 - two
 
 
 def _ppm(share: float) -> int:
@@ -266,7 +267,7 @@ class Shares:
 
     @property
     def lenders(self) -> frozenset[Holder]:
-        """At whose meters to glance before the next look."""
+        """The containers that `poll` has to read before the next tick."""
         return frozenset[Holder]().union(*(shared.lenders for shared in self._gpus.values()))
 
     @property
@@ -280,7 +281,7 @@ class Shares:
         gpus = self._gpus.values()
         return {who: one for shared in gpus for who, one in shared.overdrafts.items()}
 
-    def stirred(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
+    def active(self, readings: Iterable[Reading]) -> frozenset[GpuUUID]:
         """The GPUs that lenders have begun to use, as these readings of theirs tell."""
         return frozenset(
             one.gpu for one in readings if one.gpu in self._gpus and self._gpus[one.gpu].moved(one)
@@ -302,7 +303,7 @@ class Shares:
             }
         return self._tick(now, self._by_gpu, answers)
 
-    def glance(self, now: int, readings: Iterable[Reading]) -> dict[Holder, ShareLease]:
+    def poll(self, now: int, readings: Iterable[Reading]) -> dict[Holder, ShareLease]:
         """A look at no more than the GPUs of these readings: all that there are of each."""
         return self._tick(now, _by_gpu(readings), {})
 

@@ -35,7 +35,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """promise, ceiling: shares; a promise of 1 or more is a container without limit.
+    """guarantee, ceiling: shares; a guarantee of 1 or more is a container without limit.
 
     pids: of the host. paid_until: how far the limiter's clock stands. charged_ns, retired_ns: GPU
     time charged, and that part of it of work that is known to have ended. waits: ns that launches
@@ -49,7 +49,7 @@ class Reading:
 
     holder: Holder
     gpu: GpuUUID
-    promise: float
+    guarantee: float
     ceiling: float
     pids: frozenset[int]
     paid_until: int
@@ -66,7 +66,7 @@ class Reading:
 
     @property
     def limited(self) -> bool:
-        return 0 < self.promise < 1
+        return 0 < self.guarantee < 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ class ShareLease:
     """In millionths: GPU time per time that may be charged now, what others took lately, and
     long_ppm: what the costs of long launches that the limiter learns are to be multiplied by.
 
-    neighbours: how many processes those others are, at most.
-    debt_ns: GPU time to charge once, because it was taken and not paid for; below 0 to give back.
-    debt_ppm: the rate at which it should have been paid then, and is to be paid now: who was lent
-    much then, and less now, is not owed what was lent. 0: rate_ppm.
+    neighbours: how many processes those others are, at most. debt_ns: GPU time to charge once,
+    because it was taken and not paid for; below 0 to give back. debt_ppm: the rate at which it
+    should have been paid then, and is to be paid now: a container that was lent much then, and less
+    now, is not owed what was lent. 0: rate_ppm.
     """
 
     rate_ppm: int

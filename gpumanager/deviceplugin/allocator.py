@@ -1,17 +1,19 @@
-"""The allocation service: answers the kubelet about devices, and keeps what it promised.
+"""The allocator: answers the kubelet's calls about devices, and keeps the grants.
 
-One admission at a time, under one lock. A promise is written to the journal before it is answered;
-whose it is, is settled when its container starts. GetPreferredAllocation and Allocate look at
-nothing but memory, the disk and the local kubelet's list of pods (decision 0097), because
-the kubelet calls them without a timeout and stands still meanwhile; the container runtime is asked
-only where a pod would be refused, for good, because of pods that look ended. What can be decided
-without the world is decided in the pure modules beside this one.
+One admission at a time, under one lock. A grant is written to the journal before it is answered;
+its pod is confirmed when its container starts (PreStartContainer). GetPreferredAllocation and
+Allocate read only memory, the disk and the local kubelet's list of pods (decision 0097): the
+kubelet calls them without a timeout and admits no other pod meanwhile. The container runtime is
+asked only before a pod is refused for good. Decisions are pure functions in the modules beside this
+one.
 
-A refusal costs a pod its life, so room is looked for before one is given: with those who look
-ended, and in another reading of who asks. An agent that died in an admission left a promise to a
-pod that was rejected for that. And of a pod that has ended the kubelet's offer only shows the
-resource that it asks for: who had a whole GPU and no memory is not seen to be gone when memory is
-asked for first. A static pod that is put back under its UID looks as if it had never gone.
+The kubelet never retries a refused pod. So before a refusal the allocator releases grants that look
+ended, and tries the call as the first one of another pod. Examples of grants to release:
+
+* The agent stopped in the middle of an admission: the kubelet rejected that pod, its grant is left.
+* A pod with a whole GPU and no memory has ended, and the next pod asks for memory first: the
+  kubelet's offer of memory IDs does not show that the GPU is free.
+* A static pod was deleted and created again under the same UID, as if it had never gone.
 """
 
 import asyncio
@@ -62,7 +64,7 @@ class Allocator:
 
     @property
     def journal(self) -> Journal:
-        """What is promised now."""
+        """The grants in force."""
         return self._store.journal
 
     def devices(self, resource: str) -> tuple[Device, ...]:
@@ -71,12 +73,12 @@ class Allocator:
 
     @property
     def mismatches(self) -> int:
-        """Swaps so far: containers that began with what was promised for another pod."""
+        """Containers so far that started with a grant made for another pod (swaps)."""
         return self._resolver.mismatches
 
     @property
     def ledger(self) -> DeviceLedger:
-        """For counting, with the topology of now; nobody else changes it."""
+        """For counting, on the present topology; read only."""
         return self._ledger
 
     @property
@@ -86,11 +88,11 @@ class Allocator:
 
     @property
     def unhealthy(self) -> frozenset[GpuUUID]:
-        """GPUs that are given to nobody: out of use, or in another interface's hands."""
+        """GPUs on which nothing is placed: unhealthy, or granted by another interface."""
         return self._ledger.closed
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
-        """These GPUs, and no others, are advertised as unhealthy, and given to nobody, from now."""
+        """From now on just these GPUs are advertised as unhealthy and get nothing new."""
         self._unhealthy = frozenset(gpus)
         self._close()
 
@@ -99,12 +101,12 @@ class Allocator:
         self._ledger.closed = self._unhealthy | claimed
 
     async def adopt(self, topology: Topology) -> None:
-        """From now on these are the GPUs of this node; raises IndistinctGPUs."""
+        """Use these GPUs from now on. Raises IndistinctGPUs."""
         async with self._lock:
             self._ledger.adopt(topology)
 
     async def kubelet_started(self) -> None:
-        """Nothing of ours can be under admission now: pods listed already are not new."""
+        """Forget the open admission: pods that are listed already are not new."""
         async with self._lock:
             await self._tracker.begin_anew()
 
@@ -139,11 +141,11 @@ class Allocator:
             if isinstance(decided, Refused):
                 await self._abandon(open_)
                 return decided
-            edits = await self._promise(decided, open_)
+            edits = await self._grant(decided, open_)
             return edits if resource == VCORE else ContainerEdits()
 
     async def pre_start(self, resource: str, ids: Collection[str]) -> None:
-        """PreStartContainer: whose the IDs are is settled, and its limits are set.
+        """PreStartContainer: confirm the pod that has these IDs, and set its limits.
 
         Safe to repeat. Raises NotResolved, after which the kubelet tries again.
         """
@@ -153,17 +155,17 @@ class Allocator:
         )
         running = await self._resolver.running(containers, view)
         async with self._lock:
-            await self._resolver.settle(containers, view, checkpoint, running)
+            await self._resolver.confirm(containers, view, checkpoint, running)
 
     def _conflict(self, open_: Transaction, ids: Collection[str]) -> Conflict:
-        """Who else was promised any of `ids`."""
+        """The other grants that hold any of `ids`."""
         store, view = self._store, self._tracker.view
         return conflict(store.live(), open_.admission, ids, view, store.lingering)
 
     async def _decide_with_retry(
         self, open_: Transaction, resource: str, ids: Collection[str]
     ) -> tuple[Transaction, Grant | Refused]:
-        """Decided once; then with more room; then as the beginning of somebody else's."""
+        """Decide; on a refusal with more room, then as the first call of another pod."""
         decided = await self._decide(open_, resource, ids)
         if isinstance(decided, Refused) and await self._make_room(open_):
             decided = await self._decide(open_, resource, ids)
@@ -187,7 +189,7 @@ class Allocator:
         await self._store.release(found.over)
         if found.refused:
             return found.refused
-        self._store.doubt(found.doubted)
+        self._store.suspect(found.suspect)
         return decide(
             self._ledger,
             self._store.live(),
@@ -198,7 +200,7 @@ class Allocator:
         )
 
     async def _make_room(self, open_: Transaction) -> bool:
-        """Whether there is more room now. Of those that look ended, those that nobody runs with."""
+        """Release grants that look ended and no container uses; returns whether any was."""
         live, view, admission = self._store.live(), self._tracker.view, open_.admission
         names = {*never_given(live, admission, await self._deps.books.read(), view)}
         over = ended(live, admission, view) | again(live, open_, view)
@@ -207,10 +209,10 @@ class Allocator:
         await self._store.release(names)
         return bool(names)
 
-    async def _promise(self, decided: Grant, open_: Transaction) -> ContainerEdits:
-        """On the disk first, and then held, with the memory that it will ask for, if that is known.
+    async def _grant(self, decided: Grant, open_: Transaction) -> ContainerEdits:
+        """Write the grant, then prepare its back end, with the memory of its request if known.
 
-        Raises JournalUnwritable, and then nothing has changed; and what its back end raises.
+        Raises JournalUnwritable, and then nothing has changed; and what the back end raises.
         """
         await self._store.put(decided)
         if not decided.isolation:  # memory came first: nothing is mounted for that
@@ -233,9 +235,9 @@ class Allocator:
         return edits + ContainerEdits(annotations=annotations)
 
     async def _abandon(self, open_: Transaction) -> None:
-        """The pod is refused for good: what else it was promised is free.
+        """The pod is refused for good: release the grants of its other containers.
 
-        Not where only the order of calls says that it was promised to the same pod.
+        Not if only the order of the calls says that they are of the same pod.
         """
         if not open_.candidates:
             return

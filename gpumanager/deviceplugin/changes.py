@@ -107,7 +107,7 @@ class Changes:
 
     def _poll(self, error: OSError) -> None:
         logger.warning(
-            "%s cannot be watched (%s); looking every %g s instead",
+            "%s cannot be watched (%s); polling every %g s instead",
             self._directory,
             error.strerror,
             self._polled,

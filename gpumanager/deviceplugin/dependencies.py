@@ -36,13 +36,13 @@ class Annotations(Protocol):
 class Dependencies:
     """Services and settings of one allocator.
 
-    pods: None where the kubelet's list may not be read. runtime: who runs; None where nobody tells.
-    tenants: whose processes are on the GPUs, by the driver.
-    annotations: None where the API server is not to be told. original: gpu-manager's checkpoint,
-    whose pods are taken over. share_mode: whether less than a whole GPU is given. gpu_policy: by
-    which policy the GPU for a share is chosen. grace: seconds for which a pod has to look ended
-    before reconciling releases what it held. skipped: errors about one allocation each. clock:
-    seconds since the epoch, which somebody may set. elapsed: seconds, never back.
+    pods: None where the kubelet's list may not be read. runtime: lists running containers; None
+    without one. tenants: the pods with processes on each GPU, by the driver.
+    annotations: None where no API server is written to. original: gpu-manager's checkpoint, to take
+    its pods over. share_mode: whether less than a whole GPU is given. gpu_policy: by which policy
+    the GPU for a share is chosen. grace: seconds for which a pod has to look ended before its
+    grants are released. skipped: errors about one allocation each. clock: seconds since the epoch,
+    which an administrator may set. elapsed: seconds of a monotonic clock.
     """
 
     isolation: Isolations

@@ -123,7 +123,7 @@ class DeviceIDs:
         return frozenset().union(*(run.ids for run in self._runs if run.gpu.uuid in uuids))
 
     def was_here(self, device_id: str) -> bool:
-        """A block that its GPU had once, when more of its memory was promised."""
+        """A block that its GPU had once, when more of its memory was granted."""
         if device_id in self._order:
             return False
         prefix, _, index = device_id.rpartition("-")

@@ -1,7 +1,7 @@
 """The ledger of a node whose capacity is handed out as device IDs. Pure.
 
 A device ID is capacity, whoever has it: where several grants on a GPU have the same one, it counts
-once. A block that a GPU had once, when more of its memory was promised, counts not at all: what is
+once. A block that a GPU had once, when more of its memory was granted, counts not at all: what is
 not there any more is not missing either.
 
 The kubelet is told of all devices of every GPU; besides, of IDs that pods hold and no GPU of ours

@@ -1,7 +1,7 @@
-"""The device plugin: both resources served and registered, each on its own, for as long as it runs.
+"""The device plugin: serves both resources and keeps each of them registered.
 
-The kubelet, its directory and its socket may come later than we do, go and come again; that never
-ends the agent. What would never work with any kubelet is told at the start.
+The kubelet, its directory and its socket may appear after the agent, disappear and appear again;
+that never ends the agent. A setting that no kubelet accepts is an error at the start.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class DevicePlugin:
         return tuple(one.standing for one in self._registrations)
 
     async def start(self) -> None:
-        """From now on serve and keep registered. Raises CannotServe for what no kubelet takes."""
+        """Serve and stay registered from now on. Raises CannotServe for what no kubelet accepts."""
         for server in self._servers:
             server.check()
         if not self._directory.is_dir():
@@ -70,7 +70,7 @@ class DevicePlugin:
             self._supervisor.keep(f"registration of {one.standing.resource}", one.keep)
 
     async def served(self, within: float) -> None:
-        """Wait until both listen. Raises what keeps them from it in a directory that is there."""
+        """Wait until both listen. If the directory exists, raises what keeps them from it."""
         while not await self._all(within, *(one.served for one in self._registrations)):
             failure = self._failure()
             if self._directory.is_dir() and failure is not None:
@@ -83,7 +83,7 @@ class DevicePlugin:
             raise self._failure() or RegistrationFailed(VCORE, socket, cause)
 
     def register_anew(self) -> None:
-        """Make both sockets anew and register again, though nothing seems to have changed."""
+        """Create both sockets again and register, although nothing seems to have changed."""
         for one in self._registrations:
             one.anew()
 
@@ -93,7 +93,7 @@ class DevicePlugin:
             await server.refresh()
 
     async def stop(self) -> None:
-        """Leave: no task, no server, no socket is left. Safe to repeat."""
+        """Stop all tasks and servers and remove the sockets. Safe to repeat."""
         await self._supervisor.stop()
         for one in self._registrations:
             await one.withdraw()
@@ -110,7 +110,7 @@ class DevicePlugin:
         return False
 
     def _failure(self) -> Exception | None:
-        """Of the last attempts."""
+        """Why one of the last attempts failed, if one did."""
         return next(filter(None, (one.failure for one in self._registrations)), None)
 
     def _on_registered(self) -> None:

@@ -1,12 +1,12 @@
-"""Keeping one resource served and registered, whatever the kubelet does.
+"""Keeps one resource served and registered, whatever the kubelet does.
 
-It is registered when the kubelet's socket is there, and again when that one or our own is made anew
-or removed, when the kubelet has stopped watching our devices (one before 1.37 may drop a plugin
-that registers while its former stream is still ending), and when asked to. Each attempt has a
-socket of a new name. Between attempts that fail the pauses grow; a kubelet that starts ends them.
+It registers when the kubelet's socket exists, and again when that socket or our own is replaced or
+removed, when the kubelet has stopped watching our devices (before 1.37 it may drop a plugin that
+registers while its former stream is still ending), and on request. Each attempt has a socket of a
+new name. Failed attempts are repeated with backoff; a kubelet that starts resets it.
 
-A starting kubelet deletes every socket in its directory and makes its own anew. The new one may
-have the inode of the old, so its times are compared too.
+A starting kubelet deletes every socket in its directory and creates its own again. The new one may
+have the inode of the old one, so its times are compared too.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Sockets:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How one resource stands with the kubelet. failure: of the last attempt, if that failed."""
+    """State of one resource. failure: of the last attempt to register, if that failed."""
 
     resource: str
     served: bool
@@ -81,7 +81,7 @@ class Standing:
 
 
 class KubeletStarts:
-    """Tells the allocator of each start of the kubelet, once, before anything is registered."""
+    """Notifies the allocator of each start of the kubelet, once, before anything is registered."""
 
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
@@ -89,12 +89,12 @@ class KubeletStarts:
         self._lock = asyncio.Lock()
 
     async def notice(self, socket: Identity | None) -> None:
-        """Nothing can be under admission with a kubelet that nobody has registered with yet."""
+        """A kubelet with which no plugin is registered yet has no admission under way."""
         async with self._lock:
             if socket == self._known:
                 return
             if self._known is not None:
-                logger.info("the kubelet was restarted")
+                logger.info("the kubelet restarted")
             await self._allocator.kubelet_started()
             self._known = socket
 
@@ -141,7 +141,7 @@ class Registration:
         return self._failure
 
     def anew(self) -> None:
-        """Register again, whatever the sockets say."""
+        """Register again, even if the sockets are unchanged."""
         self._asked = True
         self._changes.wake()
 
@@ -176,7 +176,7 @@ class Registration:
                     break
 
     async def _attempt(self, work: Awaitable[_T]) -> _T | None:
-        """Its outcome; None where it failed, of which is told once."""
+        """Its result; None if it failed, which is logged once as a warning."""
         before, self._failure = self._failure, None
         self._asked = False
         try:

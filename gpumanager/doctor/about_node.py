@@ -130,7 +130,7 @@ def _directory(one: Directory) -> Finding:
         return wrong(
             one.purpose,
             f"{one.path}: {format_bytes(one.free)} free",
-            f"make room: less than {format_bytes(LEAST_FREE)} is too little to promise anything",
+            f"make room: less than {format_bytes(LEAST_FREE)} is too little to grant anything",
         )
     if not one.executable:
         return wrong(
@@ -142,10 +142,10 @@ def _directory(one: Directory) -> Finding:
 
 
 def journal(view: OwnView) -> Findings:
-    match view.promised:
+    match view.granted:
         case None:
             yield well("journal", "none yet")
         case Unseen(cause):
             yield wrong("journal", cause, "the agent does not start before this is mended")
-        case promised:
-            yield well("journal", f"containers promised: {promised}")
+        case granted:
+            yield well("journal", f"containers granted: {granted}")

@@ -1,6 +1,6 @@
 """What to make of a node. Pure: what was seen in, findings out.
 
-A finding is wrong only where pods would get no GPU, or not what they were promised; what merely
+A finding is wrong only where pods would get no GPU, or not what they were granted; what merely
 makes something worse is a note. Whatever is not well says what to do.
 """
 

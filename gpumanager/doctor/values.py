@@ -17,7 +17,7 @@ from gpumanager.units import Bytes
 
 class Verdict(Enum):
     """WELL: as it should be. NOTE: it works, with something less. WRONG: pods will not get GPUs,
-    or not what they were promised.
+    or not what they were granted.
     """
 
     WELL = "well"
@@ -55,7 +55,7 @@ class Unseen:
 
 
 class ListeningSocket(Enum):
-    """Who is behind a socket's path. DEAD: the file is there and nobody listens."""
+    """What listens at a socket's path. DEAD: the file is there and nothing listens."""
 
     ABSENT = "absent"
     DEAD = "dead"
@@ -139,8 +139,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class ContainersView:
-    """runtime: who answers by CRI, in words. cgroups: their version, in words; None for none.
-    driver: who makes pods' cgroups; None while there is no pod to tell by. nvidia_defaults: files
+    """runtime: which one answers by CRI, in words. cgroups: their version, in words; None for none.
+    driver: the pods' cgroup driver; None while there is no pod to tell by. nvidia_defaults: files
     that make NVIDIA's runtime the default; nvidia_devices: CDI's descriptions of its devices.
     """
 
@@ -156,7 +156,7 @@ class OwnView:
     """The agent's own place in the world, as this process has it.
 
     takes_books_back: whether it may open what processes of other users have open.
-    promised: how many containers the journal has promises for; None where there is no journal yet.
+    granted: how many containers the journal has grants for; None where there is no journal yet.
     """
 
     root: bool
@@ -164,7 +164,7 @@ class OwnView:
     takes_books_back: bool
     open_files: int
     directories: tuple[Directory, ...] | Unseen
-    promised: int | Unseen | None
+    granted: int | Unseen | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The DRA driver: prepares claims, and keeps what it promised.
+"""The DRA driver: prepares claims, and keeps their grants.
 
 One claim at a time, under one lock. What is prepared is in the journal before it is answered, and
 the answer is made of the journal alone: the same bytes as often as the kubelet asks, also when the
@@ -65,7 +65,7 @@ class AnsweredDevice:
 
 
 class ClaimsReader(Protocol):
-    """Who knows claims and pods: `cluster.ClaimCluster`."""
+    """Knows claims and pods: `cluster.ClaimCluster`."""
 
     async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
         """Raises NotAClaim, and RetryLater where nobody tells."""
@@ -107,7 +107,7 @@ class ClaimDriver:
 
     @property
     def journal(self) -> Journal:
-        """What is promised now."""
+        """The grants in force."""
         return self._store.journal
 
     @property

@@ -169,7 +169,7 @@ def _grant(
         evaluator=_evaluator(shares),
         why="allocated by the scheduler" if not admin else "admin access: looks, and holds nothing",
         time=now,
-        state=State.SETTLED,
+        state=State.CONFIRMED,
         ceiling=config.ceiling,
         burst_us=config.burst_us,
         pod=_first_user(claim, requests),
@@ -198,7 +198,7 @@ def _evaluator(shares: Mapping[GpuUUID, Share]) -> Evaluator:
 
 
 def _first_user(claim: ResourceClaim, requests: tuple[str, ...]) -> Claimant | None:
-    """Whom it is shown for; there may be more."""
+    """A pod to show it for; there may be more."""
     if not claim.reserved_for:
         return None
     first = claim.reserved_for[0]

@@ -151,7 +151,7 @@ def same(found: Any, wanted: Object) -> bool:
 
 
 def _version(item: Any) -> int:
-    """Versions of one kind are numbers that grow (Kubernetes 1.35 and later promise it)."""
+    """Versions of one kind are numbers that grow (Kubernetes 1.35 and later guarantee it)."""
     if item is None:
         return -1
     text = str((item.get("metadata") or {}).get("resourceVersion", ""))

@@ -1,7 +1,7 @@
 """A thread for questions that may never be answered, as those to NVML.
 
 Python waits for the threads of its own executors before it ends, whatever they do. This one is a
-daemon: who asks sets a bound of his own, and a question that hangs keeps nobody from ending.
+daemon: a caller sets its own time limit, and a call that hangs does not keep the process alive.
 """
 
 import threading

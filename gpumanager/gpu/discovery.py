@@ -53,7 +53,7 @@ class DeviceDiscovery:
             async with asyncio.timeout(self._answer_seconds):
                 found = await asyncio.shield(self._running)
         except TimeoutError as error:
-            raise NvmlError("looking for GPUs: the driver does not answer NVML") from error
+            raise NvmlError("discovering GPUs: the driver does not answer NVML") from error
         except GpuManagerError:
             self._running = None
             raise
@@ -62,7 +62,7 @@ class DeviceDiscovery:
 
     async def first(self, pause: float = LOOK_SECONDS) -> Topology:
         """As soon as there is at least one; says why not, each time the reason changes."""
-        log.info("looking for GPUs")
+        log.info("discovering GPUs")
         while True:
             try:
                 found = await self.look()
@@ -73,7 +73,7 @@ class DeviceDiscovery:
             except NvmlError as error:
                 reason = str(error)
             if reason != self.missing:
-                log.warning("no GPU to offer, looking again until there is one: %s", reason)
+                log.warning("no usable GPU yet, retrying: %s", reason)
                 self.missing = reason
             await asyncio.sleep(pause)
 

@@ -114,7 +114,7 @@ def discover(nvml: Nvml) -> Topology:
             bonds[a][b] = bonds[b][a] = bond
     if len(gpus) > 1 and not known:
         log.info(
-            "this driver does not tell how GPUs are connected: all pairs count as %s",
+            "this driver reports no GPU topology: all pairs count as %s",
             Level.SYS.name,
         )
     return topology(gpus, bonds)
@@ -180,7 +180,7 @@ class _Visitor:
 class DriverNvml:
     """NVML through nvidia-ml-py. Open while `driver()` is.
 
-    reserved: of each GPU, that is never promised to anybody; None: what the driver keeps.
+    reserved: of each GPU, that is never granted to anybody; None: what the driver keeps.
     """
 
     sysfs: Path = SYSFS
@@ -225,7 +225,7 @@ class DriverNvml:
         )
 
     def _memory(self, handle: object) -> Bytes:
-        """What can be promised."""
+        """What can be granted."""
         total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
         kept = reserved_by_driver(handle, total) if self.reserved is None else self.reserved
         return Bytes(max(0, total - kept))

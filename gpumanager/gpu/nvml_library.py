@@ -1,4 +1,4 @@
-"""Who in this process holds NVML open, and where it lies. It is one, its users are several.
+"""Which parts of this process hold NVML open, and where it lies. It is one, its users are several.
 
 NVML counts its users and truly closes with the last. After a driver was reloaded an open library is
 dead, and stays so until then: one user that lingers would keep all others from opening it anew. So

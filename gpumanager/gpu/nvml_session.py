@@ -1,4 +1,4 @@
-"""NVML kept open between the questions of one who asks again and again.
+"""NVML kept open between the calls of a caller that asks again and again.
 
 A question that fails closes it, so that the next begins anew: the driver may have been updated.
 """

@@ -1,4 +1,4 @@
-"""The topology as a tree for people: who sits under the same switch, bridge, socket.
+"""The topology as a tree for people: which GPUs share a switch, bridge, socket.
 
 A group holds the GPUs that are joined by bonds of at least its level. Levels that separate nobody
 are left out. NVLinks run across the tree and are listed below it.

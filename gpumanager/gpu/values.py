@@ -55,7 +55,7 @@ class Gpu:
     """One physical GPU.
 
     index: NVML's, which orders by bus id. minor: N of `/dev/nvidia<N>`; may differ from index.
-    memory: what can be promised of it: without what the driver keeps for itself. numa_node: None
+    memory: what can be granted of it: without what the driver keeps for itself. numa_node: None
     where the machine does not say.
     """
 

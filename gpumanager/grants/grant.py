@@ -1,12 +1,12 @@
-"""A grant: what is promised to one container, whichever interface asked for it.
+"""A grant: the GPU cores and memory of one container, whichever interface asked for them.
 
     shares      {GPU: cores and memory blocks}; the ledger counts these
-    isolation   the back end that holds it, by its name in `isolation.table`; empty: none of ours
-    source      where it came from: the kubelet's device IDs, a claim, gpu-manager, what was found
-                running
+    isolation   the back end that enforces it, by its name in `isolation.table`; empty: none
+    source      where it came from: the kubelet's device IDs, a claim, gpu-manager, a running
+                container
 
-It is *answered* once its container was told of it, *settled* once it is known for certain which
-container that is. A *released* one holds nothing and waits only for its files to be removed.
+It is *answered* once its container was given its edits, *confirmed* once it is known which
+container that is. A *released* grant holds nothing; its files are still to be removed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,21 +23,21 @@ from gpumanager.virtual.values import AllocationID
 
 
 class State(Enum):
-    """Whom a grant is for: guessed at best, or known."""
+    """Which container a grant is for: expected, or known."""
 
     ANSWERED = "answered"
-    SETTLED = "settled"
+    CONFIRMED = "settled"
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No grant, and that is final for the pod; in words for the user."""
+    """No grant, which is final for the pod. text: the reason, for the user."""
 
     text: str
 
 
 class RetryLater(GpuManagerError):
-    """No answer now; whoever asked tries again."""
+    """No answer now; the caller tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Share:
 
     @property
     def exclusive(self) -> bool:
-        """Nobody else gets any of the GPU."""
+        """It has the whole GPU."""
         return self.cores >= CORES_PER_GPU
 
 
@@ -81,15 +81,15 @@ class DevicePluginSource:
 
 @dataclass(frozen=True, slots=True)
 class LegacySource(DevicePluginSource):
-    """gpu-manager promised it before this agent; its containers have the directory that it made.
+    """gpu-manager granted it, before this agent was installed; its directory stays in use.
 
-    The IDs are gpu-manager's, and name no GPU; none where the kubelet has lost its checkpoint.
+    The IDs are gpu-manager's, which name no GPU; none if the kubelet has lost its checkpoint.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSource(DevicePluginSource):
-    """A running container or a directory of limits says how much is in use; no ID is known."""
+    """Recovered from a running container or its directory of limits; no device ID is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,14 @@ NO_DEVICES: Final = DevicePluginSource("")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One promise.
+    """The share of one container.
 
     evaluator, why: how its GPUs were chosen.
     ceiling: percent of the GPU it may burst up to; None: what it asked for.
     burst_us: how much unused GPU time it may save up; 0: the shim's own choice.
-    candidate: who it was thought to be for; pod: who it is for.
-    doubted: the kubelet has since given its devices to another pod, so its own was rejected or has
-    ended, and nobody has told us; it counts nowhere unless it is settled after all.
+    candidate: the container it was expected for; pod: the container that has it.
+    suspect: the kubelet has since given its devices to another pod, so its own was rejected or has
+    ended unobserved; it counts nowhere unless its container is confirmed after all.
     time: seconds since the epoch, of the first answer.
     """
 
@@ -157,12 +157,12 @@ class Grant:
     burst_us: int = 0
     candidate: Claimant | None = None
     pod: Claimant | None = None
-    doubted: bool = False
+    suspect: bool = False
     released: bool = False
 
     @property
     def gpus(self) -> tuple[GpuUUID, ...]:
-        """Where the capacity really is; it may differ from what device IDs name."""
+        """The GPUs it has; they may differ from those that its device IDs name."""
         return tuple(self.shares)
 
     @property
@@ -173,7 +173,7 @@ class Grant:
     @property
     def counts(self) -> bool:
         """It takes from its GPUs what it says."""
-        return not (self.doubted or (isinstance(self.source, ClaimSource) and self.source.admin))
+        return not (self.suspect or (isinstance(self.source, ClaimSource) and self.source.admin))
 
     @property
     def cores(self) -> int:
@@ -181,7 +181,7 @@ class Grant:
 
     @property
     def blocks(self) -> int:
-        """Of each of its GPUs."""
+        """Memory blocks on each of its GPUs."""
         return max((share.blocks for share in self.shares.values()), default=0)
 
     @property
@@ -195,7 +195,7 @@ class Grant:
 
     @property
     def owner(self) -> PodUID | None:
-        """The pod it is for, as far as known."""
+        """Its pod: the confirmed one, or else the expected one."""
         claimant = self.pod or self.candidate
         return claimant.uid if claimant else None
 
@@ -203,6 +203,6 @@ class Grant:
 def shares_of(
     gpus: Iterable[GpuUUID], cores: int, blocks: int, *, exclusive: bool
 ) -> Mapping[GpuUUID, Share]:
-    """Whole GPUs, or the same share of each. Which of several an ID means may not be known."""
+    """Whole GPUs, or the same share of each: an ID does not always name one of several GPUs."""
     share = Share(CORES_PER_GPU if exclusive else cores, blocks)
     return dict.fromkeys(gpus, share)

@@ -1,6 +1,6 @@
 """The journal: every grant in force, as a value.
 
-How it is put into words is in `journal_text`, how it is kept on the disk in `journal_file`.
+`journal_text` encodes it, `journal_log` orders its lines, `journal_file` keeps it on disk.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.virtual.values import AllocationID
 
 FEW: Final = 4
-"""More than so many at once are no usual change."""
+"""Changed grants up to which `differences` compares in order; more are compared by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class Journal:
     def get(self, allocation: AllocationID) -> Grant | None:
         return self.grants.get(allocation)
 
-    def settled(self, allocation: AllocationID) -> Claimant | None:
-        """Whom it is for, once that is known for certain."""
+    def confirmed(self, allocation: AllocationID) -> Claimant | None:
+        """The container it is for, once that is confirmed."""
         known = self.grants.get(allocation)
-        return known.pod if known and known.state is State.SETTLED else None
+        return known.pod if known and known.state is State.CONFIRMED else None
 
-    def settled_pod(self, allocation: AllocationID) -> PodUID | None:
-        claimant = self.settled(allocation)
+    def confirmed_pod(self, allocation: AllocationID) -> PodUID | None:
+        claimant = self.confirmed(allocation)
         return claimant.uid if claimant else None
 
     def live(self) -> tuple[Grant, ...]:
@@ -42,12 +42,12 @@ class Journal:
         return Journal({**self.grants, **{a.id: a for a in changed}})
 
     def release(self, names: Iterable[AllocationID]) -> "Journal":
-        """They hold nothing from now on."""
+        """Mark them as released."""
         return self.put(*(replace(self.grants[name], released=True) for name in names))
 
-    def doubt(self, names: Iterable[AllocationID]) -> "Journal":
-        """Others have been given what they hold."""
-        return self.put(*(replace(self.grants[name], doubted=True) for name in names))
+    def suspect(self, names: Iterable[AllocationID]) -> "Journal":
+        """The kubelet has given their devices to other pods."""
+        return self.put(*(replace(self.grants[name], suspect=True) for name in names))
 
     def drop(self, names: Iterable[AllocationID]) -> "Journal":
         """Forget them."""
@@ -56,9 +56,9 @@ class Journal:
 
 
 def differences(before: Journal, after: Journal) -> tuple[list[Grant], list[Grant]]:
-    """What only the one has, and what only the other; grants are never altered.
+    """Grants that only `before` has, and those that only `after` has, by identity.
 
-    Most changes put one at the end or in the place of its former self, which is seen at once.
+    Most changes append one grant or replace one in its place, which the first loop finds.
     """
     old, new = before.grants, after.grants
     if len(new) - len(old) in (0, 1):

@@ -1,11 +1,11 @@
-"""The journal on disk: whole, at whatever instant the node stops.
+"""The journal on disk, consistent at whatever instant the node stops.
 
-A change is one line, written behind the others into room that the file has already, and forced to
-the disk: a crash leaves the line or not, and half of one is recognised. When the room is used up
-(and at the start) a new file, with what is kept and new room, is written beside the old one,
-forced, and renamed over it; then the directory is forced too. After any trouble with the disk the
-next change begins a new file likewise, because nobody knows what the old one would say. Whoever
-answers a promise writes it here first.
+A change is one line, appended into space that the file has already, and synced to disk: a crash
+leaves the whole line, none, or a half that its checksum shows. When the space is used up (and at
+the start) a new file, with all grants and new space, is written beside the old one, synced, and
+renamed over it; then the directory is synced. After an error of the disk the next change begins a
+new file in the same way, because the contents of the old one are unknown. A grant is written here
+before it is answered.
 """
 
 import contextlib
@@ -25,22 +25,22 @@ logger = logging.getLogger(__name__)
 FILE_NAME: Final = "allocations.json"
 
 ROOM: Final = 256 << 10
-"""Bytes for changes in a new file; a pod that comes and goes writes about 3,000."""
+"""Bytes for changes in a new file; one pod writes about 3,000 from admission to release."""
 
 
 NONE: Final = -1
-"""The descriptor of no file."""
+"""No file is open."""
 
 
 class JournalUnreadable(GpuManagerError):
-    """The journal exists and cannot be used; nothing must be promised as if there were none."""
+    """The journal exists and cannot be read; the agent must not start as if there were none."""
 
     def __init__(self, path: Path, cause: str) -> None:
         super().__init__(f"{path}: cannot read the journal of allocations: {cause}")
 
 
 class JournalUnwritable(GpuManagerError):
-    """A promise could not be written down, so it is not made."""
+    """A grant could not be written, so it is not made."""
 
     def __init__(self, path: Path, cause: str) -> None:
         super().__init__(
@@ -50,7 +50,7 @@ class JournalUnwritable(GpuManagerError):
 
 
 class JournalFile:
-    """One journal in one file. One writer, one call at a time; anybody may load."""
+    """One journal in one file. One writer, one call at a time; any process may load."""
 
     def __init__(self, path: Path, room: int = ROOM) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class JournalFile:
         self._leave()
 
     def load(self) -> Journal:
-        """What was saved last; an absent file is an empty journal. Raises JournalUnreadable."""
+        """The journal as saved last; empty if there is no file. Raises JournalUnreadable."""
         try:
             log = read(self.path.read_bytes())
         except FileNotFoundError:
@@ -76,13 +76,13 @@ class JournalFile:
         except Malformed as error:
             raise JournalUnreadable(self.path, str(error)) from error
         if log.torn:
-            logger.warning("%s: its last line was never finished, and is left out", self.path)
+            logger.warning("%s: skipping the last line, which is incomplete", self.path)
         return log.journal
 
     def set_aside(self) -> tuple[Journal, Path]:
-        """Put a file that cannot be used out of the way; what is whole in it, and where it is now.
+        """Rename a damaged file. Returns the grants that are readable, and its new path.
 
-        Where it cannot be moved it stays until it is replaced by the next change.
+        A file that cannot be renamed stays until the next change replaces it.
         """
         aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns():x}")
         try:
@@ -96,7 +96,7 @@ class JournalFile:
         return whole, aside
 
     def save(self, journal: Journal) -> None:
-        """Returns once the journal would survive a power cut. Raises JournalUnwritable."""
+        """Returns once the journal is synced to disk. Raises JournalUnwritable."""
         try:
             if not self._extended(journal):
                 self._renew(journal)
@@ -104,7 +104,7 @@ class JournalFile:
             raise JournalUnwritable(self.path, error.strerror or str(error)) from error
 
     def tidy(self, journal: Journal) -> None:
-        """Begin a new file if there is none or its room gets scarce, while nobody waits for it.
+        """Begin a new file if there is none or its space is half used, while no call waits.
 
         Raises JournalUnwritable.
         """
@@ -116,7 +116,7 @@ class JournalFile:
             raise JournalUnwritable(self.path, error.strerror or str(error)) from error
 
     def _extended(self, journal: Journal) -> bool:
-        """Whether the change fits into the file, and then is in it."""
+        """Append the change if it fits into the file; returns whether it did."""
         if self._descriptor == NONE:
             return False
         what = change(self._saved, journal)
@@ -137,7 +137,7 @@ class JournalFile:
         return True
 
     def _renew(self, journal: Journal) -> None:
-        """Where this fails before the file is replaced, the old one is still good for changes."""
+        """Write a new file. On a failure before the rename, the old one still takes changes."""
         contents, number = opening(journal)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:

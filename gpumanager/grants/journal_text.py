@@ -96,7 +96,7 @@ def record(grant: Grant) -> dict[str, Any]:
         "burst_us": grant.burst_us,
         "candidate": _claimant_record(grant.candidate),
         "pod": _claimant_record(grant.pod),
-        "doubted": grant.doubted,
+        "doubted": grant.suspect,
         "released": grant.released,
     }
 
@@ -137,7 +137,7 @@ def _grant(
         burst_us=int(record.get("burst_us", 0)),  # the first journals have none
         candidate=_claimant(record["candidate"]),
         pod=_claimant(record["pod"]),
-        doubted=bool(record["doubted"]),
+        suspect=bool(record["doubted"]),
         released=bool(record["released"]),
     )
 

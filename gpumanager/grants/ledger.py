@@ -1,9 +1,9 @@
-"""How much of each GPU the grants of this node hold, and what they leave free. Pure.
+"""How much of each GPU the grants of this node hold, and how much is free. Pure.
 
-Amounts are summed, on the GPU that a grant really has. An interface may hand out the same capacity
-again: of device IDs, an app container gets what its init container had, all of it or some. Example:
-30 cores, and then 50 of which 10 are among the 30; together 70. What is counted twice is for the
-interface to say (`repeated`).
+The ledger sums cores and memory blocks by GPU. The kubelet may hand out the same capacity twice: an
+app container gets device IDs that its init container had, all of them or some. Example: 30 cores,
+then 50 of which 10 are among the 30: together 70. `repeated` says how much was counted twice; a
+subclass for device IDs (`DeviceLedger`) answers it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from gpumanager.units import CORES_PER_GPU, blocks
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Of a sum: cores and blocks that are the same capacity again, grants that are nothing else."""
+    """What a sum counts twice: cores, blocks, and grants of which all is counted twice."""
 
     cores: int = 0
     blocks: int = 0
@@ -26,7 +26,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """On one GPU. exclusive: somebody has all of it."""
+    """What is held of one GPU. exclusive: one grant has all of it."""
 
     cores: int
     blocks: int
@@ -35,30 +35,30 @@ class Holdings:
 
 
 class Ledger:
-    """Counts on one topology."""
+    """Sums on one topology."""
 
     def __init__(self, topology: Topology) -> None:
         self.closed: frozenset[GpuUUID] = frozenset()
-        """GPUs on which nothing new is placed; who has them keeps them."""
+        """GPUs on which nothing new is placed; grants that are there stay."""
         self.adopt(topology)
 
     def adopt(self, topology: Topology) -> None:
-        """From now on these are the GPUs."""
+        """Count on these GPUs from now on."""
         self.topology = topology
         self._counted: Mapping[GpuUUID, tuple[list[Grant], Holdings]] = {}
 
     def repeated(self, grants: Sequence[Grant]) -> Repeated:
-        """What grants on one GPU have again. Of amounts alone nothing is."""
+        """What these grants of one GPU count twice. Of amounts alone, nothing."""
         del grants
         return Repeated()
 
     def books(self, grants: Iterable[Grant]) -> FreeGpus:
-        """What the grants leave free. Those of GPUs that are gone count nowhere."""
+        """What the grants leave free. Grants of GPUs that are gone count nowhere."""
         held = self._held(grants)
         return FreeGpus({gpu.uuid: self._open(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
 
     def unheld(self, grants: Iterable[Grant]) -> FreeGpus:
-        """What nobody holds, also of GPUs on which nothing new is placed."""
+        """What no grant holds, also of GPUs on which nothing new is placed."""
         held = self._held(grants)
         return FreeGpus({gpu.uuid: _book(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
 
@@ -67,7 +67,7 @@ class Ledger:
         return self._open(gpu, self._sum(gpu.uuid, _on(grants, gpu.uuid)))
 
     def fits(self, others: Iterable[Grant], grant: Grant) -> bool:
-        """True if `grant` can hold what it says, on its GPUs, beside `others`."""
+        """Whether `grant` fits on its GPUs beside `others`."""
         others = tuple(others)
         return all(
             (gpu := self.topology.by_uuid(uuid)) is not None and self._fits_on(gpu, others, grant)
@@ -111,7 +111,7 @@ class Ledger:
         return held.cores <= CORES_PER_GPU and held.blocks <= blocks(gpu.memory)
 
     def _excludes(self, gpu: GpuUUID, one: Grant, other: Grant) -> bool:
-        """A GPU is whole for one holder, unless the other has the same devices again."""
+        """A whole GPU has one holder, unless both have the same device IDs."""
         exclusive = one.shares[gpu].exclusive or other.shares[gpu].exclusive
         return exclusive and not self.repeated([one, other]).cores
 

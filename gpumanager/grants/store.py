@@ -1,8 +1,8 @@
-"""The store of grants: the journal, its file, and the back ends that hold what it says.
+"""The store of grants: the journal in memory, its file, and the isolation back ends.
 
-A grant is on the disk before its container is told of it, and it is released there before its back
-end lets go of it. Whenever the agent stops, a restart finds all of it or nothing. What a back end
-holds and the journal does not have was never granted to anybody.
+A grant is written to disk before Allocate is answered, and its release is written before the back
+end removes its limits. Wherever the agent stops in between, a restart finds the whole grant or none
+of it. A directory of a back end without a grant in the journal was never answered to a kubelet.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ Ts = TypeVarTuple("Ts")
 
 
 class BackEnds(Protocol):
-    """Holds containers to their grants: `isolation.table`."""
+    """Enforces the limits of grants: `isolation.table`."""
 
     async def update(self, grant: Grant) -> None:
-        """It is held to this from now on. Raises GpuManagerError and OSError."""
+        """Enforce this grant from now on. Raises GpuManagerError and OSError."""
 
     async def release(self, name: AllocationID) -> None:
-        """It holds nothing any more; one that is not known is no error."""
+        """Remove its limits; an unknown name is no error."""
 
 
 class GrantStore:
-    """One owner of the journal. Not for concurrent use: the allocator's lock guards it.
+    """The owner of the journal. Not for concurrent use: the allocator's lock guards it.
 
     own: where the grants of the interface come from that this store is of.
     """
@@ -50,10 +50,10 @@ class GrantStore:
         self.journal = Journal()
         self._live: tuple[Journal, tuple[Grant, ...]] = (self.journal, ())
         self.lingering: frozenset[AllocationID] = frozenset()
-        """Whose container was seen to run although its pod has ended."""
+        """Grants of ended pods of which a container still runs."""
 
     def live(self) -> tuple[Grant, ...]:
-        """Those of this interface that hold something; the same tuple until that changes."""
+        """Grants of this interface that are not released; the same tuple until one changes."""
         journal, live = self._live
         if journal is not self.journal:
             live = tuple(one for one in self.journal.live() if isinstance(one.source, self._own))
@@ -65,65 +65,65 @@ class GrantStore:
         return tuple(one for one in self.journal.live() if not isinstance(one.source, self._own))
 
     async def load(self) -> bool:
-        """Take up the journal; False where there is none, or only what is whole of a damaged one.
+        """Read the journal. False if there is none, or if it is damaged and read in parts.
 
-        A damaged one is kept under another name, which is said loudly.
+        A damaged file is kept under another name, which is logged as an error.
         """
         try:
             self.journal = await self._on_disk(self._file.load)
         except JournalUnreadable as error:
             self.journal, aside = await self._on_disk(self._file.set_aside)
-            logger.error(  # noqa: TRY400 - it says all there is to say
-                "%s. Kept as %s; %d grants in it are whole, others are taken from what the "
-                "kubelet and the container runtime know",
+            logger.error(  # noqa: TRY400 - the message is complete
+                "%s. The file is kept as %s; %d grants were read from it, the others are rebuilt "
+                "from the kubelet's checkpoint and the container runtime",
                 *(error, aside, len(self.journal.grants)),
             )
             return False
         return self._file.path.exists()
 
     async def serve_again(self, name: AllocationID) -> None:
-        """Hold it again after a start, as it is now; not if it has been released since."""
+        """Enforce it after a restart, as it is now; nothing if it has been released since."""
         allocation = self.journal.get(name)
         if allocation is None or allocation.released:
             return
         try:
             await self._isolation.update(allocation)
         except (GpuManagerError, OSError) as error:
-            logger.error("allocation %s is not served: %s", name, error)  # noqa: TRY400
+            logger.error("cannot serve allocation %s: %s", name, error)  # noqa: TRY400
 
     async def tidy(self) -> None:
-        """Make room for changes while nobody waits; what cannot be written is said."""
+        """Make room for changes while no call waits; a failure is logged."""
         try:
             await self._on_disk(self._file.tidy, self.journal)
         except JournalUnwritable as error:
             logger.error("%s", error)  # noqa: TRY400
 
     async def put(self, *changed: Grant) -> None:
-        """Raises JournalUnwritable, and then nothing has changed."""
+        """Write these to disk. Raises JournalUnwritable, and then nothing has changed."""
         await self._save(self.journal.put(*changed))
 
-    def doubt(self, names: Iterable[AllocationID]) -> None:
-        """Others are given what these hold; on the disk with the grant to those others."""
+    def suspect(self, names: Iterable[AllocationID]) -> None:
+        """The kubelet gave their devices to another pod; written together with that pod's grant."""
         names = tuple(names)
         if names:
-            self.journal = self.journal.doubt(names)
+            self.journal = self.journal.suspect(names)
 
-    def trust(self, names: Iterable[AllocationID]) -> None:
-        """What these hold is theirs after all; on the disk with whatever comes next."""
+    def clear_suspect(self, names: Iterable[AllocationID]) -> None:
+        """Their containers run after all; written together with the next change."""
         known = (self.journal.get(name) for name in names)
-        doubted = [one for one in known if one is not None and one.doubted]
-        if doubted:
-            self.journal = self.journal.put(*(replace(one, doubted=False) for one in doubted))
+        suspect = [one for one in known if one is not None and one.suspect]
+        if suspect:
+            self.journal = self.journal.put(*(replace(one, suspect=False) for one in suspect))
 
     async def release(self, names: Iterable[AllocationID]) -> None:
-        """They hold nothing any more. Raises JournalUnwritable, and then they still do."""
+        """Release them. Raises JournalUnwritable, and then nothing has changed."""
         names = tuple(names)
         if names:
             await self._save(self.journal.release(names))
             await self.forget()
 
     async def forget(self) -> None:
-        """Remove the directories of what is released; what cannot be removed is tried later."""
+        """Remove the directories of released grants; failed removals are tried again later."""
         for name in [n for n, a in self.journal.grants.items() if a.released]:
             if self.journal.grants[name].legacy:
                 self.journal = self.journal.drop([name])
@@ -132,11 +132,11 @@ class GrantStore:
                 self.journal = self.journal.drop([name])
 
     async def close(self, name: AllocationID) -> bool:
-        """Remove its directory, and say whether it is gone."""
+        """Remove its directory; returns whether it is gone."""
         try:
             await self._isolation.release(name)
         except (GpuManagerError, OSError) as error:
-            logger.warning("allocation %s is not removed yet: %s", name, error)
+            logger.warning("cannot remove allocation %s yet: %s", name, error)
             return False
         return True
 
@@ -145,6 +145,6 @@ class GrantStore:
         self.journal = journal
 
     async def _on_disk(self, work: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Begun at once; it goes on although whoever waits for it gives up."""
+        """Run it in the writer's thread, to its end even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.run_in_executor(self._writer, work, *arguments))

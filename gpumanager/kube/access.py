@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import yaml
+
 from gpumanager.errors import GpuManagerError, InputError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -86,8 +88,6 @@ def load_kubeconfig(path: Path) -> Any:
 
     Raises InputError.
     """
-    import yaml
-
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:

@@ -69,7 +69,7 @@ class KubeEvent:
         return self.about.namespace or NODE_NAMESPACE
 
     def object(self, host: str, at: float) -> dict[str, Any]:
-        """To create. host: who reports it. at: seconds since the epoch."""
+        """To create. host: the reporting node. at: seconds since the epoch."""
         about, stamp = self.about, timestamp(at)
         reference = {
             "kind": about.kind,
@@ -190,7 +190,7 @@ class EventRecorder:
         self._queue.append(_Pending(pod, warning, reason, message, at, since, once, about))
 
     def tasks(self) -> Iterator[Task]:
-        """One for each event whose object is known."""
+        """One for each event with a known object."""
         for one in tuple(self._queue):
             about = one.about or self._reference(one.pod)
             if about is not None:

@@ -1,11 +1,11 @@
-"""Keeps a store up to date with all objects of one kind: one list, then one watch after another.
+"""An informer: keeps a store up to date with all objects of one kind, by list and watch.
 
-A list comes in pages and item by item, of which the store keeps what it needs. A watch goes on
-where the last one ended; bookmarks keep that place fresh while nothing happens, and where the
-server has forgotten it (410), everything is listed again. Errors are followed by a pause that
-grows, and are logged once per outage.
+A list is read in pages, item by item; the store keeps what it needs. Each watch resumes at the
+resource version where the last one ended. Bookmarks renew that version while nothing changes; if
+the server has compacted it (410 Gone), everything is listed again. Errors are retried with backoff
+and logged once per outage.
 
-The `kubernetes` package has a watch of its own; decision 0126 says what it does not do.
+The `kubernetes` package has a watch of its own; decision 0126 says what that lacks.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ PAGE: Final = 500
 WATCH_SECONDS: Final = (300.0, 600.0)
 GONE: Final = 410
 BRIEF_SECONDS: Final = 1.0
-"""A watch that ends so soon has failed, whatever the server answered."""
+"""A watch that ends sooner counts as failed, so that the informer backs off."""
 
 
 class Store(Protocol):
-    """What is kept of the objects of one kind. An object that `put` raises for is skipped."""
+    """Keeps the objects of one kind. An object for which `put` raises is skipped."""
 
     @property
     def path(self) -> str:
-        """Of all of them, in the API."""
+        """The API path of all objects of the kind."""
         ...
 
     def name(self, item: Any) -> str:
-        """What tells one object from the others."""
+        """The key of an object."""
         ...
 
     def put(self, item: Any) -> None:
@@ -50,12 +50,12 @@ class Store(Protocol):
         ...
 
     def only(self, names: set[str]) -> None:
-        """A list was read to its end, all its items have been put: there are no others."""
+        """A list is complete and all its items have been put: drop all other objects."""
         ...
 
 
 class Informer:
-    """Follows one kind of object. heard: when the server last sent anything, by `clock`.
+    """Lists and watches one kind of object. heard: when the server last sent anything, by `clock`.
 
     fields, labels: selectors, `metadata.name=n`; empty for all there are. cached: the list may come
     from the API server's cache, which knows the pods of a node without reading those of all others,
@@ -76,13 +76,13 @@ class Informer:
     ) -> None:
         self.skipped = skipped or SkippedErrors()
         self.listed = asyncio.Event()
-        """Everything was read once."""
+        """Set once the first list is complete."""
         self.synced = asyncio.Event()
-        """Everything was read since the last `resync`."""
+        """Set once a list is complete since the last `resync`."""
         self.heard = float("-inf")
         self.lists = self.failures = 0
         self.version: str | None = None
-        """Up to which the store is; None: it has to be listed."""
+        """The resource version of the store; None: list first."""
         self._api = api
         self._store = store
         self._selected: dict[str, object] = {"fieldSelector": fields} if fields else {}
@@ -96,7 +96,7 @@ class Informer:
 
     @property
     def current(self) -> bool:
-        """Everything was read, and there is no outage now."""
+        """Whether the first list is complete and there is no outage now."""
         return self.listed.is_set() and not self._complained
 
     def resync(self) -> None:
@@ -139,7 +139,7 @@ class Informer:
         self.synced.set()
 
     async def _follow(self) -> bool:
-        """List if need be, then watch until the watch ends; whether that was its proper end."""
+        """List if necessary, then watch to the end; returns whether that ended regularly."""
         if self._again.is_set():
             self._again.clear()
             self.version = None
@@ -178,7 +178,7 @@ class Informer:
         place = {"allowWatchBookmarks": "true", "resourceVersion": self.version, **self._selected}
         async with self._api.watch(self._store.path, seconds, **place) as events:
             if self._complained:
-                log.info("the API server answers again: %s are watched", self._store.path)
+                log.info("the API server answers again; watching %s", self._store.path)
             self._complained, self.heard = "", self._clock()
             async for event in events:
                 self._take(event)
@@ -201,7 +201,7 @@ class Informer:
             self._put(item)
 
     def _put(self, item: Any) -> str | None:
-        """Its name, also where it is not understood: what is known of it stays then."""
+        """Its key, even if the item is malformed: the store keeps the previous object then."""
         try:
             name = self._store.name(item)
         except NOT_UNDERSTOOD as error:

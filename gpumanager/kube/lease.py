@@ -190,7 +190,7 @@ class LeaderElection:
             async with asyncio.timeout(1.0):
                 await self._write(seen.version, spec)
         except (ApiRefused, ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
-            log.info("lease %s is not given back: %s", self._name, error)
+            log.info("cannot release lease %s: %s", self._name, error)
 
     def _trouble(self, error: Exception) -> None:
         kind = type(error).__name__

@@ -1,6 +1,6 @@
 """A pod, as much of it as this project needs, read from its JSON object. Pure.
 
-One model for all who meet pods: from the kubelet's own list, from the API server's watch, in what
+One model for all that meet pods: from the kubelet's own list, from the API server's watch, in what
 kube-scheduler asks. What cannot be understood is left out, never guessed. The extender keeps 50,000
 of them, so what many pods have alike is kept once.
 """
@@ -69,8 +69,8 @@ class PodStatus:
 class PodView:
     """A pod. annotations: those in `tencent.com/`. containers: in the order of admission, init
     first. cpu_milli, memory_mib: what it asks of the node itself. priority: as kube-scheduler has
-    it. wants_others: it has to be where certain others are. scheduler: who is to place it, by its
-    schedulerName. mirror_of: the kubelet's UID of a static pod, where `uid` is its mirror's.
+    it. wants_others: it has to be where certain others are. scheduler: its schedulerName.
+    mirror_of: the kubelet's UID of a static pod, where `uid` is its mirror's.
     """
 
     uid: PodUID

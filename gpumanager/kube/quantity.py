@@ -1,6 +1,6 @@
 """Kubernetes quantities: `30`, `1k`, `2Ki`, `500m`, `3e2`. Pure.
 
-Anybody who makes a pod writes them, so what is read is bounded: `kubernetes.utils.parse_quantity`
+Pods are anybody's text, so what is read is bounded: `kubernetes.utils.parse_quantity`
 takes `NaN`, `1_000` and `1e999999999`, which as a whole number has a billion digits.
 """
 

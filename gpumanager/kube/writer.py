@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 CONFLICT: Final = 409
 CONFLICT_ATTEMPTS: Final = 4
 CONFLICT_SECONDS: Final = 0.1
-SETTLE_SECONDS: Final = 1.0
+BETWEEN_WRITES_SECONDS: Final = 1.0
 """What was just written is not written again before the watch has brought it."""
 LEAST_PAUSE: Final = 0.2
 FORBIDDEN: Final = 403
@@ -92,7 +92,7 @@ class Writer:
             wake.clear()
 
     async def round(self, tasks: tuple[Task, ...]) -> None:
-        """All tasks whose time has come."""
+        """All tasks that are due."""
         keys = {task.key for task in tasks}
         self._waiting = {key: one for key, one in self._waiting.items() if key in keys}
         self.rounds += 1
@@ -113,10 +113,10 @@ class Writer:
             self._log_refusal(task, error)
             backoff, pause = self._refused(backoff, error.retry_after or 0.0)
         except NOT_UNDERSTOOD as error:
-            log.warning("%s: the answer is not understood: %r", task.what, error)
+            log.warning("%s: unexpected answer: %r", task.what, error)
             backoff, pause = self._refused(backoff, 0.0)
         else:
-            backoff, pause = self._backoff, SETTLE_SECONDS
+            backoff, pause = self._backoff, BETWEEN_WRITES_SECONDS
             self.counts = replace(self.counts, written=self.counts.written + 1)
         self._answered()
         self._waiting[task.key] = Delayed(self._clock() + pause, backoff)
@@ -128,14 +128,14 @@ class Writer:
 
     def _unavailable(self, error: ApiUnavailable) -> None:
         if self.reachable:
-            log.warning("%s; all writes wait", error)
+            log.warning("%s; all writes are paused", error)
         self._outage = self._outage.failed()
         self._silent_until = self._clock() + self._outage.pause(random.random())  # noqa: S311
         self.counts = replace(self.counts, unavailable=self.counts.unavailable + 1)
 
     def _answered(self) -> None:
         if not self.reachable:
-            log.info("the API server answers again: waiting writes go out")
+            log.info("the API server answers again; resuming writes")
         self._outage, self._silent_until = self._no_outage, 0.0
 
     def _log_refusal(self, task: Task, error: ApiRefused) -> None:

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources API as a second source of who holds which device IDs.
+"""The kubelet's PodResources API as a second source of which pod holds which device IDs.
 
 `get` (kubelets from 1.34 on, unless turned off) has no side effect. `list` makes a kubelet rebuild
 its table of used IDs, in the middle of an admission if there is one: call it only while nothing is

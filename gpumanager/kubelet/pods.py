@@ -1,4 +1,4 @@
-"""The kubelet's own list of pods, `/pods`: who is on this node, and what each container asks for.
+"""The kubelet's own list of pods, `/pods`: the pods of this node, and what each container asks for.
 
 It lists the pod under admission before the device plugin is called, with its UID and its spec, and
 reading it has no side effect (PodResources `List` has: it must not be called during admission).
@@ -30,7 +30,7 @@ from gpumanager.kubelet.pod_list import PodList
 
 T = TypeVar("T")
 
-UNTIL_DOUBTED: Final = 5.0
+DEADLINES_AFTER_SUCCESS: Final = 5.0
 """Times the deadline, for a kubelet that answered the last time: pods may have come since."""
 SLOWER: Final = 3.0
 """Times what an answer took to begin: it may take so long the next time."""
@@ -45,7 +45,7 @@ _BUILD: Final = re.compile(
 
 
 class PodsUnavailable(GpuManagerError):
-    """The kubelet could not be asked or understood: whom we asked, and why not."""
+    """The kubelet could not be asked or understood: which address was asked, and why not."""
 
     def __init__(self, source: str, cause: str) -> None:
         super().__init__(f"{source}: cannot read the kubelet's pods: {cause}")
@@ -95,7 +95,7 @@ class KubeletPods:
         self._token = token
         self._tls = _tls(certificate) if url.scheme == "https" else True
         self._deadline = deadline
-        self._patience = UNTIL_DOUBTED * deadline
+        self._patience = DEADLINES_AFTER_SUCCESS * deadline
         """Seconds without a byte of an answer, until it begins and then."""
         self._late: asyncio.Future[Any] | None = None
         """An answer that nobody waits for any more: it tells how long to wait the next time."""
@@ -167,7 +167,7 @@ class KubeletPods:
             answer.at = time.monotonic()
             if not answer.begun:
                 answer.begun = True
-                usual = max(UNTIL_DOUBTED * self._deadline, SLOWER * (answer.at - began))
+                usual = max(DEADLINES_AFTER_SUCCESS * self._deadline, SLOWER * (answer.at - began))
                 self._patience = min(usual, LONGEST_PATIENCE)
             if answer.abandoned:
                 raise TimeoutError

@@ -99,7 +99,7 @@ class PreferredPods:
             self._by_api = False
             return await self._http.pods()
         if not self._by_api:
-            logger.info("pods are read from the kubelet's Pods API")
+            logger.info("reading pods from the kubelet's Pods API")
         self._by_api = True
         return found
 

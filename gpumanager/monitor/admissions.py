@@ -1,7 +1,7 @@
 """What went otherwise than planned when containers were admitted, remembered for `explain`.
 
-The journal says what was promised; it does not say who was refused, whose start was put off, and
-what was promised for another pod. That is kept here: the last few, and the same thing once.
+The journal says what was granted; it does not say who was refused, whose start was put off, and
+what was granted for another pod. That is kept here: the last few, and the same thing once.
 """
 
 import time
@@ -20,7 +20,7 @@ LONGEST: Final = 500
 
 class AdmissionKind(Enum):
     """REFUSED: the pod fails. PUT_OFF: its start failed, and the kubelet tries again. SWAPPED: it
-    started on what was promised for another.
+    started on what was granted for another.
     """
 
     REFUSED = "refused"
@@ -30,7 +30,7 @@ class AdmissionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """text: why, or for whom it was. time: of the last of `count`, seconds since the epoch."""
+    """text: why, or for which pod it was. time: of the last of `count`, seconds since the epoch."""
 
     kind: AdmissionKind
     who: Claimant | None

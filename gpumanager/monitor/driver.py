@@ -104,6 +104,6 @@ class PatientDriver:
 
 
 def _read(done: "asyncio.Future[DriverAnswer]") -> None:
-    """Nobody may be left who reads its failure."""
+    """There may be no reader left for its failure."""
     if not done.cancelled():
         done.exception()

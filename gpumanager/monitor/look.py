@@ -1,6 +1,6 @@
 """From what everybody says at one moment to one snapshot. Pure.
 
-Of two promises to a container of the same names the later counts: a pod that is made anew under its
+Of two grants to a container of the same names the later counts: a pod that is made anew under its
 old name must not be told twice.
 """
 
@@ -91,7 +91,7 @@ def gpu_views(
     fitness: Mapping[GpuUUID, GpuFitness],
 ) -> Iterator[GpuSnapshot]:
     books = ledger.unheld(live)
-    holders = Counter(gpu for one in live if not one.doubted for gpu in one.gpus)
+    holders = Counter(gpu for one in live if not one.suspect for gpu in one.gpus)
     for gpu in ledger.topology.gpus:
         book = books.of(gpu)
         yield GpuSnapshot(
@@ -112,18 +112,18 @@ def container_views(
 
 
 def container_view(
-    topology: Topology, promise: Grant, meters: MeterTotals
+    topology: Topology, grant: Grant, meters: MeterTotals
 ) -> ContainerSnapshot | None:
-    """None for one whose devices are not settled yet: it has no name to go by."""
-    whole = promise.ids.core_ids or isinstance(promise.source, ClaimSource)
-    if promise.pod is None or promise.state is not State.SETTLED or not whole:
+    """None for one whose container is not confirmed yet: it has no name to go by."""
+    whole = grant.ids.core_ids or isinstance(grant.source, ClaimSource)
+    if grant.pod is None or grant.state is not State.CONFIRMED or not whole:
         return None
-    usage = meters.usages.get(promise.id)
-    devices = tuple(_devices(topology, promise, meters))
+    usage = meters.usages.get(grant.id)
+    devices = tuple(_devices(topology, grant, meters))
     processes = usage.processes if usage else ()
     return ContainerSnapshot(
-        promise.pod,
-        promise,
+        grant.pod,
+        grant,
         devices,
         _degraded(processes),
         tuple(Process(one.pid, one.start_time) for one in processes if one.unlimited),
@@ -141,16 +141,16 @@ def _degraded(processes: Iterable[ProcessUsage]) -> Mapping[str, int]:
 
 def latest(views: Iterable[ContainerSnapshot]) -> tuple[ContainerSnapshot, ...]:
     """The newest of each name."""
-    by_name = {view.labels: view for view in sorted(views, key=lambda one: one.promise.time)}
+    by_name = {view.labels: view for view in sorted(views, key=lambda one: one.grant.time)}
     return tuple(by_name.values())
 
 
-def same(view: ContainerSnapshot, promise: Grant, meters: MeterTotals) -> bool:
+def same(view: ContainerSnapshot, grant: Grant, meters: MeterTotals) -> bool:
     """Whether it would look the same again: nothing was done, and nobody is there."""
-    name = promise.id
+    name = grant.id
     usage = meters.usages.get(name)
     return (
-        view.promise is promise
+        view.grant is grant
         and usage is not None
         and usage is meters.before.get(name)
         and not any(
@@ -161,30 +161,30 @@ def same(view: ContainerSnapshot, promise: Grant, meters: MeterTotals) -> bool:
     )
 
 
-def _devices(topology: Topology, promise: Grant, meters: MeterTotals) -> Iterator[DeviceView]:
-    usage = meters.usages.get(promise.id)
+def _devices(topology: Topology, grant: Grant, meters: MeterTotals) -> Iterator[DeviceView]:
+    usage = meters.usages.get(grant.id)
     by_gpu = {bare(one.limit.gpu): one for one in usage.devices} if usage else {}
-    for gpu in filter(None, map(topology.by_uuid, promise.gpus)):
-        view = _with_driver(_promised(gpu, promise), promise, meters)
+    for gpu in filter(None, map(topology.by_uuid, grant.gpus)):
+        view = _with_driver(_granted(gpu, grant), grant, meters)
         device = by_gpu.get(bare(gpu.uuid))
-        yield view if device is None else _with_books(view, device, promise.id, meters)
+        yield view if device is None else _with_books(view, device, grant.id, meters)
 
 
-def _promised(gpu: Gpu, promise: Grant) -> DeviceView:
+def _granted(gpu: Gpu, grant: Grant) -> DeviceView:
     """Before any book is kept, and for whole GPUs, of which none is."""
-    if promise.exclusive:
+    if grant.exclusive:
         return DeviceView(gpu, gpu.memory, CORES_PER_GPU, CORES_PER_GPU)
-    share = promise.shares[gpu.uuid]
-    ceiling = max(promise.ceiling or 0, share.cores)
+    share = grant.shares[gpu.uuid]
+    ceiling = max(grant.ceiling or 0, share.cores)
     memory = Bytes(share.blocks * MEMORY_BLOCK)
     return DeviceView(gpu, memory, share.cores, min(ceiling, CORES_PER_GPU))
 
 
-def _with_driver(view: DeviceView, promise: Grant, meters: MeterTotals) -> DeviceView:
-    """Of a whole GPU its status says everything but whose the processes are."""
-    own = meters.residents.get((promise.id, view.gpu.uuid), ())
+def _with_driver(view: DeviceView, grant: Grant, meters: MeterTotals) -> DeviceView:
+    """Of a whole GPU, NVML's status gives all but the pods of its processes."""
+    own = meters.residents.get((grant.id, view.gpu.uuid), ())
     pids = tuple(sorted(one.process.pid for one in own))
-    if promise.exclusive:
+    if grant.exclusive:
         status = meters.status.get(view.gpu.uuid)
         if status is None:
             return replace(view, pids=pids)

@@ -1,7 +1,7 @@
 """When the monitor asks the driver, and what. NVML takes locks that programs on the GPU wait for.
 
 * Somebody reads (a scrape, an open web page): the status of all GPUs, and the processes and samples
-  of those that containers share, once a period. The processes of other GPUs, for strangers and for
+  of those that containers share, once a period. The processes of other GPUs, for the audit and
   the count of processes, once a minute.
 * Nobody reads: only the auditor looks, at the processes of shared GPUs, every five seconds. Where
   it has found something and is not sure yet, once a period.

@@ -49,14 +49,14 @@ class DriverReader(Protocol):
 
 
 class BooksReader(Protocol):
-    """Who knows what the containers of grants use; asked in the loop."""
+    """Reads what the containers of grants use; asked in the loop."""
 
     def usage(self, grant: Grant) -> AllocationUsage | None:
         """None where nobody measures it. Raises GpuManagerError where that cannot be read."""
 
 
 class Residents(Protocol):
-    """Who knows of which pod and container a process is; asked in the loop."""
+    """Finds the pod and container of a process; asked in the loop."""
 
     def of(self, process: Process) -> Membership | None: ...
 
@@ -104,7 +104,7 @@ class Sources:
 
     node: its name in the cluster. journal_bytes: of the journal's file. registered: which
     resources the kubelet knows us for. mismatched: callers of a socket that is another pod's.
-    disagreements: between those who keep books, by kind.
+    disagreements: between the journal, the kubelet, the runtime and the driver, by kind.
     """
 
     node: str

@@ -31,7 +31,7 @@ from gpumanager.monitor.look import (
 from gpumanager.monitor.polling import STATUS_LASTS_SECONDS, Polling
 from gpumanager.monitor.ports import DriverAnswer, DriverQuery, Sources
 from gpumanager.monitor.snapshot import ContainerSnapshot, Resident, Snapshot
-from gpumanager.monitor.unlimited.residents import by_holder, residents, seats
+from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
 from gpumanager.units import Bytes
 from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process, find
@@ -91,7 +91,7 @@ class Sampler:
                 await self.turn(then, read=read())
             except Exception:
                 if not self._complained:
-                    log.exception("a look at this node failed; what was seen before stands")
+                    log.exception("sampling this node failed; the previous sample stays")
                 self._complained = True
             else:
                 self._complained = False
@@ -106,7 +106,7 @@ class Sampler:
             await then(await self.sample(question))
 
     async def refresh(self, then: Callable[[Snapshot], Awaitable[None]]) -> None:
-        """For somebody who reads now; nothing is done where the last answer is new enough."""
+        """For a reader now; nothing is done where the last answer is new enough."""
         async with self._looking:
             if self.snapshot is None:
                 return
@@ -234,7 +234,9 @@ class Sampler:
         self, live: tuple[Grant, ...], usages: Iterable[AllocationUsage]
     ) -> tuple[Resident, ...]:
         gpus, of = self.sources.topology().gpus, self.sources.residents.of
-        return tuple(residents(gpus, self._held, seats(usages), live, find=self._alive, of=of))
+        return tuple(
+            residents(gpus, self._held, slots_by_process(usages), live, find=self._alive, of=of)
+        )
 
 
 def _states(journal: Journal) -> dict[str, int]:

@@ -1,9 +1,9 @@
-"""The monitor: one sampler, one auditor, one server of pages; none of them holds up anything.
+"""The monitor: a sampler, an auditor and an HTTP server. Nothing else waits for them.
 
-Who looks at the web page is told what the sampler saw, and looks at nothing himself.
+A reader of the web page gets the sampler's last snapshot, and triggers no sampling of its own.
 
-A port that is taken is tried again for as long as it takes: an agent that is being replaced still
-has it, and GPUs are more important than their metrics.
+If the port is in use, the monitor retries without end: an agent that is being replaced may still
+have it, and the device plugin must not fail because of its metrics.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ PROBES: Final = ("/healthz", "/readyz")
 BOUNDS: Final = ConnectionBounds(
     connections=64, head_seconds=5.0, answer_seconds=10.0, idle_seconds=5.0, grace_seconds=0.5
 )
-"""Whoever reaches the port may connect: an idle connection is worth no more than one that has not
-asked yet, so that in a crowd the oldest of both is closed."""
+"""Any client may connect. When all connections are in use, the oldest that is idle or has sent no
+request yet is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """address, port: where to serve; port None: nowhere. period: seconds between two looks.
+    """address, port: where to serve; port None: nowhere. period: seconds between two samples.
 
-    probes: a unix socket for /healthz and /readyz alone, which no crowd reaches; None: none.
+    probes: a unix socket for /healthz and /readyz alone, free of other clients; None: none.
     """
 
     address: str = "localhost"
@@ -58,7 +58,7 @@ class Serving:
 
 
 class Monitor:
-    """Run it as one task; cancelled, it lets go of everything."""
+    """Run it as one task; when cancelled, it closes everything."""
 
     def __init__(
         self,
@@ -102,14 +102,14 @@ class Monitor:
         """The port, once there is one."""
 
     def look_at(self, sources: Sources) -> None:
-        """From the next look on."""
+        """Sample these sources from the next time on."""
         self.sampler.sources = sources
 
     def _topology(self) -> Topology:
         return self.sampler.sources.topology()
 
     async def fresh_page(self) -> Page | None:
-        """For somebody who asks for it: what the driver tells is no older than a period."""
+        """A page with values of the driver that are no older than a period."""
         await self._refresh()
         return self.page()
 

@@ -37,12 +37,12 @@ class DeviceView:
 
     limit, used, peak: bytes by the books. measured: bytes of its processes by the driver, percent:
     for how much of the last period they kept it busy; None where it does not tell.
-    promised, ceiling: percent of its time. share: percent of its time paid for since the last look.
+    granted, ceiling: percent of its time. share: percent of its time paid for since the last look.
     """
 
     gpu: Gpu
     limit: Bytes
-    promised: int
+    granted: int
     ceiling: int
     used: Bytes = NOTHING
     peak: Bytes = NOTHING
@@ -67,13 +67,13 @@ class ContainerSnapshot:
     """One container that has GPUs, whether it runs yet or not.
 
     degraded: how many of its processes lack what, by the names of `books.DEGRADATIONS`.
-    unlimited: those whose shim says that it cannot hold their limits.
+    unlimited: processes of which the shim reports that it cannot hold their limits.
     read: whether its books have ever been; of a whole GPU there are none.
     overdrawn: it launches on although its GPU time is used up.
     """
 
     owner: Claimant
-    promise: Grant
+    grant: Grant
     devices: tuple[DeviceView, ...]
     degraded: Mapping[str, int] = field(default_factory=dict)
     unlimited: tuple[Process, ...] = ()

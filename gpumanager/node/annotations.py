@@ -2,7 +2,7 @@
 
 The scheduler wrote what it planned; what was granted may differ, because two pods of equal size
 took each other's place, or because the plan did not fit any more. Schedulers count by these
-annotations, so they are corrected to what the journal says once a container is settled.
+annotations, so they are corrected to what the journal says once a container is confirmed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ def corrections(
     """For each pod whose annotations do not say what it has."""
     granted: dict[PodUID, dict[str, str]] = {}
     for one in journal:
-        if one.state is State.SETTLED and one.pod is not None and not one.released:
+        if one.state is State.CONFIRMED and one.pod is not None and not one.released:
             granted.setdefault(one.pod.uid, {})[one.pod.container] = minors(one, topology)
     for pod in pods:
         true = _true(pod, granted.get(pod.kubelet_uid, {}))

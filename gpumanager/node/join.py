@@ -3,16 +3,15 @@
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant
 from gpumanager.kube.access import NoAccess, find_access, node_name
+from gpumanager.kube.client import KubeClient
 from gpumanager.kube.pod import PodUID
-
-if TYPE_CHECKING:
-    from gpumanager.node.node_reconciler import Condition
-    from gpumanager.node.service import Facts, NodeEventLike
+from gpumanager.node.node_reconciler import Condition
+from gpumanager.node.service import Facts, NodeCluster, NodeEventLike
 
 log = logging.getLogger(__name__)
 
@@ -20,13 +19,13 @@ log = logging.getLogger(__name__)
 class Cluster(Protocol):
     """What the agent's parts say to the cluster. Nothing but `run` takes time; nothing fails."""
 
-    def condition(self, condition: "Condition") -> None:
+    def condition(self, condition: Condition) -> None:
         """A condition of the node is this from now on."""
 
-    def event(self, event: "NodeEventLike") -> None:
+    def event(self, event: NodeEventLike) -> None:
         """This happened to the node."""
 
-    def pod_event(self, pod: PodUID, event: "NodeEventLike") -> None:
+    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None:
         """This happened to a pod, by the UID that the kubelet knows."""
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
@@ -35,20 +34,20 @@ class Cluster(Protocol):
     def pod_name(self, pod: PodUID) -> str | None:
         """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
 
-    async def run(self, facts: "Callable[[], Facts]") -> None:
+    async def run(self, facts: Callable[[], Facts]) -> None:
         """For as long as the task lives. facts: asked before each round."""
 
 
 class Standalone:
     """A node without an API server: events and conditions go to the log alone."""
 
-    def condition(self, condition: "Condition") -> None:
+    def condition(self, condition: Condition) -> None:
         log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
 
-    def event(self, event: "NodeEventLike") -> None:
+    def event(self, event: NodeEventLike) -> None:
         log.debug("%s: %s", event.reason, event.message)
 
-    def pod_event(self, pod: PodUID, event: "NodeEventLike") -> None:
+    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None:
         log.debug("%s: %s: %s", pod, event.reason, event.message)
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
@@ -58,7 +57,7 @@ class Standalone:
         """Pods are not known by name."""
         return None
 
-    async def run(self, _: "Callable[[], Facts]") -> None:
+    async def run(self, _: Callable[[], Facts]) -> None:
         """There is no API server."""
 
 
@@ -75,9 +74,6 @@ def join(
     except NoAccess as error:
         log.info("%s: no labels, annotations and events are written", error)
         return Standalone()
-    from gpumanager.kube.client import KubeClient
-    from gpumanager.node.service import NodeCluster
-
     node = node_name(hostname)
     log.info("this is node %s at %s", node, access)
     return NodeCluster(KubeClient(access), node, labels=labels, recycle=recycle)

@@ -85,5 +85,5 @@ def parse_node_labels(text: str) -> dict[str, str]:
         if equals and fits and _KEY.fullmatch(key) and _VALUE.fullmatch(value):
             labels[key] = value
         else:
-            log.warning("--node-labels: %r is left out: write KEY=VALUE", item)
+            log.warning("--node-labels: ignoring %r: write KEY=VALUE", item)
     return labels

@@ -75,7 +75,7 @@ DEFAULT: Final = Preference(((DEFAULT_POLICY, 1.0),))
 
 
 def read_preference(text: str) -> Preference:
-    """Raises ValueError, in words for who wrote it. An empty text prefers nothing."""
+    """Raises ValueError, in words for the author. An empty text prefers nothing."""
     found: dict[str, tuple[str, float]] = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, said = _split(word)

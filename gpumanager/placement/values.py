@@ -55,7 +55,7 @@ class PodRequest:
 
 @dataclass(frozen=True, slots=True)
 class GpuChoice:
-    """GPUs promised to one container, ordered by index, and why these, in one sentence."""
+    """GPUs granted to one container, ordered by index, and why these, in one sentence."""
 
     request: Request
     evaluator: Evaluator

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class NodeAllocator(Allocator):
-    """Call `take_up` once, before the kubelet asks, and `serve_again` as soon as there is time."""
+    """Call `take_up` once, before registration, and `serve_again` as soon as possible after it."""
 
     def __init__(self, topology: Topology, deps: Dependencies) -> None:
         super().__init__(topology, deps)
@@ -39,17 +39,16 @@ class NodeAllocator(Allocator):
         await self.serve_again()
 
     async def take_up(self) -> None:
-        """Know every promise in force, after a start. From now on the kubelet may ask."""
+        """Recover the grants after a start. From now on the kubelet may call."""
         async with self._lock:
             await recover(self._ledger, self._store, self._deps, self._lister)
             self._close()
             self._foreign = self.foreign()
 
     async def serve_again(self) -> None:
-        """Every promise that was taken up, and is in force still, one after another, whichever
-        interface asked for it.
+        """Enforce the recovered grants of all interfaces again, one after another.
 
-        The kubelet may ask meanwhile, and waits for one of them at most.
+        The kubelet may call meanwhile, and waits for one of them at most.
         """
         async with self._lock:
             await self._store.tidy()
@@ -59,7 +58,7 @@ class NodeAllocator(Allocator):
             await asyncio.sleep(0)
 
     async def reconcile(self) -> tuple[AllocationID, ...]:
-        """Look at everybody's books and act; returns what was released.
+        """One pass of the reconciler; returns the released grants.
 
         Raises JournalUnwritable.
         """
@@ -70,7 +69,7 @@ class NodeAllocator(Allocator):
         return released
 
     def reconcile_soon(self) -> None:
-        """Something has changed: `reconcile_every` does not wait for its time."""
+        """Something has changed: `reconcile_every` runs its next pass now."""
         self._wake.set()
 
     async def reconcile_every(self, period: float) -> None:
@@ -83,10 +82,10 @@ class NodeAllocator(Allocator):
             try:
                 await self.reconcile()
             except (GpuManagerError, OSError) as error:
-                logger.warning("reconciling failed, will be tried again: %s", error)
+                logger.warning("reconciliation failed, retrying: %s", error)
 
     async def _tell_of_devices(self) -> None:
-        """The kubelet hears of it when IDs that only pods had are released."""
+        """Advertise anew when IDs that only pods had are released."""
         foreign = self.foreign()
         if foreign != self._foreign and self.on_devices_changed is not None:
             await self.on_devices_changed()

@@ -1,4 +1,4 @@
-"""What gpu-manager, the original, had promised on this node when we took its place. Pure.
+"""What gpu-manager, the original, had granted on this node when we took its place. Pure.
 
 Its checkpoint names each container's GPUs by minor, its cores and its bytes; the kubelet's books
 have the device IDs, which say nothing (`tencent.com/vcuda-core-17`). Its pods keep both: the IDs
@@ -43,7 +43,7 @@ class OriginalUnreadable(GpuManagerError):
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """What one container was promised. minors: of its GPUs. memory: bytes."""
+    """What one container was granted. minors: of its GPUs. memory: bytes."""
 
     pod_uid: PodUID
     container: str
@@ -143,7 +143,7 @@ def _allocation(topology: Topology, one: Inherited, evidence: Evidence, now: flo
         evaluator=evaluator,
         why=WHY,
         time=now,
-        state=State.SETTLED,
+        state=State.CONFIRMED,
         pod=_claimant(key, evidence),
     )
 

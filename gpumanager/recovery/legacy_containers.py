@@ -9,10 +9,10 @@ from gpumanager.virtual.legacy.pods import LegacyContainer, LegacyContainers
 
 
 def legacy_containers(journal: Journal, uids: Collection[str]) -> LegacyContainers:
-    """Of these pods, those that are settled."""
+    """Of these pods, the confirmed grants."""
     found: dict[str, tuple[LegacyContainer, ...]] = {}
     for allocation in journal.live():
-        if allocation.pod and allocation.pod.uid in uids and allocation.state is State.SETTLED:
+        if allocation.pod and allocation.pod.uid in uids and allocation.state is State.CONFIRMED:
             uid = allocation.pod.uid
             found[uid] = (*found.get(uid, ()), _legacy(allocation, uid, allocation.pod.container))
     return found

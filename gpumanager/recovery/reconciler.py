@@ -1,9 +1,11 @@
-"""The reconciler: looks at everybody's books, frees what is gone, holds what nobody recorded.
+"""The reconciler: compares journal, checkpoint, pods and runtime, and corrects the journal.
 
-A pass looks first, without the allocator's lock, and acts then, under it. What looks ended for the
-grace period is released, unless somebody still runs with it; what the kubelet gives to a pod and
-the journal has not for as long, is held. Directories go by ownership: none that a promise has, a
-container mounts, or the kubelet says was answered.
+A pass reads them first, without the allocator's lock, and acts then, under it:
+
+* A grant whose pod has looked ended for the grace period is released, unless a container uses it.
+* Devices that the kubelet's checkpoint has for a pod, and the journal has not for as long, get a
+  grant.
+* A directory is removed that no grant owns, no container mounts, and no Allocate response names.
 """
 
 import logging
@@ -45,18 +47,18 @@ logger = logging.getLogger(__name__)
 
 
 ASKED_EVERY: Final = 6
-"""Passes; to list the containers of a full node takes the runtime a while."""
+"""The runtime is asked in every sixth pass: it lists the containers of a full node slowly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen, when, and what was promised before.
+    """What one pass has read. began: its start, in seconds of a monotonic clock.
 
-    began: seconds, never back. promised: whatever came later may be missing in what was seen.
+    granted: the grants before it; later ones may be missing in the evidence.
     """
 
     began: float
-    promised: frozenset[AllocationID]
+    granted: frozenset[AllocationID]
     evidence: Evidence
 
 
@@ -73,16 +75,16 @@ class Reconciler:
         self.disagreements: tuple[Disagreement, ...] = ()
 
     async def look(self, before: Iterable[Grant], view: View | None) -> Look:
-        """Without the lock: it may take seconds. before: what was promised before `view` was seen.
+        """Read everything, without the lock: it may take seconds. before: grants older than `view`.
 
-        The container runtime is asked where something would go, and else only now and then.
+        The runtime is asked if something would be released, and otherwise now and then.
         """
         began, names = self._deps.elapsed(), frozenset(a.id for a in before)
         checkpoint = await self._deps.books.read()
-        promised = self._store.live()
+        granted = self._store.live()
         unowned = {*self._deps.isolation.allocations()} - {*self._store.journal.grants}
-        doubtful = unowned or over(promised, view, checkpoint) | superseded(promised, checkpoint)
-        unknown = unowned or unrecorded(promised, checkpoint or ())
+        doubtful = unowned or over(granted, view, checkpoint) | superseded(granted, checkpoint)
+        unknown = unowned or unrecorded(granted, checkpoint or ())
         self._passes += 1
         asked = doubtful or self._passes % ASKED_EVERY == 0
         live = await who_lives(self._deps.runtime) if asked else None
@@ -97,19 +99,19 @@ class Reconciler:
         return await self._deps.tenants.pods() or {}
 
     async def act(self, look: Look, under: Callable[[Grant], bool]) -> tuple[AllocationID, ...]:
-        """Under the lock; returns what was released. under: whether a pod may be under admission.
+        """Act, under the lock; returns the released grants. under: is its pod in admission?
 
         Raises JournalUnwritable.
         """
         names = self._deps.isolation.allocations()
         evidence = replace(look.evidence, directories=dict.fromkeys(names, ()))
         live = self._store.live()
-        known = [a for a in live if a.id in look.promised and not under(a)]
+        known = [a for a in live if a.id in look.granted and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)
         with self._apart("disagreements"):
             self._report(disagreements(self._ledger.topology, live, evidence, ended))
         await self._name(evidence.view)
-        if evidence.live is not None:  # a kubelet that forgot them gives who runs others
+        if evidence.live is not None:  # a kubelet without its checkpoint gives away IDs in use
             ended |= superseded(known, evidence.checkpoint)
         adopted = await self._adopt(look.began, evidence)
         due = self._due(look.began, ended - adopted, evidence)
@@ -120,7 +122,7 @@ class Reconciler:
         return due
 
     def _apart(self, source: str) -> AbstractContextManager[None]:
-        """The body is about this alone; what it raises of the disk is about everything."""
+        """An error in the body skips this source only; an error of the disk ends the pass."""
         about_all = (GpuManagerError, OSError)
         return self._deps.skipped.skipping("reconciler", source, unless=about_all)
 
@@ -128,14 +130,14 @@ class Reconciler:
         for nameless in self._store.live():
             with self._apart(f"allocation {nameless.id}"):
                 for one in named((nameless,), view):
-                    logger.info("allocation %s is of %s", one.id, one.pod)
+                    logger.info("allocation %s belongs to %s", one.id, one.pod)
                     await self._store.put(one)
                     await self._deps.isolation.update(one)
 
     def _due(
         self, now: float, ended: Iterable[AllocationID], evidence: Evidence
     ) -> tuple[AllocationID, ...]:
-        """Nothing where the kubelet's books alone say so: it may have lost them, and begun anew."""
+        """Grants to release. The checkpoint alone proves nothing: the kubelet may have lost it."""
         if evidence.view is None and evidence.live is None:
             return ()
         self._ended = since(self._ended, ended, now)
@@ -147,9 +149,9 @@ class Reconciler:
         return tuple(name for name in long if name not in kept)
 
     async def _adopt(self, now: float, evidence: Evidence) -> frozenset[AllocationID]:
-        """What is held from now on.
+        """Add grants for devices and containers without one; returns their IDs.
 
-        Only where the list of pods says that they live: the kubelet forgets ended ones late."""
+        Only of pods that are listed as living: the checkpoint keeps ended pods for a while."""
         keys = unrecorded(self._store.live(), evidence.checkpoint or ())
         self._unrecorded = since(self._unrecorded, keys, now)
         long = {k for k, at in self._unrecorded.items() if now - at >= self._deps.grace}
@@ -164,7 +166,9 @@ class Reconciler:
             found += self._running((*self._store.live(), *found), evidence, clock)
         for one in found:
             with self._apart(f"allocation {one.id}"):
-                logger.warning("allocation %s of %s is held: %s", one.id, one.pod, one.why)
+                logger.warning(
+                    "allocation %s of %s added to the journal: %s", one.id, one.pod, one.why
+                )
                 await self._store.put(one)
                 await self._deps.isolation.update(one)
         return frozenset(one.id for one in found)
@@ -172,7 +176,7 @@ class Reconciler:
     def _running(
         self, known: tuple[Grant, ...], evidence: Evidence, now: float
     ) -> tuple[Grant, ...]:
-        """Containers of pods that live which run with what nobody has a record of."""
+        """Grants for running containers of living pods that the journal does not have."""
         unknown = tuple(
             one
             for one in evidence.live or ()
@@ -188,29 +192,31 @@ class Reconciler:
         return tuple(one for one in found if one.pod is not None)
 
     async def _remove(self, evidence: Evidence) -> None:
-        """Directories that nobody owns; none of them where nobody can say who runs."""
+        """Remove directories without an owner; none where the running containers are not known."""
         if evidence.live is None and evidence.checkpoint is None:
             return
         mounted = filter(None, map(allocation_of, evidence.live or ()))
         owned = {*self._store.journal.grants, *mounted}
         for name in set(evidence.directories) - owned - _answered(evidence):
             with self._apart(f"directory {name}"):
-                logger.info("removing the directory of allocation %s: nobody has it", name)
+                logger.info(
+                    "removing the directory of allocation %s: no grant or container uses it", name
+                )
                 await self._store.close(name)
 
     def _report(self, found: tuple[Disagreement, ...]) -> None:
-        """Each is said when it is new."""
+        """Log each disagreement when it is new."""
         for one in set(found) - set(self.disagreements):
             logger.warning("books disagree: %s: %s: %s", one.kind, one.what, one.detail)
         self.disagreements = found
 
 
 def _answered(evidence: Evidence) -> frozenset[AllocationID]:
-    """What was given to containers that the kubelet's books have."""
+    """Allocations named by the Allocate responses in the kubelet's checkpoint."""
     named = (envs.get(ENV_ALLOCATION) for envs in evidence.envs.values())
     return frozenset(AllocationID(name) for name in named if name)
 
 
 def _unproved(live: Iterable[Grant]) -> frozenset[AllocationID]:
-    """Those of which no device IDs are known, so that the kubelet's books cannot have them."""
+    """Grants without known device IDs: the checkpoint cannot show them."""
     return frozenset(a.id for a in live if is_evidence(a))

@@ -1,4 +1,4 @@
-"""Where those who keep books about this node's GPUs disagree. Pure.
+"""Where the journal, the kubelet, the runtime and the driver disagree about this node's GPUs. Pure.
 
 Nothing is decided here: what is found is counted, reported, and looked at again at the next pass.
 """
@@ -26,12 +26,12 @@ class Disagreement:
 
 KINDS = {
     "unrecorded": "the kubelet has given devices of which the journal knows nothing",
-    "unbooked": "a container is promised devices that the kubelet's books do not give to it",
+    "unbooked": "a container is granted devices that the kubelet's books do not give to it",
     "lingering": "its pod has ended, and yet somebody runs with it",
     "unknown-container": "a container runs with an allocation that the journal does not have",
     "directory": "there is a directory of an allocation that the journal does not have",
     "doubled": "two pods that live hold the same device",
-    "stranger": "a pod has processes on a GPU of which it was promised nothing",
+    "stranger": "a pod has processes on a GPU of which it was granted nothing",
     "gpu-gone": "a pod that lives holds a GPU that this node has not",
 }
 """What each kind means."""
@@ -43,7 +43,7 @@ def disagreements(
     evidence: Evidence,
     ended: frozenset[AllocationID],
 ) -> tuple[Disagreement, ...]:
-    """All there are. ended: promises whose pods look ended now."""
+    """All there are. ended: grants of pods that look ended now."""
     standing = tuple(a for a in live if a.id not in ended)
     return (
         *_unrecorded(live, evidence),
@@ -51,7 +51,7 @@ def disagreements(
         *_of_containers(live, evidence, ended),
         *_directories(live, evidence),
         *_doubled(standing),
-        *_strangers(live, evidence),
+        *_unknown_processes(live, evidence),
         *_gone(topology, standing),
     )
 
@@ -88,19 +88,21 @@ def _directories(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagr
 
 
 def _doubled(live: Iterable[Grant]) -> Iterator[Disagreement]:
-    settled = [one for one in live if one.state is State.SETTLED]
-    held = [device_id for one in settled for device_id in (*one.ids.core_ids, *one.ids.memory_ids)]
+    confirmed = [one for one in live if one.state is State.CONFIRMED]
+    held = [
+        device_id for one in confirmed for device_id in (*one.ids.core_ids, *one.ids.memory_ids)
+    ]
     if len(set(held)) == len(held):
         return  # as nearly always
     holders: dict[str, Grant] = {}
-    for one in settled:
+    for one in confirmed:
         for device_id in (*one.ids.core_ids, *one.ids.memory_ids):
             other = holders.setdefault(device_id, one)
             if other.owner != one.owner:
                 yield Disagreement("doubled", device_id, f"{other.pod} and {one.pod}")
 
 
-def _strangers(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
+def _unknown_processes(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
     for gpu, pods in evidence.tenants.items():
         holders = {a.owner for a in live if gpu in a.gpus and a.owner}
         for uid in pods:

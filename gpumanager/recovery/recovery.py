@@ -1,13 +1,13 @@
-"""After a start: the journal is taken up, and what it does not know and others prove is held.
+"""Recovery after a start: read the journal, and add grants that other sources prove.
 
-A journal that cannot be used is set aside under a name, said loudly, and whatever is whole in it is
-kept. Where it is damaged or absent, or the kubelet's books have somebody whom it has not, the
+A damaged journal is kept under another name, which is logged as an error; its readable grants
+stay. Where it is damaged or absent, or lacks a container that the kubelet's checkpoint has, the
 evidence is gathered: the kubelet's checkpoint (or, without one, PodResources, which is harmless
 before we are registered), the original's checkpoint, the running containers, the directories of
-allocations. What cannot be proved free is held; it is released when its pod is seen to be gone.
+allocations. What may be in use counts as granted, until its pod is gone.
 
-That is all the kubelet has to wait for. Sockets and limits of what was taken up are made anew when
-it knows of us: containers keep the limits they have, and who has just started asks again.
+Only this happens before registration. Sockets and limits are created again later: containers keep
+the limits they have, and the shim of one that has just started retries.
 """
 
 import logging
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 async def recover(
     ledger: DeviceLedger, store: GrantStore, deps: Dependencies, lister: PodLister
 ) -> None:
-    """Every promise in force is known, and on the disk; never refuses to start."""
+    """Load or rebuild every grant, and write it to disk; never refuses to start."""
     whole = await store.load()
     checkpoint = await deps.books.read()
     enough = whole and not unrecorded(store.live(), checkpoint or ())
@@ -64,7 +64,7 @@ def held_besides(
     original: tuple[Inherited, ...],
     now: float,
 ) -> tuple[Grant, ...]:
-    """What is held besides what is known, as far as the evidence goes. Pure."""
+    """Grants that the evidence shows besides those that are known. Pure."""
     found = list(adopt_booked(ledger, known, evidence, now))
     for one in inherit(ledger.topology, original, evidence, now):
         if all(one.id != a.id for a in (*known, *found)):
@@ -73,9 +73,9 @@ def held_besides(
 
 
 async def _clear(store: GrantStore, deps: Dependencies) -> None:
-    """Directories of which the journal says nothing were made by an agent that died meanwhile."""
+    """Remove directories without a grant: an agent stopped between making one and journalling."""
     for name in set(deps.isolation.allocations()) - set(store.journal.grants):
-        logger.info("removing what is left of allocation %s", name)
+        logger.info("removing the leftover directory of allocation %s", name)
         await store.close(name)
 
 
@@ -110,7 +110,7 @@ def _original(deps: Dependencies) -> tuple[Inherited, ...]:
 def _say(found: Iterable[Grant]) -> None:
     for one in found:
         logger.warning(
-            "allocation %s of %s is held again: %s (%d cores and %d blocks of %s)",
-            *(one.id, one.pod or "nobody known", one.why),
+            "allocation %s of %s restored: %s (%d cores and %d blocks of %s)",
+            *(one.id, one.pod or "an unknown pod", one.why),
             *(one.cores, one.blocks, ", ".join(one.gpus) or "no GPU of this node"),
         )

@@ -46,7 +46,7 @@ class CgroupVersion(Enum):
 
 
 class CgroupDriver(Enum):
-    """Who makes the kubelet's cgroups."""
+    """What makes the kubelet's cgroups."""
 
     CGROUPFS = "cgroupfs"
     SYSTEMD = "systemd"
@@ -115,7 +115,7 @@ def pods(text: str) -> frozenset[PodUID]:
 
 @lru_cache(maxsize=1024)
 def identify(text: str, around: frozenset[PodUID] = frozenset()) -> Membership | None:
-    """Whose process it is, by its /proc/<pid>/cgroup; None where that names no pod.
+    """The pod of a process, by its /proc/<pid>/cgroup; None where that names no pod.
 
     around: pods that the reader itself is in. They are not of the reader's own kubelet, or the
     process is as near to the reader as that: nothing is known of it. All processes of a container

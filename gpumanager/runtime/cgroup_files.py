@@ -65,7 +65,7 @@ class CgroupFiles:
         return version(self.mounts)
 
     def driver(self) -> CgroupDriver | None:
-        """Who makes the pods' cgroups; None where no pod runs, or none can be seen."""
+        """The cgroup driver of the pods; None where no pod runs, or none can be seen."""
         return next((one.driver for one in self.members()), None)
 
     def members(self) -> Iterator[Membership]:

@@ -43,7 +43,7 @@ class RuntimeUnavailable(GpuManagerError):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeVersion:
-    """Who answers, where, and in which version of CRI: `v1` or `v1alpha2`."""
+    """Which runtime answers, where, and in which version of CRI: `v1` or `v1alpha2`."""
 
     name: str
     version: str
@@ -105,7 +105,7 @@ class ContainerRuntime:
         return tuple(row for row in found if row is not None)
 
     async def say_who(self) -> None:
-        """One line in the log: who answers, or that nobody does."""
+        """One line in the log: which runtime answers, or that none does."""
         try:
             log.info("container runtime: %s", await self.version())
         except RuntimeUnavailable as error:

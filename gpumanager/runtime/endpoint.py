@@ -1,6 +1,6 @@
 """Where the container runtime listens: what the user says, or where runtimes are known to listen.
 
-The order of the known ones says who is the kubelet's. dockershim and cri-dockerd have a socket only
+The order of the known ones gives the kubelet's. dockershim and cri-dockerd have a socket only
 where a kubelet works through them, while containerd listens wherever Docker is installed.
 """
 

@@ -9,7 +9,7 @@ KEPT: Final = 1024
 
 
 class ContainerStatuses(Protocol):
-    """Who knows a container by its ID."""
+    """Finds a container by its ID."""
 
     async def status(self, container_id: ContainerID) -> LiveContainer | None: ...
 

@@ -1,6 +1,6 @@
-"""The check of those who say HELLO: is the caller's pod one that the allocation is for?
+"""The check of HELLO: is the caller's pod one that the allocation is for?
 
-The journal says whom it is for once PreStartContainer has settled that; the kernel says who calls;
+The journal names that pod once PreStartContainer has confirmed it; the kernel names the caller;
 the caller's cgroup says of which pod that is. Where any of them is silent the caller is let in: a
 check that guesses would take working GPUs away.
 """
@@ -16,21 +16,21 @@ from gpumanager.virtual.values import AllocationID
 log = logging.getLogger(__name__)
 
 Owners = Callable[[AllocationID], Collection[PodUID] | None]
-"""The pods an allocation is for, as far as settled: one, or all that share a claim."""
+"""The pods that an allocation is for, as far as confirmed: one, or all that share a claim."""
 
 
 class PodCheck:
-    """Counts whom it has turned away. Implements `virtual.peers.PeerCheck`."""
+    """Counts the callers that it has refused. Implements `virtual.peers.PeerCheck`."""
 
     def __init__(self, containers: Containers, owners: Owners) -> None:
         self._containers = containers
         self._owners = owners
         self._silent = False
         self._said: set[AllocationID] = set()
-        self.strangers = 0
+        self.refusals = 0
         """Callers refused since the start: of another pod than the socket's."""
 
-    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
         owners = self._owners(allocation)
         if not owners:
             return None
@@ -40,7 +40,7 @@ class PodCheck:
             return None
         if found.pod_uid in map(_as_in_cgroups, owners):
             return None
-        self.strangers += 1
+        self.refusals += 1
         self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owners)
         return f"this socket is another pod's; the caller is of pod {found.pod_uid}"
 
@@ -49,8 +49,8 @@ class PodCheck:
         if allocation not in self._said:
             self._said.add(allocation)
             log.warning(
-                "allocation %s: %s connected to the socket of pod %s and is refused, as any other "
-                "will be; check which host directories that pod mounts",
+                "allocation %s: %s connected to the socket of pod %s and is refused (later callers "
+                "too, unlogged); check which host directories the caller's pod mounts",
                 allocation,
                 process,
                 ", ".join(sorted(owners)),

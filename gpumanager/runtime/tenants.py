@@ -1,6 +1,6 @@
-"""Whose processes are on each GPU: what NVML lists, and what the cgroups say of that.
+"""The pods that have processes on each GPU: what NVML lists, and what the cgroups say of that.
 
-NVML may hang. Who reconciles has more to do than to wait for it: a thread of its own asks, and what
+NVML may hang. The reconciler must not wait for it: a thread of its own asks, and what
 comes too late is not used, because it tells of an earlier time.
 """
 
@@ -42,7 +42,7 @@ class GpuTenants:
     async def pods(self) -> dict[GpuUUID, frozenset[PodUID]] | None:
         """The pods with a process on each GPU; None where the driver does not tell.
 
-        Processes of no pod, and those whose pod cannot be told, are left out.
+        Processes of no pod, and those of a pod that cannot be found, are left out.
         """
         if self._asked is None or self._asked.done():
             self._asked = asyncio.get_running_loop().run_in_executor(self._thread, self._ask)
@@ -54,7 +54,7 @@ class GpuTenants:
         try:
             return self._held()
         except GpuManagerError as error:
-            logger.debug("whose processes are on the GPUs is not known: %s", error)
+            logger.debug("cannot match GPU processes to pods: %s", error)
             return None
 
     def _of(self, pids: Iterable[int]) -> frozenset[PodUID]:

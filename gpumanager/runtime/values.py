@@ -54,7 +54,7 @@ class LiveContainer:
 
 
 class LiveContainers(Protocol):
-    """Who can tell what runs on this node."""
+    """Lists what runs on this node."""
 
     async def list(self) -> tuple[LiveContainer, ...]:
         """All running containers of pods, without sandboxes; raises RuntimeUnavailable."""

@@ -261,7 +261,7 @@ def _free_on(
 ) -> tuple[FreeGpu, ...]:
     """What each GPU has free, and by how many it is held; nothing is on one that is closed.
 
-    Those of whom nobody knows where they are come last: the node will have to place them too.
+    Pods without a known GPU come last: the node will have to place them too.
     """
     free = [idle_gpu(blocks(gpu.memory)) for gpu in topology.gpus]
     lost = []

@@ -30,7 +30,7 @@ from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, needs_of
 
 LOG: Final = 65536
-"""Changes that are remembered; who is farther behind looks at everything."""
+"""Changes that are remembered; a reader that is farther behind reads everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class ClusterState:
         self, pod: PodView, node: str, ask: PodShape, packing: Packing, until: float
     ) -> None:
         """We decided so; what was decided before for another node stays until it is withdrawn."""
-        holder = Holder(ask.settled, packing, pod.namespace, pod.name)
+        holder = Holder(ask.placed, packing, pod.namespace, pod.name)
         gpus = uuids_of(self.nodes[node].topology, packing)
         self._assumed.put(pod.uid, node, Assumed(holder, gpus, until))
         self._hold(pod.uid, node, holder)

@@ -178,7 +178,7 @@ class VirtualClock:
         return min(taker.deadline for taker in found)
 
     def takers(self) -> Sequence[Taker]:
-        """All threads that take part, the conductor's among them; the dead are gone."""
+        """All threads that take part, the conductor's among them; exited ones are removed."""
         rows = _sim.ffi.new("struct simclock_taker[]", _sim.lib.SIMCLOCK_TAKERS)
         count = _sim.lib.simclock_takers(self._page, rows, len(rows))
         return tuple(

@@ -262,7 +262,7 @@ class SimulatedNode:
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await it all; who is cancelled meanwhile is so only afterwards."""
+    """Await it to the end; a cancellation takes effect afterwards."""
     task = asyncio.create_task(work)
     try:
         await asyncio.shield(task)

@@ -33,8 +33,8 @@ def _node(seen: Seen) -> Iterator[str]:
 def _gpu(gpu: GpuRow) -> Iterator[str]:
     yield f"GPU {gpu.index}, {gpu.model}, {gpu.bus_id} ({gpu.uuid})"
     granted, used = _bytes(gpu.memory_granted), _bytes(gpu.memory_used)
-    yield f"memory    {_bytes(gpu.memory)}, promised {granted}, used {used}"
-    yield f"time      promised {gpu.cores:.0f} %, busy by the driver {_percent(gpu.busy)}"
+    yield f"memory    {_bytes(gpu.memory)}, granted {granted}, used {used}"
+    yield f"time      granted {gpu.cores:.0f} %, busy by the driver {_percent(gpu.busy)}"
     health = "in use" if gpu.healthy else "ill: no new container gets it"
     yield f"health    {health}; Xids since the agent's start: {gpu.xids}"
 
@@ -51,8 +51,8 @@ def _container(gpu: GpuRow, one: ContainerRow) -> Iterator[str]:
         return
     used = f"{_bytes(one.used)} of {_bytes(one.limit)}, at most {_bytes(one.peak)}"
     yield f"memory    {used}, {measured}"
-    burst = f", up to {one.ceiling:.0f} %" if one.ceiling > one.promised else ""
-    yield f"time      {_percent(one.share)} of {one.promised:.0f} % promised{burst}, {busy}"
+    burst = f", up to {one.ceiling:.0f} %" if one.ceiling > one.granted else ""
+    yield f"time      {_percent(one.share)} of {one.granted:.0f} % granted{burst}, {busy}"
     waited = f"{one.throttled_launches or 0:,.0f} waited, {seconds(one.throttled_seconds)} in all"
     yield f"launches  {one.launches or 0:,.0f}, {waited}"
     yield f"processes {one.processes:.0f}; memory refused {one.refusals or 0:,.0f} times"

@@ -3,7 +3,7 @@
 A line is made of segments, each with a tone; what a tone looks like is the terminal's. Nothing is
 said by a colour alone. A bar of memory is full at what may be used, a container's limit or the
 GPU's size; a bar of time is the whole GPU, so that containers can be compared. In both, what is
-promised and not used is shaded.
+granted and not used is shaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Tone(Enum):
     DIM = "dim"
     STRONG = "strong"
     USED = "used"
-    PROMISED = "promised"
+    GRANTED = "granted"
     GOOD = "good"
     WARN = "warn"
     BAD = "bad"
@@ -69,7 +69,7 @@ def heading(
             title("MEMORY of limit" if barred else "MEMORY", memory, Sort.MEMORY, left=barred),
         ),
         (columns.peak, title("PEAK", columns.peak)),
-        (share, title("SHARE of promised" if barred else "SHARE", share, Sort.SHARE, left=barred)),
+        (share, title("SHARE of granted" if barred else "SHARE", share, Sort.SHARE, left=barred)),
         (columns.ceiling, title("CEIL", columns.ceiling)),
         (columns.wait, title("WAIT", columns.wait, Sort.WAIT)),
         (columns.refusals, title("REF", columns.refusals, Sort.REFUSALS)),
@@ -148,8 +148,8 @@ def _container_line(
         "name": _container_name(row, one, columns.name, signs),
         "memory_bar": bar(columns.memory_bar, held, 1.0, signs, warn=held >= NEARLY),
         "memory": (_right(of_bytes(one.held, one.limit), columns.memory, _near(held)),),
-        "share_bar": bar(columns.share_bar, taken, one.promised / 100, signs),
-        "share": (_right(of_percent(one.taken, one.promised), columns.share),),
+        "share_bar": bar(columns.share_bar, taken, one.granted / 100, signs),
+        "share": (_right(of_percent(one.taken, one.granted), columns.share),),
         "ceiling": (_right(_ceiling(one, signs), columns.ceiling),),
         "wait": (
             _right(
@@ -209,8 +209,8 @@ def _spaced(segments: Sequence[Segment]) -> Line:
     return tuple(found)
 
 
-def bar(width: int, used: float, promised: float, signs: Glyphs, *, warn: bool = False) -> Line:
-    """used, promised: parts of the whole, of which more than 1 is cut."""
+def bar(width: int, used: float, granted: float, signs: Glyphs, *, warn: bool = False) -> Line:
+    """used, granted: parts of the whole, of which more than 1 is cut."""
     if not width:
         return ()
     full, rest = divmod(round(_part(used) * width * EIGHTHS), EIGHTHS)
@@ -219,11 +219,11 @@ def bar(width: int, used: float, promised: float, signs: Glyphs, *, warn: bool =
         filled += signs.parts[rest - 1]
     elif rest * 2 >= EIGHTHS:
         filled += signs.full
-    shaded = max(0, round(_part(promised) * width) - len(filled))
+    shaded = max(0, round(_part(granted) * width) - len(filled))
     free = width - len(filled) - shaded
     return (
         Segment(filled, Tone.WARN if warn else Tone.USED),
-        Segment(signs.promised * shaded, Tone.PROMISED),
+        Segment(signs.granted * shaded, Tone.GRANTED),
         Segment(signs.free * free, Tone.DIM),
     )
 
@@ -241,8 +241,8 @@ def _grew(now: float | None, before: float | None) -> bool:
 
 
 def _ceiling(one: ContainerRow, signs: Glyphs) -> str:
-    """Only where it may take more than it was promised."""
-    return f"{signs.at_most}{one.ceiling:.0f}" if one.ceiling > one.promised else ""
+    """Only where it may take more than it was granted."""
+    return f"{signs.at_most}{one.ceiling:.0f}" if one.ceiling > one.granted else ""
 
 
 def _right(text: str, width: int, tone: Tone = Tone.PLAIN) -> Segment:
@@ -254,12 +254,12 @@ def plain(drawn: Line) -> str:
 
 
 def totals(gpus: Sequence[GpuRow], signs: Glyphs) -> str:
-    """One sentence about GPUs: how many, how much of them is promised and used."""
+    """One sentence about GPUs: how many, how much of them is granted and used."""
     free = sum(not gpu.cores for gpu in gpus)
     used = sum(gpu.memory_used or 0 for gpu in gpus)
     pieces = (
         f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}, {free} free",
-        f"{sum(gpu.cores for gpu in gpus):.0f} of {100 * len(gpus)} % promised",
+        f"{sum(gpu.cores for gpu in gpus):.0f} of {100 * len(gpus)} % granted",
         f"{of_bytes(used, sum(gpu.memory for gpu in gpus))} used",
     )
     return f" {signs.dot} ".join(pieces)

@@ -40,11 +40,11 @@ def _short(number: float) -> str:
     return "0" if number == 0 else f"{number:.1f}" if number < ten else f"{number:.0f}"
 
 
-def of_percent(taken: float | None, promised: float) -> str:
+def of_percent(taken: float | None, granted: float) -> str:
     """`29.8/30%`, `100/100%`, `0/30%`: at most eight characters up to 100."""
     exact = "-" if taken is None else f"{taken:.1f}" if 0 < taken < WHOLE else f"{taken:.0f}"
-    short = f"{taken:.0f}" if taken and promised >= CORES_PER_GPU else exact
-    return f"{short}/{promised:.0f}%"
+    short = f"{taken:.0f}" if taken and granted >= CORES_PER_GPU else exact
+    return f"{short}/{granted:.0f}%"
 
 
 UNITS: Final[Sequence[tuple[float, str]]] = ((86400, "d"), (3600, "h"), (60, "m"))

@@ -7,14 +7,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """full, parts: of a bar; parts: one to seven eighths of a cell, or none. promised, free: cells.
+    """full, parts: of a bar; parts: one to seven eighths of a cell, or none. granted, free: cells.
 
     branch, end: before a container. cut: where a name was shortened. down, up: of a sorted column.
     """
 
     full: str
     parts: str
-    promised: str
+    granted: str
     free: str
     opened: str
     closed: str
@@ -30,12 +30,12 @@ class Glyphs:
 
 
 UNICODE: Final = Glyphs(
-    full="█", parts="▏▎▍▌▋▊▉", promised="░", free="·", opened="▾", closed="▸",
+    full="█", parts="▏▎▍▌▋▊▉", granted="░", free="·", opened="▾", closed="▸",
     branch="├ ", end="└ ", cut="…", down="▼", up="▲", at_most="≤", degree="°", dot="·",
     arrows="↑↓",
 )  # fmt: skip
 ASCII: Final = Glyphs(
-    full="#", parts="", promised="=", free=".", opened="-", closed="+",
+    full="#", parts="", granted="=", free=".", opened="-", closed="+",
     branch="|-", end="`-", cut="~", down="v", up="^", at_most="<", degree=" ", dot="-",
     arrows="up/down",
 )  # fmt: skip

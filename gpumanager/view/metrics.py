@@ -100,7 +100,7 @@ def _container(series: Series, labels: Labels) -> ContainerRow:
         pod,
         container,
         limit=told("memory_limit_bytes") or 0,
-        promised=told("share_promised_percent") or 0,
+        granted=told("share_promised_percent") or 0,
         ceiling=told("share_ceiling_percent") or 0,
         used=told("memory_used_bytes"),
         peak=told("memory_peak_bytes"),

@@ -10,12 +10,12 @@ from gpumanager.view.metrics import NotAnAgent, printable
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """What one container was promised. pod: namespace/name, empty where nobody knows yet.
+class PlacedGrant:
+    """What one container was granted. pod: namespace/name, empty where nobody knows yet.
 
-    thought: of which pod that was believed first, where it was another. rule: the evaluator's name.
-    time: seconds since the epoch. settled: it has started, or is about to. unlimited: how many of
-    its processes no limit holds for, by what they lack.
+    expected: the pod that was thought to be admitted, where another one got the grant. rule: the
+    evaluator's name. time: seconds since the epoch. confirmed: it has started, or is about to.
+    unlimited: how many of its processes no limit holds for, by what they lack.
     """
 
     pod: str
@@ -29,10 +29,10 @@ class Promise:
     rule: str
     why: str
     time: float
-    settled: bool
-    thought: str = ""
-    doubted: bool = False
-    inherited: bool = False
+    confirmed: bool
+    expected: str = ""
+    suspect: bool = False
+    legacy: bool = False
     unlimited: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -59,7 +59,7 @@ class Placement:
     node: str
     time: float
     topology: Topology
-    promises: tuple[Promise, ...] = ()
+    grants: tuple[PlacedGrant, ...] = ()
     happened: tuple[PlacementEvent, ...] = field(default=())
 
 
@@ -70,7 +70,7 @@ def read_placement(document: Mapping[str, Any]) -> Placement:
             node=printable(document["node"]),
             time=float(document["time"]),
             topology=_topology(document["topology"]),
-            promises=tuple(_promise(one) for one in document["promises"]),
+            grants=tuple(_grant(one) for one in document["promises"]),
             happened=tuple(_happening(one) for one in document["happened"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -98,8 +98,8 @@ def _gpu(said: Mapping[str, Any]) -> Gpu:
     )
 
 
-def _promise(said: Mapping[str, Any]) -> Promise:
-    return Promise(
+def _grant(said: Mapping[str, Any]) -> PlacedGrant:
+    return PlacedGrant(
         pod=_text(said["pod"]),
         container=_text(said["container"]),
         gpus=tuple(int(one) for one in said["gpus"]),
@@ -111,10 +111,10 @@ def _promise(said: Mapping[str, Any]) -> Promise:
         rule=_text(said["rule"]),
         why=_text(said["why"]),
         time=float(said["time"]),
-        settled=said["state"] == "settled",
-        thought=_text(said["thought"]),
-        doubted=bool(said["doubted"]),
-        inherited=bool(said["inherited"]),
+        confirmed=said["state"] == "settled",
+        expected=_text(said["thought"]),
+        suspect=bool(said["doubted"]),
+        legacy=bool(said["inherited"]),
         unlimited={printable(key): int(n) for key, n in said.get("unlimited", {}).items()},
     )
 

@@ -1,6 +1,6 @@
 """What happened to a pod on its node, in sentences. Pure.
 
-From what the agent promised (`view.placement`) and what its metrics say of the containers now.
+From what the agent granted (`view.placement`) and what its metrics say of the containers now.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from gpumanager.names import ANNOTATION_CORE_LIMIT, VMEMORY
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 from gpumanager.view.figures import seconds
-from gpumanager.view.placement import Placement, PlacementEvent, Promise
+from gpumanager.view.placement import PlacedGrant, Placement, PlacementEvent
 from gpumanager.view.topology_tree import granted, short_model
 from gpumanager.view.unlimited import sentences
 from gpumanager.view.values import ContainerRow, NodeView
@@ -23,12 +23,12 @@ RULES = {
 
 def story(pod: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
     """pod: namespace/name. now: None where it is not told. Empty: the agent knows nothing of it."""
-    promises = [one for one in placement.promises if one.pod == pod]
+    grants = [one for one in placement.grants if one.pod == pod]
     happened = [one for one in placement.happened if one.pod == pod]
     return tuple(
         line
         for lines in (
-            *(_promise(one, placement) for one in promises),
+            *(_grant(one, placement) for one in grants),
             *(_happening(one) for one in happened),
             *(_container(row, index) for index, row in _rows(pod, now)),
         )
@@ -43,27 +43,27 @@ def _rows(pod: str, now: NodeView | None) -> Iterator[tuple[int, ContainerRow]]:
                 yield gpu.index, row
 
 
-def _promise(one: Promise, placement: Placement) -> Iterator[str]:
+def _grant(one: PlacedGrant, placement: Placement) -> Iterator[str]:
     gpus = _gpus(one, placement)
     rule = f"the rule {one.rule}" + (f" ({RULES[one.rule]})" if one.rule in RULES else "")
-    verb = "has" if one.settled else "was promised"
+    verb = "has" if one.confirmed else "was granted"
     much = "all" if one.whole else granted(one)
     yield f"Container {one.container} {verb} {much} of {gpus} since {when(one.time)}."
     yield f"Which GPU was decided by {rule}: {one.why or 'no reason was written down'}."
-    if not one.settled:
-        yield "It has not started yet: whose it is, is settled just before its container starts."
-    if one.thought:
+    if not one.confirmed:
+        yield "It has not started yet: its pod is confirmed just before its container starts."
+    if one.expected:
         yield (
-            f"It had been promised while {one.thought} was thought to be admitted; this pod came "
+            f"It had been granted while {one.expected} was thought to be admitted; this pod came "
             "first, got limits of its own, and its annotations say what it has."
         )
-    if one.doubted:
+    if one.suspect:
         yield "The kubelet has given its devices to another pod since: this one has ended."
-    if one.inherited:
-        yield "gpu-manager promised it before this agent was installed; it keeps what it has."
+    if one.legacy:
+        yield "gpu-manager granted it before this agent was installed; it keeps what it has."
 
 
-def _gpus(one: Promise, placement: Placement) -> str:
+def _gpus(one: PlacedGrant, placement: Placement) -> str:
     if not one.gpus:
         return "a GPU that is missing now"
     models = {gpu.index: short_model(gpu.model) for gpu in placement.topology.gpus}
@@ -84,7 +84,7 @@ def _happening(one: PlacementEvent) -> Iterator[str]:
             )
         case "swapped":
             yield (
-                f"At {when(one.time)} container {one.container} started on what had been promised "
+                f"At {when(one.time)} container {one.container} started on what had been granted "
                 f"for {one.text}: it was given its own limits."
             )
 
@@ -117,14 +117,14 @@ def _memory(row: ContainerRow) -> Iterator[str]:
 
 
 def _time(row: ContainerRow) -> Iterator[str]:
-    burst = f", up to {row.ceiling:.0f} %" if row.ceiling > row.promised else ""
-    promised = f"{row.promised:.0f} %{burst}"
-    yield f"It takes {row.share or 0:.1f} % of the GPU's time; promised: {promised}."
+    burst = f", up to {row.ceiling:.0f} %" if row.ceiling > row.granted else ""
+    granted = f"{row.granted:.0f} %{burst}"
+    yield f"It takes {row.share or 0:.1f} % of the GPU's time; granted: {granted}."
     if not row.throttled_launches:
         yield "None of its launches ever had to wait."
         return
     advice = ""
-    if not burst and row.promised < CORES_PER_GPU:
+    if not burst and row.granted < CORES_PER_GPU:
         advice = f" The annotation {ANNOTATION_CORE_LIMIT} lets it take what others leave."
     yield (
         f"{row.throttled_launches:,.0f} of its {row.launches or 0:,.0f} launches had to wait, "
@@ -133,7 +133,7 @@ def _time(row: ContainerRow) -> Iterator[str]:
 
 
 def when(at: float) -> str:
-    """In the time of who reads."""
+    """In the reader's time zone."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -141,7 +141,7 @@ def as_json(pod: str, placement: Placement) -> dict[str, object]:
     """What the agent has about one pod."""
     return {
         "node": placement.node,
-        "promises": [_promise_json(one) for one in placement.promises if one.pod == pod],
+        "promises": [_grant_json(one) for one in placement.grants if one.pod == pod],
         "happened": [
             {"kind": one.kind, "container": one.container, "text": one.text, "time": one.time,
              "count": one.count}
@@ -151,9 +151,14 @@ def as_json(pod: str, placement: Placement) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _promise_json(one: Promise) -> dict[str, object]:
+def _grant_json(one: PlacedGrant) -> dict[str, object]:
     names: Sequence[str] = (
         *("container", "gpus", "uuids", "cores", "blocks", "ceiling", "whole", "rule", "why"),
-        *("time", "settled", "thought", "doubted", "inherited", "unlimited"),
+        *("time", "unlimited"),
     )
-    return {name: getattr(one, name) for name in names}
+    return {name: getattr(one, name) for name in names} | {  # older names, which users rely on
+        "settled": one.confirmed,
+        "thought": one.expected,
+        "doubted": one.suspect,
+        "inherited": one.legacy,
+    }

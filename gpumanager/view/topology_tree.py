@@ -1,4 +1,4 @@
-"""The tree of a machine's GPUs with who sits where, as values and as JSON. Pure."""
+"""The tree of a machine's GPUs with the containers on them, as values and as JSON. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,33 +6,33 @@ from typing import Any
 from gpumanager.gpu.tree import Branch, Island, branches, islands
 from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
-from gpumanager.view.placement import Placement, Promise
+from gpumanager.view.placement import PlacedGrant, Placement
 
-Sitting = Mapping[str, Sequence[Promise]]
+Sitting = Mapping[str, Sequence[PlacedGrant]]
 """By the UUID of the GPU."""
 
 
 def sitting(placement: Placement) -> Sitting:
-    """Who was promised what of each GPU; what the kubelet has given to others since is left out."""
-    held: dict[str, list[Promise]] = {gpu.uuid: [] for gpu in placement.topology.gpus}
-    for one in placement.promises:
-        for uuid in () if one.doubted else one.uuids:
+    """The grants of each GPU; what the kubelet has given to others since is left out."""
+    held: dict[str, list[PlacedGrant]] = {gpu.uuid: [] for gpu in placement.topology.gpus}
+    for one in placement.grants:
+        for uuid in () if one.suspect else one.uuids:
             held.setdefault(uuid, []).append(one)
     return held
 
 
-def share(promise: Promise) -> int:
+def share(grant: PlacedGrant) -> int:
     """Percent of each of its GPUs."""
-    return CORES_PER_GPU if promise.whole else promise.cores
+    return CORES_PER_GPU if grant.whole else grant.cores
 
 
-def granted(promise: Promise) -> str:
+def granted(grant: PlacedGrant) -> str:
     """`30 % and 1 GiB`, in words."""
-    if promise.whole:
-        several = len(promise.uuids) > 1
-        return f"one of {len(promise.uuids)} whole GPUs" if several else "the whole GPU"
-    memory = f" and {format_bytes(promise.blocks * MEMORY_BLOCK)}" if promise.blocks else ""
-    return f"{promise.cores} %{memory}"
+    if grant.whole:
+        several = len(grant.uuids) > 1
+        return f"one of {len(grant.uuids)} whole GPUs" if several else "the whole GPU"
+    memory = f" and {format_bytes(grant.blocks * MEMORY_BLOCK)}" if grant.blocks else ""
+    return f"{grant.cores} %{memory}"
 
 
 def short_model(model: str) -> str:
@@ -40,13 +40,13 @@ def short_model(model: str) -> str:
     return model.removeprefix("NVIDIA ").removeprefix("Tesla ")
 
 
-def leaf(gpu: Gpu, held: Sequence[Promise] | None) -> str:
+def leaf(gpu: Gpu, held: Sequence[PlacedGrant] | None) -> str:
     """held: None where nobody knows."""
     numa = "" if gpu.numa_node is None else f", NUMA {gpu.numa_node}"
     name = f"GPU{gpu.index}  {short_model(gpu.model)}, {format_bytes(gpu.memory)}{numa}"
     if held is None:
         return name
-    return f"{name}, {sum(map(share, held))} % promised" if held else f"{name}, free"
+    return f"{name}, {sum(map(share, held))} % granted" if held else f"{name}, free"
 
 
 def free(topology: Topology, branch: Branch, held: Sitting) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 class ContainerRow:
     """One container on one GPU.
 
-    limit, used, peak: bytes by the books; measured: bytes by the driver. promised, ceiling, share,
+    limit, used, peak: bytes by the books; measured: bytes by the driver. granted, ceiling, share,
     busy: percent of the GPU's time; share by the books since the agent's last look, busy by the
     driver. throttled_seconds: for how long its launches had to wait, refusals: how many requests
     for memory were refused, both since it started. Of whole GPUs there are no books.
@@ -24,7 +24,7 @@ class ContainerRow:
     pod: str
     container: str
     limit: float
-    promised: float
+    granted: float
     ceiling: float
     used: float | None = None
     peak: float | None = None
@@ -55,7 +55,7 @@ class ContainerRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU. memory…: bytes. cores: percent of its time that is promised. xids: how many."""
+    """One GPU. memory…: bytes. cores: percent of its time that is granted. xids: how many."""
 
     index: int
     uuid: str
@@ -159,7 +159,7 @@ def _container_json(gpu: GpuRow) -> Iterator[dict[str, Any]]:
             "memory_peak_bytes": row.peak,
             "memory_measured_bytes": row.measured,
             "memory_refusals": row.refusals,
-            "share_promised_percent": row.promised,
+            "share_promised_percent": row.granted,
             "share_ceiling_percent": row.ceiling,
             "share_percent": row.share,
             "utilization_percent": row.busy,

@@ -1,7 +1,7 @@
 """One allocation being served: its directory, its regions, its socket, its living processes.
 
 Opened again after a crash of the manager it finds everything in its files: the slots of processes
-that live are watched again, all others are emptied, and the socket takes the dead one's place.
+that live are watched again, all others are emptied, and a new socket replaces the old one.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from gpumanager.virtual.peers import (
     PeerCheck,
     peer_pid,
     refuse_observer,
-    refuse_stranger,
+    refuse_other_pod,
     send_welcome,
 )
 from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process, Watcher, exiting
@@ -64,14 +64,14 @@ log = logging.getLogger(__name__)
 
 
 MEASURING_TRIES: Final = 3
-"""How often a process is measured whose memory moves meanwhile."""
+"""How often a process is measured while its memory moves."""
 
 MEASURED_PER_SECOND: Final = 10_000
 MEASURED_AT_ONCE: Final = 100_000
 """Processes of one container: one that asks has its peers measured, too."""
 
 MOVING_SECONDS: Final = 0.01
-"""Until a process is looked at again whose memory moves now; most calls take less."""
+"""Until a process is measured again that moves memory now; most calls take less."""
 
 RECOVER_SECONDS: Final = 5.0
 """Between two looks for books that processes have and have not given back."""
@@ -121,7 +121,7 @@ class ServedAllocation:
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
             measured = 0 if measuring is None else len(self._limits)
-            self._seats = SlotTable(self._books, self._watcher, measured, self._is_ours)
+            self._slots = SlotTable(self._books, self._watcher, measured, self._is_ours)
             self._usage = UsageReader(self._config, self._books)
             self._overheads = DriverOverhead(
                 allocation,
@@ -173,30 +173,30 @@ class ServedAllocation:
 
     @property
     def limited_gpus(self) -> frozenset[GpuUUID]:
-        """Those of them of whose time it was promised a part."""
+        """Those of them that have a guaranteed part of its time."""
         shared = (limit for limit in self._limits if 0 < limit.cores < CORES_PER_GPU)
         return frozenset(bare(limit.gpu) for limit in shared)
 
     @property
-    def seated(self) -> bool:
+    def has_processes(self) -> bool:
         """Whether any process of it is known."""
-        return bool(self._seats)
+        return bool(self._slots)
 
     @property
     def processes(self) -> tuple[Process, ...]:
         """Those that are known."""
-        return tuple(owner for owner, _ in self._seats.all())
+        return tuple(owner for owner, _ in self._slots.all())
 
     def readings(self, now_ns: int) -> tuple[Reading, ...]:
         """What its meters say of each of its GPUs, as far as it can be; nothing while its books are
         missing."""
-        return () if self._books.trouble else self._meters.read(self._seats.people, now_ns)
+        return () if self._books.trouble else self._meters.read(self._slots.people, now_ns)
 
     def grant(self, device: int, grant: ShareLease, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
         self._config.grant(device, grant, until_ns)
         if grant.debt_ns:
-            self._books.settle(device, grant)
+            self._books.charge_debt(device, grant)
 
     def write_contexts(self) -> None:
         """Tell running processes what contexts take, as far as that is known by now."""
@@ -205,7 +205,7 @@ class ServedAllocation:
     def marks(self) -> dict[Process, OverheadMark]:
         """To be taken before a measurement of all its processes; without those that cannot be
         measured now, for their memory moves."""
-        marks = {owner: self._overheads.mark(seat.slot) for owner, seat in self._seats.all()}
+        marks = {owner: self._overheads.mark(taken.slot) for owner, taken in self._slots.all()}
         return {owner: mark for owner, mark in marks.items() if mark.activity is not None}
 
     @property
@@ -217,25 +217,25 @@ class ServedAllocation:
     @property
     def exited(self) -> tuple[Process, ...]:
         """Dead processes that stay charged until all others are measured."""
-        return self._seats.exited
+        return self._slots.exited
 
     def enter(
         self, marks: Mapping[Process, OverheadMark], held: Held, exited: Iterable[Process]
     ) -> Mapping[Process, OverheadOutcome]:
-        """What was measured after `marks`; who moved memory meanwhile is left for the next time.
+        """What was measured after `marks`; a process that moved memory meanwhile is measured later.
 
         exited: those of before the measurement.
         """
         outcomes = {
-            owner: self._overheads.enter(seat.slot, owner.pid, marks[owner], held)
-            for owner, seat in self._seats.all()
+            owner: self._overheads.enter(taken.slot, owner.pid, marks[owner], held)
+            for owner, taken in self._slots.all()
             if owner in marks
         }
         if all(
             outcomes.get(owner, OverheadOutcome.MOVED) is not OverheadOutcome.MOVED
-            for owner, _ in self._seats.all()
+            for owner, _ in self._slots.all()
         ):
-            self._seats.forget_exited(exited)
+            self._slots.forget_exited(exited)
         return outcomes
 
     def _recall_sizes(self) -> None:
@@ -245,17 +245,17 @@ class ServedAllocation:
         self.write_contexts()
 
     def usage(self) -> AllocationUsage:
-        return self._usage.read([(one.slot, who, one.adopted) for who, one in self._seats.all()])
+        return self._usage.read([(one.slot, who, one.adopted) for who, one in self._slots.all()])
 
     def _is_ours(self, process: Process) -> bool:
         """Whether a process that the books name may be of this container."""
-        return refuse_stranger(self._peers, self.allocation, process) is None
+        return refuse_other_pod(self._peers, self.allocation, process) is None
 
     def sweep(self) -> None:
         """See to what nobody tells of: programs and gpu-clients that have gone, disks that work
         again, books that were missing."""
         self._clients.refresh()
-        self._seats.sweep()
+        self._slots.sweep()
         self._recover()
         self._said.summarize()
 
@@ -282,10 +282,10 @@ class ServedAllocation:
 
     async def _measure(self, pid: int) -> HelloRefused | None:
         """Enter what the driver holds for this process."""
-        owner = self._seats.of_pid(pid)
+        owner = self._slots.of_pid(pid)
         if owner is None or self._measuring is None:
             return HelloRefused(errno.ENODATA, "the manager does not measure")
-        if not self._measures.take(time.monotonic(), len(self._seats)):
+        if not self._measures.take(time.monotonic(), len(self._slots)):
             return HelloRefused(errno.EBUSY, "its processes ask too often to be measured")
         unlisted = False
         try:
@@ -302,12 +302,12 @@ class ServedAllocation:
         return _UNMEASURED[OverheadOutcome.MOVED]
 
     def _measured(self, owner: Process, outcome: OverheadOutcome) -> HelloRefused | None:
-        seat = self._seats.get(owner)
+        taken = self._slots.get(owner)
         if (
             outcome is OverheadOutcome.UNLISTED
-            and seat
+            and taken
             and not exiting(owner)
-            and seat.runs_in(owner)
+            and taken.runs_in(owner)
         ):
             self._overheads.assume(owner.pid)
         return _UNMEASURED.get(outcome)
@@ -315,15 +315,15 @@ class ServedAllocation:
     async def _measure_once(self, measuring: Measuring, owner: Process) -> OverheadOutcome:
         """Its peers are measured with it: what is old of theirs could cost it a refusal, too."""
         marks, exited = self.marks(), self.exited
-        seat = self._seats.get(owner)
-        if seat is None:
+        taken = self._slots.get(owner)
+        if taken is None:
             return OverheadOutcome.UNLISTED
-        mark = self._overheads.mark(seat.slot)
+        mark = self._overheads.mark(taken.slot)
         if mark.activity is None:  # another thread compiles a module, perhaps: that takes a while
             await asyncio.sleep(MOVING_SECONDS)
             return OverheadOutcome.MOVED
         held = plain(await measuring.fresh(self.gpus))
-        if self._seats.get(owner) is not seat:
+        if self._slots.get(owner) is not taken:
             return OverheadOutcome.UNLISTED  # it died, or is another program by now
         return self.enter({**marks, owner: mark}, held, exited)[owner]
 
@@ -350,8 +350,8 @@ class ServedAllocation:
     def _admit_observer(
         self, connection: socket.socket, pid: int, hello: Hello
     ) -> HelloRefused | None:
-        if stranger := refuse_observer(self._peers, self.allocation, pid):
-            return stranger
+        if reason := refuse_observer(self._peers, self.allocation, pid):
+            return reason
         opened = self._open_for(hello)
         if isinstance(opened, HelloRefused):
             return opened
@@ -362,7 +362,7 @@ class ServedAllocation:
         return None
 
     def _open_for(self, hello: Hello) -> list[int] | HelloRefused:
-        """What a caller is handed, who closes it: the books, and the configuration only where its
+        """What a caller is handed, and closes: the books, and the configuration only where its
         shim may be of before it opened that by itself. Raises OSError and GpuManagerError."""
         if trouble := self._books.trouble:
             return HelloRefused(errno.EAGAIN, trouble)
@@ -384,28 +384,28 @@ class ServedAllocation:
             return HelloRefused(
                 errno.ESRCH, "the manager cannot see this process: it needs hostPID"
             )
-        process = self._seats.watch(pid)
+        process = self._slots.watch(pid)
         if process is None:
             return HelloRefused(errno.ESRCH, "the process has ended")
         try:
-            stranger = refuse_stranger(self._peers, self.allocation, process)
-            return stranger or self._seat(connection, process, hello)
+            reason = refuse_other_pod(self._peers, self.allocation, process)
+            return reason or self._give_slot(connection, process, hello)
         finally:
-            self._seats.let_go(process)
+            self._slots.let_go(process)
 
-    def _seat(
+    def _give_slot(
         self, connection: socket.socket, process: Process, hello: Hello
     ) -> HelloRefused | None:
         opened = self._open_for(hello)
         if isinstance(opened, HelloRefused):
             return opened
         try:
-            before = self._seats.get(process)
-            seat = self._seats.give(process, hello, books=opened[-1])
-            if isinstance(seat, HelloRefused):
-                return seat
-            if not send_welcome(connection, seat.slot, opened) and seat is not before:
-                self._seats.leave(process)
+            before = self._slots.get(process)
+            taken = self._slots.give(process, hello, books=opened[-1])
+            if isinstance(taken, HelloRefused):
+                return taken
+            if not send_welcome(connection, taken.slot, opened) and taken is not before:
+                self._slots.leave(process)
         finally:
             close_all(opened)
         return None

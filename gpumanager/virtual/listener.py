@@ -152,7 +152,7 @@ class SocketListener:
         self._pause = self.loop.call_later(PAUSE_SECONDS, self._listen)
 
     def _serve(self, connection: socket.socket) -> None:
-        """Answer on the spot who has said HELLO already; the others become callers."""
+        """Answer on the spot the connections that have sent HELLO; the others become callers."""
         received = _receive(connection, HELLO_SIZE)
         greeting = parse_hello(received) if received else None
         if greeting is not None:

@@ -1,9 +1,9 @@
 """The virtual manager: one directory with one `vcuda.sock` per allocation.
 
     <root>/alloc/<allocation>/     mounted read-only at /etc/vcuda
-        vcuda.sock                 HELLO here; the kernel says who it is
+        vcuda.sock                 HELLO here; the kernel names the caller
         config                     what the container may use; readable by all, written by us
-        books                      by what the next manager finds who holds how much: slot_table.py
+        books                      by which the next manager restores the slots: slot_table.py
         <container ID>/            for vcuda-controller: registrations.py
     <root>/<pod UID>/              of a pod that began under gpu-manager: original_pods.py
 
@@ -55,7 +55,7 @@ from gpumanager.virtual.sampling import (
     Sampling,
     UtilizationMeter,
 )
-from gpumanager.virtual.sharing import GLANCES, SWITCH_US, Sharing
+from gpumanager.virtual.sharing import POLLS, SWITCH_US, Sharing
 from gpumanager.virtual.values import AllocationID, Limit
 
 log = logging.getLogger(__name__)
@@ -217,16 +217,16 @@ class VirtualManager:
             while True:
                 answers = {} if self._sampling is None else self._sampling.take()
                 self.share_now(time.monotonic_ns(), answers)
-                await self._glance_for(seconds)
+                await self._poll_for(seconds)
 
-    async def _glance_for(self, seconds: float) -> None:
+    async def _poll_for(self, seconds: float) -> None:
         """Until the next look."""
-        left = GLANCES
-        while left > 1 and self._sharing.lends:
-            await asyncio.sleep(seconds / GLANCES)
-            self.glance_now(time.monotonic_ns())
+        left = POLLS
+        while left > 1 and self._sharing.lending:
+            await asyncio.sleep(seconds / POLLS)
+            self.poll_now(time.monotonic_ns())
             left -= 1
-        await asyncio.sleep(seconds * left / GLANCES)
+        await asyncio.sleep(seconds * left / POLLS)
 
     def share_now(self, now_ns: int, answers: UtilizationByGpu) -> None:
         """One look at all meters, and what follows from it.
@@ -238,14 +238,14 @@ class VirtualManager:
         self._sharing.tick(now_ns, self._served.values(), bared)
         self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
 
-    def glance_now(self, now_ns: int) -> None:
-        """Between two looks, one at the meters of those whose share is lent."""
-        self._sharing.glance(now_ns, self._served)
+    def poll_now(self, now_ns: int) -> None:
+        """Between two ticks: read the meters of the containers that lend their share."""
+        self._sharing.poll(now_ns, self._served)
 
     def _sampled(self) -> frozenset[GpuUUID]:
-        """The GPUs, by their bare UUIDs, whose time is shared by processes."""
-        seated = (served for served in self._served.values() if served.seated)
-        return frozenset[GpuUUID]().union(*(served.limited_gpus for served in seated))
+        """The GPUs, by their bare UUIDs, that processes share."""
+        busy = (served for served in self._served.values() if served.has_processes)
+        return frozenset[GpuUUID]().union(*(served.limited_gpus for served in busy))
 
     def _processes(self, allocation: AllocationID) -> tuple[Process, ...]:
         served = self._served.get(allocation)

@@ -1,9 +1,9 @@
 """Containers that do not hold to their limiters are stopped from outside, and go on in time.
 
-Whom that concerns is decided look by look (`gpumanager.compute.overdraft`); here their processes
+Which containers is decided at each tick (`gpumanager.compute.overdraft`); here their processes
 get SIGSTOP and SIGCONT. A stopped process launches nothing, and what it has queued runs on and is
 paid for. All processes of the container are stopped, as far as its cgroup tells them, so that none
-of them continues another; who was continued nevertheless is stopped at the next look.
+of them continues another; one that was continued nevertheless is stopped at the next tick.
 
 A process stays stopped when nobody continues it. So before the first of a container is stopped,
 that is written into the allocation's directory, and a manager that finds it there continues them
@@ -38,13 +38,13 @@ def send(process: Process, number: signal.Signals) -> bool:
         try:
             signal.pidfd_send_signal(pidfd, number)
         except OSError as error:
-            log.warning("process %d got no %s: %s", process.pid, number.name, error)
+            log.warning("cannot signal process %d with %s: %s", process.pid, number.name, error)
             return False
     return True
 
 
 class Pausing:
-    """Of a node. directory: of an allocation; neighbours: who knows the processes of a container.
+    """Of a node. directory: of an allocation; neighbours: finds the processes of a container.
     send: as above."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Pausing:
         try:
             self._path(allocation).touch(mode=0o644)
         except OSError as error:
-            log.warning("allocation %s is not paused: %s", allocation, error)
+            log.warning("cannot pause allocation %s: %s", allocation, error)
             return False
         self._marked.add(allocation)
         return True

@@ -1,7 +1,7 @@
-"""Who calls, and whether that belongs to the allocation whose socket it found.
+"""The caller of a socket, and whether it belongs to the allocation of that socket.
 
-A socket lies in a directory that one container has mounted. Who reaches it from elsewhere, by a
-mount of the host's file system, is told so.
+A socket lies in a directory that one container has mounted. A process that reaches it from
+elsewhere, by a mount of the host's file system, is refused with that reason.
 """
 
 import errno
@@ -19,33 +19,33 @@ _UCRED: Final = struct.Struct("3i")  # pid, uid, gid
 
 
 def peer_pid(connection: socket.socket) -> int:
-    """Who connected, as the kernel says; 0 for a process outside the manager's pid namespace."""
+    """The caller, as the kernel says; 0 for a process outside the manager's pid namespace."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, _uid, _gid = _UCRED.unpack(raw)
     return int(pid)
 
 
 class PeerCheck(Protocol):
-    """Who knows which processes are whose. Asked in the loop for every HELLO: it must not wait."""
+    """Knows the pod of each process. Asked in the loop for every HELLO: it must not wait."""
 
-    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
-        """None for a process that is not known to be another's; else whose it is, in words.
+    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
+        """None for a process that is not known to be another pod's; else that pod, in words.
 
         process: as just found, by the pid that the kernel gave.
         """
 
 
 class Neighbours(Protocol):
-    """Who knows which processes run together. Asked in the loop: it must not wait."""
+    """Knows which processes run together. Asked in the loop: it must not wait."""
 
     def beside(self, process: Process) -> tuple[int, ...]:
         """The pids of its whole container, with its own; empty where that is not known."""
 
 
-def refuse_stranger(
+def refuse_other_pod(
     peers: PeerCheck | None, allocation: AllocationID, process: Process
 ) -> HelloRefused | None:
-    reason = peers.stranger(allocation, process) if peers else None
+    reason = peers.other_pod(allocation, process) if peers else None
     return HelloRefused(errno.EACCES, reason) if reason else None
 
 
@@ -58,7 +58,7 @@ def refuse_observer(
     process = find(pid)
     if process is None:
         return HelloRefused(errno.ESRCH, "the process has ended")
-    return refuse_stranger(peers, allocation, process)
+    return refuse_other_pod(peers, allocation, process)
 
 
 def send_welcome(connection: socket.socket, slot: int, descriptors: Sequence[int]) -> bool:

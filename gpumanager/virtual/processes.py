@@ -39,7 +39,7 @@ class Process:
 def find(pid: int) -> Process | None:
     """The living process of this pid; None if there is none.
 
-    A zombie is dead, unless it is a leader whose other threads still run.
+    A zombie has exited, unless it is a leader with other threads that still run.
     """
     stat = _read_stat(pid)
     fields = stat.rpartition(b")")[2].split()
@@ -86,7 +86,7 @@ def stack_of(process: Process) -> int:
 
 
 def parent_of(process: Process) -> int:
-    """The pid of who started it, as far as that lives; 0 for one that has ended."""
+    """The pid of its parent, as far as that lives; 0 for one that has ended."""
     fields = _read_stat(process.pid).rpartition(b")")[2].split()
     return int(fields[_PARENT]) if alive(process) and len(fields) > _PARENT else 0
 
@@ -145,7 +145,7 @@ class Deaths:
 
     def _tell(self) -> None:
         for pidfd, _ in self._epoll.poll(0):
-            tell = self._told.get(pidfd)  # who is told may remove others
+            tell = self._told.get(pidfd)  # a callback may remove others
             if tell is not None:
                 tell()
 
@@ -153,7 +153,7 @@ class Deaths:
 class Watcher:
     """Tells of the death of processes, each once, in the running event loop.
 
-    deaths: where their pidfds are; closed by who made it.
+    deaths: where their pidfds are; the creator closes it.
     """
 
     def __init__(self, deaths: Deaths, poll_seconds: float = POLL_SECONDS) -> None:

@@ -1,6 +1,6 @@
 """HELLO and WELCOME as values: bytes in, values out, and back.
 
-The structs are the compiler's (native/include/vcuda_protocol.h). Who a caller is the kernel
+The structs are the compiler's (native/include/vcuda_protocol.h). The kernel names the caller
 says; what it says of itself is for messages, and its pid for views inside of its own container.
 """
 

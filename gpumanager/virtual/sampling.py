@@ -101,7 +101,7 @@ class Sampling:
     def _complain(self, error: Exception) -> None:
         """Once, until it works again."""
         if not self._complained:
-            log.warning("how busy processes keep the GPUs is not known: %s", words_of(error))
+            log.warning("cannot read the GPU utilization of processes: %s", words_of(error))
         self._complained = True
 
 

@@ -1,6 +1,6 @@
 """Reads the meters of all allocations, lets the shares be decided, and writes them back.
 
-What is written is a lease: whoever reads it after its end holds to the plain promise. So the
+What is written is a lease: whoever reads it after its end holds to the plain guarantee. So the
 generosity of a manager ends with it, and so do its corrections.
 """
 
@@ -17,8 +17,8 @@ from gpumanager.virtual.values import AllocationID
 log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.1
-GLANCES: Final = 4
-"""At the meters of those whose share is lent, in the time of one look, itself included."""
+POLLS: Final = 4
+"""Polls of the lenders' meters in the time of one tick, itself included."""
 LEASE_NS: Final = SECOND * 3 // 2
 """Fifteen looks: a manager that is slow for a moment takes nothing back."""
 
@@ -55,24 +55,22 @@ class Sharing:
         self._lenders = frozenset(AllocationID(name) for name, _ in self._shares.lenders)
         self._report()
 
-    def glance(self, now_ns: int, served: Mapping[AllocationID, ServedAllocation]) -> None:
-        """Who lends is seen to want it back before the next look."""
+    def poll(self, now_ns: int, served: Mapping[AllocationID, ServedAllocation]) -> None:
+        """Between two ticks: give back at once what a lender wants again."""
         lenders = (served[name] for name in self._lenders if name in served)
-        stirred = self._shares.stirred(
-            reading for one in lenders for reading in one.readings(now_ns)
-        )
-        if not stirred:
+        active = self._shares.active(reading for one in lenders for reading in one.readings(now_ns))
+        if not active:
             return
         readings = [one for each in served.values() for one in each.readings(now_ns)]
-        touched = [one for one in readings if one.gpu in stirred]
-        self._grant(self._shares.glance(now_ns, touched), served, now_ns)
+        touched = [one for one in readings if one.gpu in active]
+        self._grant(self._shares.poll(now_ns, touched), served, now_ns)
 
     def _report(self) -> None:
         """Once each: containers that the audit or the second account noticed."""
         for holder in sorted(self._shares.collected.keys() - self._noticed):
             log.warning(
-                "%s: NVML shows that it uses more of its GPU %d than it is charged for: "
-                "what is beyond a tenth of the time is charged, too",
+                "allocation %s: NVML shows that it uses more of its GPU %d than its shim reports: "
+                "the excess over a tenth of the time is charged, too",
                 *holder,
             )
         self._noticed |= self._shares.collected.keys()
@@ -83,18 +81,18 @@ class Sharing:
         self.paused = frozenset(AllocationID(name) for name, _ in paused)
         for holder in sorted(overdrawn - self._said_overdrawn):
             log.warning(
-                "%s: it launches on its GPU %d although its GPU time is used up: it does not hold "
-                "to its limiter, %s",
+                "allocation %s launches on its GPU %d although its GPU time is used up: it "
+                "bypasses its limiter, %s",
                 *holder,
-                "and is paused from outside whenever it has had more than it was granted"
+                "and the agent pauses it whenever it has had more than it was granted"
                 if self._pauses
-                else "and neighbours may get less than they were promised",
+                else "and other containers may get less than they were guaranteed",
             )
         self._said_overdrawn |= overdrawn
 
     @property
-    def lends(self) -> bool:
-        """Whether it is worthwhile to glance."""
+    def lending(self) -> bool:
+        """Whether polling is worthwhile."""
         return bool(self._lenders)
 
     def _grant(

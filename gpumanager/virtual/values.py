@@ -14,7 +14,7 @@ AllocationID = NewType("AllocationID", str)
 class Limit:
     """What one container may use of one GPU.
 
-    memory: bytes, hard. cores: percent of the GPU's time promised, 1-99, or 100 for no limit.
+    memory: bytes, hard. cores: percent of the GPU's time guaranteed, 1-99, or 100 for no limit.
     ceiling: percent it may burst up to; equal to `cores` for a hard limit.
     burst_us: how much unused GPU time it may save up, and how deep it may launch ahead; 0: the
     shim's own choice.

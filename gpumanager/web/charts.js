@@ -40,25 +40,25 @@ const charts = (() => {
 
   const across = (kind, y) => svg("line", { class: kind, x1: 0, x2: ACROSS, y1: y, y2: y });
 
-  // Shares of one container: what it got, what it was promised, what it may take.
+  // Shares of one container: what it got, what it was granted, what it may take.
   function spark() {
     const node = frame("spark");
     const parts = {
       area: svg("path", { class: "area" }), got: svg("path", { class: "got" }),
-      ceiling: across("ceiling", 0), promise: across("promise", 0),
+      ceiling: across("ceiling", 0), grant: across("grant", 0),
     };
-    node.append(across("base", 100), parts.area, parts.ceiling, parts.promise, parts.got);
+    node.append(across("base", 100), parts.area, parts.ceiling, parts.grant, parts.got);
     return { node, ...parts };
   }
 
-  function drawSpark(chart, times, values, promised, ceiling) {
+  function drawSpark(chart, times, values, granted, ceiling) {
     const most = Math.max(...values.filter((one) => one !== null), 0);
-    const top = Math.min(100, Math.max(promised * 1.5, ceiling * 1.1, most * 1.1, 4));
+    const top = Math.min(100, Math.max(granted * 1.5, ceiling * 1.1, most * 1.1, 4));
     mark(chart.area, "d", area(times, values, top));
     mark(chart.got, "d", line(times, values, top));
-    place(chart.promise, 100 - (100 * promised) / top);
+    place(chart.grant, 100 - (100 * granted) / top);
     place(chart.ceiling, 100 - (100 * ceiling) / top);
-    chart.ceiling.toggleAttribute("hidden", ceiling <= promised);
+    chart.ceiling.toggleAttribute("hidden", ceiling <= granted);
   }
 
   function place(node, y) {

@@ -54,7 +54,7 @@ const view = (() => {
   }
 
   function updateCell(cell, { gpu }) {
-    const told = `GPU ${gpu.index}, ${gpu.model}: ${gpu.cores_granted_percent} % of its time and ${bytes(gpu.memory_granted_bytes)} of ${bytes(gpu.memory_bytes)} promised to ${plural(gpu.pods, "container")}${gpu.closed ? "; nothing new is placed there" : ""}`;
+    const told = `GPU ${gpu.index}, ${gpu.model}: ${gpu.cores_granted_percent} % of its time and ${bytes(gpu.memory_granted_bytes)} of ${bytes(gpu.memory_bytes)} granted to ${plural(gpu.pods, "container")}${gpu.closed ? "; nothing new is placed there" : ""}`;
     mark(cell.node, "class", gpu.closed ? "cell closed" : "cell");
     mark(cell.node, "title", told);
     mark(cell.node, "aria-label", told);

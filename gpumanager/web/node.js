@@ -62,12 +62,12 @@ const view = (() => {
     const ill = found.gpus.filter((gpu) => !gpu.healthy).length;
     figure(get("gpus-count"), number(count));
     say(get("gpus-more"), ill ? `${ill} out of use` : "all healthy");
-    const promised = part(sum((gpu) => gpu.cores_granted_percent), 100 * count);
-    figure(get("time-promised"), percent(Math.round(promised)));
+    const granted = part(sum((gpu) => gpu.cores_granted_percent), 100 * count);
+    figure(get("time-granted"), percent(Math.round(granted)));
     const told = found.gpus.filter((gpu) => gpu.utilization_percent !== null);
     const busy = told.reduce((total, gpu) => total + gpu.utilization_percent, 0) / (told.length || 1);
     say(get("time-used"), told.length ? `${percent(Math.round(busy))} busy now` : "NVML does not tell");
-    figure(get("memory-promised"), bytes(sum((gpu) => gpu.memory_granted_bytes)));
+    figure(get("memory-granted"), bytes(sum((gpu) => gpu.memory_granted_bytes)));
     say(get("memory-used"), `of ${bytes(sum((gpu) => gpu.memory_bytes))}`);
     figure(get("containers-count"), number(found.containers.length));
     const gpus = found.gpus.filter((gpu) => gpu.containers).length;
@@ -127,7 +127,7 @@ const view = (() => {
     card.ill.hidden = !trouble(gpu);
     const colour = (row) => colours.get(row.name);
     segments(card.time, every.map((row) => ({ key: row.key, value: row.device.share_promised_percent, colour: colour(row) })), 100);
-    say(card.timeText, `${gpu.cores_granted_percent} of 100 % promised`);
+    say(card.timeText, `${gpu.cores_granted_percent} of 100 % granted`);
     segments(card.memory, every.map((row) => ({ key: row.key, value: heldOf(row.one, row.device) ?? 0, colour: colour(row) })), gpu.memory_bytes);
     say(card.memoryText, `${bytes(gpu.memory_used_bytes)} of ${bytes(gpu.memory_bytes)} used`);
     drawTime(card, gpu, every);
@@ -171,9 +171,9 @@ const view = (() => {
     mark(row.pod, "title", name);
     say(row.who, one.container === "main" ? one.namespace : `${one.namespace} · ${one.container}`);
     const share = past.shareOf(device, one.whole);
-    const [promised, ceiling] = [device.share_promised_percent, device.share_ceiling_percent];
+    const [granted, ceiling] = [device.share_promised_percent, device.share_ceiling_percent];
     figure(row.share, share === null ? "–" : `${number(share, 1)} %`);
-    say(row.of, ceiling > promised ? `of ${promised} to ${ceiling} %` : `of ${promised} %`);
+    say(row.of, ceiling > granted ? `of ${granted} to ${ceiling} %` : `of ${granted} %`);
     const held = heldOf(one, device);
     figure(row.memory, bytes(held));
     say(row.limit, ` of ${bytes(device.memory_limit_bytes)}`);
@@ -183,8 +183,8 @@ const view = (() => {
     row.peak.style.left = `calc(${part(peak ?? 0, device.memory_limit_bytes).toFixed(2)}% - 2px)`;
     notes(row, one, device);
     const values = past.of(key)?.percent ?? [];
-    charts.drawSpark(row.chart, values.length ? past.times() : [], values, promised, ceiling);
-    mark(row.chart.node, "aria-label", `Share of ${one.pod} in the last five minutes, promised ${promised} percent`);
+    charts.drawSpark(row.chart, values.length ? past.times() : [], values, granted, ceiling);
+    mark(row.chart.node, "aria-label", `Share of ${one.pod} in the last five minutes, granted ${granted} percent`);
   }
 
   function notes(row, one, device) {

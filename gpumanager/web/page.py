@@ -1,4 +1,4 @@
-"""The pages that people see: one HTML file each, that asks nobody but who sent it.
+"""The pages that people see: one HTML file each, that loads nothing from elsewhere.
 
 A page is written as any page is, with its style and its scripts in files beside it, and is put
 together when it is first asked for: no build step, and one answer is all a browser needs. It is

@@ -62,14 +62,14 @@ enum {
 struct vcuda_limit {
     uint8_t uuid[16];                     /* the GPU, as cuDeviceGetUuid says it */
     VCUDA_ATOMIC(uint64_t) memory_bytes;  /* hard limit; 0 refuses everything */
-    VCUDA_ATOMIC(uint32_t) core_percent;  /* promised compute share, 1-99; 100 or more: no limit */
+    VCUDA_ATOMIC(uint32_t) core_percent;  /* guaranteed share, 1-99; 100 or more: no limit */
     VCUDA_ATOMIC(uint32_t) core_ceiling;  /* may burst up to this; equal to core_percent if not */
     VCUDA_ATOMIC(uint32_t) rate_ppm;      /* GPU time per time allowed now, in millionths */
     VCUDA_ATOMIC(uint32_t) burst_us;      /* how much unused time may be saved up */
     VCUDA_ATOMIC(uint64_t) context_bytes; /* what the driver is known to take for one context */
     VCUDA_ATOMIC(uint64_t)
     share_until;                       /* CLOCK_MONOTONIC, ns: after it, rate_ppm and others_ppm
-                                          say nothing and the promise holds; 0: for good */
+                                          say nothing and the guarantee holds; 0: for good */
     VCUDA_ATOMIC(uint32_t) others_ppm; /* GPU time that others took of this GPU lately */
     VCUDA_ATOMIC(uint32_t)
     cost_ppm;                        /* what costs learnt from events are to be multiplied by,

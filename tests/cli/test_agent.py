@@ -100,7 +100,7 @@ def test_a_malformed_label_is_said_and_the_others_count(
     run(["agent", "--node-labels=a=b,nonsense,=c"])
 
     assert started[0].node_labels == {"a": "b"}
-    assert "'nonsense' is left out" in caplog.text
+    assert "ignoring 'nonsense'" in caplog.text
     assert "'=c' is left out" in caplog.text
 
 

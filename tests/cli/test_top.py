@@ -70,7 +70,7 @@ def test_once_prints_an_aligned_table_and_leaves(
     assert run(["top", "--once", "--agent", agent]) == 0
 
     summary, *table = capsys.readouterr().out.splitlines()
-    assert summary.startswith("node-a · 3 GPUs, 1 free · 150 of 300 % promised"[:width])
+    assert summary.startswith("node-a · 3 GPUs, 1 free · 150 of 300 % granted"[:width])
     assert len({len(one) for one in table}) == 1
     assert len(table[0]) <= width
     assert [one for one in table if "web/answers" in one and "41.2/20%" in one and "≤60" in one]
@@ -232,7 +232,7 @@ async def test_the_cursor_stays_with_its_container_when_others_come() -> None:
 
 
 async def test_a_long_list_scrolls_with_the_cursor() -> None:
-    many = [container(f"a/p{number:03}", device(promised=1)) for number in range(60)]
+    many = [container(f"a/p{number:03}", device(granted=1)) for number in range(60)]
     app = TopApp([seen(*many, gpus=1)], UNICODE)
     async with app.run_test(size=(80, 24)) as pilot:
         await press(pilot, "end")
@@ -252,7 +252,7 @@ async def test_enter_tells_all_that_is_known_of_a_row() -> None:
     assert "team/train-0:main on GPU 0" in told
     assert "3.9 GiB of 4 GiB" in told
     assert "memory refused 3 times" in told
-    assert "promised 5 GiB" in of_the_gpu
+    assert "granted 5 GiB" in of_the_gpu
 
 
 async def test_while_the_agent_is_away_the_last_picture_stays_and_it_is_said() -> None:

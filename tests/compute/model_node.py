@@ -20,7 +20,7 @@ class Container:
     """Wants a share of the GPU, and is held to its rate; what it takes is charged by `factor`."""
 
     name: str
-    promise: int
+    guarantee: int
     ceiling: int
     wants: float = 0.0
     factor: float = 1.0
@@ -54,7 +54,7 @@ class Container:
         return Reading(
             holder=(self.name, 0),
             gpu=self.gpu,
-            promise=self.promise / 100,
+            guarantee=self.guarantee / 100,
             ceiling=self.ceiling / 100,
             pids=frozenset([] if self.brief else [pid(self.name)]),
             paid_until=0,
@@ -87,7 +87,7 @@ class Node:
         self.strangers: dict[int, float] = {}
         self.now = 0
         for container in containers:
-            container.rate = container.promise / 100
+            container.rate = container.guarantee / 100
 
     def tick(self, count: int = 1) -> None:
         for _ in range(count):
@@ -98,9 +98,9 @@ class Node:
                 room -= container.took
             self._share()
 
-    def glance(self) -> None:
+    def poll(self) -> None:
         self.now += GLANCE
-        self._apply(self.shares.glance(self.now, self.readings()))
+        self._apply(self.shares.poll(self.now, self.readings()))
 
     def readings(self) -> list[Reading]:
         return [container.reading() for container in self.containers]
@@ -124,12 +124,12 @@ class Node:
         return GpuUtilization(self.now, listed, round(100 * took) if self.told else None)
 
 
-def hard(name: str, promise: int, wants: float = 1.0, factor: float = 1.0) -> Container:
-    return Container(name, promise, promise, wants, factor)
+def hard(name: str, guarantee: int, wants: float = 1.0, factor: float = 1.0) -> Container:
+    return Container(name, guarantee, guarantee, wants, factor)
 
 
-def elastic(name: str, promise: int, wants: float = 1.0, ceiling: int = 100) -> Container:
-    return Container(name, promise, ceiling, wants)
+def elastic(name: str, guarantee: int, wants: float = 1.0, ceiling: int = 100) -> Container:
+    return Container(name, guarantee, ceiling, wants)
 
 
 def rates(containers: Iterable[Container]) -> list[float]:

@@ -21,7 +21,7 @@ class Program:
     """told: the part of its GPU time that it is charged for. awaits: it waits for each launch."""
 
     name: str
-    promise: float
+    guarantee: float
     cost: int
     told: float = 1.0
     awaits: bool = True
@@ -34,15 +34,15 @@ class Program:
 
     @property
     def claim(self) -> Claim:
-        return Claim(self.promise, self.promise, self.promise)
+        return Claim(self.guarantee, self.guarantee, self.guarantee)
 
     def reading(self, now: int) -> Reading:
         charged = round(self.told * self.launches * self.cost)
         return Reading(
             self.holder,
             GPU,
-            self.promise,
-            self.promise,
+            self.guarantee,
+            self.guarantee,
             frozenset(),
             0,
             charged,
@@ -73,7 +73,7 @@ class Pair:
             self.alternation.update(self.now, readings, lacking=lacking)
 
     def _launch(self, small: float, large: float) -> bool:
-        """Whether the one with the larger promise had less than it was granted."""
+        """Whether the one with the larger guarantee had less than it was granted."""
         one, other = self.small, self.large
         in_turn = TICK / (one.cost + other.cost + 2 * self.switch_ns)
         few = min(small * TICK / (one.cost * one.told), in_turn)

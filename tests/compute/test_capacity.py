@@ -15,10 +15,10 @@ CLOSE = SPARE + 1e-6
 
 class SwitchingGpu:
     """A GPU that loses a part of its time, containers that want all of their promises, and the
-    capacity that follows. Whoever has the largest promise gets what the others leave."""
+    capacity that follows. Whoever has the largest guarantee gets what the others leave."""
 
     def __init__(self, *promises: int) -> None:
-        self.promises = [promise / 100 for promise in promises]
+        self.promises = [guarantee / 100 for guarantee in promises]
         self.charged = [0.0 for _ in promises]
         self.capacity = Capacity()
         self.now = SECOND
@@ -29,7 +29,7 @@ class SwitchingGpu:
         for _ in range(round(seconds * SECOND / TICK)):
             self.now += TICK
             working = self.promises[: len(self.promises) - idle]
-            claims = [Claim(promise, promise, promise) for promise in working]
+            claims = [Claim(guarantee, guarantee, guarantee) for guarantee in working]
             grants = offers(claims, usable=self.capacity.part)
             self.got, left = [], 1 - loss
             for grant in grants:
@@ -45,15 +45,15 @@ class SwitchingGpu:
             Reading(
                 (str(at), 0),
                 GPU,
-                promise,
-                promise,
+                guarantee,
+                guarantee,
                 frozenset(),
                 0,
                 round(charged),
                 round(charged),
                 0,
             )
-            for at, (promise, charged) in enumerate(zip(self.promises, self.charged, strict=True))
+            for at, (guarantee, charged) in enumerate(zip(self.promises, self.charged, strict=True))
         ]
 
 

@@ -20,7 +20,7 @@ MS = SECOND // 1000
 class Container:
     """A meter that is looked at ten times a second."""
 
-    promise: float = 0.5
+    guarantee: float = 0.5
     ceiling: float = 0.5
     now: int = 0
     charged: int = 0
@@ -44,7 +44,7 @@ class Container:
         return Reading(
             holder=("a", 0),
             gpu=GpuUUID("a0"),
-            promise=self.promise,
+            guarantee=self.guarantee,
             ceiling=self.ceiling,
             pids=frozenset(),
             paid_until=self.paid_until,
@@ -136,7 +136,7 @@ def test_who_stops_wants_nothing_after_less_than_half_a_second() -> None:
 
 
 def test_who_waits_for_what_its_last_launch_has_cost_still_wants_more() -> None:
-    container = Container(promise=0.1, ceiling=1.0)
+    container = Container(guarantee=0.1, ceiling=1.0)
     container.tick(count=2)
     container.paid_until = container.now + 2 * SECOND
     container.tick(200 * MS, waits=1)
@@ -165,7 +165,7 @@ def test_a_meter_that_began_anew_is_no_wait() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 3)), max_size=30))
 def test_a_want_lies_between_nothing_and_the_ceiling(steps: list[tuple[int, int]]) -> None:
-    container = Container(promise=0.3, ceiling=0.7)
+    container = Container(guarantee=0.3, ceiling=0.7)
 
     wants = [container.tick(charged, waits=waits) for charged, waits in steps]
 
@@ -221,7 +221,7 @@ def test_a_correction_downwards_is_no_use() -> None:
 def test_who_waits_for_the_gpu_nearly_all_the_time_wants_all_however_little_it_got(
     part: float, wanted: float
 ) -> None:
-    container = Container(promise=0.6, ceiling=0.9)
+    container = Container(guarantee=0.6, ceiling=0.9)
     container.tick(5 * MS, count=8)
 
     for _ in range(4):

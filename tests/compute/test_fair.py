@@ -11,20 +11,20 @@ from gpumanager.compute.fair import Claim, level, offers
 CLOSE = 1e-9
 
 
-def hard(promise: float, want: float | None = None) -> Claim:
-    return Claim(promise, promise if want is None else want, promise)
+def hard(guarantee: float, want: float | None = None) -> Claim:
+    return Claim(guarantee, guarantee if want is None else want, guarantee)
 
 
-def eager(promise: float, ceiling: float = 1.0) -> Claim:
-    return Claim(promise, ceiling, ceiling)
+def eager(guarantee: float, ceiling: float = 1.0) -> Claim:
+    return Claim(guarantee, ceiling, ceiling)
 
 
-def idle(promise: float, ceiling: float = 1.0) -> Claim:
-    return Claim(promise, 0.0, ceiling)
+def idle(guarantee: float, ceiling: float = 1.0) -> Claim:
+    return Claim(guarantee, 0.0, ceiling)
 
 
 CASES = {
-    "a hard limit is the promise, alone or not": ([hard(0.3)], [0.3]),
+    "a hard limit is the guarantee, alone or not": ([hard(0.3)], [0.3]),
     "idle share goes to who may burst": ([hard(0.5, 0.0), eager(0.2)], [0.5, 1.0]),
     "and comes back whole": ([hard(0.5), eager(0.2)], [0.5, 0.5]),
     "what nobody was promised is idle": ([hard(0.3), eager(0.2)], [0.3, 0.7]),
@@ -58,10 +58,10 @@ def test_strangers_take_nothing_of_a_promise() -> None:
 
 @st.composite
 def claim(draw: st.DrawFn, most: int = 100) -> Claim:
-    promise = draw(st.integers(1, min(most, 99)))
-    ceiling = draw(st.sampled_from([promise, draw(st.integers(promise, 100))]))
+    guarantee = draw(st.integers(1, min(most, 99)))
+    ceiling = draw(st.sampled_from([guarantee, draw(st.integers(guarantee, 100))]))
     want = draw(st.sampled_from([0, ceiling, draw(st.integers(0, ceiling))]))
-    return Claim(promise / 100, want / 100, ceiling / 100)
+    return Claim(guarantee / 100, want / 100, ceiling / 100)
 
 
 @st.composite
@@ -71,7 +71,7 @@ def claims(draw: st.DrawFn) -> list[Claim]:
     left = 100
     while left > 0 and draw(st.booleans()):
         found.append(draw(claim(left)))
-        left -= round(found[-1].promise * 100)
+        left -= round(found[-1].guarantee * 100)
     return found
 
 
@@ -84,7 +84,7 @@ def test_nobody_is_offered_less_than_its_promise_or_more_than_its_ceiling(
     found: list[Claim], capacity: float
 ) -> None:
     for one, offer in zip(found, offers(found, capacity), strict=True):
-        assert one.promise - CLOSE <= offer <= max(one.ceiling, one.promise) + CLOSE
+        assert one.guarantee - CLOSE <= offer <= max(one.ceiling, one.guarantee) + CLOSE
 
 
 @given(claims())
@@ -101,7 +101,7 @@ def test_nothing_is_left_idle_that_anybody_wants(found: list[Claim]) -> None:
     hungry = [
         one
         for one, offer in zip(found, given_out, strict=True)
-        if one.ceiling > one.promise and one.want > offer + CLOSE
+        if one.ceiling > one.guarantee and one.want > offer + CLOSE
     ]
 
     assert not hungry or sum(used) >= 1 - CLOSE
@@ -112,12 +112,12 @@ def test_nobody_has_more_per_promise_than_another_who_wants_more(found: list[Cla
     given_out = [
         (one, offer)
         for one, offer in zip(found, offers(found), strict=True)
-        if one.want >= one.ceiling > one.promise
+        if one.want >= one.ceiling > one.guarantee
     ]
     for one, offer in given_out:
         for _other, theirs in given_out:
             if offer < one.ceiling - CLOSE:
-                assert theirs / _other.promise <= offer / one.promise + 1e-6
+                assert theirs / _other.guarantee <= offer / one.guarantee + 1e-6
 
 
 @given(anything, st.data())
@@ -127,7 +127,7 @@ def test_who_begins_to_want_its_promise_takes_only_from_what_exceeds_promises(
     if not found:
         return
     place = data.draw(st.integers(0, len(found) - 1))
-    begun = Claim(found[place].promise, found[place].ceiling, found[place].ceiling)
+    begun = Claim(found[place].guarantee, found[place].ceiling, found[place].ceiling)
     changed = [*found[:place], begun, *found[place + 1 :]]
 
     before, after = offers(found), offers(changed)

@@ -37,11 +37,11 @@ def test_what_was_lent_is_given_back_at_a_glance_before_the_next_look() -> None:
     node = Node(b, a)
     node.tick(20)
     assert node.shares.lenders == {("a", 0)}
-    assert not node.shares.stirred(node.readings())
+    assert not node.shares.active(node.readings())
 
     a.charged += 0.5 * GLANCE
-    assert node.shares.stirred(node.readings()) == {GPU}
-    node.glance()
+    assert node.shares.active(node.readings()) == {GPU}
+    node.poll()
 
     assert rates((a, b)) == [0.5, 0.5]
     assert node.shares.lenders == set()
@@ -55,7 +55,7 @@ def test_what_was_lent_is_given_back_at_a_glance_before_the_next_look() -> None:
         (elastic("a", 30, wants=0.2), hard("b", 60, wants=0.0)),
         (elastic("a", 30),),
     ],
-    ids=["hard limits", "all want more than that", "no more than the promise is used", "alone"],
+    ids=["hard limits", "all want more than that", "no more than the guarantee is used", "alone"],
 )
 def test_nothing_is_lent_that_could_be_wanted_back(containers: tuple[Container, ...]) -> None:
     node = Node(*(replace(one) for one in containers))
@@ -72,7 +72,7 @@ def test_a_glance_at_one_gpu_leaves_the_others_as_they_are() -> None:
     node.tick(20)
 
     own = [container.reading() for container in (a, b)]
-    assert set(node.shares.glance(node.now + GLANCE, own)) == {("a", 0), ("b", 0)}
+    assert set(node.shares.poll(node.now + GLANCE, own)) == {("a", 0), ("b", 0)}
     node.tick()
     assert rates((a, b, c)) == [1.0, 0.6, 1.0]
 
@@ -84,7 +84,7 @@ def test_a_short_burst_below_what_is_kept_for_it_wants_no_more_at_a_glance() -> 
     lent = b.rate
 
     a.charged += 0.2 * 2 * GLANCE
-    node.glance()
+    node.poll()
 
     assert b.rate == pytest.approx(lent, abs=0.03)
 

@@ -227,7 +227,7 @@ class Container:
         reading = Reading(
             holder=self.holder,
             gpu=GpuUUID("g"),
-            promise=0.5,
+            guarantee=0.5,
             ceiling=0.5,
             pids=frozenset(),
             paid_until=0,
@@ -428,7 +428,7 @@ def test_a_container_that_logs_thousands_of_launches_does_not_make_looks_longer(
         reading = Reading(
             ("hostile", 0),
             GpuUUID("GPU-0"),
-            promise=0.3,
+            guarantee=0.3,
             ceiling=0.3,
             pids=frozenset(),
             paid_until=now,

@@ -105,13 +105,13 @@ def test_containers_with_limiters_are_never_overdrawn(containers: tuple[Containe
     assert not any(one.gross or one.held for one in node.shares.overdrafts.values())
 
 
-def reading(name: str, promise: float, charged: int, now: int, *, starves: bool) -> Reading:
+def reading(name: str, guarantee: float, charged: int, now: int, *, starves: bool) -> Reading:
     """starves: says that it has work all the time, and that its limiter does not hold it back."""
     return Reading(
         holder=(name, 0),
         gpu=GPU,
-        promise=promise,
-        ceiling=promise,
+        guarantee=guarantee,
+        ceiling=guarantee,
         pids=frozenset([ord(name)]),
         paid_until=0 if starves else now,
         charged_ns=charged,

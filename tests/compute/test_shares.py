@@ -213,7 +213,7 @@ def test_a_changed_promise_holds_at_the_next_look() -> None:
     node = Node(a, b)
     node.tick(20)
 
-    a.promise = a.ceiling = 60
+    a.guarantee = a.ceiling = 60
     node.tick()
 
     assert rates((a, b)) == [0.6, 0.4]
@@ -222,7 +222,7 @@ def test_a_changed_promise_holds_at_the_next_look() -> None:
 load = st.builds(
     Container,
     name=st.just("x"),
-    promise=st.integers(1, 40),
+    guarantee=st.integers(1, 40),
     ceiling=st.sampled_from([0, 50, 100]),
     wants=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
     factor=st.sampled_from([1.0, 1.0, 0.7]),
@@ -233,11 +233,11 @@ load = st.builds(
 def crowds(draw: st.DrawFn) -> list[Container]:
     """Of containers whose promises fit on a GPU together."""
     found = draw(st.lists(load, min_size=1, max_size=5))
-    total = sum(container.promise for container in found)
+    total = sum(container.guarantee for container in found)
     for number, container in enumerate(found):
         container.name = chr(ord("a") + number)
-        container.promise = max(1, container.promise * 100 // max(100, total))
-        container.ceiling = max(container.ceiling, container.promise)
+        container.guarantee = max(1, container.guarantee * 100 // max(100, total))
+        container.ceiling = max(container.ceiling, container.guarantee)
     return found
 
 
@@ -252,5 +252,5 @@ def test_in_any_history_nobody_may_charge_less_than_its_promise(
     for _ in range(data.draw(st.integers(1, 6))):
         node.tick(data.draw(st.integers(1, 8)))
         for one in crowd:
-            assert one.promise / 100 - 1e-6 <= one.rate <= one.ceiling / 100 + 1e-6
+            assert one.guarantee / 100 - 1e-6 <= one.rate <= one.ceiling / 100 + 1e-6
         data.draw(st.sampled_from(crowd)).wants = data.draw(st.sampled_from([0.0, 0.2, 1.0]))

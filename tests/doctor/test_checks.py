@@ -64,7 +64,7 @@ OWN = OwnView(
     takes_books_back=True,
     open_files=1 << 20,
     directories=(VM,),
-    promised=2,
+    granted=2,
 )
 WELL = Node(GPUS, KUBELET, CONTAINERS, OWN)
 
@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a broken checkpoint": ({"held": SILENT}, "kubelet's books", "restart the kubelet"),
     "not root": ({"root": False}, "user", "run as root"),
     "a broken volume.conf": ({"directories": SILENT}, "volume.conf", "--volume-config"),
-    "a broken journal": ({"promised": SILENT}, "journal", "does not start"),
+    "a broken journal": ({"granted": SILENT}, "journal", "does not start"),
     "a read-only directory": (
         {"directories": (replace(VM, obstacle="/etc may not be written"),)},
         "allocations",
@@ -193,7 +193,7 @@ def test_what_merely_makes_something_worse_is_a_note(case: str) -> None:
 
 
 FRESH: dict[str, dict[str, Any]] = {
-    "no pod ever had a GPU": {"held": None, "promised": None},
+    "no pod ever had a GPU": {"held": None, "granted": None},
     "the token may not read metrics": {"version": Unseen("status 403 Forbidden")},
     "an older kubelet": {"pod_resources": Speaks.LIST},
     "GPUs far from each other": {"topology": two(Bond(Level.SYS), 0, 1)},

@@ -124,7 +124,7 @@ def test_a_driver_that_tells_no_topology_is_said_once_where_it_matters(
 
     discover(ToldNvml(tuple(gpu(index) for index in range(count))))
 
-    assert caplog.text.count("does not tell how GPUs are connected") == lines
+    assert caplog.text.count("reports no GPU topology") == lines
 
 
 def test_one_gpu_needs_no_bonds_and_none_needs_nothing() -> None:

@@ -9,7 +9,7 @@ from gpu_check.shares import Rate, Share, finding, middle, share, slowdown, spre
 def test_a_share_is_the_work_done_of_what_the_gpu_can_do() -> None:
     got = share(30, limited=Rate(140), full=Rate(500))
 
-    assert got == Share(promised=30, got=28)
+    assert got == Share(guaranteed=30, got=28)
     assert got.error == -2
     assert got.delivered == pytest.approx(93.33, abs=0.01)
 

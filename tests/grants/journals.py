@@ -82,7 +82,7 @@ of_devices = st.builds(
     burst_us=st.integers(0, 1_000_000),
     candidate=st.none() | st.just(CLAIMANT),
     pod=st.none() | st.just(CLAIMANT),
-    doubted=st.booleans(),
+    suspect=st.booleans(),
     released=st.booleans(),
 )
 allocations = of_devices | of_claims

@@ -71,12 +71,12 @@ def test_a_change_is_only_what_has_changed() -> None:
 def test_only_who_an_allocation_was_settled_for_counts_as_its_pod() -> None:
     kept = journal(
         allocation("guessed", candidate=CLAIMANT),
-        allocation("settled", state=State.SETTLED, candidate=None, pod=CLAIMANT),
+        allocation("settled", state=State.CONFIRMED, candidate=None, pod=CLAIMANT),
     )
 
-    assert kept.settled_pod(AllocationID("settled")) == CLAIMANT.uid
-    assert kept.settled_pod(AllocationID("guessed")) is None
-    assert kept.settled_pod(AllocationID("unknown")) is None
+    assert kept.confirmed_pod(AllocationID("settled")) == CLAIMANT.uid
+    assert kept.confirmed_pod(AllocationID("guessed")) is None
+    assert kept.confirmed_pod(AllocationID("unknown")) is None
 
 
 def test_neighbouring_ids_are_written_as_a_range() -> None:

@@ -62,7 +62,7 @@ def share(
         {on.uuid: Share(cores, blocks)},
         why="fits",
         time=time,
-        **{"state": State.SETTLED if owner else State.ANSWERED, "pod": owner, **more},
+        **{"state": State.CONFIRMED if owner else State.ANSWERED, "pod": owner, **more},
     )
 
 
@@ -77,7 +77,7 @@ def whole(owner: Claimant, name: str = "w1", gpus: Sequence[Gpu] = (SECOND,)) ->
         Evaluator.LINK,
         "fits",
         1.0,
-        state=State.SETTLED,
+        state=State.CONFIRMED,
         pod=owner,
     )
 

@@ -44,7 +44,7 @@ def container(
     promise = (
         whole(owner, f"a-{pod}-{name}", gpus)
         if full
-        else share(owner, f"a-{pod}-{name}", on=gpus[0], cores=devices[0].promised)
+        else share(owner, f"a-{pod}-{name}", on=gpus[0], cores=devices[0].granted)
     )
     return ContainerSnapshot(owner, promise, devices)
 
@@ -97,7 +97,7 @@ class Show:
         status = GpuStatus(Bytes(used), busy, 34 + busy // 3, 60_000 + 3000 * busy)
         return GpuSnapshot(
             one,
-            cores=min(100, sum(d.promised for d in held)),
+            cores=min(100, sum(d.granted for d in held)),
             memory=Bytes(sum(d.limit for d in held)),
             containers=len(held),
             status=status if self.answered else None,

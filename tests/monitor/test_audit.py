@@ -27,7 +27,7 @@ from gpumanager.monitor.unlimited.audit import (
 )
 from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, Rules
 from gpumanager.monitor.unlimited.ending import end
-from gpumanager.monitor.unlimited.residents import by_holder, residents, seats
+from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.processes import Process, find
@@ -248,7 +248,7 @@ def test_a_slot_in_another_pod_s_books_is_a_mismatch() -> None:
 
 def test_the_books_say_whose_a_process_is_and_then_its_cgroup() -> None:
     two = share(OTHER, "a2", cores=10, first=40)
-    in_books = seats([usage(ONE, {1: 5 * MIB})])
+    in_books = slots_by_process([usage(ONE, {1: 5 * MIB})])
     of = {2: member(OTHER), 3: member("77777777-9a44-4e0b-8f57-0c2f9b1a6e21")}
     held = {bare(FIRST.uuid): {pid: Bytes(10 * MIB) for pid in (1, 2, 3, 4)}}
     living = {pid: Process(pid, 10 * pid) for pid in (1, 2, 3)}
@@ -265,7 +265,7 @@ def test_the_books_say_whose_a_process_is_and_then_its_cgroup() -> None:
 
 
 def test_a_pid_that_is_another_process_by_now_has_no_part_in_the_books() -> None:
-    in_books = seats([usage(ONE, {1: 5 * MIB})])
+    in_books = slots_by_process([usage(ONE, {1: 5 * MIB})])
     held = {bare(FIRST.uuid): {1: Bytes(10 * MIB)}}
 
     (found,) = residents(
@@ -362,7 +362,7 @@ async def test_a_pod_of_which_no_container_is_known_has_its_name_where_somebody_
 
     assert heard.of_pods == [(OTHER.uid, "GpuStranger")]
     assert heard.messages == [
-        f"process 3 of pod {called} holds 1 GiB of GPU0, which is promised to others"
+        f"process 3 of pod {called} holds 1 GiB of GPU0, which is granted to others"
     ]
 
 

@@ -211,7 +211,7 @@ async def test_a_program_that_goes_round_the_shim_is_reported_and_lives() -> Non
         await watched.tells("gpumanager_audit_findings_total", 1, kind="stranger")
 
         log = watched.node.disk.agent_log.read_text()
-        assert log.count("which is promised to others") == 1
+        assert log.count("which is granted to others") == 1
         assert not running.done()
         assert await watched.metric("gpumanager_audit_ended_total") == [0]
 

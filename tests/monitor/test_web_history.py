@@ -112,9 +112,7 @@ def test_a_gpu_that_does_not_tell_is_missing() -> None:
 
 def test_a_new_promise_to_the_same_container_does_not_pay_for_the_old_one() -> None:
     history = ShareHistory()
-    again = replace(
-        paid(0.2, share=0.0), promise=replace(paid(0).promise, id=AllocationID("a-new"))
-    )
+    again = replace(paid(0.2, share=0.0), grant=replace(paid(0).grant, id=AllocationID("a-new")))
     history.note(look(1, paid(50.0, share=0.0)))
     history.note(look(2, again))
 

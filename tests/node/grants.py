@@ -19,7 +19,7 @@ def two_gpus() -> Topology:
     return topology([gpu(0), gpu(1)], [[None, bond], [bond, None]])
 
 
-def granted(uid: str, *gpus: Gpu, container: str = "main", state: State = State.SETTLED) -> Grant:
+def granted(uid: str, *gpus: Gpu, container: str = "main", state: State = State.CONFIRMED) -> Grant:
     return Grant(
         id=AllocationID(f"{uid}-{container}"),
         source=DevicePluginSource(uid),

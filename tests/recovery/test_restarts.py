@@ -296,7 +296,7 @@ async def test_devices_in_use_that_a_kubelet_without_its_books_gives_again_stay_
         with pytest.raises(NotResolved, match=r"in use: default/first .* runs with them"):
             await node.start(second)
     held = [a for a in node.allocator.journal.live() if a.owner == first.uid]
-    assert [(a.cores, a.doubted) for a in held] == [(30, False)]
+    assert [(a.cores, a.suspect) for a in held] == [(30, False)]
 
     node.runtime.containers.clear()
     await node.start(second)

@@ -38,7 +38,7 @@ def test_every_line_has_the_same_width_and_fits(width: int, signs: Glyphs, flat:
 @pytest.mark.parametrize(
     ("width", "there", "missing"),
     [
-        (120, ["PEAK", "PROC", "CEIL", "WAIT", "REF", "SHARE of promised"], []),
+        (120, ["PEAK", "PROC", "CEIL", "WAIT", "REF", "SHARE of granted"], []),
         (80, ["CEIL", "WAIT", "REF", "MEMORY of limit"], ["PEAK", "PROC"]),
         (60, ["MEMORY", "SHARE", "CEIL", "WAIT", "REF"], ["of limit", "PEAK"]),
         (40, ["MEMORY", "SHARE", "REF"], ["CEIL", "WAIT"]),

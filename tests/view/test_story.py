@@ -49,7 +49,7 @@ def test_a_container_that_runs_is_told_its_gpu_the_rule_and_what_it_uses() -> No
     assert "uses 3.9 GiB of 4 GiB now." in said
     assert "It was refused memory 3 times" in said
     assert "ask for more than 16 tencent.com/vcuda-memory" in said
-    assert "It takes 29.8 % of the GPU's time; promised: 30 %." in said
+    assert "It takes 29.8 % of the GPU's time; granted: 30 %." in said
 
 
 def test_who_waits_is_told_how_to_get_more_and_who_may_burst_is_not() -> None:
@@ -63,18 +63,18 @@ def test_who_waits_is_told_how_to_get_more_and_who_may_burst_is_not() -> None:
     assert "5 of its 9 launches had to wait, 2.0s in all" in of(waiting)
     assert "tencent.com/vcuda-core-limit lets it take" in of(waiting)
     assert "tencent.com/vcuda-core-limit" not in of(bursting)
-    assert "promised: 30 %, up to 60 %." in of(bursting)
+    assert "granted: 30 %, up to 60 %." in of(bursting)
 
 
 def test_a_promise_that_has_not_started_and_one_made_for_another_are_told_as_such() -> None:
     other = Claimant(PodUID("uid-other"), "team", "other", "main")
     open_ = promise(state=State.ANSWERED, candidate=promise().pod, pod=None)
 
-    assert "was promised 30 %" in tale(open_)
+    assert "was granted 30 %" in tale(open_)
     assert "It has not started yet" in tale(open_)
     assert "while team/other was thought to be admitted" in tale(promise(candidate=other))
-    assert "this one has ended" in tale(promise(doubted=True))
-    assert "gpu-manager promised it" in tale(promise(source=LegacySource("legacy")))
+    assert "this one has ended" in tale(promise(suspect=True))
+    assert "gpu-manager granted it" in tale(promise(source=LegacySource("legacy")))
 
 
 def test_what_went_wrong_at_admission_is_told_once_and_counted() -> None:
@@ -91,7 +91,7 @@ def test_what_went_wrong_at_admission_is_told_once_and_counted() -> None:
     assert said.count("its devices are in use") == 1
     assert "was refused at" in said
     assert "That is final for the pod" in said
-    assert "on what had been promised for team/other (main)" in said
+    assert "on what had been granted for team/other (main)" in said
 
 
 def test_of_a_pod_that_is_not_here_nothing_is_told() -> None:
@@ -128,8 +128,8 @@ def test_another_document_is_no_agent_s(said: dict[str, Any]) -> None:
 
 
 def test_the_tree_has_every_gpu_once_with_who_sits_on_it() -> None:
-    whole = container("lab/all:main", device(0), device(1), whole=True).promise
-    placement = told(promise(), whole, promise("old/gone:main", doubted=True))
+    whole = container("lab/all:main", device(0), device(1), whole=True).grant
+    placement = told(promise(), whole, promise("old/gone:main", suspect=True))
 
     record = tree_json(placement.topology, sitting(placement), "node-a")
 

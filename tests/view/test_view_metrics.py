@@ -15,9 +15,9 @@ def test_what_the_monitor_tells_of_a_container_is_read_back() -> None:
     train, answers = first.containers
     assert (node.name, node.version, node.answers, node.containers) == ("node-a", "1.2.3", True, 3)
     assert (first.index, first.model, first.cores) == (0, "NVIDIA A100-SXM4-40GB", 50)
-    assert (train.name, train.limit, train.promised) == ("team/train-0:main", 4 * GIB, 30)
+    assert (train.name, train.limit, train.granted) == ("team/train-0:main", 4 * GIB, 30)
     assert (train.share, train.refusals, train.throttled_seconds) == (29.8, 3, 12.3)
-    assert (answers.promised, answers.ceiling) == (20, 60)
+    assert (answers.granted, answers.ceiling) == (20, 60)
     assert [one.name for one in second.containers] == ["lab/whole-one:main"]
 
 

@@ -35,7 +35,7 @@ def gpu(index: int, model: str = "NVIDIA A100-SXM4-40GB") -> Gpu:
 
 def device(index: int = 0, *, limit: float = 4, used: float = 1, **more: Any) -> DeviceView:
     """limit, used: GiB."""
-    given: dict[str, Any] = {"promised": 30, "ceiling": 30, "share": 29.8, "percent": 30, **more}
+    given: dict[str, Any] = {"granted": 30, "ceiling": 30, "share": 29.8, "percent": 30, **more}
     size, held = Bytes(round(limit * GIB)), Bytes(round(used * GIB))
     return DeviceView(gpu(index), size, used=held, peak=held, measured=held, **given)
 
@@ -50,13 +50,13 @@ def container(
     found = devices or (device(),)
     promise = Grant(
         AllocationID(f"a-{pod}"),
-        DevicePluginSource(f"admission-{pod}", ("c-0",) * found[0].promised, ("m-0",)),
-        {one.gpu.uuid: Share(100 if whole else one.promised, 1) for one in found},
+        DevicePluginSource(f"admission-{pod}", ("c-0",) * found[0].granted, ("m-0",)),
+        {one.gpu.uuid: Share(100 if whole else one.granted, 1) for one in found},
         Evaluator.LINK if whole else Evaluator.SHARE,
         "the fullest GPU that still has room",
         1.0,
     )
-    promise = replace(promise, state=State.SETTLED, pod=owner, **more)
+    promise = replace(promise, state=State.CONFIRMED, pod=owner, **more)
     return ContainerSnapshot(owner, promise, found)
 
 
@@ -85,7 +85,7 @@ def _gpu_view(index: int, views: Sequence[ContainerSnapshot]) -> GpuSnapshot:
     used = sum(one.used for one in on)
     return GpuSnapshot(
         gpu(index),
-        cores=sum(one.promised for one in on),
+        cores=sum(one.granted for one in on),
         memory=Bytes(sum(one.limit for one in on)),
         containers=len(on),
         status=GpuStatus(
@@ -112,8 +112,8 @@ def seen(
 
 BUSY = (
     container("team/train-0", device(limit=4, used=3.9, refused=3, throttled_ns=12_300_000_000)),
-    container("web/answers", device(limit=1, used=0.4, promised=20, ceiling=60, share=41.2)),
-    container("lab/whole-one", device(1, limit=40, used=31, promised=100, ceiling=100), whole=True),
+    container("web/answers", device(limit=1, used=0.4, granted=20, ceiling=60, share=41.2)),
+    container("lab/whole-one", device(1, limit=40, used=31, granted=100, ceiling=100), whole=True),
 )
 
 
@@ -123,7 +123,7 @@ MACHINE = topology(GPUS, [[None, LINKED], [LINKED, None]])
 
 
 def promise(name: str = "team/train-0:main", **more: Any) -> Grant:
-    return replace(container(name).promise, **more)
+    return replace(container(name).grant, **more)
 
 
 def placement_page(*promises: Grant, admissions: Admissions | None = None) -> dict[str, Any]:

@@ -70,7 +70,7 @@ async def test_a_driver_that_hangs_costs_its_bound_and_its_answer_is_not_lost(
     await sampling.sample(ALL)
     await sampling.sample(ALL)
     assert (driver.passes, sampling.take()) == (1, {})
-    assert caplog.text.count("is not known: no answer in time") == 1
+    assert caplog.text.count("utilization of processes: no answer in time") == 1
 
     driver.meanwhile.set()
     while not (found := sampling.take()):
@@ -86,14 +86,14 @@ async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
     driver.broken = True
     for _ in range(3):
         await sampling.sample(ALL)
-    assert caplog.text.count("is not known: no driver") == 1
+    assert caplog.text.count("utilization of processes: no driver") == 1
 
     driver.broken = False
     await sampling.sample(ALL)
     driver.broken = True
     await sampling.sample(ALL)
 
-    assert caplog.text.count("is not known: no driver") == 2
+    assert caplog.text.count("utilization of processes: no driver") == 2
 
 
 async def test_sharing_goes_on_by_itself_and_samples_only_while_there_is_a_process(

@@ -64,9 +64,9 @@ class Node:
         self.now += TICK
         self.manager.share_now(self.now, answers or {})
 
-    def glance(self) -> None:
+    def poll(self) -> None:
         self.now += TICK // 4
-        self.manager.glance_now(self.now)
+        self.manager.poll_now(self.now)
 
     def rate(self, name: str, later: int = 0) -> int:
         """GPU time per time, in millionths, as the limiter reads it so much later."""
@@ -127,7 +127,7 @@ async def test_what_is_lent_is_back_at_a_glance(node: Node) -> None:
         node.tick()
 
     node.use("b", 0.1)
-    node.glance()
+    node.poll()
 
     assert node.rate("b") == 600_000
     assert LENT <= node.rate("a") < 400_000
@@ -141,7 +141,7 @@ async def test_where_nothing_is_lent_a_glance_changes_nothing(node: Node) -> Non
     until = node.limit("a").share_until
 
     node.use("a", 0.5, waits=1)
-    node.glance()
+    node.poll()
 
     assert node.limit("a").share_until == until
 
@@ -155,7 +155,7 @@ async def test_who_closes_is_glanced_at_no_more(node: Node) -> None:
 
     await node.manager.close(AllocationID("b"))
     node.use("a", 0.3, waits=1)
-    node.glance()
+    node.poll()
 
     assert node.rate("a") == 1_000_000
 
@@ -240,7 +240,7 @@ async def test_who_uses_much_more_than_it_pays_for_is_reported_once(
         sample = ProcessSample(os.getpid(), node.now + TICK, 60)
         node.tick({GPU: GpuUtilization(node.now + TICK, (sample,), 60)})
 
-    assert caplog.text.count("more of its GPU 0 than it is charged for") == 1
+    assert caplog.text.count("more of its GPU 0 than its shim reports") == 1
     assert node.meter("a").charged_ns > 10 * TICK
 
 

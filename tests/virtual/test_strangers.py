@@ -90,7 +90,7 @@ async def test_the_container_s_own_processes_are_welcome(settled: Node) -> None:
     settled.caller_is_in(of(OURS))
 
     assert (await settled.say(hello())).status == 0
-    assert settled.check.strangers == 0
+    assert settled.check.refusals == 0
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_a_process_of_another_pod_is_refused_and_counted(
 
     assert (answer.status, answer.descriptors) == (-errno.EACCES, ())
     assert answer.reason == f"this socket is another pod's; the caller is of pod {THEIRS}"
-    assert settled.check.strangers == 1
+    assert settled.check.refusals == 1
     assert (
         f"process {os.getpid()} of pod {THEIRS} connected to the socket of pod {OURS}"
         in caplog.text
@@ -125,7 +125,7 @@ async def test_a_stranger_that_insists_is_counted_each_time_logged_once_and_cost
             await asyncio.to_thread(exchange, door, hello())
         after = descriptors()
 
-    assert settled.check.strangers == 3
+    assert settled.check.refusals == 3
     assert after == before
     assert caplog.text.count("check which host directories") == 1
 
@@ -139,7 +139,7 @@ async def test_a_process_whose_cgroup_names_no_pod_is_let_in_and_that_is_said_on
     assert (await settled.say(hello())).status == 0
     assert (await settled.say(hello())).status == 0
     assert caplog.text.count("unchecked") == 1
-    assert settled.check.strangers == 0
+    assert settled.check.refusals == 0
 
 
 async def test_before_it_is_settled_whose_it_is_anybody_may_call(root: Path) -> None:
@@ -159,7 +159,7 @@ async def test_systemd_s_underscores_are_no_difference(root: Path) -> None:
 class Moved:
     """A check that meets a caller which has ended since it connected."""
 
-    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
         raise AssertionError(f"{process} of {allocation} has ended")
 
 
@@ -218,7 +218,7 @@ async def test_the_kernel_itself_tells_whose_a_caller_is(
 
     assert welcome[0] == 0
     assert refused[0] == -errno.EACCES
-    assert check.strangers == 1
+    assert check.refusals == 1
 
 
 @pytest.mark.cgroups

@@ -45,7 +45,7 @@ async def test_it_shows_who_has_what_and_what_happened(show: Show, chromium: Ope
 
         text = await tab.page.inner_text("main")
         for words in (MODEL, "of 40 to 90 %", "21 GiB of 24 GiB", "whole GPU", "out of use, Xid 79",
-                      "memory refused 3 times", "90 of 100 % promised"):  # fmt: skip
+                      "memory refused 3 times", "90 of 100 % granted"):  # fmt: skip
             assert words in " ".join(text.split()), words
         drawn = await tab.page.eval_on_selector_all(
             ".spark .got, .stack path", "all => all.map(one => one.getAttribute('d').length)"

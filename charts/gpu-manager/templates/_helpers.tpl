@@ -121,7 +121,7 @@ topologySpreadConstraints:
 runAsNonRoot: true
 runAsUser: 65532
 runAsGroup: 65532
-fsGroup: 65532 # who may read the mounted Secret
+fsGroup: 65532 # may read the mounted Secret
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 

@@ -22,7 +22,7 @@ async def prune_every(seconds: float, volumes: DriverVolumes, runtime: LiveConta
         try:
             await prune_drivers(volumes, runtime)
         except (GpuManagerError, OSError) as error:
-            log.debug("driver directories are not cleared up now: %s", error)
+            log.debug("cannot clean up driver directories now: %s", error)
 
 
 async def prune_drivers(volumes: DriverVolumes, runtime: LiveContainers) -> None:

@@ -1,4 +1,4 @@
-"""GPU health in the node agent: who is watched, by which rules, and whom it is told."""
+"""GPU health in the node agent: which GPUs are watched, by which rules, and what is notified."""
 
 import os
 

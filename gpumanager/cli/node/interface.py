@@ -14,7 +14,7 @@ from gpumanager.virtual.values import AllocationID
 
 
 class Granter(Protocol):
-    """Whoever promises GPUs: `TimedAllocator`, `ClaimDriver`."""
+    """An interface that grants GPUs: `TimedAllocator`, `ClaimDriver`."""
 
     @property
     def recovered(self) -> bool:

@@ -43,7 +43,7 @@ def device_plugins(
     period = min(RECONCILE_SECONDS, settings.allocation_check_period)
 
     def owners(allocation: AllocationID) -> Collection[PodUID]:
-        pod = allocator.journal.settled_pod(allocation)
+        pod = allocator.journal.confirmed_pod(allocation)
         return () if pod is None else (pod,)
 
     return NodeInterface(

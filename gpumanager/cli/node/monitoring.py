@@ -1,4 +1,4 @@
-"""The monitor in the node agent: where it looks, whom it tells, where it listens.
+"""The monitor in the node agent: its sources, its listeners, its address.
 
 It comes after the registration: the kubelet is not kept waiting for metrics.
 A registration that does not come soon, because there is no GPU yet, no driver or no kubelet, is not
@@ -52,7 +52,7 @@ class Monitored:
 class Monitoring:
     """What has to be there before what it measures: latencies, and the journal's file.
 
-    waiting_for: why there is nothing to measure yet. reports: whom the auditor tells.
+    waiting_for: why there is nothing to measure yet. reports: receives the auditor's findings.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Monitoring:
             books=parts.isolation,
             residents=parts.residents,
             registered=lambda: {one.resource: one.registered for one in plugin.standings},
-            mismatched=lambda: parts.peers.strangers,
+            mismatched=lambda: parts.peers.refusals,
             fitness=lambda: fitness(parts.health),
             disagreements=lambda: (
                 dict.fromkeys(KINDS, 0) | Counter(one.kind for one in interface.disagreements())

@@ -44,7 +44,7 @@ SHIMS: Final = Shims(
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Whom the agent talks to, and the driver's mirrors."""
+    """What the agent talks to, and the driver's mirrors."""
 
     cluster: Cluster
     pods: PodsSource
@@ -70,7 +70,10 @@ def lead_to_nvml(root: Path) -> None:
 def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolumes:
     """Mirror the host's driver, with and without the shims."""
     volumes = publish(config, root=settings.driver_root, shims=SHIMS, base=settings.volume_base)
-    log.info("driver %s: shared %s, whole %s", volumes.version, volumes.shared, volumes.whole)
+    log.info(
+        "driver %s: libraries for shares in %s, for whole GPUs in %s",
+        *(volumes.version, volumes.shared, volumes.whole),
+    )
     return replace(
         volumes, over_compat=settings.cuda_compat == OVER_COMPAT, compat32=settings.compat32
     )

@@ -1,6 +1,6 @@
 """One agent on a node: a lock on a file in the directory of the journal.
 
-Two agents would write one journal, each over what the other promised. The kernel holds the lock for
+Two agents would write one journal, each over what the other granted. The kernel holds the lock for
 as long as the process lives, so that none is left behind by `kill -9`. A rolling update may start
 the new agent before the old one is gone: it waits for a while (decision 0096).
 """
@@ -25,11 +25,11 @@ WAIT_SECONDS: Final = 60.0
 """Twice what Kubernetes gives a pod to end."""
 RETRY_SECONDS: Final = 0.1
 LONGEST: Final = 512
-"""Bytes that are read of who holds it."""
+"""Bytes that are read of its holder."""
 
 
 class AnotherAgent(GpuManagerError):
-    """Another agent has the state of this node: who, and what to do."""
+    """Another agent has the state of this node: which, and what to do."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(
@@ -54,13 +54,13 @@ async def lock_state(
     """The lock, for as long as the context; waits so many seconds for another agent to end.
 
     Raises AnotherAgent. Where no lock file can be opened no journal can be written either, so
-    nothing is promised: that is said, and the agent goes on without.
+    nothing is granted: that is said, and the agent goes on without.
     """
     path = directory / FILE_NAME
     try:
         descriptor = _opened(path)
     except OSError as error:
-        log.warning("%s: no lock against a second agent: %s", path, words_of(error))
+        log.warning("%s: cannot be locked against a second agent: %s", path, words_of(error))
         return contextlib.nullcontext()
     until = time.monotonic() + wait
     said = False
@@ -96,7 +96,7 @@ def _taken(descriptor: int) -> bool:
 
 
 def _sign(descriptor: int) -> None:
-    """For the message of who comes second; a full disk keeps nobody from starting."""
+    """For the message of a second agent; a full disk keeps none from starting."""
     name = os.environ.get("POD_NAME") or socket.gethostname()
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)

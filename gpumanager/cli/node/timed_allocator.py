@@ -64,7 +64,7 @@ class TimedAllocator(NodeAllocator):
 
 
 def asking(open_: Transaction | None) -> Claimant | None:
-    """Who is being admitted, where that is one pod for certain."""
+    """The pod being admitted, where that is one pod for certain."""
     one = open_.candidate if open_ else None
     return (
         Claimant(one.pod.uid, one.pod.namespace, one.pod.name, one.container.name) if one else None
@@ -72,17 +72,17 @@ def asking(open_: Transaction | None) -> Claimant | None:
 
 
 def holder(journal: Journal, resource: str, ids: Collection[str]) -> Claimant | None:
-    """Whom these devices were promised to, as far as known."""
+    """The pod that these devices were granted to, as far as known."""
     held = (one for one in journal.live() if set(ids_of(one, resource)) == set(ids))
     return next((one.pod or one.candidate for one in held), None)
 
 
 def healed(before: Journal, after: Journal) -> Sequence[str]:
-    """Settled in between, on another pod than the one that was thought to be admitted."""
+    """Confirmed in between, for another pod than the one that was expected."""
     return [
         name
         for name, one in after.grants.items()
-        if one.state is State.SETTLED
+        if one.state is State.CONFIRMED
         and one.pod is not None
         and one.candidate is not None
         and one.pod.uid != one.candidate.uid

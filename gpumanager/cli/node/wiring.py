@@ -44,6 +44,8 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.node.join import Cluster, Standalone
+from gpumanager.node.labels import Software
+from gpumanager.node.service import Facts
 from gpumanager.recovery.legacy_containers import legacy_containers
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
@@ -168,7 +170,7 @@ class NodeAgent:
         await self._interface.close()
 
     async def _begin(self) -> None:
-        """All that goes on by itself, once it is known who has what and the kubelet knows of us."""
+        """All background tasks, once the journal is read and the kubelet knows of us."""
         await registered_or_late(self._plugin)
         await self._granter.serve_again()
         await self._virtual.remove_spares()
@@ -192,11 +194,11 @@ class NodeAgent:
     def _owners(self, allocation: AllocationID) -> Collection[PodUID]:
         return self._interface.owners(allocation)
 
-    def _settled(self, allocation: AllocationID) -> Claimant | None:
+    def _confirmed(self, allocation: AllocationID) -> Claimant | None:
         """Of a claim, any number of containers."""
         grant = self._granter.journal.get(allocation)
         claimed = grant is not None and isinstance(grant.source, ClaimSource)
-        return None if claimed else self._granter.journal.settled(allocation)
+        return None if claimed else self._granter.journal.confirmed(allocation)
 
     def _cause(self, gpu: GpuUUID) -> str:
         """Why it is out of use; empty where nobody knows."""
@@ -214,7 +216,7 @@ class NodeAgent:
             utilization=NvmlUtilization(),
             model_of=self._model_of,
             peers=self._peers,
-            resident=self._settled,
+            resident=self._confirmed,
             neighbours=self._containers,
             names=NamedContainers(self._containers, self._outside.runtime),
             driver=self._outside.volumes.version,
@@ -227,9 +229,6 @@ async def tell(cluster: Cluster, granter: Granter, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Standalone):
         return
-    from gpumanager.node.labels import Software
-    from gpumanager.node.service import Facts
-
     software = Software(driver, await cuda_version())
     await cluster.run(
         lambda: Facts(granter.topology, granter.journal.live(), software, granter.unhealthy)

@@ -20,7 +20,7 @@ class OutputConsole(Console):
 
 
 class ProgressConsole(Console):
-    """On standard error; who stops listening to progress still wants the result."""
+    """On standard error; a reader that closes the progress still wants the result."""
 
     def __init__(self) -> None:
         super().__init__(stderr=True, highlight=False, soft_wrap=True)

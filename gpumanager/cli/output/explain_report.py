@@ -117,5 +117,5 @@ def _nodes(count: int) -> str:
 
 
 def _when(seconds: float) -> str:
-    """In the time of who reads."""
+    """In the reader's time zone."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -8,13 +8,20 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from gpumanager.cli.output.console import OutputConsole
-from gpumanager.cli.replay import by_policy
 
 if TYPE_CHECKING:
     from gpumanager.cli.replay import Run
 
 ABREAST: Final = 4
 """Policies whose names fit beside each other on 80 columns."""
+
+
+def by_policy(runs: "Sequence[Run]") -> "list[tuple[str, list[Run]]]":
+    """In the order in which they were asked for."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(run.policy, []).append(run)
+    return list(grouped.items())
 
 
 def print_report(runs: "Sequence[Run]") -> None:

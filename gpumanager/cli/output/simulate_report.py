@@ -32,7 +32,7 @@ HEADINGS: Final = (
     "\nGPU",
     "most held,\nof limit",
     "refused\nat limit",
-    "share got,\nof promised",
+    "share got,\nof granted",
     "\nexit",
 )
 RIGHT: Final = frozenset({3, 4, 5, 6})
@@ -123,7 +123,7 @@ def _denied(result: ContainerResult) -> Text:
 
 
 def _share(result: ContainerResult) -> str:
-    """A container that launched nothing has a promise only."""
+    """A container that launched nothing has a grant only."""
     if not result.gpus:
         return NOTHING
     got = NOTHING if result.measured.share is None else f"{result.measured.share:g}"

@@ -25,8 +25,8 @@ KEYS: Final = (
 )
 LEGEND: Final = (
     ("MEMORY", "used, of the limit or the GPU's size: the full bar"),
-    ("SHARE", "percent of time got, of promised; the bar is the GPU"),
-    ("{full} {promised} {free}", "in bars: used, promised and not used, neither"),
+    ("SHARE", "percent of time got, of granted; the bar is the GPU"),
+    ("{full} {granted} {free}", "in bars: used, granted and not used, neither"),
     ("CEIL", "what it may take while others leave it"),
     ("WAIT", "how long its launches had to wait, in all"),
     ("REF", "how often it was refused memory at its limit"),
@@ -46,7 +46,7 @@ def _rows(table: tuple[tuple[str, str], ...], signs: Glyphs) -> list[str]:
     found = []
     for left, right in table:
         name = left
-        for glyph in ("arrows", "full", "promised", "free"):
+        for glyph in ("arrows", "full", "granted", "free"):
             name = name.replace(f"{{{glyph}}}", getattr(signs, glyph))
         if len(name) > FIRST:
             found += [f"  {name}", f"  {'':{FIRST}} {right}"]

@@ -16,7 +16,7 @@ STYLES: Final[Mapping[Tone, str]] = {
     Tone.DIM: "dim",
     Tone.STRONG: "bold",
     Tone.USED: "green",
-    Tone.PROMISED: "blue",
+    Tone.GRANTED: "blue",
     Tone.GOOD: "green",
     Tone.WARN: "yellow",
     Tone.BAD: "bold red",
@@ -45,7 +45,7 @@ def table(nodes: Sequence[Seen], sort: Sort, signs: Glyphs, width: int) -> Itera
 
 
 def summary(nodes: Sequence[Seen], signs: Glyphs) -> str:
-    """Who, and how much of all of it."""
+    """The container, and how much of all of it."""
     gpus = [gpu for one in nodes if one.node for gpu in one.node.gpus]
     who = nodes[0].name if len(nodes) == 1 else f"{len(nodes)} nodes"
     said = f"{who} {signs.dot} {totals(gpus, signs)}"

@@ -40,9 +40,9 @@ def _grow(root: Tree, parts: Iterable[Branch], topology: Topology, held: Sitting
 
 def _add_gpu(root: Tree, topology: Topology, part: Branch, held: Sitting | None) -> None:
     gpu = topology.gpus[part.members[0]]
-    promised = None if held is None else held.get(gpu.uuid, ())
-    below = root.add(Text(leaf(gpu, promised), style="" if promised is None or promised else "dim"))
-    for one in promised or ():
+    grants = None if held is None else held.get(gpu.uuid, ())
+    below = root.add(Text(leaf(gpu, grants), style="" if grants is None or grants else "dim"))
+    for one in grants or ():
         label = Text(one.name, style="bold")
         label.append(f"  {granted(one)}, by the rule {one.rule}", style="not bold")
         if one.unlimited:

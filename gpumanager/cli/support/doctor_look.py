@@ -215,14 +215,14 @@ def _text(answer: object) -> str | Unseen:
 
 def look_at_own(settings: AgentSettings) -> OwnView:
     directories = DoctorQuestion(lambda: tuple(_directories(settings)))
-    promised = DoctorQuestion(lambda: _promised(settings.checkpoint_path / FILE_NAME))
+    granted = DoctorQuestion(lambda: _granted(settings.checkpoint_path / FILE_NAME))
     return OwnView(
         root=os.geteuid() == 0,
         sees_all_processes=_pid_namespace() == FIRST_PID_NAMESPACE,
         takes_books_back=_has_capabilities(TAKES_BOOKS_BACK),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         directories=directories.answer(),
-        promised=promised.answer(),
+        granted=granted.answer(),
     )
 
 
@@ -269,7 +269,7 @@ def _obstacle(path: Path) -> str | None:
     return None if os.access(path, os.W_OK | os.X_OK) else f"{path} may not be written"
 
 
-def _promised(journal: Path) -> int | None:
+def _granted(journal: Path) -> int | None:
     return len(JournalFile(journal).load().live()) if exists(journal) else None
 
 

@@ -1,9 +1,9 @@
-"""What Allocate grants: the capacity that the device IDs say, where it really exists.
+"""What Allocate grants for a set of device IDs: the GPUs, and how much of each. Pure.
 
-IDs that name one GPU (or exactly the whole GPUs) mean those, if they have the room; IDs that the
-kubelet took from several GPUs get real capacity by placement. A refusal is final for the pod and
-its text is what the user sees, so it says what was asked, what there is, and what to write instead.
-Pure.
+If all IDs name one GPU (or exactly as many whole GPUs as are asked for), the grant is there if it
+fits. If the kubelet took IDs of several GPUs for one share, placement chooses a GPU. A refusal is
+final for the pod and its text is what the user sees: it says what was asked, what there is, and
+what to write instead.
 """
 
 from collections.abc import Iterable, Iterator
@@ -48,7 +48,7 @@ def decide(
     share_mode: bool = True,
     gpu_policy: str = BINPACK,
 ) -> Grant | Refused:
-    """The allocation as it is after `demand`; raises UnknownDeviceID."""
+    """The grant after this call. Raises UnknownDeviceID."""
     admitted = of_admission(live, transaction.admission)
     half = next((a for a in admitted if a.id == transaction.allocation), None)
     draft = _with_ids(half or _begin(transaction, demand), demand)
@@ -87,7 +87,7 @@ def claimant(progress: Candidate | None) -> Claimant | None:
 
 
 def _impossible(request: Request, transaction: Transaction, *, share_mode: bool) -> Refused | None:
-    """What can be refused by the request alone. Unless its container is known, half of it is."""
+    """A refusal by the request alone. Without a known container, only one resource is known."""
     known = transaction.request is not None or len(transaction.sizes) > 1
     if not request.cores:
         return Refused(NO_CORES) if known else None
@@ -100,7 +100,7 @@ def _impossible(request: Request, transaction: Transaction, *, share_mode: bool)
 
 
 def _complete(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant) -> Grant | Refused:
-    """The memory of a container whose cores are answered: the GPU is given, has it the room?"""
+    """Memory for a container that has its cores: its GPU is decided, and has to have the room."""
     if ledger.fits(others, draft):
         return draft
     gpus = [gpu for gpu in ledger.topology.gpus if gpu.uuid in draft.gpus]
@@ -122,7 +122,7 @@ def _candidates(
     draft: Grant,
     request: Request,
 ) -> Iterator[GpuChoice]:
-    """Where it could be: as the IDs say, where the other half is, as planned."""
+    """GPUs to try, in order: those the IDs name, those of the other resource, the plan's."""
     sets = [
         locate(ledger, live, transaction.admission, draft.ids.core_ids),
         locate(ledger, live, transaction.admission, draft.ids.memory_ids),
@@ -139,7 +139,7 @@ def _candidates(
 
 
 def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: GpuChoice) -> bool:
-    """True if what is asked so far fits there, and what its other half will ask."""
+    """Whether this resource fits there, and the one that is still to be asked for."""
     if not ledger.fits(others, _on(draft, grant)):
         return False
     if grant.whole:
@@ -148,14 +148,14 @@ def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: G
         return True
     gpu = grant.gpus[0]
     admission = draft.ids.admission
-    strangers = [a for a in others if a.ids.admission != admission]
-    return ledger.book(strangers, gpu).fits(grant.request)
+    of_other_pods = [a for a in others if a.ids.admission != admission]
+    return ledger.book(of_other_pods, gpu).fits(grant.request)
 
 
 def _placed(
     ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, request: Request, policy: str
 ) -> Grant | Refused:
-    """The IDs say nothing that holds: real capacity wherever there is some."""
+    """The GPUs that the IDs name have no room: place it like a new request."""
     answer: GpuChoice | Refusal | None
     if request.cores:
         least = max(request.blocks, 1 if not request.whole_gpus else 0)

@@ -62,7 +62,7 @@ def steer(
     gpu_policy: of the node; see `gpu_policy_of`.
     """
     plan = transaction.plan or _plan(ledger, live, transaction, gpu_policy)
-    gpus = _settled_gpus(ledger, live, transaction, question)
+    gpus = _decided_gpus(ledger, live, transaction, question)
     if not gpus:
         gpus = plan.gpus if plan else _roomiest(ledger, live, question)
     return Offer(_choose(ledger, live, question, gpus), plan)
@@ -155,7 +155,7 @@ def _follow(
     return GpuChoice(request, evaluator_of(request), gpus, AS_PLANNED)
 
 
-def _settled_gpus(
+def _decided_gpus(
     ledger: DeviceLedger,
     live: tuple[Grant, ...],
     transaction: Transaction,
@@ -189,10 +189,10 @@ def _choose(
 ) -> tuple[str, ...]:
     """What must be, then free on the wanted GPUs, of no GPU, anywhere.
 
-    Then, at worst, what is only promised (its pod may have been rejected), then what is in use.
+    Then, at worst, what is only granted (its pod may have been rejected), then what is in use.
     """
     must, offered = dict.fromkeys(question.must_include), frozenset(question.available)
-    held = {i: 3 + (a.state is State.SETTLED) for a in holders(live, offered) for i in all_ids(a)}
+    held = {i: 3 + (a.state is State.CONFIRMED) for a in holders(live, offered) for i in all_ids(a)}
     wanted = ledger.ids.on(gpus)
 
     def rank(device_id: str) -> int:

@@ -1,8 +1,7 @@
-"""Which pod is being admitted: observed call by call.
+"""Which pod is being admitted, observed call by call.
 
-What a call tells is decided in `admission`, which knows nothing of the world. What it decides on is
-gathered here: a look at the kubelet's list of pods, the time, a fresh name, and the journal, which
-says who holds something already.
+`transaction` decides what a call means, as a pure function. The tracker gathers what that needs:
+the kubelet's list of pods, the time, a new allocation ID, and the grants in the journal.
 """
 
 import secrets
@@ -32,7 +31,7 @@ PAIR_LIST_AGE: Final = 0.25
 
 
 class AdmissionTracker:
-    """For one caller at a time: whoever calls holds the allocator's lock."""
+    """Not for concurrent use: the allocator's lock guards it."""
 
     def __init__(
         self, ledger: DeviceLedger, store: GrantStore, lister: PodLister, clock: Callable[[], float]
@@ -65,7 +64,7 @@ class AdmissionTracker:
         self._known = Admission(frozenset(pod.uid for pod in view or ()), None)
 
     async def observe(self, resource: str, size: int, *, again: bool = False) -> Transaction:
-        """Whose call this is; what was promised to a pod that this shows rejected is released."""
+        """The transaction of this call; a pod that it shows to be rejected loses its grants."""
         max_age = PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
         self._view = await self._lister.list(max_age)
         before, live = self.open, self._store.live()
@@ -76,7 +75,7 @@ class AdmissionTracker:
         return self.being_admitted()
 
     async def allocating(self, resource: str, ids: Collection[str]) -> Transaction:
-        """The one whose Allocate has to come; or, where no IDs were preferred, what is observed."""
+        """The transaction that expects this Allocate; without a preceding preference, a new one."""
         open_ = self.open
         if open_ is None or open_.awaiting != resource or open_.sizes.get(resource) != len(ids):
             half = self._store.journal.get(open_.allocation) if open_ else None

@@ -1,11 +1,11 @@
-"""Who is being admitted: what the order of the kubelet's calls tells, and its list of pods.
+"""Which pod is being admitted, by the kubelet's list of pods and the order of its calls. Pure.
 
-The kubelet admits one pod at a time and lists it before it calls us, so a pod that is listed now
+The kubelet admits one pod at a time and lists it before it calls us. So a pod that is listed now
 and was not at the previous call is the one being admitted; no new pod means the same pod as before,
-with its other resource or its next container. The two resources come in any order. What is found
-here steers and explains; it never decides whose an allocation is (PreStartContainer does).
+with its other resource or its next container. The two resources come in any order. This steers
+placement and explains it; the owner of an allocation is decided in PreStartContainer only.
 
-Pure: `observe` takes what is known and one call, and gives what is known after it.
+`observe` takes the state and one call, and returns the state after it.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -274,7 +274,7 @@ def observe(
     holders: Collection[PodUID] = (),
     fits: Callable[[PodView], bool] = lambda _: True,
 ) -> Admission:
-    """What is known after `call`: the first rule of TRANSITIONS that says whose it is.
+    """What is known after `call`: the first rule of TRANSITIONS that answers.
 
     view: the pods listed during the call, None where they could not be read.
     holders: UIDs of pods that hold IDs already. fits: whether a pod's whole request could be met.

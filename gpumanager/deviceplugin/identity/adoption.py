@@ -71,7 +71,7 @@ def adopt_booked(
         for key in unrecorded(known, checkpoint)
         if not has_ended(key[0], evidence.view)
     )
-    proved = [a for a in known if a.state is State.SETTLED and not is_evidence(a)]
+    proved = [a for a in known if a.state is State.CONFIRMED and not is_evidence(a)]
     names = {a.id for a in proved}
     named = (_unlike(a, proved) for a in drafts if a is not None)
     return tuple(a for a in named if a.id not in names)
@@ -114,7 +114,7 @@ def _made_up(key: Key) -> AllocationID:
 
 
 def _unlike(draft: Grant, taken: Iterable[Grant]) -> Grant:
-    """Under a name of its own where it names another pod's promise: its environment is its own."""
+    """Under a name of its own where it names another pod's grant: its environment is its own."""
     if draft.pod is None:
         return draft
     owners = {a.pod.uid for a in taken if a.id == draft.id and a.pod}
@@ -184,14 +184,14 @@ def _request(limits: tuple[Limit, ...]) -> Request:
 def _draft(
     name: AllocationID, key: Key | None, request: Request, evidence: Evidence, now: float
 ) -> Grant:
-    """Whose it is, and since when; not yet how much of what."""
+    """Its pod, and since when; not yet how much of what."""
     pod = next((p for p in evidence.view or () if key and p.uid == key[0]), None)
     return Grant(
         id=name,
         source=EvidenceSource(f"adopted-{key[0]}" if key else str(name)),
         evaluator=evaluator_of(request),
         time=now,
-        state=State.SETTLED if key else State.ANSWERED,
+        state=State.CONFIRMED if key else State.ANSWERED,
         ceiling=ceiling(pod.annotations) if pod else None,
         burst_us=burst_us(pod.annotations) if pod else 0,
         pod=_claimant(key, evidence) if key else None,

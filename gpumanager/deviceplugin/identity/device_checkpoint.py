@@ -42,7 +42,7 @@ class PodResourcesSource(Protocol):
 
 
 class DeviceCheckpoint:
-    """Who holds what, as the kubelet has it. checkpoint: its file."""
+    """The device IDs of each container, by the kubelet. checkpoint: its file."""
 
     def __init__(self, checkpoint: Path, pod_resources: PodResourcesSource | None = None) -> None:
         self._path = checkpoint
@@ -84,9 +84,10 @@ class DeviceCheckpoint:
         *,
         admitting: bool,
     ) -> tuple[Checkpoint, tuple[BookedContainer, ...]]:
-        """Who holds exactly `ids`, and the books that say so. Raises NotResolved if nobody does.
+        """The containers with exactly `ids`, and the checkpoint. Raises NotResolved if there is
+        none.
 
-        live: the promises; admitting: whether a pod may be under admission.
+        live: the grants; admitting: whether a pod may be under admission.
         """
         for attempt in range(READS):
             if attempt:

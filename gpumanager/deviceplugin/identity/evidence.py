@@ -1,8 +1,8 @@
-"""What others know of who holds GPUs, gathered where our own books are missing or doubted.
+"""Evidence of which pod holds which GPU, for where the journal is missing or out of date.
 
-The kubelet's checkpoint: which container holds which device IDs, and what we answered it. The
-container runtime: who runs, and with which allocation mounted. The directories of allocations: the
-limits in them. The kubelet's list of pods: who has ended. Each may be missing.
+The kubelet's checkpoint: which container holds which device IDs, and our Allocate response. The
+container runtime: running containers, and the allocation that each has mounted. The directories of
+allocations: their limits. The kubelet's list of pods: which have ended. Each may be missing.
 
 A pod writes its own environment and host paths, so they prove nothing about another pod. Only the
 kubelet writes a container's labels and CRI annotations: it copies our Allocate answer into the
@@ -35,7 +35,7 @@ from gpumanager.virtual.values import AllocationID, Limit
 logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 5.0
-"""Seconds for the container runtime to tell who runs."""
+"""Seconds for the container runtime to list containers."""
 
 Key = tuple[PodUID, str]
 """A pod, and the name of one of its containers."""
@@ -58,7 +58,7 @@ class Evidence:
 
     @property
     def complete(self) -> bool:
-        """Whether somebody whom neither the kubelet nor the runtime has is nobody."""
+        """Whether a pod that neither the checkpoint nor the runtime shows does not exist."""
         return self.checkpoint is not None and self.live is not None
 
 
@@ -72,7 +72,7 @@ async def who_lives(
         async with asyncio.timeout(patience):
             return await runtime.list()
     except (GpuManagerError, TimeoutError) as error:
-        logger.debug("who runs is not known: %s", words_of(error))
+        logger.debug("cannot list running containers: %s", words_of(error))
         return None
 
 
@@ -125,11 +125,11 @@ def mounted_allocation(container: LiveContainer) -> AllocationID | None:
     return AllocationID(Path(source).name)
 
 
-def computing(promised: Iterable[Grant], evidence: Evidence) -> frozenset[AllocationID]:
-    """The allocations on whose GPUs their pods have processes."""
+def computing(granted: Iterable[Grant], evidence: Evidence) -> frozenset[AllocationID]:
+    """The allocations of pods that have processes on their GPUs."""
     return frozenset(
         a.id
-        for a in promised
+        for a in granted
         if a.owner and any(is_tenant(a.owner, evidence.tenants.get(gpu, ())) for gpu in a.gpus)
     )
 
@@ -139,17 +139,17 @@ def is_tenant(uid: PodUID, tenants: Collection[PodUID]) -> bool:
     return uid in tenants or uid.replace("-", "_") in tenants or uid.replace("_", "-") in tenants
 
 
-def lived_on(live: Iterable[LiveContainer], promised: Iterable[Grant]) -> frozenset[AllocationID]:
-    """Of these promises, those with which a container of their own pod runs.
+def lived_on(live: Iterable[LiveContainer], granted: Iterable[Grant]) -> frozenset[AllocationID]:
+    """Of these grants, those with which a container of their own pod runs.
 
-    A container that names none of its pod's promises has those of its name. Example: a pod with two
+    A container that names none of its pod's grants has those of its name. Example: a pod with two
     whole GPUs sets VCUDA_ALLOCATION to another pod's allocation; it keeps its own two.
     """
     own: defaultdict[PodUID, list[Grant]] = defaultdict(list)
-    unsettled: set[AllocationID] = set()
-    for one in promised:
+    unconfirmed: set[AllocationID] = set()
+    for one in granted:
         if one.pod is None:
-            unsettled.add(one.id)
+            unconfirmed.add(one.id)
         else:
             own[one.pod.uid].append(one)
     found: set[AllocationID] = set()
@@ -160,11 +160,11 @@ def lived_on(live: Iterable[LiveContainer], promised: Iterable[Grant]) -> frozen
         mine = own.get(who.pod_uid, [])
         said = {one.id for one in mine if one.id == named}
         found |= said or {one.id for one in mine if _is_of(one, who.name)}
-        if (mounted := mounted_allocation(container)) in unsettled and mounted:
-            found.add(mounted)  # found by its directory: nobody knows yet whose it is
+        if (mounted := mounted_allocation(container)) in unconfirmed and mounted:
+            found.add(mounted)  # by its mounted directory: its pod is not confirmed yet
     return frozenset(found)
 
 
-def _is_of(promise: Grant, container: str) -> bool:
+def _is_of(grant: Grant, container: str) -> bool:
     """gpu-manager's containers name no allocation: whether they run is not known."""
-    return promise.pod is not None and promise.pod.container == container and not promise.legacy
+    return grant.pod is not None and grant.pod.container == container and not grant.legacy

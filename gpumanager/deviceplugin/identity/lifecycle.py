@@ -1,8 +1,8 @@
-"""When a promise ends: its pod was rejected, has ended, or is gone.
+"""When a grant ends: its pod was rejected, has ended, or is gone.
 
-The kubelet never says so. A pod that was rejected after one of its resources was answered is known
-by the next new pod (admission is serial); one that ended, by the kubelet's list of pods. Where the
-list cannot be read, the checkpoint stands in for it. When in doubt a promise lives on. Pure.
+The kubelet does not report it. A pod that was rejected after one of its resources was answered is
+known by the next new pod (admission is serial); one that ended, by the kubelet's list of pods, or
+by the checkpoint where the list cannot be read. Without proof a grant stays. Pure.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,11 +26,11 @@ Checkpoint = tuple[DeviceHolder, ...]
 class Conflict:
     """IDs that others hold.
 
-    over: their promise has ended; doubted: it may have; refused: it has not, and says so.
+    over: their grant has ended; suspect: it may have; refused: it has not, and says so.
     """
 
     over: tuple[AllocationID, ...] = ()
-    doubted: tuple[AllocationID, ...] = ()
+    suspect: tuple[AllocationID, ...] = ()
     refused: Refused | None = None
 
 
@@ -65,10 +65,10 @@ def conflict(
     view: View | None,
     lingering: Collection[AllocationID] = (),
 ) -> Conflict:
-    """Who else holds one of `ids`, and whether that can be. lingering: a container still runs.
+    """Other grants with one of `ids`. lingering: grants of which a container still runs.
 
-    A holder that has ended gives way. One that is only promised may be a rejected pod that still
-    looks alive: PreStartContainer, which knows, decides. So does it where no pods can be read.
+    A grant of an ended pod is over. One that is only answered may be of a rejected pod that still
+    looks alive: it is suspect until PreStartContainer. The same where no pods can be read.
     """
     wanted = set(ids)
     others = [a for a in holders(live, wanted) if a.ids.admission != admission]
@@ -76,9 +76,9 @@ def conflict(
     over = tuple(a.id for a in ended if has_ended(a.owner, view))
     rest = [a for a in others if a.id not in over]
     for holder in rest:
-        if holder.state is State.SETTLED and view is not None:
+        if holder.state is State.CONFIRMED and view is not None:
             return Conflict(over, refused=Refused(_double(holder, wanted)))
-    return Conflict(over, doubted=tuple(a.id for a in rest))
+    return Conflict(over, suspect=tuple(a.id for a in rest))
 
 
 def _double(holder: Grant, ids: set[str]) -> str:
@@ -97,13 +97,13 @@ def has_ended(owner: PodUID | None, view: View | None) -> bool:
 
 
 def ended(live: Iterable[Grant], admission: str, view: View | None) -> frozenset[AllocationID]:
-    """GrantStore to pods that the list says have ended, seen while `admission` is under way.
+    """Grants of pods that have ended by the list, seen while `admission` is under way.
 
-    Of what gpu-manager promised no container tells.
+    Not those of gpu-manager: no container proves that they are over.
     """
     if view is None:
         return frozenset()
-    alive = {pod.uid for pod in view if not pod.ended} | {None}  # None: not known whose
+    alive = {pod.uid for pod in view if not pod.ended} | {None}  # None: of an unknown pod
     others = (a for a in live if a.ids.admission != admission and not a.legacy)
     return frozenset(a.id for a in others if a.owner not in alive)
 
@@ -122,12 +122,12 @@ def again(live: Iterable[Grant], open_: Transaction, view: View | None) -> froze
 def never_given(
     live: Iterable[Grant], admission: str, checkpoint: Checkpoint | None, view: View | None
 ) -> tuple[AllocationID, ...]:
-    """GrantStore to pods that were rejected, seen while `admission` is under way.
+    """Grants of pods that were rejected, seen while `admission` is under way.
 
-    The kubelet admits one pod after another and writes its books after each container, so that they
-    have whatever was promised to a pod before this one, unless that was rejected. Those that have
-    ended may be in them still, and so may a half, whose other half was never answered. Of what has
-    no candidate nothing is known: it may be held for want of a proof.
+    The kubelet admits one pod after another and writes its checkpoint after each container. So the
+    checkpoint has every grant of an earlier pod, unless that pod was rejected. It may still have
+    pods that have ended, and containers of which only one resource was answered. Nothing is known
+    of a grant without a candidate: it stays.
     """
     given = tuple(h for h in checkpoint or () if not has_ended(h.pod_uid, view))
     named = checkpoint is not None
@@ -141,14 +141,14 @@ def never_given(
 
 
 def _is_half(a: Grant) -> bool:
-    """One resource of it was never asked for. Of what was found running no ID is known."""
+    """Whether one of its resources was never asked for. Evidence has no IDs of either."""
     if isinstance(a.source, EvidenceSource):
         return False
     return not a.ids.core_ids or not (a.ids.memory_ids or a.exclusive)
 
 
 def owner(allocation: Grant, checkpoint: Checkpoint) -> PodUID | None:
-    """Whose it is: as settled, else as the checkpoint has it, else as was thought."""
+    """Its pod: the confirmed one, else by the checkpoint, else the expected one."""
     if allocation.pod:
         return allocation.pod.uid
     held = frozenset(allocation.ids.core_ids)
@@ -178,9 +178,9 @@ def _is_over(a: Grant, view: View | None, checkpoint: Checkpoint | None) -> bool
 def superseded(live: Iterable[Grant], checkpoint: Checkpoint | None) -> frozenset[AllocationID]:
     """GrantStore to containers that the kubelet has since given other devices, as with `again`."""
     cores = {(h.pod_uid, h.container): h.ids for h in checkpoint or () if h.resource == VCORE}
-    settled = ((a, a.pod, frozenset(a.ids.core_ids)) for a in live if a.pod and not a.legacy)
+    confirmed = ((a, a.pod, frozenset(a.ids.core_ids)) for a in live if a.pod and not a.legacy)
     return frozenset(
-        a.id for a, pod, own in settled if cores.get((pod.uid, pod.container), own) != own
+        a.id for a, pod, own in confirmed if cores.get((pod.uid, pod.container), own) != own
     )
 
 

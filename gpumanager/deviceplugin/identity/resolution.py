@@ -1,9 +1,9 @@
-"""Whose an allocation is: settled in PreStartContainer, from the kubelet's own books. Pure.
+"""Which pod has an allocation: confirmed in PreStartContainer by the kubelet's checkpoint. Pure.
 
-The checkpoint says which container holds the IDs that are about to start, and which IDs of the
-other resource. Its core IDs lead to the allocation (the answer to the core resource is what carries
-it into the container). An init container and an app container may hold the identical sets; then
-both have the same limits, and each takes its own allocation in the order of admission.
+The checkpoint names the container that holds the IDs about to start, and its IDs of the other
+resource. Its core IDs lead to the allocation: the answer to the core resource mounts it into the
+container. An init container and an app container may hold the same IDs; then both have the same
+limits, and each gets its own allocation in the order of admission.
 """
 
 from collections.abc import Collection, Iterable
@@ -86,7 +86,7 @@ def _allocation_of(
     following: list[BookedContainer],
     taken: set[AllocationID],
 ) -> Grant:
-    """The one settled for it; else the newest, leaving as many newer ones as have to follow.
+    """The one confirmed for it; else the newest, leaving as many newer ones as have to follow.
 
     Where one answer was given for two containers of a pod, they share it.
     """
@@ -101,9 +101,9 @@ def _allocation_of(
             f"container {container.name} of pod {container.uid} holds devices that this agent has "
             "no record of answering: create the pod again"
         )
-    settled = {(a.pod.uid, a.pod.container) for a in fitting if a.pod}
+    confirmed_for = {(a.pod.uid, a.pod.container) for a in fitting if a.pod}
     same = [c for c in following if c.core_ids == container.core_ids]
-    after = sum((c.uid, c.name) not in settled for c in same)
+    after = sum((c.uid, c.name) not in confirmed_for for c in same)
     newest = open_[max(0, len(open_) - 1 - after)] if open_ else None
     return next(iter(own), None) or newest or shared[-1]
 
@@ -113,11 +113,11 @@ def _is(claimant: Claimant, container: BookedContainer) -> bool:
 
 
 def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
-    """A promise without the memory that the kubelet's books give to other cores.
+    """A grant without the memory that the kubelet's books give to other cores.
 
     Where no pods could be read, memory of one container may have been taken for another's.
     """
-    if allocation.state is State.SETTLED:
+    if allocation.state is State.CONFIRMED:
         return allocation
     cores = frozenset(allocation.ids.core_ids)
     names = {(h.pod_uid, h.container) for h in checkpoint if h.resource == VCORE and h.ids == cores}
@@ -128,7 +128,7 @@ def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
     return resized(allocation, replace(allocation.ids, memory_ids=kept))
 
 
-def settle(
+def confirmed(
     ledger: DeviceLedger, allocation: Grant, container: BookedContainer, pod: PodView | None
 ) -> Grant:
     """The allocation with its true owner and size. pod: as listed, None if not seen.
@@ -146,16 +146,16 @@ def settle(
     )
     return replace(
         resized(allocation, source),
-        state=State.SETTLED,
+        state=State.CONFIRMED,
         pod=_claimant(allocation, container, pod),
-        doubted=False,
+        suspect=False,
         ceiling=ceiling(pod.annotations) if pod else allocation.ceiling,
         burst_us=burst_us(pod.annotations) if pod else allocation.burst_us,
     )
 
 
 def named(live: Iterable[Grant], view: View | None) -> tuple[Grant, ...]:
-    """What was settled while no pods could be read, with what its pod says of itself."""
+    """Grants confirmed while no pods could be read, with their pods' names and annotations."""
     by_uid = {pod.uid: pod for pod in view or ()}
     nameless = (a for a in live if a.pod and not a.pod.name and a.pod.uid in by_uid)
     return tuple(_told(a, a.pod, by_uid[a.pod.uid]) for a in nameless if a.pod)
@@ -189,25 +189,23 @@ class Rivals:
     """GrantStore to other pods that hold some of the same IDs.
 
     over: the kubelet's books do not have them, so they were rejected or have ended.
-    standing: settled, and the kubelet's books give them some of these very IDs.
+    standing: confirmed, and the checkpoint gives them some of these very IDs.
     """
 
     over: tuple[Grant, ...]
     standing: tuple[Grant, ...]
 
 
-def rivals(live: Iterable[Grant], settled: Grant, checkpoint: Checkpoint) -> Rivals:
-    """Who else claims what `settled` holds."""
-    ids = set(all_ids(settled))
+def rivals(live: Iterable[Grant], owned: Grant, checkpoint: Checkpoint) -> Rivals:
+    """The other grants with IDs of `owned`."""
+    ids = set(all_ids(owned))
     others = [
-        a
-        for a in holders(live, ids)
-        if a.id != settled.id and owner(a, checkpoint) != settled.owner
+        a for a in holders(live, ids) if a.id != owned.id and owner(a, checkpoint) != owned.owner
     ]
     return Rivals(
         over=tuple(a for a in others if not _is_booked(a, checkpoint)),
         standing=tuple(
-            a for a in others if a.state is State.SETTLED and _has_any(a, ids, checkpoint)
+            a for a in others if a.state is State.CONFIRMED and _has_any(a, ids, checkpoint)
         ),
     )
 
@@ -221,11 +219,11 @@ def contested(
     those of pods that have ended for certain.
     """
     uids, ids = {one.uid for one in containers}, _ids(containers)
-    pushed = (a for a in live if a.doubted or not ids.isdisjoint(all_ids(a)))
+    pushed = (a for a in live if a.suspect or not ids.isdisjoint(all_ids(a)))
     return tuple(
         a
         for a in pushed
-        if a.state is State.SETTLED and a.owner not in uids and not has_ended(a.owner, view)
+        if a.state is State.CONFIRMED and a.owner not in uids and not has_ended(a.owner, view)
     )
 
 

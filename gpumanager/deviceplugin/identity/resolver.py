@@ -1,8 +1,8 @@
-"""PreStartContainer, done: promises get their true owners, whatever was thought in Allocate.
+"""PreStartContainer: confirms the pod of each grant by the kubelet's checkpoint.
 
-A swap (the container that starts is of another pod than was thought) is healed here: it gets its
-own limits, its pod's annotations are corrected, and it is counted. A container that was answered by
-an agent whose journal has been lost since is recognised by the answer that the kubelet keeps.
+Allocate could only expect a pod. If another pod's container starts (a swap), it gets the limits of
+its own request, its pod's annotations are corrected, and the swap is counted. A container without a
+grant, because the journal was lost since, is found by the Allocate response in the checkpoint.
 """
 
 import logging
@@ -16,11 +16,11 @@ from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
 from gpumanager.deviceplugin.identity.resolution import (
     BookedContainer,
     NotResolved,
+    confirmed,
     contested,
     corrected,
     match,
     rivals,
-    settle,
     takes,
 )
 from gpumanager.grants.grant import Grant
@@ -43,39 +43,39 @@ class IdentityResolver:
     async def running(
         self, containers: tuple[BookedContainer, ...], view: View | None
     ) -> frozenset[AllocationID]:
-        """Of the promises that would give way to them, those that a container runs with.
+        """Of the grants that these containers contest, those that a running container uses.
 
-        A kubelet that has lost its books gives devices of running containers again. Asked without
-        the lock, and only where the list of pods does not tell: the runtime takes its time.
+        A kubelet without its checkpoint gives away devices of running containers. Called without
+        the lock, and only if the list of pods does not answer it: the runtime may be slow.
         """
         if not contested(self._store.live(), containers, view):
             return frozenset()
         live = await who_lives(self._deps.runtime) or ()
         return lived_on(live, self._store.live())
 
-    async def settle(
+    async def confirm(
         self,
         containers: tuple[BookedContainer, ...],
         view: View | None,
         checkpoint: Checkpoint,
         running: frozenset[AllocationID] = frozenset(),
     ) -> None:
-        """Every one of them has its limits. Safe to repeat. Raises NotResolved.
+        """Confirm each of them and set its limits. Safe to repeat. Raises NotResolved.
 
         running: as of `running`, a moment ago.
         """
-        self._store.trust(running)
+        self._store.clear_suspect(running)
         for one in contested(self._store.live(), containers, view) if running else ():
             if one.id in running and takes(containers, one):
                 raise NotResolved(f"its devices are in use: {one.pod} runs with them")
         await self._take_up(containers, view, checkpoint)
         for allocation, container in match(self._store.live(), containers):
-            await self._settle(allocation, container, view, checkpoint)
+            await self._confirm(allocation, container, view, checkpoint)
 
     async def _take_up(
         self, containers: tuple[BookedContainer, ...], view: View | None, checkpoint: Checkpoint
     ) -> None:
-        """Containers that were answered by us, as the kubelet keeps it, and are not recorded."""
+        """Restore grants of containers that we answered, by the kubelet's checkpoint."""
         names = {(one.uid, one.name) for one in containers}
         held = tuple(h for h in checkpoint if (h.pod_uid, h.container) in names)
         lacking = set(unrecorded(self._store.live(), held))
@@ -87,10 +87,10 @@ class IdentityResolver:
         evidence = Evidence(held, envs, view=view)
         now = self._deps.clock()
         for one in adopt_booked(self._ledger, self._store.live(), evidence, now):
-            logger.warning("%s is held again for %s: %s", one.id, one.pod, one.why)
+            logger.warning("allocation %s restored for %s: %s", one.id, one.pod, one.why)
             await self._store.put(one)
 
-    async def _settle(
+    async def _confirm(
         self,
         allocation: Grant,
         container: BookedContainer,
@@ -98,30 +98,32 @@ class IdentityResolver:
         checkpoint: Checkpoint,
     ) -> None:
         pod = next((pod for pod in view or () if pod.uid == container.uid), None)
-        settled = settle(self._ledger, allocation, container, pod)
-        found = rivals(self._store.live(), settled, checkpoint)
+        owned = confirmed(self._ledger, allocation, container, pod)
+        found = rivals(self._store.live(), owned, checkpoint)
         if found.standing:
             raise NotResolved(f"its devices are still held by {found.standing[0].pod}")
         await self._store.release(a.id for a in found.over)
         live = self._store.live()
-        others = [corrected(a, checkpoint) for a in live if a.id != settled.id]
-        if not self._ledger.fits(others, settled):
+        others = [corrected(a, checkpoint) for a in live if a.id != owned.id]
+        if not self._ledger.fits(others, owned):
             raise NotResolved(
-                f"{settled.cores} cores and {settled.blocks} blocks do not fit on its GPU now"
+                f"{owned.cores} cores and {owned.blocks} blocks do not fit on its GPU now"
             )
-        await self._deps.isolation.update(settled)
-        if settled != allocation:
-            await self._store.put(settled)
+        await self._deps.isolation.update(owned)
+        if owned != allocation:
+            await self._store.put(owned)
         if allocation.pod is None:
-            self._say_whose(allocation, settled)
+            self._report_swap(allocation, owned)
 
-    def _say_whose(self, promised: Grant, settled: Grant) -> None:
-        thought, pod = promised.candidate, settled.pod
+    def _report_swap(self, granted: Grant, owned: Grant) -> None:
+        expected, pod = granted.candidate, owned.pod
         if pod is None:
             return
-        if thought is not None and thought.uid != pod.uid:
+        if expected is not None and expected.uid != pod.uid:
             self.mismatches += 1
-            logger.warning("promised for %s, started by %s: it has its own limits", thought, pod)
+            logger.warning(
+                "grant made for %s is used by %s, with the limits of its own request", expected, pod
+            )
         if self._deps.annotations is not None:
             gpus = self._ledger.topology.gpus
-            self._deps.annotations.correct(pod, tuple(g for g in gpus if g.uuid in settled.gpus))
+            self._deps.annotations.correct(pod, tuple(g for g in gpus if g.uuid in owned.gpus))

@@ -1,7 +1,7 @@
 """The one thread that asks NVML about health: it waits for events and, now and then, probes.
 
 NVML may hang for as long as it likes: nobody waits for this thread, and it says what it is asking,
-so that who watches it knows what does not answer. It is a daemon: a question that hangs does not
+so that its watcher knows what does not answer. It is a daemon: a call that hangs does not
 keep the agent from ending.
 """
 
@@ -123,7 +123,7 @@ class HealthProber:
                 self._turn()
             except Exception as error:  # else nobody watches, and nobody knows
                 known = isinstance(error, NvmlError)
-                log.debug("asking NVML about health failed", exc_info=not known)
+                log.debug("the NVML health check failed", exc_info=not known)
                 self._tell(NvmlFailed(str(error) if known else repr(error)))
                 self._next_round = 0.0
                 self._stopping.wait(self._timing.retry)

@@ -94,7 +94,7 @@ class HealthWatch:
     async def watch(self, advertiser: Advertiser) -> None:
         """Until cancelled."""
         if not self._rules.checks.any:
-            log.info("health checks are disabled: every GPU counts as fit for use")
+            log.info("health checks are disabled: every GPU counts as healthy")
             return
         if self._loop is None:  # else this is a restart, and the thread still runs
             self._loop = asyncio.get_running_loop()
@@ -134,7 +134,7 @@ class HealthWatch:
             try:
                 await advertiser.appeared(gpus)
             except GpuManagerError as error:
-                log.warning("new GPUs are not offered yet: %s", error)
+                log.warning("cannot advertise new GPUs yet: %s", error)
             else:
                 self._advertised |= gpus
 
@@ -176,7 +176,7 @@ def fold(
 def _after_event(
     health: NodeHealth, event: HealthEvent, now: float, rules: HealthRules
 ) -> NodeHealth:
-    """An event without a GPU harms none: the next round finds out whom."""
+    """An event without a GPU marks none unhealthy: the next round finds out which it was."""
     known = health.of(event.gpu) if event.gpu else None
     if known is None:
         return health

@@ -20,7 +20,7 @@ from typing import Final
 
 
 class Severity(Enum):
-    """What an Xid means for who wants to use the GPU next."""
+    """What an Xid means for the next user of the GPU."""
 
     APPLICATION = "application"
     NOTICE = "notice"

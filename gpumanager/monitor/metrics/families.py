@@ -45,7 +45,7 @@ KEPT: Final = (
     Family(
         "container_request_gpu_utilization", "gauge", "GPUs the container asked for: 0.3 is 30 %",
         (*ORIGINAL, "req_of_gpu"),
-        original(lambda view: [("total", view.promise.cores / 100)]),
+        original(lambda view: [("total", view.grant.cores / 100)]),
     ),
     Family(
         "container_request_gpu_memory", "gauge", "GPU memory the container asked for, in MiB",
@@ -101,7 +101,7 @@ OF_CONTAINERS: Final = (
            DEVICE, of_shares(lambda one: one.refused)),
     Family("gpumanager_container_share_promised_percent", "gauge",
            "GPU time granted to the container, in percent",
-           DEVICE, of_devices(lambda one: one.promised)),
+           DEVICE, of_devices(lambda one: one.granted)),
     Family("gpumanager_container_share_ceiling_percent", "gauge",
            "Most GPU time it may use while others are idle",
            DEVICE, of_devices(lambda one: one.ceiling)),

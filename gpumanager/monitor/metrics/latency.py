@@ -40,7 +40,7 @@ class Latencies:
         self.admissions = Admissions()
         """What went otherwise than planned."""
         self.healed = 0
-        """Containers that were settled on another pod's admission: a swap, put right."""
+        """Containers that were confirmed on another pod's admission: a swap, put right."""
         self.on_refusal: Callable[[str], None] = lambda _: None
         """Told why, for each pod that fails by our answer."""
 

@@ -1,4 +1,4 @@
-"""From a page to the samples of a metric: who has how much, and by which labels. Pure."""
+"""From a page to the samples of a metric: amounts and labels. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ def of_devices(
 
     def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
         for view in page.snapshot.containers:
-            for device in () if shares and view.promise.exclusive else view.devices:
+            for device in () if shares and view.grant.exclusive else view.devices:
                 number = value(device)
                 if number is not None:
                     yield (*view.labels, *_gpu_labels(device)), number
@@ -117,7 +117,7 @@ def each_and_total(
 
 def requested_mib(view: ContainerSnapshot) -> float:
     """What was asked for; of whole GPUs without a word about memory, all of it."""
-    asked = view.promise.blocks * 256
+    asked = view.grant.blocks * 256
     return asked or sum(one.gpu.memory // MIB for one in view.devices)
 
 
@@ -125,17 +125,17 @@ def degraded(page: Page) -> Rows:
     return (
         ((*view.labels, reason), count)
         for view in page.snapshot.containers
-        if not view.promise.exclusive
+        if not view.grant.exclusive
         for reason, count in view.degraded.items()
     )
 
 
 def unlimited(page: Page) -> Rows:
-    """Of every share, and of whomever was found of whom only the pod is known."""
+    """Of every share, and of each process of which only the pod is known."""
     none = {
         (*view.labels, reason): 0
         for view in page.snapshot.containers
-        if not view.promise.exclusive
+        if not view.grant.exclusive
         for reason in UNLIMITED.values()
     }
     return (none | dict(page.tally.unlimited)).items()

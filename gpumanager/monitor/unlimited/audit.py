@@ -1,18 +1,18 @@
-"""Who has GPU memory that no limit holds. Pure.
+"""Processes with GPU memory that no limit holds. Pure.
 
-The shim stands between a program and the driver; a program that reaches for the driver itself has
-gone round it. Five kinds are told apart:
+The shim stands between a program and the driver; a program that calls the driver itself bypasses
+it. There are five kinds:
 
 * unbooked: a process of a container that has a share of this GPU, and no session with the manager:
   it found a driver library without a shim, as an image may bring one;
-* unlimited: a process whose shim could not place the functions of its driver;
+* unlimited: a process with a shim that could not find the functions of its driver;
 * over the limit: what the processes of a container hold together is more than it may;
-* stranger: a process on a GPU that is promised to others;
+* unknown process (label `stranger`): a process on a GPU that is granted to others;
 * overdrawn: a process of a container that launches on although its GPU time is used up.
 
-What a process takes round the shim while the books know it is measured and charged to it within a
-second, so that it is a breach only beyond the limit. A figure may be of a moment in which memory
-moves: only what is found at several looks in a row counts.
+What a process with a slot takes without the shim is measured and charged to it within a second, so
+that it is a breach only beyond the limit. A sample may fall into a moment in which memory moves:
+only what several samples in a row show counts.
 """
 
 from collections import Counter
@@ -93,7 +93,7 @@ _SAYS: Final = {
         "uses {gpu} without limits: the shim does not know its driver's functions"
     ),
     UnlimitedKind.OVER_LIMIT: "holds {size} of {gpu} beyond its container's limit",
-    UnlimitedKind.STRANGER: "holds {size} of {gpu}, which is promised to others",
+    UnlimitedKind.STRANGER: "holds {size} of {gpu}, which is granted to others",
     UnlimitedKind.OVERDRAWN: "launches on {gpu} although its container's GPU time is used up",
 }
 
@@ -124,8 +124,8 @@ class Tally:
 
 def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspect]:
     """At this look. Nothing where the driver did not answer."""
-    views = {view.promise.id: view for view in snapshot.containers}
-    shared, whole = _promised(snapshot.containers)
+    views = {view.grant.id: view for view in snapshot.containers}
+    shared, whole = _granted(snapshot.containers)
     for one in snapshot.residents:
         view = views.get(one.allocation) if one.allocation else None
         if one.booked is None and (kind := _kind(one, view, shared, whole)):
@@ -143,8 +143,8 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
                 view.owner.uid,
                 certain=True,
             )
-        for device in () if view.promise.exclusive else view.devices:
-            own = present.get((view.promise.id, device.gpu.uuid), ())
+        for device in () if view.grant.exclusive else view.devices:
+            own = present.get((view.grant.id, device.gpu.uuid), ())
             yield from _over(view, device, own, tolerance)
             for one in own if view.overdrawn else ():
                 yield _suspect(UnlimitedKind.OVERDRAWN, one, view, Bytes(0))
@@ -166,17 +166,17 @@ def _kind(
 
 def _without_a_seat(views: Sequence[ContainerSnapshot]) -> UnlimitedKind | None:
     """Of a process that is of one of these."""
-    sure = bool(views) and all(view.read and not view.promise.exclusive for view in views)
+    sure = bool(views) and all(view.read and not view.grant.exclusive for view in views)
     return UnlimitedKind.UNBOOKED if sure else None
 
 
-def _promised(views: Iterable[ContainerSnapshot]) -> tuple[Views, Views]:
-    """Who has shares of which GPU, and who has it whole."""
+def _granted(views: Iterable[ContainerSnapshot]) -> tuple[Views, Views]:
+    """The containers with shares of each GPU, and those that have it whole."""
     shared: dict[GpuUUID, list[ContainerSnapshot]] = {}
     whole: dict[GpuUUID, list[ContainerSnapshot]] = {}
     for view in views:
         for device in view.devices:
-            kind = whole if view.promise.exclusive else shared
+            kind = whole if view.grant.exclusive else shared
             kind.setdefault(device.gpu.uuid, []).append(view)
     return shared, whole
 
@@ -220,7 +220,7 @@ def counted(before: Mapping[Key, int], found: Iterable[Suspect]) -> dict[Key, in
 
 def mismatches(snapshot: Snapshot) -> frozenset[tuple[str, Process]]:
     """Processes that have a slot in the books of another pod than their cgroup says."""
-    pods = {view.promise.id: view.owner.uid for view in snapshot.containers}
+    pods = {view.grant.id: view.owner.uid for view in snapshot.containers}
     return frozenset(
         (one.allocation, one.process)
         for one in snapshot.residents

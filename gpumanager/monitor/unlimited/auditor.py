@@ -1,9 +1,8 @@
-"""The auditor: says who has memory that no limit holds, and ends them where that is the policy.
+"""The auditor: reports processes with memory that no limit holds, and ends them by policy.
 
-Each is said once, as soon as it was found at several looks in a row; who is found again after a
-while without is said again. It ends only processes of containers, and only those of which the
-kernel itself has said that they are: never one of the host, none in doubt, and none whose shim does
-what it can.
+Each is reported once, as soon as several samples in a row show it; and again if it returns after a
+while. The auditor ends only processes that the kernel itself shows to be in a container: never one
+of the host, none that may belong to another container, and none with a shim that works as designed.
 """
 
 import asyncio
@@ -120,7 +119,7 @@ class Auditor:
         return any(looks < self._rules.looks for looks in self._looks.values())
 
     async def stop(self) -> None:
-        """Who was asked to end is left alone."""
+        """A process that was asked to end is left alone."""
         for task in self._ending.values():
             task.cancel()
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
@@ -149,7 +148,7 @@ class Auditor:
         try:
             if await self._end(one.process):
                 self.tally.ended += 1
-                log.warning("ended by policy: %s", one)
+                log.warning("terminated by policy: %s", one)
         finally:
             self._ending.pop(one.process, None)
 

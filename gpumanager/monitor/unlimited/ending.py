@@ -25,7 +25,7 @@ async def end(process: Process, grace: float = GRACE_SECONDS) -> bool:
         except ProcessLookupError:
             pass
         except PermissionError as error:
-            log.warning("process %d could not be ended: %s", process.pid, error)
+            log.warning("cannot kill process %d: %s", process.pid, error)
             return False
     return True
 

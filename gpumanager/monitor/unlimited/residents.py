@@ -1,4 +1,4 @@
-"""Whose a process on a GPU is. Pure.
+"""The container of each process on a GPU. Pure.
 
 The manager's memory comes first: it gave a slot to a process which the kernel named. Then its
 cgroup: the pod, and where a pod has several containers on the GPU, nobody in particular. A cgroup
@@ -17,12 +17,12 @@ from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
 
-Seats = Mapping[tuple[Process, GpuUUID], tuple[AllocationID, Bytes, bool]]
+SlotsByProcess = Mapping[tuple[Process, GpuUUID], tuple[AllocationID, Bytes, bool]]
 """Process and bare GPU → whose books have it, what they say it holds, and whether its slot was
 adopted."""
 
 
-def seats(usages: Iterable[AllocationUsage]) -> Seats:
+def slots_by_process(usages: Iterable[AllocationUsage]) -> SlotsByProcess:
     return {
         (Process(one.pid, one.start_time), bare(device.limit.gpu)): (
             usage.allocation,
@@ -38,7 +38,7 @@ def seats(usages: Iterable[AllocationUsage]) -> Seats:
 def residents(
     gpus: Iterable[Gpu],
     held: Held,
-    seats: Seats,
+    slots: SlotsByProcess,
     live: Iterable[Grant],
     *,
     find: Callable[[int], Process | None],
@@ -49,22 +49,22 @@ def residents(
     for gpu in gpus:
         if not held.get(bare(gpu.uuid)):
             continue
-        holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.doubted)
+        holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.suspect)
         for pid, size in held.get(bare(gpu.uuid), {}).items():
             if process := find(pid):
-                seat = seats.get((process, bare(gpu.uuid)))
-                yield _resident(Resident(process, gpu, size, of=of(process)), seat, holders)
+                slot = slots.get((process, bare(gpu.uuid)))
+                yield _resident(Resident(process, gpu, size, of=of(process)), slot, holders)
 
 
 def _resident(
-    one: Resident, seat: tuple[AllocationID, Bytes, bool] | None, holders: tuple[Grant, ...]
+    one: Resident, slot: tuple[AllocationID, Bytes, bool] | None, holders: tuple[Grant, ...]
 ) -> Resident:
-    allocation, booked, adopted = seat or (_by_cgroup(one.of, holders), None, False)
+    allocation, booked, adopted = slot or (_by_cgroup(one.of, holders), None, False)
     return Resident(one.process, one.gpu, one.held, allocation, booked, one.of, adopted)
 
 
 def _by_cgroup(of: Membership | None, holders: tuple[Grant, ...]) -> AllocationID | None:
-    """A process of nobody knows whom on a GPU that one holds whole is taken for that one's."""
+    """An unknown process on a GPU that one grant holds whole counts as that grant's."""
     if of is None:
         whole = [one for one in holders if one.exclusive]
         return whole[0].id if len(holders) == len(whole) == 1 else None

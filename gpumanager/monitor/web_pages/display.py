@@ -34,7 +34,7 @@ def _pod(views: Sequence[ContainerSnapshot]) -> dict[str, Any]:
 
 
 def _spec(view: ContainerSnapshot) -> dict[str, Any]:
-    return _told({"gpu": view.promise.cores / CORES_PER_GPU, "mem": requested_mib(view)})
+    return _told({"gpu": view.grant.cores / CORES_PER_GPU, "mem": requested_mib(view)})
 
 
 def _devices(view: ContainerSnapshot) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ class _Tree:
         return f"GPU{view.gpu.index} ({self._figures([view])})"
 
     def _figures(self, gpus: Sequence[GpuSnapshot]) -> str:
-        """Memory in bytes; used: by the driver, allocatable: not promised yet."""
+        """Memory in bytes; used: by the driver, allocatable: not granted yet."""
         pids = [str(pid) for one in gpus for pid in self._pids.get(one.gpu.uuid, ())]
         used = sum(one.status.memory_used for one in gpus if one.status)
         return ", ".join(

@@ -61,10 +61,10 @@ def _containers(views: Iterable[ContainerSnapshot]) -> Iterator[dict[str, Any]]:
             "pod": view.labels[1],
             "container": view.owner.container,
             "pod_uid": view.owner.uid,
-            "admitted": round(view.promise.time, 3),
-            "why": view.promise.why,
-            "whole": view.promise.exclusive,
-            "gpus": [_device(one, whole=view.promise.exclusive) for one in view.devices],
+            "admitted": round(view.grant.time, 3),
+            "why": view.grant.why,
+            "whole": view.grant.exclusive,
+            "gpus": [_device(one, whole=view.grant.exclusive) for one in view.devices],
         }
 
 
@@ -84,7 +84,7 @@ def _device(device: DeviceView, *, whole: bool) -> dict[str, Any]:
         "uuid": device.gpu.uuid,
         "memory_limit_bytes": device.limit,
         "memory_measured_bytes": device.measured,
-        "share_promised_percent": device.promised,
+        "share_promised_percent": device.granted,
         "share_ceiling_percent": device.ceiling,
         "utilization_percent": device.percent,
         "processes": len(device.pids),

@@ -120,14 +120,14 @@ def _of_gpus(before: Snapshot, after: Snapshot) -> Iterator[Event]:
 
 
 def _of_containers(before: Snapshot, after: Snapshot) -> Iterator[Event]:
-    old, new = _by_promise(before), _by_promise(after)
+    old, new = _by_grant(before), _by_grant(after)
     for key, view in old.items():
         if key not in new:
             yield Event("container-gone", named(view), f"{_gpus(view)} free again")
     for key, view in new.items():
         known = old.get(key)
         if known is None:
-            yield Event("container-came", named(view), f"{_gpus(view)}: {view.promise.why}")
+            yield Event("container-came", named(view), f"{_gpus(view)}: {view.grant.why}")
         elif known is not view:
             yield from _refusals(known, view)
 
@@ -142,8 +142,8 @@ def _refusals(old: ContainerSnapshot, new: ContainerSnapshot) -> Iterator[Event]
             yield Event("memory-refused", named(new), told, warning=True, count=more)
 
 
-def _by_promise(snapshot: Snapshot) -> dict[AllocationID, ContainerSnapshot]:
-    return {view.promise.id: view for view in snapshot.containers}
+def _by_grant(snapshot: Snapshot) -> dict[AllocationID, ContainerSnapshot]:
+    return {view.grant.id: view for view in snapshot.containers}
 
 
 def named(view: ContainerSnapshot) -> str:

@@ -1,8 +1,9 @@
 """Shares and memory of the last minutes, small enough to be kept for every container of a node.
 
-A ring of looks: one byte for a share and two for memory, in arrays. Who has never used a GPU costs
-nothing, and who is gone stays until the last look at it has left the ring. A share is of the whole
-time between two looks that are kept, by what was paid for, so none is missed between them.
+A ring of samples: one byte for a share and two for memory, in arrays. A container that never used a
+GPU costs nothing, and one that is gone stays until its last sample has left the ring. A share is of
+the whole time between two looks that are kept, by what was paid for, so none is missed between
+them.
 """
 
 from array import array
@@ -18,7 +19,7 @@ from gpumanager.virtual.values import AllocationID
 LOOKS: Final = 300
 STEP_SECONDS: Final = 1.0
 SERIES: Final = 512
-"""Of containers, each on one GPU. Who comes when there are as many has none."""
+"""Of containers, each on one GPU. One that comes when there are as many has none."""
 
 STEPS_A_PERCENT: Final = 2
 UNIT: Final = 8 * MIB
@@ -63,7 +64,7 @@ class Series:
 
 @dataclass(slots=True)
 class HistoryMember:
-    """A container on a GPU, whose ring it is."""
+    """The ring of a container on a GPU."""
 
     gpu: Gpu
     who: tuple[str, ...]
@@ -136,8 +137,8 @@ class ShareHistory:
     def _note_device(
         self, view: ContainerSnapshot, device: DeviceView, slot: int, since: float | None
     ) -> None:
-        key = (view.promise.id, device.gpu.uuid)
-        memory = device.measured if view.promise.exclusive else device.used
+        key = (view.grant.id, device.gpu.uuid)
+        memory = device.measured if view.grant.exclusive else device.used
         member = self._members.get(key)
         if member is None:
             if not (memory or device.charged_ns or device.percent):
@@ -149,13 +150,13 @@ class ShareHistory:
             )
             since = None
         row = member.row
-        percent = device.percent if view.promise.exclusive else _share(device, row, since)
+        percent = device.percent if view.grant.exclusive else _share(device, row, since)
         row.write(slot, percent, memory)
         row.last, row.charged_ns = self.kept, device.charged_ns
 
 
 def _blank(members: dict[K, HistoryMember], slot: int, forgotten: int) -> None:
-    """Nobody was there, until somebody says so. forgotten: who was not there after this look."""
+    """Empty until something is noted. forgotten: rows that were not there after this look."""
     for key, member in tuple(members.items()):
         if member.row.last <= forgotten:
             del members[key]

@@ -1,4 +1,4 @@
-"""`/api/placement`: how the GPUs lie, who was promised which of them, why, and what went otherwise.
+"""`/api/placement`: the topology, which container was granted which GPU and why, and refusals.
 
 For `tree` and `explain`. What of it is used is in `/metrics`.
 """
@@ -47,7 +47,7 @@ def document(
         "node": sources.node,
         "time": round(now, 3),
         "topology": topology_json(topology),
-        "promises": list(promises_json(sources.journal().live(), topology, unlimited)),
+        "promises": list(grants_json(sources.journal().live(), topology, unlimited)),
         "happened": [one.as_json() for one in admissions],
     }
 
@@ -73,10 +73,10 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def promises_json(
+def grants_json(
     live: Iterable[Grant], topology: Topology, unlimited: Mapping[tuple[str, ...], int]
 ) -> Iterator[dict[str, Any]]:
-    """thought: whom it was made for, where that was another pod than the one that has it."""
+    """thought: the pod it was expected for, where another pod has it."""
     for one in live:
         known = one.pod or one.candidate
         swapped = one.pod and one.candidate and one.pod.uid != one.candidate.uid
@@ -95,17 +95,17 @@ def promises_json(
             "rule": one.evaluator.value,
             "why": one.why,
             "time": round(one.time, 3),
-            "doubted": one.doubted,
+            "doubted": one.suspect,
             "inherited": one.legacy,
             "unlimited": _unlimited(one, unlimited),
         }
 
 
-def _unlimited(promise: Grant, found: Mapping[tuple[str, ...], int]) -> dict[str, int]:
+def _unlimited(grant: Grant, found: Mapping[tuple[str, ...], int]) -> dict[str, int]:
     """Its processes for which no limit holds, and those of which only the pod is known."""
-    if promise.pod is None or promise.exclusive:
+    if grant.pod is None or grant.exclusive:
         return {}
-    namespace, pod, container = labels_of(promise.pod)
+    namespace, pod, container = labels_of(grant.pod)
     mine = {(namespace, pod, container), (namespace, pod, "")}
     counts = Counter[str]()
     for (*who, reason), count in found.items():

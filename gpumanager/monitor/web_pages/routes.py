@@ -51,7 +51,7 @@ class Pieces(Protocol):
 async def streamed(
     request: web.BaseRequest, pieces: Pieces, kind: str, fields: Mapping[str, str]
 ) -> web.StreamResponse:
-    """An answer whose length nobody knows before its end."""
+    """An answer of unknown length."""
     stream = web.StreamResponse(headers={"Content-Type": kind, **NO_STORE, **fields})
     try:
         await stream.prepare(request)

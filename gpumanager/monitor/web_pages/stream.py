@@ -1,7 +1,7 @@
 """Server-sent events of the newest state.
 
 What is sent is the newest state, whole, made once however many listen and only if somebody does.
-Nobody's pace is another's: who is slow misses states and is never given an old one. Their number
+Each reader has its own pace: a slow one misses states and never gets an old one. Their number
 is bounded, so that probes and metrics find a free connection.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 KIND: Final = "text/event-stream"
 LISTENERS: Final = 8
 BEAT_SECONDS: Final = 15.0
-"""Something is sent at least so often: who has left is noticed, and nobody between us hangs up."""
+"""Something is sent at least so often: a closed connection is noticed, and proxies keep it open."""
 BEAT: Final = b": still here\n\n"
 GREETING: Final = b"retry: 2000\n\n"
 """Milliseconds until a browser that has lost us asks again."""
@@ -50,7 +50,7 @@ class Stream:
         self._wake()
 
     def listen(self) -> "Subscriber":
-        """One more, who is there until closed; raises TooMany."""
+        """One more reader, until closed; raises TooMany."""
         if len(self.listeners) >= self._most or self.ended:
             raise TooManySubscribers
         one = Subscriber(self)
@@ -58,7 +58,7 @@ class Stream:
         return one
 
     async def end(self) -> None:
-        """Everybody's stream ends as a stream does; who does not take that is not waited for."""
+        """Every stream ends as a stream does; a reader that does not take that is cut off."""
         self.ended = True
         self._wake()
         try:
@@ -94,7 +94,7 @@ class Stream:
         return b"id: %d\nevent: look\ndata: %s\n\n" % (self.number, state) if state else b""
 
     def _wake(self) -> None:
-        """All who wait now, and nobody later."""
+        """All that wait now, and none later."""
         self._news.set()
         self._news = asyncio.Event()
 

@@ -1,6 +1,6 @@
 """What certificates need of the API server: secrets, webhook configurations, signing requests.
 
-`gpumanager.kube.client.KubeClient` has it. Conflicts are no errors here: who writes second reads
+`gpumanager.kube.client.KubeClient` has it. Conflicts are no errors here: the second writer reads
 again what the first has written.
 """
 

@@ -56,7 +56,7 @@ class Bundles:
                 if not is_conflict(error):
                     raise
                 continue
-            log.info("%s: the authorities to believe were written", path)
+            log.info("%s: caBundle updated", path)
             return False
         return False
 

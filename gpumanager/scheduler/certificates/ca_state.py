@@ -28,7 +28,7 @@ AUTHORITY_LIFE: Final = timedelta(days=365)
 SERVING_LIFE: Final = timedelta(days=90)
 DUE: Final = 2 / 3
 """How much of its life may be over before something is made anew."""
-SETTLED: Final = timedelta(minutes=10)
+PROPAGATION: Final = timedelta(minutes=10)
 """How long the bundle has to have an authority before something is served that it signed."""
 KEPT: Final = timedelta(days=1)
 """How long the bundle keeps an authority that signs nothing any more."""
@@ -73,7 +73,7 @@ def step(
     """
     if state is None or _over(state, now):
         return _begin(now, names, lives)
-    if state.next and announced is not None and announced >= SETTLED:
+    if state.next and announced is not None and announced >= PROPAGATION:
         former = (*state.former, state.authority.certificate)
         serving = issue(state.next, names, now, lives.serving)
         return CaState(state.next, serving, None, former)

@@ -94,7 +94,7 @@ class Keeper:
             return
         found = describe(self._identity.certificate)
         if found.used_up(now) >= LATE:
-            log.warning("%s has not been followed by another yet", _about(self._identity))
+            log.warning("%s has not been renewed yet", _about(self._identity))
             self._late = self._identity
 
 

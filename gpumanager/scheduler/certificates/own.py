@@ -1,7 +1,7 @@
 """A certificate of our own, shared by all replicas through one Secret.
 
-The Secret is the truth: whoever finds something due makes it and writes it, provided that nobody
-has written meanwhile; who loses takes what the winner wrote. So all replicas serve the same.
+The Secret decides: a replica that finds something due makes it and writes it, unless another has
+written meanwhile; then it takes what the other wrote. So all replicas serve the same.
 """
 
 import logging
@@ -58,7 +58,7 @@ class OwnCertificate:
                 if not is_conflict(error):
                     raise
                 continue
-            log.info("the certificates in secret %s were made or renewed", self._secret)
+            log.info("created or renewed the certificates in secret %s", self._secret)
             return after
         raise CertificateTrouble(f"secret {self._secret} is changed all the time by others")
 

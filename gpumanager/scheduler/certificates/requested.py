@@ -1,8 +1,7 @@
 """A certificate from the cluster's own signers, through a CertificateSigningRequest.
 
-Each replica asks for one of its own, whose key never leaves it. Somebody has to approve the
-request: a controller, or a person. Who is trusted to sign is for the administrator to put into the
-webhooks' `caBundle`.
+Each replica asks for one of its own; the key never leaves it. A controller or a person has to
+approve the request. The administrator puts the signer's CA into the webhooks' `caBundle`.
 """
 
 import base64
@@ -48,7 +47,7 @@ class RequestedCertificate:
         except CertificateTrouble as error:
             if self._held is None or describe(self._held.certificate).ends <= now:
                 raise
-            log.warning("%s; the certificate there is serves on", error)
+            log.warning("%s; still serving with the present certificate", error)
             return self._held
 
     async def _renew(self, now: datetime) -> KeyPair:

@@ -18,8 +18,8 @@ class CertificateTrouble(GpuManagerError):
 class KeyPair:
     """A certificate, or a chain that begins with it, and its key; both PEM.
 
-    callers: the authorities of callers' certificates, PEM; None: callers have none. Whose are
-    signed by nobody of those get no connection; who has none at all is the server's affair.
+    callers: the CAs of client certificates, PEM; None: clients have none. A certificate of another
+    CA gets no connection; a client without any is up to the server.
     """
 
     certificate: bytes

@@ -158,7 +158,7 @@ class Binder:
         try:
             await self._write(request, pod, chosen)
         except ApiRefused as error:
-            found = await self._settle(request, error)
+            found = await self._resolve_conflict(request, error)
             if isinstance(found, NotBound) and not tried_before:
                 self._state.withdraw(pod.uid, request.node)
             return found
@@ -204,7 +204,7 @@ class Binder:
         }
         await self._api.create(f"{request.path}/binding", binding)
 
-    async def _settle(self, request: BindRequest, error: ApiRefused) -> NotBound | None:
+    async def _resolve_conflict(self, request: BindRequest, error: ApiRefused) -> NotBound | None:
         """The write was refused: another scheduler has bound the pod, or an earlier attempt of ours
         did and its response was lost."""
         if error.status != CONFLICT:

@@ -83,7 +83,7 @@ class ExplanationStore:
         return self._pods.get((namespace, name))
 
     def newest(self) -> Iterator[tuple[tuple[str, str], Explanation]]:
-        """Namespace and name, and what is known; who was asked about last comes first."""
+        """Namespace and name, and what is known; the pod of the last request comes first."""
         return reversed(self._pods.items())
 
     def __len__(self) -> int:

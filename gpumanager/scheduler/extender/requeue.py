@@ -1,10 +1,10 @@
 """Requeue pods that were refused by a stale view of the cluster (decision 0048).
 
-kube-scheduler tries a refused pod again when anything changes in the cluster. It and the extender
-hear of a change through watches of their own: where kube-scheduler hears first, it asks, is refused
-by what the extender knew before, and waits for the next change; in a quiet cluster for five
-minutes. So refused pods are judged once more after each change. A pod that would fit now, and was
-not asked about for a while, gets an annotation: a change, for which kube-scheduler tries it again.
+kube-scheduler retries a refused pod when anything changes in the cluster. It and the extender watch
+the cluster separately. If kube-scheduler gets an event first, it asks, is refused by the extender's
+older state, and waits for the next event: in a quiet cluster for five minutes. So the extender
+evaluates refused pods once more after each change. A pod that would fit now, and was not asked
+about for a while, gets an annotation: a change that makes kube-scheduler retry it.
 """
 
 import asyncio

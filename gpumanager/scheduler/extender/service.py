@@ -74,7 +74,7 @@ class NoElection:
 
 
 class NotReady(Exception):
-    """The first lists of nodes and pods are not complete: an answer now might be wrong."""
+    """The first lists of nodes and pods are not complete yet: an answer might be wrong."""
 
 
 class Extender:
@@ -296,7 +296,9 @@ class Extender:
         while True:
             await asyncio.sleep(EXPIRE_SECONDS)
             for uid in self.state.expire(self.pods.heard):
-                log.warning("pod %s: its binding was never confirmed; its place is free", uid)
+                log.warning(
+                    "pod %s: its binding was not confirmed in time; its GPUs are free again", uid
+                )
 
     async def _renew(self) -> None:
         """Renew points by the present workload mix in small pieces, also where no request comes."""

@@ -19,7 +19,7 @@ NUMBERS: Final = re.compile(r"(\d+)")
 
 
 class Amounts(NamedTuple):
-    """Of GPUs, together. cores: percent of one; granted: promised to pods. free: whole GPUs that
+    """Of GPUs, together. cores: percent of one; granted: granted to pods. free: whole GPUs that
     nobody has anything of; closed: cordoned or unhealthy. memory: bytes."""
 
     gpus: int = 0

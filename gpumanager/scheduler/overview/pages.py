@@ -75,8 +75,8 @@ class OverviewPages:
         return (yield from self._document(wanted))
 
     def _follow(self) -> Work[None]:
-        """Every node as it is at this moment; looked at are those that have changed. Who gives up
-        meanwhile leaves the rest to who comes next."""
+        """Every node as it is at this moment; only changed ones are read. A request that is
+        cancelled meanwhile leaves the rest to the next one."""
         state, overview = self._extender.state, self._overview
         seen, names, nodes = state.changes, self._changed(), dict(state.nodes)
         changed: list[str] = []

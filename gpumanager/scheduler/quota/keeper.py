@@ -68,7 +68,7 @@ class QuotaKeeper:
     def _take(self, quotas: Quotas) -> None:
         if quotas != self._quotas:
             self._changes += 1
-            log.info("GPU quotas of %s: of %d namespaces", self._where, len(quotas))
+            log.info("read the GPU quotas of %d namespaces from %s", len(quotas), self._where)
         self._quotas, self._trouble = quotas, ""
 
     def _complain(self, trouble: str, metadata: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """How many GPUs of which model a namespace may use, and in which pools. Pure.
 
-The format is gpu-admission's, which promised this in its README and had dropped it: a ConfigMap
+The format is gpu-admission's, which granted this in its README and had dropped it: a ConfigMap
 `kube-system/gpuquota`, whose key `gpu_quota` is
 
     {"research": {"quota": {"M40": 8, "A100": 2}, "pool": ["public"]}}

@@ -107,9 +107,9 @@ class PodShape:
         return self._hash
 
     @property
-    def settled(self) -> "PodShape":
+    def placed(self) -> "PodShape":
         """The same of a pod that has its place: where it would rather be does not matter."""
-        return self if self.preference is NO_PREFERENCE else _settled(self)
+        return self if self.preference is NO_PREFERENCE else _without_preference(self)
 
     @property
     def inits(self) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ def pod_shape_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodShape 
 
 
 def needs_of(pod: PodView) -> PodShape | Refusal | None:
-    """The same of a pod that has its place: see `PodShape.settled`.
+    """The same of a pod that has its place: see `PodShape.placed`.
 
     A wish that is too long is none: the pod counts all the same.
     """
@@ -197,7 +197,7 @@ def _preferring(needs: PodShape, preference: Preference, default: Preference) ->
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
-def _settled(ask: PodShape) -> PodShape:
+def _without_preference(ask: PodShape) -> PodShape:
     return _shared(replace(ask, preference=NO_PREFERENCE))
 
 

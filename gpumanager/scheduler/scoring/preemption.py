@@ -1,4 +1,4 @@
-"""Who has to go so that a pod fits on single GPUs, not only by their sum. Pure, in pieces.
+"""Preemption: victims, so that a pod fits on single GPUs, not only by their sum. Pure, in pieces.
 
 kube-scheduler chooses victims until sums suffice. Where that is enough on some node, they stay as
 they are. Where it is on none, more are named: pods of lower priority that hold GPUs of the node and
@@ -89,8 +89,8 @@ def _others(
     given: Victims,
     protected: Callable[[str], bool],
 ) -> list[PodView]:
-    """Who may go besides, the least important first; nobody where we do not know how important
-    those are that go anyway, since they have to stand in order."""
+    """Further victims, the least important first; none if the priority of one of the given victims
+    is unknown, since victims have to be in order."""
     node = state.nodes.get(name)
     if node is None or not given or any(state.bound(uid) is None for uid in given):
         return []
@@ -108,8 +108,8 @@ def _others(
 
 
 def _fewest(question: _Question, others: Sequence[PodView]) -> Work[Victims]:
-    """Of the lowest priorities that suffice: one, where one is enough, or some of whom none could
-    be spared. Empty where all together are not enough."""
+    """Of the lowest priorities that suffice: one, where one is enough, or several that are all
+    needed. Empty where all together are not enough."""
     some = yield from _first(question, _levels(others))
     one = yield from _first(question, ((uid,) for uid in some))
     return one or (yield from _without_spare(question, some))

@@ -49,7 +49,7 @@ class KnownNodes:
             self._kinds = await self._all()
         except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
             level = logging.DEBUG if self._said else logging.WARNING
-            log.log(level, "nodes are not looked at: %s", error)
+            log.log(level, "not reading nodes: %s", error)
             self._said = True
             return
         self._said = False

@@ -1,8 +1,8 @@
 """AdmissionReview, as the API server sends it and wants it answered. Pure: bytes in, bytes out.
 
-`admission.k8s.io/v1`, and its older twin v1beta1, whose fields are the same, is answered in kind.
-Who sends what is no review is told so as a `ReviewUnreadable`; what goes wrong with a pod inside a
-review is answered as the policy says: open, with a warning, or closed, with an error.
+`admission.k8s.io/v1`, and its older twin v1beta1, whose fields are the same, is answered in kind. A
+body that is no review raises `ReviewUnreadable`; an error about the pod of a review is answered as
+the policy says: open, with a warning, or closed, with an error.
 """
 
 import base64
@@ -85,7 +85,7 @@ def decided(review: Review, decide: Callable[[Review], Decision], *, fail_open: 
     except PodUnreadable as error:
         return _failed(str(error), fail_open=fail_open)
     except Exception:
-        log.exception("looking at a pod of namespace %r", review.namespace[:100])
+        log.exception("reviewing a pod of namespace %r failed", review.namespace[:100])
         return _failed("internal error, see the webhook's log", fail_open=fail_open)
 
 

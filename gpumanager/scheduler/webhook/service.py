@@ -78,7 +78,7 @@ class Webhook:
         self._claim_quota = quota
         self._claims = claims
         self.leaving = False
-        """Others are to be asked from now on: who routes requests is told so by `/readyz`."""
+        """Fail `/readyz` from now on, so that requests are routed to other replicas."""
 
     def routes(self) -> Routes:
         claims: Routes = {CLAIMS: {"POST": self._mutate_to_claims}} if self._claims else {}

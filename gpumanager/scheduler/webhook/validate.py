@@ -119,7 +119,7 @@ def _amount(name: str, amount: Amount) -> Iterator[str]:
     elif amount.request is not None and whole_number(amount.request) != amount.number:
         yield (
             f"{name}: the request, {amount.request}, is not the limit, {amount.limit}: leave the "
-            f"request out (to use more than is promised, annotate {ANNOTATION_CORE_LIMIT})"
+            f"request out (to use more than is granted, annotate {ANNOTATION_CORE_LIMIT})"
         )
 
 
@@ -169,7 +169,7 @@ def _misread(read: Callable[[str], object], text: Any) -> str:
 
 
 def _core_limit(text: str, asks: Collection[ContainerAmounts]) -> Iterator[Remark]:
-    """What the node makes of it: allocator.settlement.ceiling."""
+    """As the node reads it: `grants.plan.ceiling`."""
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
     shares = [ask for ask in asks if ask.is_share]
     if not limit:
@@ -182,8 +182,8 @@ def _core_limit(text: str, asks: Collection[ContainerAmounts]) -> Iterator[Remar
     for ask in shares:
         if ask.request and ask.request.cores > limit:
             yield Remark(
-                f"{ask.where} is promised {ask.request.cores} percent of a GPU, and annotation "
-                f"{ANNOTATION_CORE_LIMIT} would hold it to {limit}: write the promise or more"
+                f"{ask.where} is granted {ask.request.cores} percent of a GPU, and annotation "
+                f"{ANNOTATION_CORE_LIMIT} would hold it to {limit}: write the grant or more"
             )
 
 

@@ -1,4 +1,4 @@
-"""The parent side of a container: start it, hear it, wait for it, end all of it.
+"""The parent side of a container: start it, read its output, wait for it, end all of it.
 
 A container is its mount namespace: the namespace is held open as long as its figures are of
 interest (the kernel gives the inode of an ended one to the next), and ending a container ends every

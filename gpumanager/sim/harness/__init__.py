@@ -30,7 +30,7 @@ from gpumanager.sim.machine import DriverBehaviour, Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.utilization import SimulatedUtilization
 from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.sharing import GLANCES, TICK_SECONDS
+from gpumanager.virtual.sharing import POLLS, TICK_SECONDS
 
 __all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
 
@@ -49,7 +49,7 @@ DRAIN_STEP: Final = NS // 20
 LATE: Final = NS // 20
 
 ClockKind: TypeAlias = Literal["virtual", "real"]
-Moment: TypeAlias = Tenant | Literal["look", "glance", "mark"]
+Moment: TypeAlias = Tenant | Literal["look", "poll", "mark"]
 
 
 async def play(
@@ -95,11 +95,11 @@ async def play(
             company.check()
             match moment:
                 case Tenant():
-                    await company.promise(moment)
+                    await company.guarantee(moment)
                 case "look":
                     manager.share_now(time.now(), utilization())
-                case "glance":
-                    manager.glance_now(time.now())
+                case "poll":
+                    manager.poll_now(time.now())
                 case "mark":
                     marks.append(company.received())
                     lost.append(company.lost())
@@ -131,7 +131,7 @@ async def _assembled(company: TenantGroup, clock: Clock, count: int) -> int:
 def agenda(
     tenants: Sequence[Tenant], seconds: float, interval: float, *, managed: bool = True
 ) -> Sequence[tuple[float, Moment]]:
-    """What happens at which second: a tenant's promise changes, the manager looks, an interval
+    """What happens at which second: a tenant's guarantee changes, the manager looks, an interval
     ends."""
     return sorted(
         [
@@ -144,10 +144,8 @@ def agenda(
 
 
 def _looks(seconds: float) -> list[tuple[float, Moment]]:
-    moments = _every(TICK_SECONDS / GLANCES, seconds, "glance")
-    return [
-        (at, "glance" if number % GLANCES else "look") for number, (at, _) in enumerate(moments)
-    ]
+    moments = _every(TICK_SECONDS / POLLS, seconds, "poll")
+    return [(at, "poll" if number % POLLS else "look") for number, (at, _) in enumerate(moments)]
 
 
 def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Moment]]:
@@ -155,7 +153,7 @@ def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Mom
 
 
 async def _curtain(company: TenantGroup, clock: Clock) -> None:
-    """Let the programs end by themselves; who does not is ended with the stage."""
+    """Let the programs end by themselves; the others are ended with the harness."""
     last = clock.now() + round(DRAIN_SECONDS * NS)
     while clock.now() < last and not company.ended:
         await clock.sleep_until(clock.now() + DRAIN_STEP)

@@ -1,4 +1,4 @@
-"""All tenants of a stage: their promises, their programs, and what they have received.
+"""All tenants of a stage: their guarantees, their programs, and what they have received.
 
 A tenant is one allocation. Each of its programs has a file system of its own, by which the GPU's
 account tells it from the others; what a limit counts is the allocation.
@@ -68,10 +68,10 @@ class TenantGroup:
         if isinstance(self._limiter, Path):
             percent = {BASELINE_PERCENT: str(tenant.cores)}
             return ProgramSetup(libraries, devices, None, (self._limiter,), percent)
-        allocation = await self.promise(tenant) if self._limiter == "shim" else None
+        allocation = await self.guarantee(tenant) if self._limiter == "shim" else None
         return ProgramSetup(libraries, devices, allocation)
 
-    async def promise(self, tenant: Tenant) -> Path:
+    async def guarantee(self, tenant: Tenant) -> Path:
         """What the manager writes for it, in running programs too; the allocation's directory."""
         ceiling = max(tenant.cores, tenant.ceiling or 0)
         memory = Bytes(self._shared[0].memory // len(self._tenants))

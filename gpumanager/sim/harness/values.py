@@ -1,4 +1,4 @@
-"""Who plays on a stage, and what came of it."""
+"""The tenants of a harness, and the results of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class HarnessFailed(GpuManagerError):
 class Tenant:
     """One container. workload: text for cuda-work, or the words of another of our programs.
 
-    cores, ceiling: percent of the GPU promised, and at most (None: no more than promised). start:
+    cores, ceiling: percent of the GPU guaranteed, and at most (None: only the guarantee). start:
     seconds after the stage's. processes: that each do the workload. burst_us: how much unused time
-    may be saved up; 0 for the shim's own choice. changes: promises made later, by the second.
-    container: shared by the tenants that name it, whose promises are alike; by default its own.
+    may be saved up; 0 for the shim's own choice. changes: guarantees made later, by the second.
+    container: shared by the tenants that name it, whose guarantees are alike; by default its own.
     """
 
     name: str

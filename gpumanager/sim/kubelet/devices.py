@@ -55,7 +55,7 @@ class DeviceBooks:
         return len(self.healthy.get(resource, NONE))
 
     def capacity_for(self, pod_uid: str, resource: str) -> int:
-        """Allocatable as it is reckoned for one pod: who holds devices has a place among them."""
+        """Allocatable as computed for one pod: devices in use are part of it."""
         if not any(row.pod_uid == pod_uid for row in self.holdings):
             return self.capacity(resource)
         return max(self.capacity(resource), len(self.held(resource)))
@@ -79,7 +79,7 @@ class DeviceBooks:
     def hold(self, holding: Holding) -> "DeviceBooks":
         return replace(self, holdings=(*self.holdings, holding))
 
-    def settle(self) -> "DeviceBooks":
+    def finish_admission(self) -> "DeviceBooks":
         """The admission is over, well or badly: what is in use is what containers hold."""
         return replace(self, pending={})
 

@@ -12,8 +12,9 @@ from gpumanager.http_server import BoundedServer
 class PodsServer:
     """Answers GET /pods with what `pods` says at that moment.
 
-    token: who does not bring it is not known; None: anybody is. allowed: whether who is known may
-    read pods, which a kubelet asks the API server about. answering: cleared, nobody gets an answer.
+    token: a caller without it is not authenticated; None: no token is needed. allowed: whether an
+    authenticated caller may read pods, which a kubelet asks the API server about. answering: if
+    cleared, no request is answered.
     """
 
     def __init__(self, pods: Callable[[], dict[str, Any]]) -> None:

@@ -147,7 +147,7 @@ class SimulatedKubelet:
         """
         async with self._admission:
             await self.stop()
-            held = (self.books.settle().holdings, self.books.registered)
+            held = (self.books.finish_admission().holdings, self.books.registered)
             self.books = DeviceBooks(registered=held[1], holdings=held[0])
             await self.start()
         if rebooted:
@@ -193,7 +193,7 @@ class SimulatedKubelet:
         async with self._admission:
             self.pods = self.pods.add(pod)
             rejection = await self._allocate_pod(pod) or self._no_room(pod)
-            self.books = self.books.settle()
+            self.books = self.books.finish_admission()
             if rejection is not None:
                 self._end(pod.uid, Phase.FAILED, rejection.reason, rejection.message)
             return rejection
@@ -267,7 +267,7 @@ class SimulatedKubelet:
         return self.pods.as_json()
 
     def _collect(self) -> None:
-        """The checkpoint on the disk has who ended until it is written for another reason."""
+        """The checkpoint on disk keeps ended pods until it is written for another reason."""
         self.books = self.books.collect(self.pods.active_uids)
 
     def _on_devices(self, told: Devices) -> None:

@@ -1,4 +1,4 @@
-"""The kubelet's side of the device plugin API: who registered, and one endpoint per resource.
+"""The kubelet's side of the device plugin API: registrations, and one endpoint per resource.
 
 When the stream of devices of a resource's only plugin ends, none of its devices is healthy and no
 call gets through any more. What else ends with a stream, see `versions.EndpointKey`.
@@ -85,7 +85,7 @@ class PluginEndpoint:
             self.options = await _answer(self._client.options(DIAL_SECONDS))
 
     def listen(self) -> None:
-        """From now on hear which devices there are."""
+        """Start ListAndWatch."""
         self._watch = asyncio.create_task(self._listen())
 
     def drop(self) -> None:

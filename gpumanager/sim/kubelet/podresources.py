@@ -1,4 +1,4 @@
-"""The kubelet's PodResources service, v1 and v1alpha1: who holds which devices."""
+"""The kubelet's PodResources service, v1 and v1alpha1: the devices of each container."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,7 @@
 """The fields of pods, as API servers of today know them.
 
-A pod with any other is refused, as `kubectl apply` refuses it: who writes `limit` for `limits`
-shall not wonder why there is no GPU. Most of these mean nothing to a simulated node.
+A pod with any other is refused, as `kubectl apply` refuses it: so `limit` instead of
+`limits` is an error, not a pod without a GPU. Most of these mean nothing to a simulated node.
 """
 
 from typing import Final

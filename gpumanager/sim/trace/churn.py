@@ -2,7 +2,7 @@
 
 Into an empty cluster pods come one at a time, drawn from the workload. When those that are there
 would ask for more than the load, pods leave first, drawn by chance from those that came, whether
-they had found a place or not. So what is asked for stays the same, and what is given away settles.
+they had found a place or not. So the load stays the same, and the allocated part converges.
 """
 
 import random

@@ -37,7 +37,7 @@ class NotOriginal(GpuManagerError):
 
 @dataclass(frozen=True, slots=True)
 class VDevice:
-    """What gpu-client says: whose device it is to register. Each field may be empty."""
+    """What gpu-client says: the container of the device to register. Each field may be empty."""
 
     pod_uid: str
     container_name: str

@@ -1,8 +1,8 @@
 """The way from a container's socket to the gRPC server behind it, for callers that speak HTTP/2.
 
 gRPC takes no connection that another has accepted, so that bytes are carried to a socket of its
-own. Who calls is not among them: each connection to that socket is made from a name that the kernel
-chooses, which gRPC tells as its peer, and the caller stands under that name here. Nothing
+own. The caller is not among them: each connection to that socket has a peer name that the kernel
+chooses and gRPC reports, and the caller is registered under that name here. Nothing
 of this exists until the first such caller comes, and no caller stays for long.
 """
 

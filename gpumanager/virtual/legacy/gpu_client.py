@@ -1,6 +1,6 @@
 """gpu-client at an allocation's socket: what vcuda-controller runs before it limits a program.
 
-It names a pod and a container, which the original believes. Here the kernel says who calls, as for
+It names a pod and a container, which the original believes. Here the kernel names them, as for
 HELLO, and what is named must fit.
 """
 
@@ -21,7 +21,7 @@ from gpumanager.virtual.legacy.registrations import (
     TooManyRegistrations,
     directories,
 )
-from gpumanager.virtual.peers import Neighbours, PeerCheck, peer_pid, refuse_stranger
+from gpumanager.virtual.peers import Neighbours, PeerCheck, peer_pid, refuse_other_pod
 from gpumanager.virtual.processes import Process, alive, find
 from gpumanager.virtual.protocol import HelloRefused, refused_by_system
 from gpumanager.virtual.values import AllocationID
@@ -40,7 +40,7 @@ class ContainerMember(Protocol):
 
 
 def nobody(_allocation: AllocationID) -> None:
-    """Whom an allocation is for, where none are settled."""
+    """The container that an allocation is for, where none is confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ CALLS: Final = 8
 
 
 class GpuClients:
-    """Those at one socket. allocation: whose it is. limits: what a container has now."""
+    """Those at one socket. allocation: which one it serves. limits: what a container has now."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class GpuClients:
         """Give the caller's container its files. process: the caller; None: not known."""
         if process is None or not alive(process):
             return HelloRefused(errno.ESRCH, "the manager does not see who calls: it needs hostPID")
-        if stranger := refuse_stranger(self._peers, self._allocation, process):
-            return stranger
+        if reason := refuse_other_pod(self._peers, self._allocation, process):
+            return reason
         resident = await self._about(device)
         if isinstance(resident, HelloRefused):
             return resident

@@ -44,7 +44,7 @@ LegacyContainers = Mapping[str, tuple[LegacyContainer, ...]]
 
 
 class ContainerNames(Protocol):
-    """Who knows a container by its ID."""
+    """Finds a container by its ID."""
 
     async def name_of(self, container_id: str) -> str | None:
         """None for one that does not run; raises GpuManagerError where nobody can tell."""
@@ -67,7 +67,7 @@ class LegacyPods:
         self._doors: dict[str, _Door] = {}
 
     def candidates(self) -> frozenset[str]:
-        """Who may be such a pod: whatever has a directory, and who is served already."""
+        """Candidates for such a pod: each that has a directory or is served already."""
         return frozenset((*self._present(), *self._doors))
 
     def serve(self, containers: LegacyContainers) -> None:
@@ -96,9 +96,9 @@ class LegacyPods:
             self._doors[uid] = _Door(
                 self._root / uid, containers, self._around, self._peers, self._names
             )
-            log.info("pod %s goes on with what gpu-manager gave it", uid)
+            log.info("serving pod %s with the limits that gpu-manager gave it", uid)
         except (OSError, GpuManagerError) as error:
-            log.warning("pod %s of gpu-manager cannot be served: %s", uid, error)
+            log.warning("cannot serve gpu-manager's pod %s: %s", uid, error)
 
     def _close(self, uid: str) -> None:
         self._doors.pop(uid).close()

@@ -27,10 +27,10 @@ STATUSES: Final[Mapping[int, grpc.StatusCode]] = {
 """How refusals are called in gRPC; UNAVAILABLE for what may pass."""
 
 Register = Callable[[VDevice], Awaitable[HelloRefused | None]]
-"""Does what one caller asks for; it is known who the caller is."""
+"""Does what one caller asks for; the caller is known."""
 
 Registrar = Callable[[str], Register | None]
-"""Who answers the caller that gRPC calls so (`unix-abstract:…`); None for nobody of ours."""
+"""Finds the caller that gRPC calls so (`unix-abstract:…`); None for an unknown one."""
 
 
 class RegisterServer:

@@ -38,7 +38,7 @@ MOST: Final = 16
 """Registered containers of one allocation at a time; those that have ended do not count."""
 
 ROOT: Final = ""
-"""In place of a directory: the allocation's own, for who reads /etc/vcuda/vcuda.config."""
+"""In place of a directory: the allocation's own, for programs that read /etc/vcuda/vcuda.config."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class DriverOverhead:
         self._listed: dict[int, int] = {}
         """Slot → the pid that the driver has listed."""
         self._last: dict[int, tuple[int, dict[int, Beside]]] = {}
-        """Slot → whose it was, and by device what was found last."""
+        """Slot → its process, and by device what was found last."""
 
     def mark(self, slot: int) -> OverheadMark:
         """To be taken before a measurement."""
@@ -181,7 +181,7 @@ class DriverOverhead:
     def _complain(self, pid: int) -> None:
         if not self._unlisted:
             log.warning(
-                "%s: the driver does not tell what process %d holds: its contexts and modules "
+                "%s: the driver does not report the memory of process %d: its contexts and modules "
                 "are charged by estimate",
                 self._config.path,
                 pid,
@@ -190,5 +190,5 @@ class DriverOverhead:
 
 
 def plain(held: Held) -> Held:
-    """Figures by plain UUIDs, once for all who read them."""
+    """Figures by plain UUIDs, made once for all readers."""
     return {bare(gpu): by_pid for gpu, by_pid in held.items()}

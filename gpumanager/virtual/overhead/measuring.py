@@ -3,7 +3,7 @@
 One pass over the GPUs tells the memory of all processes on those that somebody asks about. Passes
 come one after another, and a question that arrives while one runs waits for the next: the answer
 must have been taken after it was asked. NVML takes locks that programs on the GPU wait for, too.
-So passes begin at least 50 ms apart, and all who ask meanwhile share the next. NVML may hang, so a
+So passes begin at least 50 ms apart, and all that ask meanwhile share the next. NVML may hang, so a
 pass has a thread of its own, and a bound.
 
 A context's size is learnt from the first that a process makes: the smallest figure seen of a GPU
@@ -67,7 +67,7 @@ class MeasuringUnavailable(GpuManagerError):
 
 
 class Measuring:
-    """One pass at a time, shared by all who wait for it. cost: seconds that the last one took."""
+    """One pass at a time, shared by all that wait for it. cost: seconds that the last one took."""
 
     def __init__(
         self,
@@ -133,12 +133,12 @@ class Measuring:
     def _complain(self, error: Exception) -> None:
         """Once, until it works again."""
         if not self._complained:
-            log.warning("what drivers take by themselves is not measured: %s", words_of(error))
+            log.warning("cannot measure driver overhead: %s", words_of(error))
         self._complained = True
 
 
 def _read(done: "asyncio.Task[Held]") -> None:
-    """Its failure is told to those who wait; there may be none left."""
+    """Its failure is raised in those that wait; there may be none left."""
     if not done.cancelled():
         done.exception()
 

@@ -1,4 +1,4 @@
-"""The books of an allocation: who holds how much.
+"""The books of an allocation: how much each process holds.
 
 Counters belong to the processes, slots to the manager. Books count for one boot of the machine:
 their processes and their clock end with it, so those of an earlier boot are begun anew.
@@ -112,7 +112,7 @@ class Books:
 
     @classmethod
     def existing(cls, directory: Path) -> Self:
-        """As they are, for who looks at them from outside: another process may serve them. Where no
+        """As they are, for a reader outside: another process may serve them. Where no
         process has them any more they are zeros.
 
         Raises RegionUnreadable, also where a process has them and does not give them, RegionBroken.
@@ -146,7 +146,7 @@ class Books:
             slots = SlotFile.read(directory)
             if slots.boot == boot:
                 return cls._of_this_boot(slots)
-        log.info("%s: of an earlier boot, begun anew", path)
+        log.info("%s: left by an earlier boot, created again", path)
         return cls._begin(directory, boot)
 
     @classmethod
@@ -171,8 +171,8 @@ class Books:
         if not holders:
             return cls._begin(slots.directory, slots.boot)
         log.warning(
-            "%s: %d processes have these books, and none gives them back%s: new processes of this "
-            "container are refused until those have ended",
+            "%s: %d processes have this shared memory mapped, and it cannot be recovered from any "
+            "of them%s: new processes of this container are refused until those have ended",
             slots.path,
             len(holders),
             " (the manager needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)" * found.forbidden,
@@ -211,17 +211,19 @@ class Books:
                     self.directory, self.slots.boot, identity(self.descriptor)
                 )
             except OSError as error:
-                log.warning("%s: cannot be begun anew: %s", self.path, error.strerror)
+                log.warning("cannot create %s again: %s", self.path, error.strerror)
                 return False
-        for slot, owner in self.seated():
+        for slot, owner in self.recorded_owners():
             if owner is None:
                 self.free(slot)
         self._missing = None
-        log.info("%s: found again" if holders else "%s: begun anew", self.path)
+        log.info(
+            "%s: recovered from a running process" if holders else "%s: created again", self.path
+        )
         return True
 
     def open_for(self, *, observer: bool) -> int:
-        """For one caller, who closes it: the locks of a process belong to what it has open."""
+        """For one caller, which closes it: the locks of a process belong to what it has open."""
         return open_again(self.descriptor, writable=not observer)
 
     def close(self) -> None:
@@ -347,19 +349,19 @@ class Books:
         """All devices of a slot are measured."""
         lib.region_sample_publish(self.words, slot)
 
-    def settle(self, device: int, grant: ShareLease) -> None:
+    def charge_debt(self, device: int, grant: ShareLease) -> None:
         """Charge GPU time that was taken without being paid for, at the rate that holds now."""
         debt = max(-MOST, min(grant.debt_ns, MOST))
         lib.region_debt_settle(self.words, device, grant.debt_ppm or grant.rate_ppm, debt)
 
     def owners(self) -> Iterator[tuple[int, Process | None]]:
-        """Each slot that was ever used, and whose it is."""
+        """Each slot that was ever used, and its process."""
         for slot in range(min(self.words.slot_limit, MAX_PROCESSES)):
             words = self.words.slots[slot]
             yield slot, Process(words.pid, words.start_time) if words.pid else None
 
-    def seated(self) -> Iterator[tuple[int, Process | None]]:
-        """Each slot that was ever used, and whose it is by the words of managers alone."""
+    def recorded_owners(self) -> Iterator[tuple[int, Process | None]]:
+        """Each slot that was ever used, and its process by the words of managers alone."""
         if self.slots is None:
             yield from self.owners()
             return

@@ -43,7 +43,7 @@ class Config:
     """The configuration: what this manager says, and a page on which the processes read it.
 
     words: ours, which nobody else can change, and no disk can take away. page: theirs, a file's;
-    None for who only reads.
+    None for a reader.
     """
 
     def __init__(self, directory: Path, *, writable: bool) -> None:
@@ -95,7 +95,7 @@ class Config:
 
     @property
     def lost(self) -> bool:
-        """Whether the page cannot be written: who reads it has what it said before."""
+        """Whether the page cannot be written: its readers have what it held before."""
         return self._page is not None and self._page.lost
 
     def recover(self) -> bool:
@@ -184,7 +184,7 @@ class Config:
             yield self._page.words
 
     def _write_all(self, page: Any) -> None:
-        """Of devices, what our words say; of shares, that the promise holds until the next look."""
+        """Limits as configured; each share is the guarantee until the next tick."""
         for device, limit in enumerate(self.limits()):
             _store_limit(page, device, limit)
             lib.region_context_store(page, device, self.words.limits[device].context_bytes)

@@ -49,7 +49,7 @@ class LaunchLogReader:
         if last <= self._last and not self._open:
             return self._flights
         tickets = [*self._open, *range(max(self._last, last - ENTRIES) + 1, last + 1)]
-        self._last = max(self._last, last)  # who moves it back and forth is read once
+        self._last = max(self._last, last)  # one that moves back and forth is read once
         found = [flight for ticket in tickets if (flight := self._flight(ticket)) is not None]
         going = [flight for flight in found if not flight.ended]
         self._open = [flight.ticket for flight in going[-ENTRIES:]]

@@ -1,9 +1,9 @@
 """A C struct in memory that the processes of a container have, too.
 
 The layout is the compiler's (native/include/vcuda_region.h). Every word that changes under running
-processes is stored by native/shim/core/region.c, with the order that its header promises; words are
-read through cffi, which loads an aligned word at once. A mapping that loses its pages (a disk that
-fails, a file that somebody truncated) becomes zeros, not SIGBUS: native/shim/manager/mapping.h.
+processes is stored by native/shim/core/region.c, with the order that its header specifies; words
+are read through cffi, which loads an aligned word at once. A mapping that loses its pages (a disk
+that fails, a truncated file) becomes zeros, not SIGBUS: native/shim/manager/mapping.h.
 
 A file that is empty although it has its name lost its bytes when the machine lost power, and its
 processes with them: it may be begun anew. Anything else that is not a region is an error for a

@@ -47,7 +47,7 @@ NOTHING: Final = (UNUSED, b"")
 class _Device:
     holder: tuple[str, int]
     gpu: GpuUUID
-    promise: float
+    guarantee: float
     ceiling: float
     burst_ns: int
     books: Books
@@ -95,7 +95,7 @@ class _Device:
         return Reading(
             holder=self.holder,
             gpu=self.gpu,
-            promise=self.promise,
+            guarantee=self.guarantee,
             ceiling=self.ceiling,
             pids=people.pids,
             paid_until=min(words.virtual_time, now_ns + AHEAD_NS),
@@ -144,7 +144,7 @@ def _device(
     return _Device(
         holder=holder,
         gpu=bare(limit.gpu),
-        promise=limit.cores / CORES_PER_GPU,
+        guarantee=limit.cores / CORES_PER_GPU,
         ceiling=min(limit.ceiling, CORES_PER_GPU) / CORES_PER_GPU,
         burst_ns=(limit.burst_us or LIMITER_BURST_US) * 1000,
         books=books,

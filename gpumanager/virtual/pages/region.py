@@ -1,6 +1,6 @@
 """The two regions of an allocation together: what it may use, and what it uses.
 
-A container can write its books. So who its processes are is told by the manager that serves it, and
+A container can write its books. So the manager tells which processes are its own, and
 its name by the directory: the page could name a process, or an allocation, of somebody else.
 """
 
@@ -13,8 +13,8 @@ from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
 
-Seated = Collection[tuple[int, Process, bool]]
-"""Slots, whose they are, and whether they were adopted."""
+SlotRows = Collection[tuple[int, Process, bool]]
+"""Slots, their processes, and whether they were adopted."""
 
 
 class UsageReader:
@@ -26,18 +26,18 @@ class UsageReader:
         self._known: AllocationUsage | None = None
         self._seen: tuple[int, bytes] = (0, b"")
 
-    def read(self, seated: Seated) -> AllocationUsage:
-        """seated: the processes that have slots."""
+    def read(self, rows: SlotRows) -> AllocationUsage:
+        """rows: the processes that have slots."""
         devices = len(self._config.limits())
         seen = (self._config.words.generation, self._books.meters_seen(devices))
-        if not seated and self._known is not None and seen == self._seen:
+        if not rows and self._known is not None and seen == self._seen:
             return self._known
-        found = usage(self._config, self._books, seated)
-        self._known, self._seen = None if seated else found, seen
+        found = usage(self._config, self._books, rows)
+        self._known, self._seen = None if rows else found, seen
         return found
 
 
-def usage(config: Config, books: Books, seated: Seated) -> AllocationUsage:
+def usage(config: Config, books: Books, rows: SlotRows) -> AllocationUsage:
     """What the two say at this moment; words are read one by one, under running processes."""
     limits = config.limits()
     return AllocationUsage(
@@ -46,7 +46,7 @@ def usage(config: Config, books: Books, seated: Seated) -> AllocationUsage:
         devices=tuple(books.device(device, limit) for device, limit in enumerate(limits)),
         processes=tuple(
             books.process(slot, owner, len(limits), adopted=adopted)
-            for slot, owner, adopted in seated
+            for slot, owner, adopted in rows
         ),
     )
 

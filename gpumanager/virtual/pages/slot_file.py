@@ -1,4 +1,4 @@
-"""The file `books` of an allocation: whose each slot is, and where the books are.
+"""The file `books` of an allocation: the process of each slot, and where the books are.
 
 The books themselves are memory that dies with its last holder (sealed_memory.py). This file is for
 the manager after this one: it says which processes to ask for the books, and whose slot is whose,
@@ -47,7 +47,7 @@ TABLE: Final = StructLayout(BOOKS_NAME, "struct vcuda_books", MAGIC, 0o600)
 
 @dataclass(slots=True)
 class SlotFile:
-    """rows: each slot that is somebody's. manager: who wrote it last."""
+    """rows: each slot in use. manager: the one that wrote it last."""
 
     directory: Path
     boot: bytes
@@ -92,7 +92,7 @@ class SlotFile:
         return table
 
     def take_over(self) -> None:
-        """Say that we have the books now; for others who want to read them, so it need not work."""
+        """Record that we have the books now; for readers, so it may fail."""
         self.manager = find(os.getpid()) or Process(0, 0)
         with suppress(OSError):
             self._write(self._head(), 0)

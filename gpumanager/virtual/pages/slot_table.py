@@ -1,11 +1,11 @@
-"""Who sits where: the slots of an allocation's books, and the living processes that have them.
+"""The slot table: the slots of an allocation's books, and the living processes that have them.
 
 A process has one slot, from its first HELLO to its death, or until another program runs in it. All
 of that stands in the slot table: after a crash of the manager, slots of processes that live are
 watched again, and all others are emptied.
 
 A process that has died may have exported memory that another one holds still, which is charged for
-it when it is measured. Until then the slot of the dead keeps that charge (`exited`).
+it when it is measured. Until then the slot of an exited process keeps that charge (`exited`).
 """
 
 import errno
@@ -74,44 +74,44 @@ class SlotTable:
     def people(self) -> People:
         if self._pids is None:
             self._pids = frozenset(process.pid for process in self._taken)
-        unpaid = any(self._books.explores(seat.slot) for seat in self._taken.values())
+        unpaid = any(self._books.explores(taken.slot) for taken in self._taken.values())
         return People(self._pids, self._departed, unpaid)
 
     def watch(self, pid: int) -> Process | None:
-        """The living process of this pid, whose death is noticed from now on."""
+        """The living process of this pid; its exit is noticed from now on."""
         return self._watcher.watch_pid(pid, self.leave)
 
     def let_go(self, process: Process) -> None:
-        """Of one that was watched and has got no seat: its death is nobody's business."""
+        """Stop watching a process that got no slot."""
         if process not in self._taken:
             self._watcher.forget(process)
 
     def give(self, process: Process, hello: Hello, books: int) -> TakenSlot | HelloRefused:
-        """The seat it has, to another copy of the shim in the same program; else a new one.
+        """The slot it has, to another copy of the shim in the same program; else a new one.
 
-        books: a descriptor of the file, to see who holds locks of it.
+        books: a descriptor of the file, to find the processes that hold locks of it.
         """
-        seat = self._taken.get(process)
-        if seat is not None and (hello.keep or seat.stack == process.stack != 0):
-            seat.adopted = False
-            return seat
+        taken = self._taken.get(process)
+        if taken is not None and (hello.keep or taken.stack == process.stack != 0):
+            taken.adopted = False
+            return taken
         if hello.keep:
             return HelloRefused(errno.ESTALE, "the process has no slot to keep")
         self._exited.pop(process, None)  # exec: its slot is found again, and emptied
         slot = self._books.claim(process, hello.pid, lambda slot: locked(books, slot))
         if slot is None:
             return HelloRefused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
-        self._taken[process] = seat = TakenSlot(slot, process.stack)
+        self._taken[process] = taken = TakenSlot(slot, process.stack)
         self._pids = None
-        return seat
+        return taken
 
     def leave(self, process: Process) -> None:
         """It is dead, or never got to know that it has one: what it held is free."""
-        seat = self._taken.pop(process, None)
-        if seat is not None:
+        taken = self._taken.pop(process, None)
+        if taken is not None:
             self._pids = None
             self._departed += 1
-            self._empty(seat.slot, process)
+            self._empty(taken.slot, process)
 
     @property
     def exited(self) -> tuple[Process, ...]:
@@ -138,10 +138,10 @@ class SlotTable:
 
         What a program held went with it, though its process may run another one by now.
         """
-        for process, seat in list(self._taken.items()):
+        for process, taken in list(self._taken.items()):
             found = find(process.pid)
             if found != process or (
-                found.stack != seat.stack and 0 not in (found.stack, seat.stack)
+                found.stack != taken.stack and 0 not in (found.stack, taken.stack)
             ):
                 self._watcher.forget(process)
                 self.leave(process)
@@ -149,7 +149,7 @@ class SlotTable:
     def _take_up(self, is_ours: Callable[[Process], bool]) -> None:
         """Watch the living, empty all other slots: nobody was here to see the deaths."""
         left: list[tuple[int, Process]] = []
-        for slot, owner in self._books.seated():
+        for slot, owner in self._books.recorded_owners():
             if owner is None or owner in self._taken or not is_ours(owner):
                 self._books.free(slot)
             elif self._watcher.watch(owner, self.leave):

@@ -1,4 +1,4 @@
-/* Was this process promised limits, also where it cannot see them? */
+/* Was this process guaranteed limits, also where it cannot see them? */
 #include "runtime/session.h"
 
 #include "runtime/glibc.h"

@@ -1,7 +1,7 @@
 /* This process's membership in its container: attached to the manager's regions, or unmanaged.
  *
  * Attached at the first call that needs a limit, never at load. A process without /etc/vcuda is not
- * managed, and everything passes through, unless it was promised limits and only cannot see them,
+ * managed, and everything passes through, unless it was guaranteed limits and only cannot see them,
  * as in a sandbox with mounts of its own: then the session has failed and calls are refused. Where
  * the directory is there, limits hold or nothing works: if the manager does not answer within the
  * bound, the session has failed, too.
@@ -81,7 +81,7 @@ void session_keep(struct session *session);
  * the process is not attached; whoever cannot tell says no. */
 bool session_whole(const struct session *session);
 
-/* Was this process promised limits, whether or not it can see them? True where the library was
+/* Was this process guaranteed limits, whether or not it can see them? True where the library was
  * loaded from the place the agent mounts it at, or the environment names an allocation. */
 bool session_promised(void);
 

@@ -230,7 +230,7 @@ async def test_a_container_the_kubelet_does_not_know_yet_does_not_start(node: No
 
     node.write_checkpoint()
     await node.start(asked)
-    assert [a.state for a in node.allocator.journal.live()] == [State.SETTLED]
+    assert [a.state for a in node.allocator.journal.live()] == [State.CONFIRMED]
 
 
 async def test_without_a_list_of_pods_admissions_go_by_order_and_start_right(

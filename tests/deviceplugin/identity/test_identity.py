@@ -54,7 +54,7 @@ async def test_in_a_storm_of_equal_pods_each_is_known_when_it_is_admitted(
     for pod in pods:
         await node.kubelet.prepare(pod, pod.containers[0])
         settled = node.allocation(pod)
-        assert settled.state is State.SETTLED
+        assert settled.state is State.CONFIRMED
         assert thought[settled.id] == pod.uid
 
 
@@ -193,7 +193,7 @@ async def test_a_pod_that_may_have_been_refused_between_its_resources_takes_a_li
         pod = share(f"next-{n}", 10, 8)
         assert await node.kubelet.admit(pod) is None
         await node.kubelet.prepare(pod, pod.containers[0])
-        assert node.allocation(pod).state is State.SETTLED
+        assert node.allocation(pod).state is State.CONFIRMED
         assert await node.limited_to(pod) == (10, 8 * MEMORY_BLOCK)
 
 

@@ -85,7 +85,7 @@ def test_a_pod_runs_with_its_limits(
 
     assert memory_seen(log) == GIB
     assert [(one.cores, one.blocks, one.state) for one in agent.promised_to(uid)] == [
-        (30, 4, State.SETTLED)
+        (30, 4, State.CONFIRMED)
     ]
     wait_for(lambda: _annotations(pods, "limited").get(ANNOTATION_GPU_ASSIGNED), "it is told")
 
@@ -112,7 +112,7 @@ def test_running_pods_keep_their_limits_while_the_agent_is_upgraded(
     after = pods.create(pod("after", container("main", ASKS, 60, 8)))
     pods.running("after")
     assert memory_seen(pods.printed("after", "main", "free of")) == 2 * GIB
-    assert [one.state for one in agent.promised_to(after)] == [State.SETTLED]
+    assert [one.state for one in agent.promised_to(after)] == [State.CONFIRMED]
 
 
 def _at_work(name: str, agent: RealAgent, pods: RealPods) -> Grant:

@@ -19,7 +19,7 @@ from tests.e2e.node.real_pods import RealPods, container, exit_codes, memory_see
 pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
-RESTARTED = "kubelet was restarted"
+RESTARTED = "kubelet restarted"
 WAITS = "cuda-play query; echo ready; sleep 600"
 
 
@@ -41,7 +41,7 @@ def test_the_doctor_finds_nothing_wrong(node: RealNode, agent: RealAgent, pods: 
     assert "containerd" in found["container runtime"]["found"]
     assert found["cgroups"]["found"].endswith("made by cgroupfs")
     assert found["kubelet's books"]["found"].startswith("pods hold 30 of ")
-    assert found["journal"]["found"].startswith("containers promised: ")
+    assert found["journal"]["found"].startswith("containers granted: ")
 
 
 def test_a_deleted_pod_frees_what_it_held(node: RealNode, agent: RealAgent, pods: RealPods) -> None:
@@ -73,7 +73,7 @@ def test_a_restarted_kubelet_gets_its_resources_again_and_pods_go_on(
     pods.running("after")
     assert agent.promised_to(uid) == promised
     assert pods.running("before")["containerStatuses"][0]["restartCount"] == 0
-    assert [one.state for one in agent.promised_to(after)] == [State.SETTLED]
+    assert [one.state for one in agent.promised_to(after)] == [State.CONFIRMED]
 
 
 def test_a_restarted_agent_knows_what_it_promised(
@@ -113,7 +113,7 @@ def test_an_agent_killed_between_allocate_and_prestart_fails_no_pod(
 
     assert memory_seen(pods.printed("orphan", "main", "ready")) == GIB
     settled = agent.promised_to(uid)
-    assert [one.state for one in settled] == [State.SETTLED]
+    assert [one.state for one in settled] == [State.CONFIRMED]
     assert [one.id for one in settled] == [one.id for one in promised]
 
 
@@ -220,7 +220,7 @@ def test_a_static_pod_gets_limits_of_its_own(
 
     assert own.pod is not None
     assert own.pod.name == "fixed-node1"
-    assert (own.state, own.cores, own.blocks, own.ceiling) == (State.SETTLED, 20, 4, 40)
+    assert (own.state, own.cores, own.blocks, own.ceiling) == (State.CONFIRMED, 20, 4, 40)
     wait_for(lambda: not pods.static_is_there("fixed-node1"), "it has ended")
 
 

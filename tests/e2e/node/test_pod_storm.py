@@ -47,7 +47,7 @@ def test_fifty_pods_of_equal_size_at_once_get_limits_of_their_own(
         told, name, inode = printed.rpartition("is ")[2].split()
         (own,) = agent.promised_to(uid)
         assert told == uid
-        assert (own.id, own.state) == (name, State.SETTLED)
+        assert (own.id, own.state) == (name, State.CONFIRMED)
         assert agent.directory_of(own).stat().st_ino == int(inode)
         assert memory_seen(printed) == GIB
     wait_for(lambda: len(agent.held()) == PODS * (10 + 4), "who was there before is forgotten")

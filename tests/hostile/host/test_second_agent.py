@@ -36,7 +36,7 @@ async def test_a_second_agent_waits_and_touches_nothing() -> None:
 
     assert refused is None
     assert text.count("registered with the kubelet") == 1
-    assert "is held again" not in text
+    assert "restored" not in text
 
 
 async def test_the_next_agent_starts_after_one_that_was_killed() -> None:

@@ -117,7 +117,7 @@ async def test_books_that_nobody_gives_back_let_nobody_in_until_all_have_ended(
 
             refused = "no process of this container gives its books back to the restarted manager"
             assert node.said["first"] == ["holding", f"-11 {refused}", "0", "ended"]
-            assert "none gives them back" in node.node.disk.agent_log.read_text()
+            assert "it cannot be recovered from any" in node.node.disk.agent_log.read_text()
 
 
 async def restart(node: HostileNode) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gpumanager.scheduler.certificates.ca_state import (
     AUTHORITY_LIFE,
     KEPT,
+    PROPAGATION,
     SERVING_LIFE,
-    SETTLED,
     CaState,
     from_secret,
     step,
@@ -87,7 +87,7 @@ def test_an_authority_that_grows_old_is_joined_by_another_which_signs_nothing_ye
 def test_when_it_has_been_announced_for_long_it_signs_and_both_are_believed(clock: Clock) -> None:
     before = coming(clock)
 
-    after = step(before, clock(), NAMES, announced=SETTLED)
+    after = step(before, clock(), NAMES, announced=PROPAGATION)
 
     assert after.trusted == before.trusted
     assert believes(after.authority.certificate, after.serving.certificate, clock())
@@ -95,7 +95,7 @@ def test_when_it_has_been_announced_for_long_it_signs_and_both_are_believed(cloc
 
 
 def test_the_former_authority_leaves_the_bundle_when_nobody_serves_by_it(clock: Clock) -> None:
-    state = step(coming(clock), clock(), NAMES, announced=SETTLED)
+    state = step(coming(clock), clock(), NAMES, announced=PROPAGATION)
 
     clock.move(seconds=KEPT.total_seconds() - 60)
     assert step(state, clock(), NAMES, announced=None) is state
@@ -156,7 +156,7 @@ def test_whenever_anybody_looks_what_is_served_is_believed_by_who_has_the_bundle
 ) -> None:
     """looks: days since the last one, and whether the bundle could be written then.
 
-    Who connects has the bundle as it was announced at least `SETTLED` ago, or newer.
+    Who connects has the bundle as it was announced at least `PROPAGATION` ago, or newer.
     """
     clock = Clock()
     state = begin(clock)
@@ -178,7 +178,7 @@ def test_whenever_anybody_looks_what_is_served_is_believed_by_who_has_the_bundle
 
 def test_a_secret_keeps_everything(clock: Clock) -> None:
     early, middle = begin(clock), coming(Clock())
-    late = step(middle, clock(), NAMES, announced=SETTLED)
+    late = step(middle, clock(), NAMES, announced=PROPAGATION)
 
     for state in (early, middle, late):
         assert from_secret(to_secret(state)) == state

@@ -9,7 +9,7 @@ import pytest
 
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from gpumanager.scheduler.certificates.bundle import Bundles
-from gpumanager.scheduler.certificates.ca_state import SETTLED, Lives
+from gpumanager.scheduler.certificates.ca_state import PROPAGATION, Lives
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.making import issue, make_authority, split
@@ -70,7 +70,7 @@ async def test_whoever_connects_over_two_years_of_rotation_always_believes_what_
         late = cluster.bundles()
         for turn in range(30):
             cluster.clock.move(days=25)
-            for pause in (timedelta(), SETTLED, SETTLED):
+            for pause in (timedelta(), PROPAGATION, PROPAGATION):
                 cluster.clock.move(seconds=pause.total_seconds())
                 for replica in (one, other)[:: 1 if turn % 2 else -1]:
                     await replica.keeper.look()

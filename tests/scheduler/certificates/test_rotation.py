@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from gpumanager.scheduler.certificates.ca_state import SETTLED
+from gpumanager.scheduler.certificates.ca_state import PROPAGATION
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.making import issue, make_authority, split
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
@@ -101,7 +101,7 @@ async def test_a_year_of_rotation_fails_no_call(cluster: Cluster) -> None:
         callers = [Caller(replica, lambda: known[0], stays=stays) for replica, stays in kinds]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(caller.run()) for caller in callers]
-            for pause in (timedelta(days=25), SETTLED, SETTLED) * 16:
+            for pause in (timedelta(days=25), PROPAGATION, PROPAGATION) * 16:
                 known = cluster.bundles()
                 cluster.clock.move(seconds=pause.total_seconds())
                 for replica in (one, other):

@@ -167,8 +167,8 @@ async def test_a_neighbour_does_not_pay_for_one_that_flees(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("all_paid", "does not hold to its limiter"),
-        ("nothing_charged", "uses more of its GPU 0 than it is charged for"),
+        ("all_paid", "bypasses its limiter"),
+        ("nothing_charged", "uses more of its GPU 0 than its shim reports"),
     ],
 )
 async def test_who_rewrites_its_own_meter_is_noticed_and_gets_no_more_than_equal_slices(

@@ -51,7 +51,7 @@ SEVERAL = (
 CHANGING = (
     "step/start/50",
     "step/neighbour",
-    "step/promise",
+    "step/guarantee",
     "burst/take",
     "burst/weights",
     "burst/latency profile",

@@ -119,11 +119,11 @@ def test_the_manager_looks_ten_times_a_second_unless_it_is_away() -> None:
 
     assert looks == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     away = {moment for _, moment in agenda([ALONE], 0.5, 0.25, managed=False)}
-    assert not away & {"look", "glance"}
+    assert not away & {"look", "poll"}
 
 
 def test_between_two_looks_the_manager_glances_where_something_is_lent() -> None:
-    glances = [at for at, moment in agenda([ALONE], 0.2, 0.2) if moment == "glance"]
+    glances = [at for at, moment in agenda([ALONE], 0.2, 0.2) if moment == "poll"]
 
     assert glances == pytest.approx([0.025, 0.05, 0.075, 0.125, 0.15, 0.175])
 

@@ -45,7 +45,7 @@ def test_free_devices_are_healthy_not_held_and_not_being_given_out() -> None:
     state = state.reserve(VCORE, frozenset({"d2"}))
 
     assert state.free(VCORE) == IDS - {"d0", "d1", "d2"}
-    assert state.settle().free(VCORE) == IDS - {"d0", "d1"}
+    assert state.finish_admission().free(VCORE) == IDS - {"d0", "d1"}
     assert state.capacity(VCORE) == 11
 
 

@@ -54,7 +54,7 @@ class Kubelet(RuleBasedStateMachine):
             self.books = self.books.collect(self.pods.active_uids)
             if not self._allocate(pod, preferred):
                 self.pods = self.pods.without(pod.uid)
-            self.books = self.books.settle()
+            self.books = self.books.finish_admission()
 
     def _allocate(self, pod: Pod, preferred: list[str]) -> bool:
         reusable: dict[str, IDs] = {}

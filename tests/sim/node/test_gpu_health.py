@@ -141,7 +141,7 @@ async def test_an_agent_that_starts_without_a_driver_registers_when_there_is_one
     faults(node).unload()
 
     await node.agent.start(node.kubelet.http.endpoint)
-    await logged(node, "no GPU to offer, looking again until there is one")
+    await logged(node, "no usable GPU yet, retrying")
     assert node.kubelet.books.capacity(VCORE) == 0
     faults(node).load()
 
@@ -153,7 +153,7 @@ async def test_an_agent_that_starts_while_nvml_hangs_can_be_stopped(node: Simula
     faults(node).slow(FOREVER)
     await node.agent.start(node.kubelet.http.endpoint)
 
-    await logged(node, "looking for GPUs", times=2)
+    await logged(node, "discovering GPUs", times=2)
     assert await status_when_told_to_stop(node) == 0
 
 
@@ -205,7 +205,7 @@ async def test_a_machine_without_topology_gets_a_flat_tree_and_says_so() -> None
         faults(node).unsupported(topology=True, events=True, ecc=True)
         await node.start_agent()
 
-        await logged(node, "does not tell how GPUs are connected")
+        await logged(node, "reports no GPU topology")
         await logged(node, "├── GPU1")
         (result,) = await node.run([pod("two", "true", cores=200)])
         assert len(result.gpus) == 2

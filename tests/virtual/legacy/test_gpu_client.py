@@ -53,7 +53,7 @@ class Node:
     def beside(self, process: Process) -> tuple[int, ...]:
         return self.together.get(process.pid, ())
 
-    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
         return "this socket is another pod's" if process.pid in self.strangers else None
 
     def manager(self, call_seconds: float = SECONDS) -> VirtualManager:

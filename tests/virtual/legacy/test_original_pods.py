@@ -53,7 +53,7 @@ class Node:
     def beside(self, process: Process) -> tuple[int, ...]:
         return (process.pid,)
 
-    def stranger(self, allocation: AllocationID, process: Process) -> str | None:
+    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
         return "another pod's" if process.pid in self.strangers else None
 
     async def name_of(self, container_id: str) -> str | None:
@@ -217,5 +217,5 @@ async def test_a_pod_that_cannot_be_served_does_not_keep_others_from_it(
     manager.serve_originals({long: (WHOLE,), UID: (SHARE,)})
 
     await register(node, container_id=ID)
-    assert f"pod {long} of gpu-manager cannot be served" in caplog.text
+    assert f"cannot serve gpu-manager's pod {long}" in caplog.text
     assert (node.root / long).exists()

@@ -95,7 +95,7 @@ async def test_what_a_dead_process_exported_is_charged_until_all_others_are_meas
     served, dead = process.manager._served[NAME], Owner(2**22 - 1, 1)
     slot = served._books.claim(dead)
     assert slot is not None
-    served._seats._taken[dead] = TakenSlot(slot, 0)
+    served._slots._taken[dead] = TakenSlot(slot, 0)
     process.books.used[0][slot] = 9 * MIB
     process.books.pending[lib.VCUDA_BESIDE][slot] = 5 * MIB
     driver.held[GPU][pid] = Bytes(5 * MIB)
@@ -107,7 +107,7 @@ async def test_what_a_dead_process_exported_is_charged_until_all_others_are_meas
         process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN
         driver.meanwhile = lambda: None
 
-    served._seats.leave(dead)
+    served._slots.leave(dead)
     assert held() == 5 * MIB
     driver.meanwhile = move
     await process.manager.measure()

@@ -85,7 +85,7 @@ def test_books_of_this_boot_are_opened_as_they_are(tmp_path: Path) -> None:
         first.words.used[0][slot] = 123
 
         with Books.prepare(tmp_path, BOOT) as books:
-            assert dict(books.owners()) == dict(books.seated()) == {slot: Process(7, 70)}
+            assert dict(books.owners()) == dict(books.recorded_owners()) == {slot: Process(7, 70)}
             assert books.device(0, limit()).held == 123
 
 
@@ -98,7 +98,7 @@ def test_books_that_no_living_process_has_are_begun_anew(tmp_path: Path) -> None
 
     with Books.prepare(tmp_path, BOOT) as books:
         assert books.trouble is None
-        assert dict(books.owners()) == dict(books.seated()) == {}
+        assert dict(books.owners()) == dict(books.recorded_owners()) == {}
         assert books.device(0, limit()).held == 0
 
 
@@ -112,7 +112,7 @@ def test_books_of_an_earlier_manager_stay_the_file_that_they_are(tmp_path: Path)
 
     with Books.prepare(tmp_path, BOOT) as books, Books.existing(tmp_path) as seen:
         assert books.plain
-        assert dict(books.seated()) == {slot: Process(7, 70)}
+        assert dict(books.recorded_owners()) == {slot: Process(7, 70)}
         assert seen.device(0, limit()).held == 123
 
 
@@ -469,7 +469,7 @@ def test_few_slots_are_tried_where_all_are_locked(tmp_path: Path) -> None:
 def test_a_debt_that_no_word_holds_is_charged_as_far_as_one_does(tmp_path: Path) -> None:
     with Books.prepare(tmp_path, BOOT) as books:
         for debt in (2**70, -(2**70)):
-            books.settle(0, ShareLease(rate_ppm=1, others_ppm=0, neighbours=0, debt_ns=debt))
+            books.charge_debt(0, ShareLease(rate_ppm=1, others_ppm=0, neighbours=0, debt_ns=debt))
 
 
 def test_limits_are_what_was_written_whatever_the_page_says(tmp_path: Path) -> None:

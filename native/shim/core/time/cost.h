@@ -128,7 +128,7 @@ void cost_presume(struct cost_table *table, uint64_t key, uint64_t now);
  *
  * on_average: where it is known what others had, all of it without them, and nothing if they had
  * half of the GPU: a short kernel that a slice's end cuts in two then shows many times its length.
- * Where nothing is known of others (others_ppm a million): half of it, or the promised share if
+ * Where nothing is known of others (others_ppm a million): half of it, or the guaranteed share if
  * that is more. each: of every single one; the same where nothing is known. Processes with work
  * have slices in turn, so of a long one every so manieth slice; and all of it with nobody else
  * there. comparable: neighbours' slices are all that was added, if anything was: it is known of

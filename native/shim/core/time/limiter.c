@@ -62,15 +62,15 @@ struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now
     uint32_t rate = atomic_load_explicit(&limit->rate_ppm, memory_order_relaxed);
     uint32_t percent = atomic_load_explicit(&limit->core_percent, memory_order_relaxed);
     uint32_t burst_us = atomic_load_explicit(&limit->burst_us, memory_order_relaxed);
-    uint32_t promise = percent * (LIMITER_MILLION / 100);
+    uint32_t guarantee = percent * (LIMITER_MILLION / 100);
     if (rate == 0 || !lent(until, now))
-        rate = promise;
+        rate = guarantee;
     uint64_t burst_ns = (uint64_t)(burst_us == 0 ? LIMITER_BURST_US : burst_us) * 1000;
     return (struct limiter_terms){
         .rate_ppm = rate == 0 ? 1 : rate,
         .burst_ns = burst_ns,
         .lead_ns = (int64_t)burst_ns,
-        .lag_ns = rate > promise ? 0 : LIMITER_LAG_NS,
+        .lag_ns = rate > guarantee ? 0 : LIMITER_LAG_NS,
         .others_ppm = others(limit, until, now),
         .neighbours = atomic_load_explicit(&limit->neighbours, memory_order_relaxed),
         .price = price(atomic_load_explicit(&limit->cost_ppm, memory_order_relaxed), until, now),

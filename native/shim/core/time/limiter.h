@@ -4,8 +4,8 @@
  * of cost c at a rate r moves it by c / r. A launch waits while the clock is more than `burst`
  * ahead of the time, which bounds the work in flight. What the clock lags behind is time the
  * container may still use. Of an idle container it keeps no more than `burst`; what neighbours took
- * of its promise while it had work on the GPU it keeps, up to a second. What it was lent beyond
- * that is not owed to it, and who lent it has it back at once. All processes of the container move
+ * of its guarantee while it had work on the GPU it keeps, up to a second. What it was lent beyond
+ * that is not owed to it; the lender has it back at once. All processes of the container move
  * the same word, by single atomic operations; there is nothing to unlock after a crash.
  *
  * A thread pays for many launches at once, for an allowance (cuda/time/allowance.h): how large, is
@@ -29,13 +29,13 @@ enum {
     LIMITER_SLICE_MOST_NS = 2000000, /* where a GPU's slices are longer */
 };
 
-/* What is promised now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: how far the
- * clock may be ahead for a launch to go: the burst, or less, even below 0, for a process that lets
- * others of the container go first (arbitration.h). lag_ns: of what neighbours took as much is made
- * good; 0 while more is lent than promised. others_ppm: GPU time that others may have had lately; a
- * million where nobody knows, else neighbours is of how many processes, at most. price, long_price:
- * of a nanosecond that events show, of launches up to a slice and longer, with LIMITER_PRICE_BITS
- * after the point; all costs given to the functions below are priced.
+/* What is guaranteed now. rate_ppm: GPU time per time in millionths, at least 1. lead_ns: how far
+ * the clock may be ahead for a launch to go: the burst, or less, even below 0, for a process that
+ * lets others of the container go first (arbitration.h). lag_ns: of what neighbours took as much is
+ * made good; 0 while more is lent than guaranteed. others_ppm: GPU time that others may have had
+ * lately; a million where it is unknown, else neighbours is of how many processes, at most. price,
+ * long_price: of a nanosecond that events show, of launches up to a slice and longer, with
+ * LIMITER_PRICE_BITS after the point; all costs given to the functions below are priced.
  */
 struct limiter_terms {
     uint32_t rate_ppm;
@@ -49,7 +49,7 @@ struct limiter_terms {
 };
 
 /* The terms of a limit as the manager last wrote it: the rate it lends while that holds, then the
- * promise. */
+ * guarantee. */
 struct limiter_terms limiter_terms(const struct vcuda_limit *limit, uint64_t now);
 
 /* What work costs that takes so long by what events show. */
@@ -91,8 +91,8 @@ void limiter_retire(struct vcuda_meter *meter, uint64_t charged);
 /* The container is known to have had work on the GPU up to this time. */
 void limiter_serve(struct vcuda_meter *meter, uint64_t until);
 
-/* A launch waits. Who has paid ahead of the time is not idle meanwhile: what turns out to have cost
- * less is given back whole. */
+/* A launch waits. A container that has paid ahead is not idle meanwhile: what turns out to have
+ * cost less is given back whole. */
 void limiter_wait(struct vcuda_meter *meter, uint64_t now);
 
 /* The earliest end of work that ran for `elapsed`, submitted at `begun` behind work that ended at

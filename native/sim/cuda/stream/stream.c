@@ -56,7 +56,7 @@ API CUresult cuStreamCreate(CUstream *out, unsigned flags)
     return cuStreamCreateWithPriority(out, flags, 0);
 }
 
-/* Its work goes on, as the interface promises; the queue does not refer to it. */
+/* Its work goes on, as the interface guarantees; the queue does not refer to it. */
 API CUresult cuStreamDestroy_v2(CUstream handle)
 {
     struct driver *driver;
