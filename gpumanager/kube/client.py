@@ -93,8 +93,8 @@ class KubeClient:
     async def patch(self, path: str, body: Object, kind: str = MERGE) -> Any:
         return await self._ask("PATCH", path, {}, body, kind)
 
-    async def delete(self, path: str, body: Object) -> Any:
-        return await self._ask("DELETE", path, {}, body)
+    async def delete(self, path: str, body: Object, **query: object) -> Any:
+        return await self._ask("DELETE", path, query, body)
 
     @asynccontextmanager
     async def watch(

@@ -1,4 +1,4 @@
-"""Two clocks for a simulation: the system's, and one that moves only while everybody sleeps.
+"""Clocks for a simulation: the system's, and one that moves only while everybody sleeps.
 
 The virtual one is a page of memory that the programs of the simulation share with us
 (native/sim/clock/simclock.h): they have its library preloaded, we take part by our own word. While
@@ -57,17 +57,21 @@ class Taker:
     deadline: int
 
 
-class Clock(Protocol):
-    """CLOCK_MONOTONIC in nanoseconds, as the programs of the simulation see it.
+class Timer(Protocol):
+    """CLOCK_MONOTONIC in nanoseconds, as somebody sees it."""
+
+    def now(self) -> int: ...
+
+    async def sleep_until(self, deadline: int) -> None: ...
+
+
+class Clock(Timer, Protocol):
+    """As the programs of the simulation see it.
 
     one_by_one: programs are to be started so, for the run to be repeatable.
     """
 
     one_by_one: bool
-
-    def now(self) -> int: ...
-
-    async def sleep_until(self, deadline: int) -> None: ...
 
     def environment(self) -> Mapping[str, str]:
         """What a program needs to live by it."""
@@ -92,6 +96,37 @@ class RealClock:
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Nothing: it gets there by itself."""
+
+
+class ManualTimer:
+    """Moves only when it is told to, for what waits inside of this process."""
+
+    def __init__(self) -> None:
+        self._now = EPOCH_NS
+        self._sleepers: set[tuple[int, asyncio.Future[None]]] = set()
+
+    def now(self) -> int:
+        return self._now
+
+    async def sleep_until(self, deadline: int) -> None:
+        if deadline > self._now:
+            sleeper = (deadline, asyncio.get_running_loop().create_future())
+            self._sleepers.add(sleeper)
+            try:
+                await sleeper[1]
+            finally:
+                self._sleepers.discard(sleeper)
+
+    def advance(self, seconds: float) -> None:
+        """Wakes who sleeps no longer; they run when the caller awaits something."""
+        self._now += round(seconds * NS)
+        for deadline, waking in self._sleepers:
+            if deadline <= self._now and not waking.done():
+                waking.set_result(None)
+
+    def sleeping(self) -> Sequence[float]:
+        """In how many seconds each of the sleepers wakes, the next one first."""
+        return sorted((deadline - self._now) / NS for deadline, _ in self._sleepers)
 
 
 class VirtualClock:

@@ -1,7 +1,8 @@
 """The simulated container runtime: CRI on a socket, for the containers that a simulated node runs.
 
 It tells what containerd tells, in containerd's form: labels and annotations as the kubelet gives
-them, and on demand a JSON with the pid and the configuration. It starts nothing itself.
+them, and on demand a JSON with the pid and the configuration. It starts nothing itself; what CDI
+devices change in a container it says before (`create`).
 """
 
 import hashlib
@@ -24,9 +25,27 @@ from gpumanager.runtime.status import (
     LABEL_POD_UID,
 )
 from gpumanager.runtime.values import Bind, ContainerID
+from gpumanager.sim.cdi import inject, read_specs
+from gpumanager.sim.container.values import ContainerSpec
 
-NAME: Final = "simulated"
-VERSION: Final = "1.0"
+NAME: Final = "containerd"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerdVersion:
+    """number: as CRI tells it. cdi: injects CDI devices; else it ignores them silently, and a
+    container that is to have one starts without.
+    """
+
+    number: str
+    cdi: bool
+
+
+CONTAINERD_1_6: Final = ContainerdVersion("1.6.20", cdi=False)
+CONTAINERD_1_7: Final = ContainerdVersion("1.7.24", cdi=False)
+CONTAINERD_1_7_WITH_CDI: Final = replace(CONTAINERD_1_7, cdi=True)
+"""With `enable_cdi = true` in its configuration; nothing in its version says so."""
+CONTAINERD_2: Final = ContainerdVersion("2.1.9", cdi=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +84,21 @@ class Started:
 
 
 class SimulatedRuntime:
-    """services: the versions of CRI that it speaks."""
+    """services: the versions of CRI that it speaks. cdi: directories of spec files, the last one
+    first in precedence.
+    """
 
-    def __init__(self, socket: Path, services: Sequence[str] = (wire.V1,)) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        services: Sequence[str] = (wire.V1,),
+        *,
+        kind: ContainerdVersion = CONTAINERD_2,
+        cdi: Sequence[Path] = (),
+    ) -> None:
         self.socket = socket
+        self.kind = kind
+        self._cdi = tuple(cdi)
         self._services = tuple(services)
         self._runs: dict[ContainerID, Started] = {}
         self._attempts: Counter[tuple[str, str]] = Counter()
@@ -86,6 +116,12 @@ class SimulatedRuntime:
         server, self._server = self._server, None
         if server is not None:
             await server.stop(None)
+
+    def create(self, spec: ContainerSpec, cdi_devices: Sequence[str]) -> ContainerSpec:
+        """What is started: `spec` with its CDI devices; raises CdiUnresolved."""
+        if not self.kind.cdi or not cdi_devices:
+            return spec
+        return inject(spec, read_specs(self._cdi), cdi_devices)
 
     def started(self, run: Started) -> ContainerID:
         """Another run of a container gets another ID."""
@@ -108,7 +144,7 @@ class SimulatedRuntime:
         return pb.VersionResponse(
             version=request.version,
             runtime_name=NAME,
-            runtime_version=VERSION,
+            runtime_version=self.kind.number,
             runtime_api_version=self._services[0].split(".")[1],
         )
 
@@ -132,7 +168,15 @@ class SimulatedRuntime:
 
     async def status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
         del context
-        return pb.StatusResponse(info={"config": "{}"} if request.verbose else {})
+        return pb.StatusResponse(
+            info={"config": json.dumps(self._config())} if request.verbose else {}
+        )
+
+    def _config(self) -> dict[str, Any]:
+        """Of containerd's, what tells of CDI; one that knows nothing of it does not say so."""
+        if self.kind == CONTAINERD_1_6:
+            return {}
+        return {"enableCDI": self.kind.cdi, "cdiSpecDirs": [str(path) for path in self._cdi]}
 
 
 def _matches(run: Started, wanted: pb.ContainerFilter) -> bool:

@@ -3,6 +3,9 @@
     dev/                        device files: the simulated GPUs
     root/                       a file system with the simulated driver, and its ld.so.cache
     kubelet/                    sockets of the device plugins, the kubelet's checkpoint
+    plugins_registry/ plugins/  sockets of DRA drivers: by which they register, and are called
+    dra_manager_state           the kubelet's checkpoint of claims
+    cdi/static/ cdi/dynamic/    CDI spec files, as in /etc/cdi and /var/run/cdi
     pod-resources.sock          the kubelet's PodResources
     cri.sock                    the container runtime's CRI
     vm/ checkpoint/ vdriver/    the agent's own: allocations, journal, driver volumes
@@ -48,6 +51,19 @@ class NodeDisk:
     @property
     def kubelet(self) -> Path:
         return self.base / "kubelet"
+
+    @property
+    def plugins_registry(self) -> Path:
+        return self.base / "plugins_registry"
+
+    @property
+    def plugins(self) -> Path:
+        return self.base / "plugins"
+
+    @property
+    def cdi(self) -> tuple[Path, Path]:
+        """The static directory and the dynamic one."""
+        return self.base / "cdi" / "static", self.base / "cdi" / "dynamic"
 
     @property
     def pod_resources(self) -> Path:
@@ -128,8 +144,9 @@ def furnish(disk: NodeDisk, machine: Machine) -> SimulatedGpus:
     gpus = SimulatedGpus.create(disk.base, machine)
     install_driver(disk.root, machine.cuda_version)
     write_cache(disk)
-    for directory in (disk.kubelet, disk.virtual, disk.checkpoint, disk.volumes):
-        directory.mkdir(exist_ok=True)
+    kubelets = (disk.kubelet, disk.plugins_registry, disk.plugins)
+    for directory in (*kubelets, *disk.cdi, disk.virtual, disk.checkpoint, disk.volumes):
+        directory.mkdir(parents=True, exist_ok=True)
     return gpus
 
 

@@ -11,13 +11,14 @@ from random import Random
 from typing import Any, Final, Self, TypeVar
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import CLAIM_DRIVER, VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied, AgentProcess
 from gpumanager.sim.container.process import ContainerProcess, namespaces_available
-from gpumanager.sim.container_runtime import SimulatedRuntime
+from gpumanager.sim.container_runtime import CONTAINERD_2, ContainerdVersion, SimulatedRuntime
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import NodeDisk, furnish, make_disk
+from gpumanager.sim.kubelet.dra.api import NodeApi
 from gpumanager.sim.kubelet.kubelet import DevicesNotReady, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
@@ -31,6 +32,8 @@ STOPPED_SECONDS: Final = 0.01
 """Between two looks for programs that were stopped inside of the driver."""
 
 REGISTERED_SECONDS: Final = 60.0
+SYNC_SECONDS: Final = 1.0
+"""A kubelet's syncFrequency; a simulated node lives shorter than a real one."""
 
 T = TypeVar("T")
 
@@ -38,8 +41,9 @@ T = TypeVar("T")
 class SimulatedNode:
     """Use as an async context manager.
 
-    seed: of every free choice the kubelet has. version: which kubelet. agent_flags: more flags of
-    the agent.
+    seed: of every free choice the kubelet has. version: which kubelet. runtime: which container
+    runtime. agent_flags: more flags of the agent. api: the API server, for a node that is to have
+    claims.
     """
 
     def __init__(
@@ -50,8 +54,12 @@ class SimulatedNode:
         on_event: events.OnEvent = events.ignore,
         version: KubeletVersion = KUBELET_1_37,
         agent_flags: Mapping[str, object] | None = None,
+        runtime: ContainerdVersion = CONTAINERD_2,
+        api: NodeApi | None = None,
     ) -> None:
         self._version = version
+        self._runtime_version = runtime
+        self._api = api
         self._agent_flags = agent_flags or {}
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
@@ -102,10 +110,17 @@ class SimulatedNode:
         if missing := await asyncio.to_thread(namespaces_available):
             raise GpuManagerError(missing)
         disk = make_disk()
-        kubelet = SimulatedKubelet(disk.kubelet, self._random, disk.pod_resources, self._version)
+        kubelet = SimulatedKubelet(
+            disk.kubelet,
+            self._random,
+            disk.pod_resources,
+            self._version,
+            api=self._api,
+            sync_seconds=SYNC_SECONDS,
+        )
         agent = AgentProcess(disk, self._agent_flags)
         self._parts = (disk, kubelet, agent)
-        self._runtime = SimulatedRuntime(disk.runtime)
+        self._runtime = SimulatedRuntime(disk.runtime, kind=self._runtime_version, cdi=disk.cdi)
         await _to_its_end(self._furnish(disk))
         await self._runtime.start()
         await kubelet.start()
@@ -149,7 +164,10 @@ class SimulatedNode:
         """Start the agent, also after `kill_agent`, and wait until it has registered."""
         self.kubelet.forget_devices()
         await self.agent.start(self.kubelet.http.endpoint)
-        ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
+        if self._agent_flags.get("interface") == "claims":
+            ready = self.kubelet.wait_for_driver(CLAIM_DRIVER, REGISTERED_SECONDS)
+        else:
+            ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
         try:
             await self._unless_agent_dies(ready)
         except DevicesNotReady as error:
@@ -182,8 +200,10 @@ class SimulatedNode:
         """
         return await self._unless_agent_dies(self._run(pods))
 
-    async def run_admitted(self, pod: Pod) -> tuple[ContainerResult, ...]:
-        """Run one pod that `admit` let in."""
+    async def run_admitted(
+        self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
+    ) -> tuple[ContainerResult, ...]:
+        """Run one pod that `admit` let in. running, stop: see `PodRunner.run`."""
         runner = PodRunner(
             self.kubelet,
             self.runtime,
@@ -192,7 +212,7 @@ class SimulatedNode:
             keep=self._containers.append,
             on_event=self._on_event,
         )
-        return await runner.run(pod)
+        return await runner.run(pod, running=running, stop=stop)
 
     async def _run(self, pods: Sequence[Pod]) -> tuple[ContainerResult, ...]:
         running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []
@@ -221,7 +241,7 @@ class SimulatedNode:
         self, pod: Pod, container: ContainerManifest, finished: Finished
     ) -> ContainerResult:
         """Read while the allocation's books are still there: the pod has not ended yet."""
-        granted = finished.options.environment
+        granted = finished.granted
         gpus = chosen(self.machine.topology.gpus, granted.get(GPUS, ""))
         accounts = {row.mount_namespace: row for row in self.gpus.tenants()}
         return ContainerResult(

@@ -12,6 +12,7 @@ from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.values import Bind, ContainerID
 from gpumanager.sim import events
+from gpumanager.sim.cdi import CdiUnresolved
 from gpumanager.sim.container.process import (
     ContainerNotStarted,
     ContainerProcess,
@@ -19,7 +20,12 @@ from gpumanager.sim.container.process import (
 )
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.container_runtime import SimulatedRuntime, Started
-from gpumanager.sim.kubelet.kubelet import CreateContainerError, RunOptions, SimulatedKubelet
+from gpumanager.sim.kubelet.kubelet import (
+    ClaimsUnknown,
+    CreateContainerError,
+    RunOptions,
+    SimulatedKubelet,
+)
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.results import ContainerResult
 from vcuda_shim import PROGRAMS
@@ -37,12 +43,17 @@ class Finished:
     """A container that ran. allocation: the host's directory of its books, if it has one."""
 
     options: RunOptions
+    spec: ContainerSpec
     mount_namespace: int
     exit_code: int
 
     @property
+    def granted(self) -> Mapping[str, str]:
+        return granted(self.options, self.spec)
+
+    @property
     def allocation(self) -> Path | None:
-        mounts = {row.container_path: row.host_path for row in self.options.mounts}
+        mounts = {row.container: row.host for row in self.spec.mounts}
         found = mounts.get(str(CONTAINER_VCUDA))
         return None if found is None else Path(found)
 
@@ -73,18 +84,35 @@ class PodRunner:
         self._keep = keep
         self._on_event = on_event
 
-    async def run(self, pod: Pod) -> tuple[ContainerResult, ...]:
-        """All containers of an admitted pod; when this returns its devices are free again."""
-        self._kubelet.running(pod.uid)
+    async def run(
+        self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
+    ) -> tuple[ContainerResult, ...]:
+        """All containers of an admitted pod; when this returns its devices are free again.
+
+        running: set before the first container starts. stop: once it is set they are to end.
+        """
         results: dict[str, ContainerResult] = {}
+        refused = "deleted before its claims were prepared"
         try:
-            await self._run_in_order(pod, results)
+            if await self._kubelet.prepare_claims(pod):
+                self._kubelet.running(pod.uid)
+                if running is not None:
+                    running.set()
+                await self._run_in_order(pod, results, stop)
+            await self._kubelet.unprepare_claims(pod)
+        except ClaimsUnknown as error:
+            refused = str(error)
         finally:
             self._runtime.pod_removed(pod.uid)
             self._kubelet.ended(pod.uid, failed=not _succeeded(pod, results))
-        return tuple(results[container.name] for container in pod.containers)
+        return tuple(
+            results.get(one.name) or ContainerResult(pod, one, refused=refused)
+            for one in pod.containers
+        )
 
-    async def _run_in_order(self, pod: Pod, results: dict[str, ContainerResult]) -> None:
+    async def _run_in_order(
+        self, pod: Pod, results: dict[str, ContainerResult], stop_pod: asyncio.Event | None
+    ) -> None:
         """Init containers one by one, sidecars beside what follows them, then the apps at once."""
         sidecars: list[asyncio.Task[ContainerResult]] = []
         stop = asyncio.Event()
@@ -99,9 +127,9 @@ class PodRunner:
                 elif container.kind is ContainerKind.SIDECAR:
                     sidecars.append(group.create_task(self._run_one(pod, container, stop)))
                 else:
-                    result = results[container.name] = await self._run_one(pod, container)
+                    result = results[container.name] = await self._run_one(pod, container, stop_pod)
                     failed = _init_failure(result)
-            running = [group.create_task(self._run_one(pod, app)) for app in apps]
+            running = [group.create_task(self._run_one(pod, app, stop_pod)) for app in apps]
             finished = [await task for task in running]
             stop.set()
             finished += [await task for task in sidecars]
@@ -110,25 +138,29 @@ class PodRunner:
     async def _run_one(
         self, pod: Pod, container: ContainerManifest, stop: asyncio.Event | None = None
     ) -> ContainerResult:
-        """One container from PreStart to its end, or, for a sidecar, to `stop`."""
+        """One container from PreStart to its end, or to `stop`."""
+        if stop is not None and stop.is_set():
+            return ContainerResult(pod, container, refused="stopped before it was started")
         try:
             options = await self._kubelet.prepare(pod, container)
-            process, container_id = await self._start(pod, container, options)
-        except (CreateContainerError, ContainerNotStarted) as error:
+            spec = container_spec(pod, container, options)
+            spec = self._runtime.create(spec, options.cdi_devices)
+            process, container_id = await self._start(pod, container, options, spec)
+        except (CreateContainerError, CdiUnresolved, ContainerNotStarted) as error:
             return ContainerResult(pod, container, refused=str(error))
         try:
             code = await _until(process, stop)
         finally:
             self._runtime.ended(container_id)
         self._on_event(events.ContainerEnded(pod, container, code))
-        finished = Finished(options, process.mount_namespace, code)
+        finished = Finished(options, spec, process.mount_namespace, code)
         return self._report(pod, container, finished)
 
     async def _start(
-        self, pod: Pod, container: ContainerManifest, options: RunOptions
+        self, pod: Pod, container: ContainerManifest, options: RunOptions, spec: ContainerSpec
     ) -> tuple[ContainerProcess, ContainerID]:
-        self._on_event(events.ContainerStarted(pod, container, options.environment.get(GPUS, "")))
-        spec = container_spec(pod, container, options)
+        gpus = granted(options, spec).get(GPUS, "")
+        self._on_event(events.ContainerStarted(pod, container, gpus))
         process = await start_container(
             spec,
             self._directory / f"{pod.uid}-{container.name}.json",
@@ -153,7 +185,7 @@ def _init_failure(result: ContainerResult) -> str | None:
 
 
 async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> int:
-    """The exit status; a sidecar is asked to end when `stop` is set, and ended if it does not."""
+    """The exit status; it is asked to end when `stop` is set, and ended if it does not."""
     ending = asyncio.create_task(process.wait())
     try:
         if stop is not None:
@@ -166,6 +198,13 @@ async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> int:
         return await ending
     finally:
         process.kill()
+
+
+def granted(options: RunOptions, spec: ContainerSpec) -> Mapping[str, str]:
+    """The plugins' variables; with CDI devices all, for theirs replaced the pod's own."""
+    return (
+        {**spec.environment, **options.environment} if options.cdi_devices else options.environment
+    )
 
 
 def container_spec(pod: Pod, container: ContainerManifest, options: RunOptions) -> ContainerSpec:

@@ -271,4 +271,4 @@ async def test_at_the_start_one_line_says_who_answers_or_that_nobody_does(
 
     first, second = [row.getMessage() for row in caplog.records if row.name.startswith("gpum")]
     assert first.startswith("no container runtime answers")
-    assert second == f"container runtime: simulated 1.0 (CRI v1) at {simulated.socket}"
+    assert second == f"container runtime: containerd 2.1.9 (CRI v1) at {simulated.socket}"

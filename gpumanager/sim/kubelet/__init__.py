@@ -6,6 +6,7 @@
     checkpoint   the file it writes
     http         its `/pods`
     podresources its PodResources socket
+    dra          its side of claims
     kubelet      all of it together: admission, container start, restarts
 
 Habits kept (measured with kubelets 1.20 and 1.36): one pod is admitted at a time; it is listed

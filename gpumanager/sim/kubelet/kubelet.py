@@ -1,9 +1,9 @@
-"""The simulated kubelet as a whole: sockets, admission, container start, the ends of pods."""
+"""The simulated kubelet as a whole: sockets, admission, claims, container start, ends of pods."""
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -14,6 +14,7 @@ from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.errors import GpuManagerError
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET
+from gpumanager.sim.clock import RealClock, Timer
 from gpumanager.sim.kubelet.checkpoint import write_checkpoint
 from gpumanager.sim.kubelet.devices import (
     NONE,
@@ -28,6 +29,9 @@ from gpumanager.sim.kubelet.devices import (
     leave,
     unhealthy,
 )
+from gpumanager.sim.kubelet.dra.api import NodeApi
+from gpumanager.sim.kubelet.dra.claims import ClaimRefused
+from gpumanager.sim.kubelet.dra.manager import DraManager
 from gpumanager.sim.kubelet.http import PodsServer
 from gpumanager.sim.kubelet.plugins import Devices, PluginEndpoint, PluginFailed, Plugins
 from gpumanager.sim.kubelet.podresources import SimulatedPodResources
@@ -40,12 +44,18 @@ START_TRIES: Final = 5
 START_BACK_OFF: Final = 0.1
 """Seconds before the second try of PreStartContainer, doubled each time; the real one takes 10."""
 
+SYNC_SECONDS: Final = 60.0
+"""How often the real one looks at a pod of which nobody says anything."""
 
 Step = Callable[[], Awaitable[None]]
 
 
 class CreateContainerError(GpuManagerError):
     """PreStartContainer failed as often as it was tried."""
+
+
+class ClaimsUnknown(GpuManagerError):
+    """A pod with claims on a kubelet without an API server, or of a version without claims."""
 
 
 class DevicesNotReady(GpuManagerError):
@@ -60,10 +70,15 @@ class RunOptions:
     mounts: tuple[pb.Mount, ...] = ()
     devices: tuple[pb.DeviceSpec, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
 
 
 class SimulatedKubelet:
-    """directory: of the device plugins' sockets and the checkpoint. random: its free choices."""
+    """directory: of the device plugins' sockets and the checkpoint; its parent is the kubelet's.
+
+    random: its free choices. api: where it learns of claims; None for a kubelet that has none.
+    timer: by which it waits with them. sync_seconds: syncFrequency.
+    """
 
     def __init__(
         self,
@@ -71,6 +86,10 @@ class SimulatedKubelet:
         random: Random,
         pod_resources: Path,
         version: KubeletVersion = KUBELET_1_37,
+        *,
+        api: NodeApi | None = None,
+        timer: Timer | None = None,
+        sync_seconds: float = SYNC_SECONDS,
     ) -> None:
         self.version = version
         self.books = DeviceBooks()
@@ -82,6 +101,17 @@ class SimulatedKubelet:
         self._directory = directory
         self._random = random
         self._plugins = Plugins(directory, version, self._on_devices)
+        self.dra: DraManager | None = None
+        if api is not None and version.dra is not None:
+            self.dra = DraManager(
+                directory.parent,
+                version.dra,
+                api=api,
+                pods=lambda: self.pods,
+                random=random,
+                timer=timer or RealClock(),
+                sync_seconds=sync_seconds,
+            )
         self._servers: list[grpc.aio.Server] = []
         self._admission = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -97,8 +127,12 @@ class SimulatedKubelet:
             await self._serve(self.pods_api_socket, self.pods_api.handler())
         registration = wire.registration_handler(self._plugins.register)
         await self._serve(self._directory / KUBELET_SOCKET, registration)
+        if self.dra is not None:
+            self.dra.start()
 
     async def stop(self) -> None:
+        if self.dra is not None:
+            await self.dra.stop()
         await self._plugins.close()
         servers, self._servers = self._servers, []
         for server in servers:
@@ -137,6 +171,18 @@ class SimulatedKubelet:
                 f"no plugin offered {' and '.join(missing)} within {seconds:.0f} s"
             ) from None
 
+    async def wait_for_driver(self, driver: str, seconds: float) -> None:
+        """Until a DRA driver is registered and connected; raises DevicesNotReady, ClaimsUnknown."""
+        if self.dra is None:
+            raise ClaimsUnknown(f"DRA driver {driver} on a kubelet without an API server")
+        try:
+            async with asyncio.timeout(seconds):
+                await self.dra.drivers.connected(driver)
+        except TimeoutError:
+            raise DevicesNotReady(
+                f"DRA driver {driver} did not register within {seconds:.0f} s"
+            ) from None
+
     def forget_devices(self) -> None:
         """Nothing is healthy until a plugin says so again."""
         for resource, registered in self.books.registered.items():
@@ -152,6 +198,25 @@ class SimulatedKubelet:
                 self._end(pod.uid, Phase.FAILED, rejection.reason, rejection.message)
             return rejection
 
+    async def prepare_claims(self, pod: Pod) -> bool:
+        """Before a pod's sandbox: when it returns they are prepared, or False: the pod is gone.
+
+        Raises ClaimsUnknown.
+        """
+        if not pod.claims:
+            return True
+        if self.dra is None:
+            what = f"pod {pod.full_name} has claims"
+            raise ClaimsUnknown(
+                f"{what}, which this kubelet ({self.version.number}) cannot ask for"
+            )
+        return await self.dra.prepare(pod)
+
+    async def unprepare_claims(self, pod: Pod) -> None:
+        """After its last container has stopped, and before it counts as ended."""
+        if pod.claims and self.dra is not None:
+            await self.dra.unprepare(pod)
+
     async def prepare(self, pod: Pod, container: ContainerManifest) -> RunOptions:
         """PreStartContainer for each resource, before every start; raises CreateContainerError."""
         back_off = START_BACK_OFF
@@ -164,7 +229,14 @@ class SimulatedKubelet:
                     raise CreateContainerError(f"CreateContainerError: {error}") from error
             await asyncio.sleep(back_off)
             back_off *= 2
-        return merge(self._responses(pod, container))
+        options = merge(self._responses(pod, container))
+        if self.dra is None or not container.claims:
+            return options
+        try:
+            ids = self.dra.cdi_ids(pod, container)
+        except ClaimRefused as error:
+            raise CreateContainerError(f"CreateContainerError: {error}") from error
+        return replace(options, cdi_devices=(*ids, *options.cdi_devices))
 
     def running(self, uid: str) -> None:
         self.pods = self.pods.with_phase(uid, Phase.RUNNING)
@@ -177,8 +249,12 @@ class SimulatedKubelet:
         """The pod is gone from the API server."""
         self.pods = self.pods.without(uid)
         self._collect()
+        if self.dra is not None:
+            self.dra.pods_changed()
 
     def _end(self, uid: str, phase: Phase, reason: str = "", message: str = "") -> None:
+        if uid not in self.pods.statuses:  # deleted meanwhile
+            return
         self.pods = self.pods.with_phase(uid, phase, reason, message)
         if not self._admission.locked():
             self._collect()
@@ -297,9 +373,12 @@ def merge(responses: Sequence[pb.ContainerAllocateResponse]) -> RunOptions:
     annotations: dict[str, str] = {}
     mounts: dict[str, pb.Mount] = {}
     devices: dict[str, pb.DeviceSpec] = {}
+    cdi_devices = tuple(one.name for response in responses for one in response.cdi_devices)
     for response in responses:
         environment = {**response.envs, **environment}
         annotations = {**response.annotations, **annotations}
         mounts = {**{row.container_path: row for row in response.mounts}, **mounts}
         devices = {**{row.container_path: row for row in response.devices}, **devices}
-    return RunOptions(environment, tuple(mounts.values()), tuple(devices.values()), annotations)
+    return RunOptions(
+        environment, tuple(mounts.values()), tuple(devices.values()), annotations, cdi_devices
+    )

@@ -1,4 +1,4 @@
-"""In what kubelets differ, as a device plugin meets them.
+"""In what kubelets differ, as a device plugin or a DRA driver meets them.
 
 Three are known in detail, all of them measured and read: 1.20.2, 1.36.2 and 1.37.2. When each
 behaviour changed between them is not said here.
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
+from gpumanager.dra.wire import HEALTH_SERVICES
 from gpumanager.kubelet.wire import ALLOCATABLE, GET, LIST, Method
 
 
@@ -23,6 +24,26 @@ class EndpointKey(Enum):
     NEWEST = "newest"
     RESOURCE = "resource"
     PATH = "path"
+
+
+@dataclass(frozen=True, slots=True)
+class DraBehavior:
+    """A kubelet's DRA manager.
+
+    health: services it can watch, the most wanted first. asks_unadvertised: watches even if the
+        driver does not advertise it.
+    replaces_devices: an answer replaces what an earlier one of the driver had; else the devices of
+        a second preparation stand beside those of the first.
+    guards_unpreparing: a claim that is being unprepared gets no new pod.
+    only_own: the end of a pod whose claims were refused before they were prepared touches nothing;
+        else it unprepares a claim that one other pod has.
+    """
+
+    health: tuple[str, ...]
+    asks_unadvertised: bool
+    replaces_devices: bool
+    guards_unpreparing: bool
+    only_own: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +63,7 @@ class KubeletVersion:
         are healthy.
     sidecars: knows init containers that stay.
     pods_api: serves v1alpha1.Pods.
+    dra: how it treats claims; None if not at all.
     """
 
     number: str
@@ -57,6 +79,7 @@ class KubeletVersion:
     asks_health_again: bool
     sidecars: bool
     pods_api: bool
+    dra: DraBehavior | None
 
 
 KUBELET_1_20: Final = KubeletVersion(
@@ -73,6 +96,7 @@ KUBELET_1_20: Final = KubeletVersion(
     asks_health_again=False,
     sidecars=False,
     pods_api=False,
+    dra=None,
 )
 KUBELET_1_36: Final = KubeletVersion(
     number="1.36.2",
@@ -88,7 +112,24 @@ KUBELET_1_36: Final = KubeletVersion(
     asks_health_again=True,
     sidecars=True,
     pods_api=False,
+    dra=DraBehavior(
+        health=("v1alpha1.DRAResourceHealth",),
+        asks_unadvertised=True,
+        replaces_devices=False,
+        guards_unpreparing=False,
+        only_own=False,
+    ),
 )
 KUBELET_1_37: Final = replace(
-    KUBELET_1_36, number="1.37.2", endpoint_key=EndpointKey.PATH, pods_api=True
+    KUBELET_1_36,
+    number="1.37.2",
+    endpoint_key=EndpointKey.PATH,
+    pods_api=True,
+    dra=DraBehavior(
+        health=tuple(HEALTH_SERVICES),
+        asks_unadvertised=False,
+        replaces_devices=True,
+        guards_unpreparing=True,
+        only_own=True,
+    ),
 )

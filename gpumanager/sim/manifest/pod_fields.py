@@ -105,3 +105,5 @@ CONTAINER: Final = frozenset(
 )
 VARIABLE: Final = frozenset({"name", "value", "valueFrom"})
 RESOURCES: Final = frozenset({"claims", "limits", "requests"})
+RESOURCE_CLAIM: Final = frozenset({"name", "request"})
+POD_CLAIM: Final = frozenset({"name", "resourceClaimName", "resourceClaimTemplateName"})

@@ -69,7 +69,7 @@ async def test_a_running_container_leads_to_its_allocation_and_an_ended_one_to_n
 async def test_the_agent_says_which_runtime_it_found(node: SimulatedNode) -> None:
     """And the container's own process, which no cgroup names, is not turned away."""
     (result,) = await node.run([Pod("default", "user", (QUERY,))])
-    line = f"container runtime: simulated 1.0 (CRI v1) at {node.disk.runtime}"
+    line = f"container runtime: containerd 2.1.9 (CRI v1) at {node.disk.runtime}"
 
     assert result.exit_code == 0
     await until(lambda: line in node.disk.agent_log.read_text())

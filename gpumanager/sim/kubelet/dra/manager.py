@@ -1,0 +1,304 @@
+"""The DRA manager: claims are prepared before a pod's sandbox, and unprepared after its last end.
+
+Once a claim is prepared, neither another container, nor a container's restart, nor another pod of
+the claim, nor the kubelet's restart prepares it again. (After its restart a kubelet does not know
+what had been prepared, only for whom: a new sandbox, or one more pod, prepares it again.) Each call
+has the claims of one pod for one driver.
+"""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from gpumanager.dra.api import dra_v1_pb2 as pb
+from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
+from gpumanager.kube.errors import ApiRefused, ApiUnavailable
+from gpumanager.kube.pod import ContainerKind
+from gpumanager.sim.clock import NS, Timer
+from gpumanager.sim.kubelet.dra.api import NodeApi
+from gpumanager.sim.kubelet.dra.claims import (
+    ClaimBooks,
+    ClaimKey,
+    ClaimRefused,
+    ClaimState,
+    allocated_claim,
+    checkpoint_text,
+    prepared_device,
+    read_checkpoint_text,
+)
+from gpumanager.sim.kubelet.dra.drivers import DriverRegistry
+from gpumanager.sim.kubelet.dra.health import HealthBooks
+from gpumanager.sim.kubelet.dra.registry import PluginWatcher
+from gpumanager.sim.kubelet.pods import Phase, SimulatedPodList
+from gpumanager.sim.kubelet.versions import DraBehavior
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
+
+CHECKPOINT: Final = "dra_manager_state"
+PLUGINS_REGISTRY: Final = "plugins_registry"
+REASON: Final = "FailedPrepareDynamicResources"
+FAILED: Final = "Failed to prepare dynamic resources"
+RECONCILE_SECONDS: Final = 60.0
+BACK_OFF_SECONDS: Final = 10.0
+"""Before a pod that could not be ended is tried again; up to half as long again."""
+JITTER: Final = 0.5
+
+
+class DraManager:
+    """Of one node. root: the kubelet's directory. pods: as the kubelet has them now.
+
+    sync_seconds: the kubelet's syncFrequency: so long, and up to half as long again, a pod with
+    claims that were refused waits, for it counts as synced.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        behavior: DraBehavior,
+        *,
+        api: NodeApi,
+        pods: Callable[[], SimulatedPodList],
+        random: Random,
+        timer: Timer,
+        sync_seconds: float,
+    ) -> None:
+        self.books = ClaimBooks()
+        self.health = HealthBooks()
+        self.drivers = DriverRegistry(behavior, timer, api.delete_slices, self._on_health)
+        self._checkpoint = root / CHECKPOINT
+        self._watcher = PluginWatcher(root / PLUGINS_REGISTRY, self.drivers, timer)
+        self._behavior = behavior
+        self._api = api
+        self._pods = pods
+        self._random = random
+        self._timer = timer
+        self._sync_seconds = sync_seconds
+        self._sandboxes: set[str] = set()
+        """UIDs of pods that run, or are to."""
+        self._serving = asyncio.Event()
+        self._pods_changed = asyncio.Event()
+        self._health_changed: set[str] = set()
+        self._report = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Raises ValueError where the checkpoint is corrupted."""
+        with contextlib.suppress(FileNotFoundError):
+            self.books = read_checkpoint_text(self._checkpoint.read_text())
+        self.health = HealthBooks()
+        self.drivers.start()
+        self._watcher.start()
+        loops = (self._reconcile(), self._sync(), self._report_changes())
+        self._tasks = [asyncio.create_task(loop) for loop in loops]
+        self._serving.set()
+
+    async def stop(self) -> None:
+        self._serving.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._watcher.stop()
+        await self.drivers.stop()
+
+    def pods_changed(self) -> None:
+        """Whoever waits for the claims of a pod looks whether the pod is still there."""
+        before, self._pods_changed = self._pods_changed, asyncio.Event()
+        before.set()
+
+    async def prepare(self, pod: Pod) -> bool:
+        """Before the sandbox: when it returns all are prepared, or False: the pod is gone.
+
+        Each refusal is an event of the pod.
+        """
+        self._sandboxes.add(pod.uid)
+        while pod.uid in self._pods().active_uids:
+            await self._serving.wait()
+            try:
+                await self._prepare(pod)
+            except ClaimRefused as refused:
+                message = (
+                    f"Failed to prepare dynamic resources: prepare dynamic resources: {refused}"
+                )
+                with contextlib.suppress(ApiUnavailable, ApiRefused):
+                    await self._api.event(pod, REASON, message)
+                await self._pause(self._sync_seconds, unless_changed=True)
+            else:
+                return True
+        return False
+
+    async def unprepare(self, pod: Pod) -> None:
+        """After the last container has stopped; ends when it has succeeded."""
+        names = [ClaimKey(pod.namespace, row.claim) for row in pod.claims if row.claim]
+        while True:
+            await self._serving.wait()
+            known = self.books.of_pod(pod.uid) if self._behavior.only_own else ()
+            try:
+                await self._unprepare(pod.uid, known or names)
+            except ClaimRefused:
+                await self._pause(BACK_OFF_SECONDS)
+            else:
+                self._sandboxes.discard(pod.uid)
+                return
+
+    def cdi_ids(self, pod: Pod, container: ContainerManifest) -> tuple[str, ...]:
+        """Raises ClaimRefused."""
+        return self.books.cdi_ids(pod, container, self._random)
+
+    async def _prepare(self, pod: Pod) -> None:
+        """All of a pod's claims, or none is new in the books; raises ClaimRefused."""
+        claims = [await self._fetch(pod, n) for n in range(len(pod.claims))]
+        drivers = {name: self.drivers.get(name) for claim in claims for name in claim.devices}
+        batches: dict[str, list[pb.Claim]] = defaultdict(list)
+        for claim in claims:
+            waits = self._behavior.guards_unpreparing
+            self.books = self.books.attach(claim, pod.uid, waits=waits)
+            self._write()
+            row = self.books.rows[claim.key]
+            if not row.prepared:
+                for driver in row.devices:
+                    batches[driver].append(row.message())
+        keys = {message.uid: ClaimKey(message.namespace, message.name) for message in _all(batches)}
+        for driver, messages in batches.items():
+            answer = await drivers[driver].prepare(messages)
+            for uid, result in _results("NodePrepareResources", messages, answer.claims):
+                found = map(prepared_device, result.devices)
+                replaces = self._behavior.replaces_devices
+                row = self._row(keys[uid])
+                self.books = self.books.put(row.with_devices(driver, found, replaces=replaces))
+        for key in keys.values():
+            self.books = self.books.put(_prepared(self._row(key)))
+        self._write()
+
+    async def _fetch(self, pod: Pod, position: int) -> ClaimState:
+        row = pod.claims[position]
+        if not row.claim:
+            raise ClaimRefused(f'pod "{pod.full_name}": ResourceClaim not created yet')
+        try:
+            claim = await self._api.claim(pod.namespace, row.claim)
+        except (ApiUnavailable, ApiRefused) as error:
+            raise ClaimRefused(f"fetch ResourceClaim {row.claim}: {error}") from error
+        return allocated_claim(pod, row, claim)
+
+    async def _unprepare(self, pod: str, keys: Iterable[ClaimKey]) -> None:
+        """What a pod leaves; raises ClaimRefused."""
+        done: list[ClaimKey] = []
+        batches: dict[str, list[pb.Claim]] = defaultdict(list)
+        for key in keys:
+            self.books, last = self.books.detach(key, pod, only_own=self._behavior.only_own)
+            if last is not None:
+                done.append(key)
+                for driver in last.devices:
+                    batches[driver].append(last.message())
+        for driver, messages in batches.items():
+            answer = await self.drivers.get(driver).unprepare(messages)
+            for _ in _results("NodeUnprepareResources", messages, answer.claims):
+                pass
+        self.books = self.books.without(done)
+        self._write()
+
+    def _row(self, key: ClaimKey) -> ClaimState:
+        """Raises ClaimRefused for a claim that was unprepared meanwhile."""
+        if key not in self.books.rows:
+            raise ClaimRefused(
+                f"internal error: unable to get claim info for ResourceClaim {key.name} "
+                f"in namespace {key.namespace}"
+            )
+        return self.books.rows[key]
+
+    def _write(self) -> None:
+        """Atomically."""
+        temporary = self._checkpoint.with_name(f".{CHECKPOINT}.new")
+        temporary.write_text(checkpoint_text(self.books))
+        temporary.replace(self._checkpoint)
+
+    async def _reconcile(self) -> None:
+        """Unprepare for pods that are gone without anybody having done so."""
+        while True:
+            await self._timer.sleep_until(self._timer.now() + round(RECONCILE_SECONDS * NS))
+            known = self._pods().active_uids | self._sandboxes
+            pods = {uid for row in self.books.rows.values() for uid in row.pods} - known
+            for uid in sorted(pods):
+                with contextlib.suppress(ClaimRefused):
+                    await self._unprepare(uid, self.books.of_pod(uid))
+
+    def _on_health(self, driver: str, report: Sequence[health_pb.DeviceHealth] | None) -> None:
+        if report is None:
+            self.health = self.health.clear(driver)
+            return
+        self.health, changed = self.health.update(driver, report, self._timer.now())
+        self._health_changed |= self.books.pods_with(driver, changed)
+        self._report.set()
+
+    async def _report_changes(self) -> None:
+        while True:
+            await self._report.wait()
+            self._report.clear()
+            changed, self._health_changed = self._health_changed, set()
+            for uid in sorted(changed):
+                await self._report_pod(uid)
+
+    async def _sync(self) -> None:
+        """What is too old is seen to be so when its pod is synced, and not before."""
+        while True:
+            await self._pause(self._sync_seconds)
+            for uid in tuple(self._sandboxes):
+                await self._report_pod(uid)
+
+    async def _report_pod(self, uid: str) -> None:
+        status = self._pods().statuses.get(uid)
+        if status is None or status.phase is not Phase.RUNNING or not status.pod.claims:
+            return
+        apps = (one for one in status.pod.containers if one.kind is ContainerKind.APP)
+        rows = {one.name: self._health_rows(status.pod, one) for one in apps if one.claims}
+        with contextlib.suppress(ApiUnavailable, ApiRefused):
+            await self._api.report_health(status.pod, rows)
+
+    def _health_rows(self, pod: Pod, container: ContainerManifest) -> list[Mapping[str, Any]]:
+        """`allocatedResourcesStatus`: by name, each resource once."""
+        found: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for name, driver, device in self.books.health_rows(pod, container):
+            health = self.health.get(driver, (device.pool, device.name), self._timer.now())
+            resource = next(iter(device.cdi_ids), f"{driver}/{device.pool}/{device.name}")
+            row = {"resourceID": resource, "health": health.health}
+            told = {**row, "message": health.message} if health.message else row
+            found.setdefault(name, {}).setdefault(resource, told)
+        return [{"name": name, "resources": list(rows.values())} for name, rows in found.items()]
+
+    async def _pause(self, seconds: float, *, unless_changed: bool = False) -> None:
+        """So long and up to half as long again; or until the pods change."""
+        jittered = seconds * (1 + JITTER * self._random.random())
+        deadline = self._timer.now() + round(jittered * NS)
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._timer.sleep_until(deadline))]
+        if unless_changed:
+            tasks.append(asyncio.create_task(self._pods_changed.wait()))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def _prepared(row: ClaimState) -> ClaimState:
+    return replace(row, prepared=True)
+
+
+def _all(batches: Mapping[str, Sequence[pb.Claim]]) -> Iterator[pb.Claim]:
+    for messages in batches.values():
+        yield from messages
+
+
+def _results(what: str, asked: Sequence[pb.Claim], results: Mapping[str, Any]) -> Iterator[Any]:
+    """UIDs and results; raises ClaimRefused for one that failed, is unknown or is missing."""
+    names = {message.uid: message.name for message in asked}
+    for uid, result in results.items():
+        if uid not in names:
+            raise ClaimRefused(f"{what} returned result for unknown claim UID {uid}")
+        if result.error:
+            raise ClaimRefused(f"{what} failed for ResourceClaim {names[uid]}: {result.error}")
+        yield uid, result
+    if unfinished := len(asked) - len(results):
+        raise ClaimRefused(f"{what} skipped {unfinished} ResourceClaims")
