@@ -93,7 +93,6 @@ class ClaimsNode:
             on_event=self._on_event,
             agent_flags=flags,
             api=HttpNodeApi(client, NODE),
-            resources=(),
         )
         self._node = await stack.enter_async_context(node)
         await node.unless_agent_dies(self._published())
