@@ -108,11 +108,6 @@ def followed_for_claims(verb: str) -> tuple[tuple[Right, When], ...]:
     return tuple(claims(one, verb) for one in ("pods", "resourcequotas", "resourceclaimtemplates"))
 
 
-def driver(resource: str, verb: str) -> tuple[Right, When]:
-    group = "" if resource == "pods" else "resource.k8s.io"
-    return Right("agent", group, resource, verb), has("--interface=claims")
-
-
 def request(verb: str) -> tuple[Right, When]:
     group = "certificates.k8s.io"
     return Right("webhook", group, "certificatesigningrequests", verb), signer
@@ -156,8 +151,6 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         budgets("list"),
         *quotas("list"),
         *followed_for_claims("list"),
-        driver("resourceslices", "list"),
-        driver("resourceclaims", "list"),
     ),
     ("kube/informer.py", "watch"): (
         agent("pods", "watch"),
@@ -166,13 +159,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         budgets("watch"),
         *quotas("watch"),
         *followed_for_claims("watch"),
-        driver("resourceslices", "watch"),
-        driver("resourceclaims", "watch"),
     ),
-    ("dra/cluster.py", "get"): (driver("resourceclaims", "get"), driver("pods", "get")),
-    ("dra/publisher.py", "get"): (agent("nodes", "get"),),
-    ("dra/publisher.py", "create"): (driver("resourceslices", "create"),),
-    ("dra/publisher.py", "patch"): (driver("resourceslices", "patch"),),
     ("scheduler/claims/keeper.py", "create"): (claims("resourceclaimtemplates", "create"),),
     ("scheduler/claims/keeper.py", "delete"): (claims("resourceclaimtemplates", "delete"),),
     ("scheduler/webhook/known_nodes.py", "list"): (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.dra import plugin as plugin_module
 from gpumanager.dra import wire
 from gpumanager.dra.api import dra_v1_pb2 as pb
 from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
@@ -178,7 +179,7 @@ async def test_a_socket_that_somebody_removes_is_made_anew(plugin: ClaimPlugin) 
 async def test_no_kubelet_finds_the_plugin_while_something_hinders_it(
     node: ClaimNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpumanager.dra.plugin.OBSTACLE_SECONDS", 0.001)
+    monkeypatch.setattr(plugin_module, "OBSTACLE_SECONDS", 0.001)
     obstacles = ["containerd 1.6.20 knows nothing of CDI devices"] * 3
     plugin = made(node, tmp_path)
     seen = []

@@ -16,7 +16,14 @@ from typing import Final
 
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
-from gpumanager.names import POD_RESOURCES_SOCKET, VCORE, VMEMORY
+from gpumanager.names import (
+    CDI_PATH,
+    PLUGINS_PATH,
+    PLUGINS_REGISTRY_PATH,
+    POD_RESOURCES_SOCKET,
+    VCORE,
+    VMEMORY,
+)
 from gpumanager.sim.agent import AgentProcess
 from gpumanager.sim.host import NodeDisk
 from gpumanager.sim.machine import Machine
@@ -47,19 +54,33 @@ API_RULES: Final = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"]},
+    {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["resourceclaims"],
+        "verbs": ["get", "list", "watch"],
+    },
+    {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["resourceslices"],
+        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+    },
 )
 """What it may do at the API server."""
 
-REGISTERED: Final = "registered with the kubelet"
+REGISTERED: Final = ": registered with the kubelet"
 ACCUSES: Final = re.compile(r"process \d+( \(.*\))? of .* (holds|uses) ")
 METRICS_PORT: Final = 5678
 
 
 class RealAgent:
-    """The agent of `node`, which keeps its files on `disk` and its log there."""
+    """The agent of `node`, which keeps its files on `disk` and its log there.
+
+    interface: as `--interface` has it, from the next start on.
+    """
 
     def __init__(self, node: RealNode, disk: NodeDisk, machine: Machine) -> None:
         self._node = node
+        self.interface = "device-plugin"
         self.disk = disk
         self.machine = machine
         self._log = disk.agent_log
@@ -75,17 +96,20 @@ class RealAgent:
             "device-directory": nodes,
             "kubelet-token": self.token,
             "query-port": METRICS_PORT,
+            "plugins-path": PLUGINS_PATH,
+            "plugins-registry-path": PLUGINS_REGISTRY_PATH,
+            "cdi-path": CDI_PATH,
         }
         words = AgentProcess(disk, flags)
         self._command = words.command(f"https://127.0.0.1:{KUBELET_PORT}")
         self._environment = words.environment()
         self.process = NodeProcess("agent", self._log, self._environment)
 
-    def start(self) -> None:
-        """Until it has registered."""
-        before = self.log().count(REGISTERED)
-        self.process.start(*self._command)
-        self.process.wait_for(lambda: self.log().count(REGISTERED) > before, "registration")
+    def start(self, said: str = REGISTERED) -> None:
+        """With the interface that it is to have, until it has said so much more."""
+        before = self.log().count(said)
+        self.process.start(*self._command, f"--interface={self.interface}")
+        self.process.wait_for(lambda: self.log().count(said) > before, said)
 
     def stop(self) -> None:
         self.process.stop()
