@@ -250,7 +250,7 @@ UNSEEN = 0.2
 slice was its own, its neighbours' or a switch is reckoned, not seen."""
 VARIED = 0.08
 """Of the window, what timing events miss of a function whose length varies, beside others: launches
-of 200 and 50 us in turns had 60.5 of 53 beside launches of 20 ms and 200 us (docs/performance.md)."""
+of 200 and 50 us in turns had 60.5 of 53 beside launches of 20 ms and 200 us: performance.md."""
 
 
 def bound(load: Load) -> float:

@@ -1,8 +1,8 @@
 """The sockets in `plugins_registry`: each is asked who it is, and told whether it is taken.
 
 Follows pkg/kubelet/pluginmanager. The end of a socket is the end of its plugin, whoever still
-listens; a socket that was made anew is a new plugin. One that does not answer, or is refused, is asked
-again and again, half a second later and then twice as long each time.
+listens; a socket that was made anew is a new plugin. One that does not answer, or is refused, is
+asked again and again, half a second later and then twice as long each time.
 """
 
 import asyncio
