@@ -19,7 +19,7 @@ from gpumanager.supervisor import SkippedErrors
 
 
 class Tenants(Protocol):
-    """Which containers' processes are on the GPUs."""
+    """The pods that have processes on each GPU."""
 
     async def pods(self) -> Mapping[GpuUUID, frozenset[PodUID]] | None:
         """The pods with a process on each GPU, as their cgroups name them; None: not known."""

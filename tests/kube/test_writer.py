@@ -79,7 +79,7 @@ async def test_an_answer_that_is_not_understood_is_said_and_tried_again(
     desk.errors["a"] = KeyError("metadata")
 
     assert await desk.round("a", "b") == ["a", "b"]
-    assert "not understood" in caplog.text
+    assert "unexpected answer" in caplog.text
     assert await desk.round("a", after=10.2) == ["a"]
 
 

@@ -225,7 +225,7 @@ async def test_a_look_that_fails_is_said_once_and_the_sampler_goes_on(
     await until(lambda: len(seen) >= 6)
     task.cancel()
 
-    assert caplog.text.count("a look at this node failed") == 1
+    assert caplog.text.count("sampling this node failed") == 1
 
 
 @pytest.fixture

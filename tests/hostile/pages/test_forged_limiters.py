@@ -30,7 +30,7 @@ async def test_it_is_paused_whenever_it_has_had_more() -> None:
     async with HostileNode() as node, node.beside(pod("good", LAUNCH, cores=60)):
         await until(lambda: bool(node.node.gpus.tenants()))
         async with node.beside(hostile("evil", "write_meter.py", SECONDS, "clock")):
-            await node.agent_says("is paused from outside")
+            await node.agent_says("the agent pauses it")
             await asyncio.sleep(2)  # for what it took until then
             for _ in range(TRIES):
                 began, before = time.monotonic_ns(), busy_ns(node)

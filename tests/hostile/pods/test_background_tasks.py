@@ -29,7 +29,7 @@ async def test_a_pod_that_was_admitted_unseen_does_not_end_the_reconciler() -> N
             await node.agent_says("cannot read the kubelet's pods")
             await node.first_line("evil")
             kubelet.answering.set()
-            await node.agent_says("is of default/evil (main)")
+            await node.agent_says("belongs to default/evil (main)")
             log = node.node.disk.agent_log.read_text()
 
     assert "has stopped" not in log
