@@ -63,7 +63,7 @@ OWNERS = {
     "aiohttp": {"http_server", "kube", "kubelet", "monitor", "scheduler", "sim"},
     "elftools": {"volume"},
     "celpy": {"sim"},
-    "msgspec": {"scheduler"},
+    "msgspec": {"kubelet", "scheduler"},
     "vcuda_shim": {"virtual", "sim", "cli"},
     "cffi": set[str](),
     "cryptography": {"scheduler"},

@@ -10,16 +10,22 @@ import tempfile
 from pathlib import Path
 
 from tests.chart import helm_program
-from tests.e2e.node import enclosure, node_programs
+from tests.e2e.node import containerd_package, enclosure, node_programs
 
 REPORT = "GPUMANAGER_E2E_REPORT"
 
 
 def main(arguments: list[str]) -> int:
+    try:
+        if major := containerd_package.wanted():
+            folder = containerd_package.fetch(major)
+            os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+    except node_programs.CannotBuild as error:
+        return skipped(str(error))
     if why := enclosure.obstacle():
         return skipped(why)
     try:
-        print(f"programs in {node_programs.build(node_programs.wanted())}", flush=True)
+        print(f"programs in {node_programs.build_node(node_programs.wanted())}", flush=True)
     except node_programs.CannotBuild as error:
         return skipped(str(error))
     try:

@@ -52,6 +52,10 @@ class NodeProcess:
                 start_new_session=True,
             )
 
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ended when this returns; safe to repeat."""
         if self._process is None:

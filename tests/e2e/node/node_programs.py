@@ -1,4 +1,5 @@
-"""Build a kubelet, an API server and a scheduler of one version, once, outside the checkout.
+"""Build a kubelet, an API server, a scheduler and the controllers of one version, once, outside the
+checkout.
 
     python tests/e2e/node/node_programs.py 1.36.2
 
@@ -13,10 +14,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 PROGRAMS: Final = ("kubelet", "kube-apiserver", "kube-scheduler")
+CONTROLLERS: Final = "kube-controller-manager"
+FIRST_WITH_CLAIMS: Final = (1, 36)
+"""Before, no device can be shared by claims, and nothing here needs a controller."""
 DEFAULT: Final = "1.36.2"
 NEWEST_SEEN: Final = {"1.36": DEFAULT, "1.37": "1.37.2"}
 """Of minor versions: the patch that is meant by the minor version alone."""
@@ -51,18 +56,18 @@ def programs(version: str) -> Path:
     return Path(given) if given else cache() / "bin" / version
 
 
-def missing(folder: Path) -> list[str]:
-    return [name for name in PROGRAMS if not os.access(folder / name, os.X_OK)]
+def has(folder: Path, name: str) -> bool:
+    return os.access(folder / name, os.X_OK)
 
 
-def build(version: str) -> Path:
+def build(version: str, names: Sequence[str] = PROGRAMS) -> Path:
     """The folder with the programs, which are built where they are missing. Raises CannotBuild."""
     folder = programs(version)
-    if not (lacking := missing(folder)):
+    if not (lacking := [name for name in names if not has(folder, name)]):
         return folder
     if "GPUMANAGER_E2E_BIN" in os.environ:
         raise CannotBuild(f"GPUMANAGER_E2E_BIN={folder} has no {', '.join(lacking)}")
-    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+    if minor(version) < OLDEST:
         raise CannotBuild(f"{version} is too old to be built here: name its programs' folder")
     if shutil.which("go") is None:
         raise CannotBuild("building Kubernetes needs go in PATH")
@@ -72,6 +77,18 @@ def build(version: str) -> Path:
     for name in lacking:
         _build_one(go, name, folder, version)
     return folder
+
+
+def build_node(version: str) -> Path:
+    """All that a node of this version can have. Of a folder built elsewhere the version is not
+    known: without a controller manager there, claims are not tried. Raises CannotBuild."""
+    claims = minor(version) >= FIRST_WITH_CLAIMS and "GPUMANAGER_E2E_BIN" not in os.environ
+    return build(version, (*PROGRAMS, CONTROLLERS) if claims else PROGRAMS)
+
+
+def minor(version: str) -> tuple[int, ...]:
+    """Major and minor, as of `1.36.2`."""
+    return tuple(map(int, version.split(".")[:2]))
 
 
 class Go:
@@ -121,8 +138,7 @@ def _pin(go: Go, version: str) -> None:
 
 
 def _build_one(go: Go, name: str, folder: Path, version: str) -> None:
-    minor = version.split(".")[1]
-    stamps = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor}
+    stamps = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": version.split(".")[1]}
     flags = " ".join(f"-X {STAMP}.{field}={value}" for field, value in stamps.items())
     print(f"building {name} {version}", flush=True)
     built = folder / f".{name}"
@@ -135,6 +151,6 @@ def _build_one(go: Go, name: str, folder: Path, version: str) -> None:
 
 if __name__ == "__main__":
     try:
-        print(build(sys.argv[1] if sys.argv[1:] else wanted()))
+        print(build_node(sys.argv[1] if sys.argv[1:] else wanted()))
     except CannotBuild as error:
         sys.exit(f"cannot build: {error}")

@@ -16,6 +16,21 @@ from tests.e2e.node.node_process import SECONDS, NodeProcess
 
 NO_NETWORK: Final = Path(__file__).with_name("programs") / "no_network.sh"
 
+FIRST_WITH_SPLIT_CRI: Final = 2
+"""The major version since which images and containers are plugins of their own."""
+SNAPSHOTTER: Final = "overlayfs"
+LOCALHOST: Final = "127.0.0.1"
+
+
+def version() -> str:
+    """Of the containerd in PATH, as `1.6.20~ds1`."""
+    return said_by("containerd", "--version").split()[2]
+
+
+def major() -> int:
+    """The first number of it."""
+    return int(version().partition(".")[0])
+
 
 class Containerd:
     """Its files below `directory`, its socket there too."""
@@ -44,37 +59,65 @@ class Containerd:
     def _ctr(self) -> tuple[object, ...]:
         return "ctr", "--address", self.socket, "--namespace", "k8s.io"
 
+    @property
+    def _cni_plugins(self) -> Path:
+        return self._directory / "cni-plugins"
+
+    @property
+    def _networks(self) -> Path:
+        """Not the plugins' folder: libcni reads `<networks>/nowhere` as the folder of the network
+        `nowhere`, and containerd 2 is never ready where that is the plugin's program."""
+        return self._directory / "cni"
+
     def _write_network(self) -> None:
+        for folder in (self._cni_plugins, self._networks):
+            folder.mkdir(exist_ok=True)
         for name in ("loopback", "nowhere"):
-            plugin = self._directory / "cni" / name
-            plugin.parent.mkdir(exist_ok=True)
-            shutil.copy2(NO_NETWORK, plugin)
+            shutil.copy2(NO_NETWORK, self._cni_plugins / name)
         network = {"cniVersion": "0.4.0", "name": "nowhere", "plugins": [{"type": "nowhere"}]}
-        (self._directory / "cni" / "nowhere.conflist").write_text(json.dumps(network))
+        (self._networks / "nowhere.conflist").write_text(json.dumps(network))
 
     def _configuration(self) -> Mapping[str, Any]:
-        runtime = {
-            "runtime_type": "io.containerd.runc.v2",
-            "base_runtime_spec": str(self._base_specification()),
-        }
-        cri = {
-            "sandbox_image": node_image.NAME,
-            "restrict_oom_score_adj": True,
-            "stream_server_address": "127.0.0.1",
-            "cni": {key: str(self._directory / "cni") for key in ("bin_dir", "conf_dir")},
-            "containerd": {"snapshotter": "overlayfs", "runtimes": {"runc": runtime}},
-        }
+        split = major() >= FIRST_WITH_SPLIT_CRI
         return {
-            "version": 2,
+            "version": 3 if split else 2,
             "root": str(self._directory / "containerd"),
             "state": "/run/containerd",
             "oom_score": 0,
             "grpc": {"address": str(self.socket)},
             "plugins": {
-                "io.containerd.grpc.v1.cri": cri,
+                **(self._split_cri() if split else self._cri()),
                 "io.containerd.internal.v1.opt": {"path": str(self._directory / "opt")},
             },
         }
+
+    def _cri(self) -> Mapping[str, Any]:
+        """Before containerd 2: one plugin does all of CRI."""
+        cri = {
+            "sandbox_image": node_image.NAME,
+            "restrict_oom_score_adj": True,
+            "stream_server_address": LOCALHOST,
+            "cni": {"bin_dir": str(self._cni_plugins), "conf_dir": str(self._networks)},
+            "containerd": {"snapshotter": SNAPSHOTTER, "runtimes": {"runc": self._runc()}},
+        }
+        return {"io.containerd.grpc.v1.cri": cri}
+
+    def _split_cri(self) -> Mapping[str, Any]:
+        images = {"snapshotter": SNAPSHOTTER, "pinned_images": {"sandbox": node_image.NAME}}
+        containers = {
+            "restrict_oom_score_adj": True,
+            "cni": {"bin_dirs": [str(self._cni_plugins)], "conf_dir": str(self._networks)},
+            "containerd": {"runtimes": {"runc": self._runc()}},
+        }
+        return {
+            "io.containerd.cri.v1.images": images,
+            "io.containerd.cri.v1.runtime": containers,
+            "io.containerd.grpc.v1.cri": {"stream_server_address": LOCALHOST},
+        }
+
+    def _runc(self) -> Mapping[str, Any]:
+        specification = self._base_specification()
+        return {"runtime_type": "io.containerd.runc.v2", "base_runtime_spec": str(specification)}
 
     def _base_specification(self) -> Path:
         """The runtime's own, and the simulated GPUs' state where a driver would have its node."""

@@ -47,6 +47,16 @@ API_RULES: Final = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"]},
+    {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["resourceclaims"],
+        "verbs": ["get", "list", "watch"],
+    },
+    {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["resourceslices"],
+        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+    },
 )
 """What it may do at the API server."""
 
@@ -56,10 +66,14 @@ METRICS_PORT: Final = 5678
 
 
 class RealAgent:
-    """The agent of `node`, which keeps its files on `disk` and its log there."""
+    """The agent of `node`, which keeps its files on `disk` and its log there.
+
+    interface: as `--interface` has it, from the next start on.
+    """
 
     def __init__(self, node: RealNode, disk: NodeDisk, machine: Machine) -> None:
         self._node = node
+        self.interface = "device-plugin"
         self.disk = disk
         self.machine = machine
         self._log = disk.agent_log
@@ -82,9 +96,9 @@ class RealAgent:
         self.process = NodeProcess("agent", self._log, self._environment)
 
     def start(self) -> None:
-        """Until it has registered."""
+        """Until it has registered, with the interface that it is to have."""
         before = self.log().count(REGISTERED)
-        self.process.start(*self._command)
+        self.process.start(*self._command, f"--interface={self.interface}")
         self.process.wait_for(lambda: self.log().count(REGISTERED) > before, "registration")
 
     def stop(self) -> None:

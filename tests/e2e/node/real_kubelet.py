@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.deviceplugin.watch import identity
+from gpumanager.deviceplugin.registration import identity
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
 from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET, PODS_API_SOCKET
@@ -23,7 +23,7 @@ FAILS_AT_FIRST: Final = """
 n=$(cat {state}/{name} 2>/dev/null || echo 1)
 echo $((n + 1)) > {state}/{name}
 [ $n -lt {starts} ] && exit 1
-exec {then}
+{then}
 """
 
 
@@ -111,7 +111,7 @@ def described(sketch: Sketch) -> dict[str, Any]:
 
 
 def _container(one: SketchedContainer) -> dict[str, Any]:
-    then = "true" if one.ends else "sleep 600"
+    then = "true" if one.ends else "exec sleep 600"
     script = FAILS_AT_FIRST.format(state=STATE, name=one.name, starts=one.starts, then=then)
     sidecar = {"restartPolicy": "Always"} if one.kind is ContainerKind.SIDECAR else {}
     return {

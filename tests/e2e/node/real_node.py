@@ -2,7 +2,8 @@
 
 It lives in the namespaces of `enclosure`, hence on fixed ports and the kubelet's own paths. Users
 are told apart by tokens; the kubelet asks the API server who may read `/pods`, as on a cluster.
-There is no controller manager: nobody but a test makes or deletes a pod. Pods have no network.
+Of the controllers there are those of claims alone, and only while a test wants them: nobody but a
+test makes or deletes a pod. Pods have no network.
 """
 
 import json
@@ -17,7 +18,7 @@ from typing import Any, Final
 import yaml
 
 from tests.e2e.cluster.api_client import ApiClient, silent
-from tests.e2e.node import enclosure, node_image
+from tests.e2e.node import enclosure, node_image, node_programs, node_runtime
 from tests.e2e.node.node_process import NodeProcess
 from tests.e2e.node.node_runtime import Containerd, run, said_by
 
@@ -31,7 +32,10 @@ USERS: Final = {
     "admin": ("admin", "system:masters"),
     "kubelet": (f"system:node:{NODE}", "system:nodes"),
     "scheduler": ("system:kube-scheduler", ""),
+    "controllers": ("system:kube-controller-manager", ""),
 }
+CONTROLLERS: Final = ("resourceclaim-controller", "device-taint-eviction-controller")
+"""Who makes claims of templates, frees and deletes them, and evicts pods by a device's taint."""
 NOT_WITHOUT_CONTROLLERS: Final = "ServiceAccount,TaintNodesByCondition"
 """Admission plugins that wait for what a controller manager would do."""
 
@@ -64,7 +68,7 @@ class RealNode:
         """Of everything that runs here."""
         return {
             "kubelet": self.version,
-            "containerd": said_by("containerd", "--version").split()[2],
+            "containerd": node_runtime.version(),
             "runc": said_by("runc", "--version").split()[2],
             "etcd": said_by("etcd", "--version").split()[2],
             "kernel": os.uname().release,
@@ -109,7 +113,7 @@ class RealNode:
 
     def stop(self) -> None:
         """The kubelet first, so that it does not see the others go."""
-        for name in ("kubelet", "scheduler", "api", "containerd", "etcd"):
+        for name in ("kubelet", "controllers", "scheduler", "api", "containerd", "etcd"):
             if name in self._parts:
                 self._parts[name].stop(signal.SIGKILL)
 
@@ -202,6 +206,22 @@ class RealNode:
     def _start_scheduler(self) -> None:
         flags = ["--kubeconfig", self.kubeconfig("scheduler"), "--leader-elect=false"]
         self.part("scheduler").start(self._programs / "kube-scheduler", *flags)
+
+    @property
+    def has_controllers(self) -> bool:
+        return node_programs.has(self._programs, node_programs.CONTROLLERS)
+
+    def start_controllers(self) -> None:
+        """Each with an account and the role that the API server has for it. Safe to repeat."""
+        if self.part("controllers").runs:
+            return
+        flags = ["--kubeconfig", self.kubeconfig("controllers"), "--leader-elect=false"]
+        flags += [f"--controllers={','.join(CONTROLLERS)}", "--use-service-account-credentials"]
+        self.part("controllers").start(self._programs / node_programs.CONTROLLERS, *flags)
+
+    def stop_controllers(self) -> None:
+        """At once; safe to repeat."""
+        self.part("controllers").stop(signal.SIGKILL)
 
     def _kubelet_configuration(self) -> dict[str, Any]:
         root = f"/{self._directory.name}"

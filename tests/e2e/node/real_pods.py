@@ -8,19 +8,24 @@ from typing import Any, Final
 
 import yaml
 
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim.container import kernel
 from gpumanager.units import GIB, MIB
 from tests.e2e.cluster.api_client import NOT_FOUND, ApiClient, ApiError, Object, silent
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_node import NODE
 
 PODS: Final = "/api/v1/namespaces/default/pods"
+EVENTS: Final = "/api/v1/namespaces/default/events"
 LOGS: Final = Path("/var/log/pods")
 GRACE_SECONDS: Final = 1
 CHEAT: Final = "default/cheat"
 """The one pod that goes round the shim: the auditor is to accuse nobody else."""
 
 _QUERIED: Final = re.compile(r"free of ([0-9.]+) ([MG]iB)")
+_UUID: Final = re.compile(r"device \d+: .*(GPU-[0-9a-f-]{36})")
+_CONTAINER_ID: Final = re.compile(r"/([0-9a-f]{64})$", re.MULTILINE)
 _UNITS: Final = {"MiB": MIB, "GiB": GIB}
 
 UID: Final = {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
@@ -121,6 +126,11 @@ class RealPods:
         wait_for(lambda: words in self.log(name, container, attempt), f"{name} prints {words!r}")
         return self.log(name, container, attempt)
 
+    def warnings(self, uid: str) -> set[str]:
+        """Reasons of the warnings about a pod."""
+        selected = f"{EVENTS}?fieldSelector=involvedObject.uid={uid},type=Warning"
+        return {str(one["reason"]) for one in self._api.get(selected)["items"]}
+
     def static_logs(self, name: str, container: str) -> list[Path]:
         """Of a pod of the kubelet's own, whose UID nobody told us."""
         return list(LOGS.glob(f"default_{name}_*/{container}/0.log"))
@@ -161,6 +171,31 @@ def memory_seen(log: str) -> int:
     found = _QUERIED.search(log)
     assert found is not None, f"no answer of a query in {log!r}"
     return round(float(found[1]) * _UNITS[found[2]])
+
+
+def uuids_seen(log: str) -> list[GpuUUID]:
+    """Of the GPUs that a program saw, by `cuda-play query`."""
+    return [GpuUUID(found) for found in _UUID.findall(log)]
+
+
+def mount_namespaces() -> dict[str, int]:
+    """Of every container that runs now, by its ID: by it the simulated GPUs keep their account."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            known = _CONTAINER_ID.search((process / "cgroup").read_text())
+            if known:
+                found[known[1]] = kernel.mount_namespace(process.name)
+        except OSError:
+            continue
+    return found
+
+
+def container_ids(status: Object) -> dict[str, str]:
+    """By container, without the runtime's name."""
+    return {
+        one["name"]: one["containerID"].rpartition("/")[2] for one in status["containerStatuses"]
+    }
 
 
 def states(status: Object) -> Iterator[Mapping[str, Any]]:

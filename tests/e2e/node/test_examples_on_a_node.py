@@ -14,7 +14,6 @@ from typing import Any, Final
 import pytest
 
 from gpumanager.names import ANNOTATION_CORE_LIMIT, VCORE, VMEMORY
-from gpumanager.sim.container import kernel
 from gpumanager.sim.gpu import SimulatedGpus, TenantAccount
 from gpumanager.sim.results import MeasuredUse, measure
 from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK
@@ -23,7 +22,7 @@ from tests.e2e.cluster.api_client import silent
 from tests.e2e.node.node_image import THIRD_PARTY
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
-from tests.e2e.node.real_pods import RealPods, example, exit_codes, states
+from tests.e2e.node.real_pods import RealPods, example, exit_codes, mount_namespaces, states
 
 pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
@@ -35,7 +34,6 @@ NO_MEMORY: Final = re.compile(r"a share of a GPU (needs memory|without tencent\.
 FITTING: Final = sorted(one.stem for one in EXAMPLES.glob("*.yaml") if one.stem != IMPOSSIBLE)
 SHARE_POINTS: Final = 5.0
 Record = Callable[[str, object], None]
-CONTAINER_ID: Final = re.compile(r"/([0-9a-f]{64})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +136,11 @@ def burst_limit(pod: Mapping[str, Any]) -> int:
     return int(pod["metadata"].get("annotations", {}).get(ANNOTATION_CORE_LIMIT, 0))
 
 
-def mount_namespaces() -> dict[str, int]:
-    """Of every container that runs now, by its ID."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            known = CONTAINER_ID.search((process / "cgroup").read_text())
-            if known:
-                found[known[1]] = kernel.mount_namespace(process.name)
-        except OSError:
-            continue
-    return found
-
-
 @pytest.fixture
 def stage_of(agent: RealAgent, pods: RealPods, gpus: SimulatedGpus) -> Stage:
     return Stage(agent, pods, gpus)
 
 
-@pytest.mark.flaky(reruns=2)  # shares are of the real clock, which a busy host disturbs
 @pytest.mark.parametrize("name", FITTING)
 def test_an_example_runs_within_its_limits(
     name: str, stage_of: Stage, record_property: Record
@@ -184,7 +168,6 @@ def test_greed_is_refused_at_the_limit_in_a_real_container(stage_of: Stage) -> N
     assert ran.denied > 0
 
 
-@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("name", ["half-a-gpu", "greedy-memory"])
 def test_limits_hold_in_pods_that_see_the_node_s_processes(
     name: str, stage_of: Stage, record_property: Record
