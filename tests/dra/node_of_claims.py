@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from gpumanager.dra.claim import DRIVER
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
 from gpumanager.sim import events
@@ -24,20 +23,11 @@ from tests.waiting import until
 NODE = "n1"
 
 
-class AgentOfClaims(SimulatedNode):
-    """Its agent has registered when the kubelet is connected to its driver. waits: for that."""
-
-    waits = True
+class WaitingForNobody(SimulatedNode):
+    """Its agent may never register."""
 
     async def start_agent(self) -> None:
         await self.agent.start(self.kubelet.http.endpoint)
-        if self.waits:
-            await self._unless_agent_dies(until(self._connected))
-
-    def _connected(self) -> bool:
-        assert self.kubelet.dra is not None
-        instances = self.kubelet.dra.drivers.instances.get(DRIVER, ())
-        return any(one.connected.is_set() for one in instances)
 
 
 class NodeOfClaims:
@@ -62,14 +52,14 @@ class NodeOfClaims:
         kubeconfig = self._root / "kubeconfig"
         kubeconfig.write_text(json.dumps(_kubeconfig(self.server.url)))
         flags = {"interface": "claims", "kubeconfig": kubeconfig, "hostname-override": NODE}
-        self.node = AgentOfClaims(
+        make = SimulatedNode if self._waits else WaitingForNobody
+        self.node = make(
             load_machine(self._machine),
             api=HttpNodeApi(self._client, NODE),
             agent_flags=flags,
             on_event=self._saw,
             **self._more,
         )
-        self.node.waits = self._waits
         await self.node.start()
         self._planning = asyncio.create_task(self.plane.run())
         return self

@@ -276,7 +276,7 @@ def test_a_slot_of_another_pod_of_a_claim_is_no_mismatch() -> None:
 
 @pytest.mark.parametrize(("cores", "found"), [(100, True), (30, False)])
 def test_a_process_of_another_pod_of_a_claim_is_at_home_on_its_whole_gpu(
-    cores: int, found: bool
+    cores: int, *, found: bool
 ) -> None:
     claimed = replace(ONE, source=CLAIM, shares={FIRST.uuid: Share(cores, 8)})
     held = {bare(FIRST.uuid): {2: Bytes(10 * MIB)}}
