@@ -7,13 +7,16 @@ simulated GPUs keep themselves, which knows nothing of limits.
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.names import PLUGINS_REGISTRY_PATH
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB
 from tests.e2e.claims.real_claims import RealClaims, allocated, claiming, exactly, holder
+from tests.e2e.node import node_runtime
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
 from tests.e2e.node.real_node import RealNode
@@ -25,6 +28,7 @@ from tests.e2e.node.real_pods import (
     mount_namespaces,
     uuids_seen,
 )
+from tests.e2e.node_fixtures import FIRST_WITH_CDI, FIRST_WITH_SHARED_DEVICES
 
 pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
@@ -40,16 +44,21 @@ HOLDS = "cuda-play query; cuda-play hold --memory 1GiB --seconds 600"
 
 
 @pytest.fixture
-def claims_agent(claims_node: RealNode, agent: RealAgent) -> Iterator[RealAgent]:
-    """The node's agent, which serves claims meanwhile."""
+def agent_of_claims(agent: RealAgent) -> Iterator[RealAgent]:
+    """The node's agent, which is to serve claims meanwhile. Not started."""
     agent.stop()
     agent.interface = "claims"
-    agent.start()
     yield agent
     agent.stop()
     agent.interface = "device-plugin"
     agent.start()
     agent.wait_until_advertised()
+
+
+@pytest.fixture
+def claims_agent(claims_node: RealNode, agent_of_claims: RealAgent) -> RealAgent:
+    agent_of_claims.start()
+    return agent_of_claims
 
 
 @pytest.fixture
@@ -74,6 +83,19 @@ def held(gpus: SimulatedGpus, pods: RealPods, name: str) -> Counter[GpuUUID]:
         if account.mount_namespace in own:
             found.update({gpu: one.bytes_now for gpu, one in account.devices.items()})
     return +found
+
+
+def test_where_the_runtime_ignores_cdi_no_gpu_is_offered_to_claims(
+    node: RealNode, agent_of_claims: RealAgent
+) -> None:
+    """Pods would run without their GPU and their limit."""
+    if node.minor < FIRST_WITH_SHARED_DEVICES or node_runtime.major() >= FIRST_WITH_CDI:
+        pytest.skip("for a runtime that ignores CDI, where claims can be made")
+
+    agent_of_claims.start(said="knows nothing of CDI devices")
+
+    assert RealClaims(node.api).slices() == []
+    assert list(Path(PLUGINS_REGISTRY_PATH).glob("*.sock")) == []
 
 
 def test_a_claim_of_a_template_is_made_prepared_held_and_freed(

@@ -16,7 +16,14 @@ from typing import Final
 
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
-from gpumanager.names import POD_RESOURCES_SOCKET, VCORE, VMEMORY
+from gpumanager.names import (
+    CDI_PATH,
+    PLUGINS_PATH,
+    PLUGINS_REGISTRY_PATH,
+    POD_RESOURCES_SOCKET,
+    VCORE,
+    VMEMORY,
+)
 from gpumanager.sim.agent import AgentProcess
 from gpumanager.sim.host import NodeDisk
 from gpumanager.sim.machine import Machine
@@ -60,7 +67,7 @@ API_RULES: Final = (
 )
 """What it may do at the API server."""
 
-REGISTERED: Final = "registered with the kubelet"
+REGISTERED: Final = ": registered with the kubelet"
 ACCUSES: Final = re.compile(r"process \d+( \(.*\))? of .* (holds|uses) ")
 METRICS_PORT: Final = 5678
 
@@ -89,17 +96,20 @@ class RealAgent:
             "device-directory": nodes,
             "kubelet-token": self.token,
             "query-port": METRICS_PORT,
+            "plugins-path": PLUGINS_PATH,
+            "plugins-registry-path": PLUGINS_REGISTRY_PATH,
+            "cdi-path": CDI_PATH,
         }
         words = AgentProcess(disk, flags)
         self._command = words.command(f"https://127.0.0.1:{KUBELET_PORT}")
         self._environment = words.environment()
         self.process = NodeProcess("agent", self._log, self._environment)
 
-    def start(self) -> None:
-        """Until it has registered, with the interface that it is to have."""
-        before = self.log().count(REGISTERED)
+    def start(self, said: str = REGISTERED) -> None:
+        """With the interface that it is to have, until it has said so much more."""
+        before = self.log().count(said)
         self.process.start(*self._command, f"--interface={self.interface}")
-        self.process.wait_for(lambda: self.log().count(REGISTERED) > before, "registration")
+        self.process.wait_for(lambda: self.log().count(said) > before, said)
 
     def stop(self) -> None:
         self.process.stop()
