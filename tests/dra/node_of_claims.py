@@ -51,7 +51,13 @@ class NodeOfClaims:
         self._client = KubeClient(Access(self.server.url))
         kubeconfig = self._root / "kubeconfig"
         kubeconfig.write_text(json.dumps(_kubeconfig(self.server.url)))
-        flags = {"interface": "claims", "kubeconfig": kubeconfig, "hostname-override": NODE}
+        flags = {
+            "interface": "claims",
+            "kubeconfig": kubeconfig,
+            "hostname-override": NODE,
+            "health-check-period": "0.1s",
+            "health-recovery": "0.2s",
+        }
         make = SimulatedNode if self._waits else WaitingForNobody
         self.node = make(
             load_machine(self._machine),
