@@ -61,6 +61,11 @@ e2e: $(VENV)/developing ## pods on a real node with a real kubelet, built where 
 	$(if $(KUBERNETES),GPUMANAGER_E2E_VERSION=$(KUBERNETES)) \
 	$(if $(CONTAINERD),GPUMANAGER_E2E_CONTAINERD=$(CONTAINERD)) $(BIN)/python -m tests.e2e.run
 
+.PHONY: e2e-vm
+e2e-vm: $(VENV)/developing ## the same in a virtual machine, where cgroups are v2 (root, KVM, qemu)
+	$(if $(KUBERNETES),GPUMANAGER_E2E_VERSION=$(KUBERNETES)) \
+	$(if $(CONTAINERD),GPUMANAGER_E2E_CONTAINERD=$(CONTAINERD)) $(BIN)/python -m tests.e2e.vm.run
+
 .PHONY: chart
 chart: $(VENV)/developing ## the Helm chart's schema, goldens, raw YAML and values table, made anew by a real helm
 	$(BIN)/python -m tests.chart.helm_program
