@@ -9,6 +9,9 @@ in the figures, and the kubelet's part of a list of pods, which is Python's here
 4 KiB of annotations of other programs, as real pods have. The journal lies in /dev/shm
 by default, where forcing it to a disk costs nothing.
 
+Beside the kubelet's wait: what the agent's own histograms say of the same calls, at the mean, the
+list of pods included, and the CPU time of both processes, which depends least on other work.
+
 With --beside another checkout of this project, with its own virtual environment, is measured in
 turn with this one: each round starts a node of each. What the machine does besides then meets both.
 """
@@ -16,15 +19,18 @@ turn with this one: each round starts a node of each. What the machine does besi
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agent import free_port
 from allocate import IN_MEMORY, MODEL, keep_bytecode, machine
 from machine_line import machine_line
 
@@ -36,12 +42,17 @@ from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 
 ROOT = Path(__file__).resolve().parents[1]
+IN_AGENT = "in the agent, its metrics"
+AGENT_CPU = "CPU time of the agent"
+OURS_CPU = "CPU time of the simulated kubelet"
+MEANS = (IN_AGENT, AGENT_CPU, OURS_CPU)
 CALLS = {
     "preferred": "GetPreferredAllocation, both",
     "allocate": "Allocate, both",
     "pre_start": "PreStartContainer, both",
 }
 TOGETHER = "all six together"
+SUM = "gpumanager_rpc_duration_seconds_sum"
 BAR = (15.0, 40.0)
 """ms, p50 and p99."""
 
@@ -83,12 +94,32 @@ async def admit(node: SimulatedNode, name: str) -> Pod:
     return one
 
 
+def cpu_seconds(pid: int) -> float:
+    """Of all threads that it has now."""
+    rows = [one.read_text() for one in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(row.split()[0]) for row in rows) / 1e9
+
+
+def agent_seconds(port: int) -> float:
+    """In the kubelet's calls so far, by the agent's own histograms."""
+    with urllib.request.urlopen(f"http://localhost:{port}/metrics") as answer:
+        rows = answer.read().decode().splitlines()
+    return sum(float(row.rpartition(" ")[2]) for row in rows if row.startswith(SUM))
+
+
 async def measure(containers: int, pods: int) -> Spent:
-    """On a node of this checkout."""
+    """On a node of this checkout. Of `MEANS` there is one figure, by container."""
     now, found = count_calls(), Spent({call: [] for call in (*CALLS, TOGETHER)})
-    async with SimulatedNode(machine()) as node:
+    port = free_port()
+    async with SimulatedNode(machine(), agent_flags={"query-port": port}) as node:
         for number in range(containers):
             await admit(node, f"placed-{number}")
+
+        async def seconds() -> list[float]:
+            inside = await asyncio.to_thread(agent_seconds, port)
+            return [inside, cpu_seconds(node.agent.pid), cpu_seconds(os.getpid())]
+
+        before = await seconds()
         for number in range(pods):
             now.clear()
             one = await admit(node, f"measured-{number}")
@@ -97,6 +128,8 @@ async def measure(containers: int, pods: int) -> Spent:
             found[TOGETHER].append(1e3 * sum(now.values()))
             node.kubelet.ended(one.uid, failed=False)
             node.kubelet.delete(one.uid)
+        spent = zip(MEANS, before, await seconds(), strict=True)
+        found |= {name: [1e3 * (after - begin) / pods] for name, begin, after in spent}
     return found
 
 
@@ -109,7 +142,7 @@ def measured_by(checkout: Path, options: argparse.Namespace) -> Spent:
     words = [str(python), "-c", program, "--json"]
     words += [f"--containers={options.containers}", f"--pods={options.pods}"]
     words += ["--on-disk"] * options.on_disk
-    ran = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, cwd=checkout)
+    ran = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     found: Spent = json.loads(ran.stdout.splitlines()[-1])
     return found
 
@@ -124,10 +157,13 @@ def report(who: str, spent: Spent, rounds: int) -> None:
             f"{who:<7} {text:<30} p50 {p50:7.2f} ms   p99 {p99:7.2f} ms   "
             f"n {len(spent[call])} in {rounds} rounds{verdict}"
         )
+    wait = statistics.mean(spent[TOGETHER])
+    means = (f"{name} {statistics.mean(spent[name]):.2f}" for name in MEANS)
+    print(f"{who:<7} at the mean, ms: the kubelet's wait {wait:.2f}, {', '.join(means)}")
 
 
 def in_turn(checkouts: dict[str, Path], options: argparse.Namespace) -> None:
-    spent = {who: Spent({call: [] for call in (*CALLS, TOGETHER)}) for who in checkouts}
+    spent = {who: Spent({call: [] for call in (*CALLS, TOGETHER, *MEANS)}) for who in checkouts}
     for number in range(options.rounds):
         order = list(checkouts) if number % 2 else list(reversed(checkouts))
         for who in order:
@@ -136,8 +172,9 @@ def in_turn(checkouts: dict[str, Path], options: argparse.Namespace) -> None:
     for who, found in spent.items():
         report(who, found, options.rounds)
     if len(spent) == 2:
-        before, after = (statistics.median(found[TOGETHER]) for found in spent.values())
-        print(f"after / before, p50 of all together: {after / before:.2f}")
+        for name in (TOGETHER, *MEANS):
+            before, after = (statistics.median(found[name]) for found in spent.values())
+            print(f"after / before, p50 of {name}: {after / before:.2f}")
 
 
 def main(arguments: Sequence[str]) -> None:

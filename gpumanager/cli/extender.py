@@ -1,6 +1,7 @@
 """`gpumanager extender`: kube-scheduler's extender for GPUs. Its flags, and the parts it runs."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from gpumanager.scheduler.certificates.keeper import Keeper
     from gpumanager.scheduler.extender.role import RoleLabel
     from gpumanager.scheduler.extender.server import ExtenderServer
-    from gpumanager.scheduler.extender.service import Election
+    from gpumanager.scheduler.extender.service import Election, Extender
     from gpumanager.scheduler.quota.events import QuotaEvents
     from gpumanager.scheduler.quota.keeper import QuotaKeeper
     from gpumanager.supervisor import Start, Supervisor
@@ -205,8 +206,8 @@ async def serve(settings: ExtenderSettings) -> None:
     from gpumanager.scheduler.extender.role import RoleLabel
     from gpumanager.scheduler.extender.server import ExtenderServer
     from gpumanager.scheduler.extender.service import Extender
-    from gpumanager.scheduler.http.bounds import Bounds
     from gpumanager.scheduler.http.clients import Clients
+    from gpumanager.scheduler.http.server import Bounds
     from gpumanager.scheduler.quota.metrics import QuotaCollector
     from gpumanager.scheduler.quota.rules import QuotaRules
     from gpumanager.supervisor import Supervisor
@@ -239,9 +240,20 @@ async def serve(settings: ExtenderSettings) -> None:
     await _listen(server, settings, certificate)
     others = {"certificate": certificate, "role": label, "quota": quota, "quota events": events}
     tasks = extender.tasks() | {name: one.run for name, one in others.items() if one is not None}
+    freezing = asyncio.create_task(_freeze_first_lists(extender))
     await _until_told(supervisor, tasks)
+    freezing.cancel()
     await server.stop()
     await api.close()
+
+
+async def _freeze_first_lists(extender: "Extender") -> None:
+    """Python's cyclic garbage collector leaves alone what was read at the start, which has no
+    cycles. Otherwise it looks at all of it now and then: 0.3 s at 5,000 nodes and 22,500 pods,
+    while kube-scheduler waits."""
+    await extender.nodes.listed.wait()
+    await extender.pods.listed.wait()
+    gc.freeze()
 
 
 def _quota(

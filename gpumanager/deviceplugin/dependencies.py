@@ -1,18 +1,35 @@
 """What the allocator works with: the services beside it, and how it is set."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
+from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.grants.grant import Claimant
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.grants.ports import Annotations, Tenants
 from gpumanager.isolation.table import Isolations
+from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.placement.policies import BINPACK
 from gpumanager.runtime.values import LiveContainers
 from gpumanager.supervisor import SkippedErrors
+
+
+class Tenants(Protocol):
+    """Whose processes are on the GPUs."""
+
+    async def pods(self) -> Mapping[GpuUUID, frozenset[PodUID]] | None:
+        """The pods with a process on each GPU, as their cgroups name them; None: not known."""
+
+
+class Annotations(Protocol):
+    """Keeps what a pod's annotations say of its GPUs true."""
+
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
+        """This container has these GPUs, whatever was planned. Returns at once."""
 
 
 @dataclass(frozen=True, slots=True)

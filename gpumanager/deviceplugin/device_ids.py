@@ -117,10 +117,17 @@ class DeviceIDs:
         runs = (run for run in self._runs if run.resource == resource)
         return tuple((device_id, run.gpu) for run in runs for device_id in run.ids)
 
+    def on(self, gpus: Iterable[Gpu]) -> frozenset[str]:
+        """Every ID of these GPUs, of both resources."""
+        uuids = {gpu.uuid for gpu in gpus}
+        return frozenset().union(*(run.ids for run in self._runs if run.gpu.uuid in uuids))
+
     def was_here(self, device_id: str) -> bool:
         """A block that its GPU had once, when more of its memory was promised."""
+        if device_id in self._order:
+            return False
         prefix, _, index = device_id.rpartition("-")
-        return prefix in self._memories and index.isdecimal() and device_id not in self._order
+        return prefix in self._memories and index.isdecimal()
 
     def ordered(self, ids: Iterable[str]) -> tuple[str, ...]:
         """The known ones of `ids`, each once, GPU by GPU and slot by slot.

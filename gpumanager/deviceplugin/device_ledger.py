@@ -3,17 +3,28 @@
 A device ID is capacity, whoever has it: where several grants on a GPU have the same one, it counts
 once. A block that a GPU had once, when more of its memory was promised, counts not at all: what is
 not there any more is not missing either.
+
+The kubelet is told of all devices of every GPU; besides, of IDs that pods hold and no GPU of ours
+has: the original's, healthy, for as long as its pods hold them (meanwhile the same amount of the
+GPU's own is left out), and those of a GPU that is gone, unhealthy. An ID that is held must never
+vanish: a kubelet that starts again would end its pod. Until the kubelet hears that a pod of the
+original has ended, it gives that pod's IDs to others, which then hold them likewise: they are as
+good as the GPU's own that are left out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from gpumanager.deviceplugin.device_ids import DeviceIDs
+from gpumanager.deviceplugin.device_ids import Device, DeviceIDs
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import DevicePluginSource, Grant, shares_of
 from gpumanager.grants.ledger import Ledger, Repeated
 from gpumanager.isolation.table import isolation_of
 from gpumanager.names import VCORE
+
+ORIGINAL = "tencent.com/"
+"""How the original's IDs begin."""
 
 
 class DeviceLedger(Ledger):
@@ -48,6 +59,15 @@ def all_ids(grant: Grant) -> tuple[str, ...]:
     return (*grant.ids.core_ids, *grant.ids.memory_ids)
 
 
+def holders(grants: Iterable[Grant], ids: AbstractSet[str]) -> list[Grant]:
+    """Those that hold any of `ids`."""
+    return [
+        one
+        for one in grants
+        if not ids.isdisjoint(one.ids.core_ids) or not ids.isdisjoint(one.ids.memory_ids)
+    ]
+
+
 def of_admission(grants: Iterable[Grant], admission: str) -> list[Grant]:
     return [grant for grant in grants if grant.ids.admission == admission]
 
@@ -62,3 +82,60 @@ def on_gpus(grant: Grant, gpus: Iterable[GpuUUID], *, exclusive: bool) -> Grant:
     cores, memory = grant.ids.core_ids, grant.ids.memory_ids
     shares = shares_of(gpus, len(cores), len(memory), exclusive=exclusive)
     return replace(grant, shares=shares, isolation=isolation_of(shares) if cores else "")
+
+
+def advertised(
+    ids: DeviceIDs,
+    live: tuple[Grant, ...],
+    resource: str,
+    unhealthy: Collection[GpuUUID] = (),
+) -> tuple[Device, ...]:
+    """GPU by GPU; then what is only held."""
+    left_out = frozenset(_left_out(ids, live, resource))
+    own = (
+        Device(device_id, gpu.uuid not in unhealthy, gpu.numa_node)
+        for device_id, gpu in ids.of(resource)
+        if device_id not in left_out
+    )
+    return (*own, *_foreign(ids, live, resource))
+
+
+def accepted(ids: DeviceIDs, asked: Collection[str]) -> tuple[str, ...]:
+    """`asked` in order, last those of the original, which name no GPU. Raises UnknownDeviceID."""
+    return (*ids.known(i for i in asked if not i.startswith(ORIGINAL)), *originals(asked))
+
+
+def originals(ids: Iterable[str]) -> list[str]:
+    return sorted(i for i in ids if i.startswith(ORIGINAL))
+
+
+def _foreign(ids: DeviceIDs, live: Iterable[Grant], resource: str) -> Iterator[Device]:
+    for grant in live:
+        for device_id in ids_of(grant, resource):
+            if device_id.startswith(ORIGINAL):
+                yield Device(device_id, healthy=True, numa_node=None)
+            elif device_id not in ids:
+                yield Device(device_id, healthy=False, numa_node=None)
+
+
+def _left_out(ids: DeviceIDs, live: tuple[Grant, ...], resource: str) -> Iterator[str]:
+    """The last of each GPU's that nobody holds, as many as others stand for."""
+    counts = dict(_stood_for(live, resource))
+    if not any(counts.values()):
+        return
+    held = {i for a in live for i in ids_of(a, resource)}
+    for device_id, gpu in reversed(ids.of(resource)):
+        if counts.get(gpu.uuid, 0) > 0 and device_id not in held:
+            counts[gpu.uuid] -= 1
+            yield device_id
+
+
+def _stood_for(live: Iterable[Grant], resource: str) -> Mapping[GpuUUID, int]:
+    counts: dict[GpuUUID, int] = {}
+    for grant in live:
+        foreign = len(originals(ids_of(grant, resource)))
+        if grant.legacy or (grant.exclusive and foreign):
+            foreign = grant.cores if resource == VCORE else grant.blocks
+        for uuid in grant.shares:
+            counts[uuid] = counts.get(uuid, 0) + -(-foreign // len(grant.shares))
+    return counts

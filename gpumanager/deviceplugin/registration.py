@@ -4,11 +4,14 @@ It is registered when the kubelet's socket is there, and again when that one or 
 or removed, when the kubelet has stopped watching our devices (one before 1.37 may drop a plugin
 that registers while its former stream is still ending), and when asked to. Each attempt has a
 socket of a new name. Between attempts that fail the pauses grow; a kubelet that starts ends them.
+
+A starting kubelet deletes every socket in its directory and makes its own anew. The new one may
+have the inode of the old, so its times are compared too.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -16,10 +19,8 @@ from typing import Final, Never, TypeVar
 
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.changes import Changes
-from gpumanager.deviceplugin.pauses import pauses
 from gpumanager.deviceplugin.register import register
 from gpumanager.deviceplugin.server import ResourceServer
-from gpumanager.deviceplugin.watch import Identity, Sockets, identity
 from gpumanager.errors import GpuManagerError
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,41 @@ UNWATCHED: Final = 2.0
 """Seconds for which the kubelet may be without a stream of ours before we register again."""
 NEVER_WATCHED: Final = 15.0
 """The same after registering: old kubelets dial only then, and may take ten seconds."""
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 15.0
+SPREAD: Final = 0.5
+"""The part of a pause that chance decides about."""
+
+Identity = tuple[int, int, int]
+"""Inode, modification and change time of a file."""
+
+
+def identity(path: Path) -> Identity | None:
+    """Which file lies at `path` now; None if there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """The kubelet's socket and ours, as they are at one moment."""
+
+    kubelet: Identity | None
+    own: tuple[Identity | None, ...]
+
+    @classmethod
+    def look(cls, kubelet: Path, own: tuple[Path, ...]) -> "Sockets":
+        return cls(identity(kubelet), tuple(identity(path) for path in own))
+
+    def stale(self, now: "Sockets") -> bool:
+        """True if, since `self`, the kubelet has started anew or our sockets were removed.
+
+        False while there is no kubelet: it would delete what we make.
+        """
+        return now.kubelet is not None and now != self
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +235,13 @@ class Registration:
 
     def _look(self) -> Sockets:
         return Sockets.look(self._kubelet, (self._server.socket,))
+
+
+def pauses(
+    random: Random, first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE
+) -> Iterator[float]:
+    """Seconds, without end: doubled each time up to `longest`, of which chance takes off a part."""
+    pause = first
+    while True:
+        yield pause * (1 - SPREAD * random.random())
+        pause = min(2 * pause, longest)

@@ -45,7 +45,7 @@ class Ledger:
     def adopt(self, topology: Topology) -> None:
         """From now on these are the GPUs."""
         self.topology = topology
-        self._counted: tuple[object, Mapping[GpuUUID, Holdings]] = (None, {})
+        self._counted: Mapping[GpuUUID, tuple[list[Grant], Holdings]] = {}
 
     def repeated(self, grants: Sequence[Grant]) -> Repeated:
         """What grants on one GPU have again. Of amounts alone nothing is."""
@@ -75,16 +75,20 @@ class Ledger:
         )
 
     def _held(self, grants: Iterable[Grant]) -> Mapping[GpuUUID, Holdings]:
-        """On each GPU. The same tuple of grants is counted once."""
-        counted, held = self._counted
-        if counted is not grants:
-            on: dict[GpuUUID, list[Grant]] = {gpu.uuid: [] for gpu in self.topology.gpus}
-            for grant in grants:
-                for uuid in on.keys() & grant.shares.keys() if grant.counts else ():
+        """On each GPU. A GPU whose grants are those of the last time is not counted again."""
+        on: dict[GpuUUID, list[Grant]] = {gpu.uuid: [] for gpu in self.topology.gpus}
+        for grant in grants:
+            for uuid in grant.shares if grant.counts else ():
+                if uuid in on:
                     on[uuid].append(grant)
-            held = {uuid: self._sum(uuid, found) for uuid, found in on.items()}
-            self._counted = (grants if isinstance(grants, tuple) else None), held
-        return held
+        known = self._counted
+        self._counted = {
+            uuid: last
+            if (last := known.get(uuid)) and last[0] == found
+            else (found, self._sum(uuid, found))
+            for uuid, found in on.items()
+        }
+        return {uuid: held for uuid, (_, held) in self._counted.items()}
 
     def _sum(self, gpu: GpuUUID, grants: Sequence[Grant]) -> Holdings:
         shares = [grant.shares[gpu] for grant in grants]

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
@@ -54,7 +56,11 @@ class Connection:
     async def open(cls, access: Access, agent: str) -> "Connection":
         """Raises InputError, ApiUnavailable, OSError."""
         configuration = Configuration(
-            host=access.server, client_session_kwargs={"read_bufsize": BUFFER}
+            host=access.server,
+            proxy=_environment_proxy(access.server),
+            # With it aiohttp reads ~/.netrc twice for each request, in threads: 1 to 2 ms of
+            # processor time; and a machine's entry there refuses a request that has a token.
+            client_session_kwargs={"read_bufsize": BUFFER, "trust_env": False},
         )
         loader = None
         if access.kubeconfig is not None:
@@ -119,6 +125,12 @@ def _watched_socket(address: Any) -> socket.socket:
     for level, option, value in KEEP_ALIVE:
         made.setsockopt(level, option, value)
     return made
+
+
+def _environment_proxy(server: str) -> str | None:
+    """`HTTPS_PROXY` and `NO_PROXY`, as with kubectl; a kubeconfig's own proxy comes before it."""
+    url = urlsplit(server)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
 
 
 async def _load(access: Access, loader: Any, configuration: Any) -> None:

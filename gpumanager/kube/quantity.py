@@ -5,6 +5,7 @@ takes `NaN`, `1_000` and `1e999999999`, which as a whole number has a billion di
 """
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -32,6 +33,12 @@ def whole_number(value: object) -> int | None:
     if power >= 0:
         return number * scale
     return None if number % scale else number // scale
+
+
+def exact(value: object) -> Fraction | None:
+    """A quantity, exactly; None for what is none."""
+    found = _parsed(str(value).strip())
+    return None if found is None else found[0] * Fraction(10) ** found[1]
 
 
 def amount(value: object) -> float:

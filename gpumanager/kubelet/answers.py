@@ -5,18 +5,17 @@ plugin gave: for an agent that has lost its own books this says which allocation
 """
 
 import base64
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from gpumanager.kube.pod import PodUID
-from gpumanager.kubelet.checkpoint import CheckpointUnreadable
+from gpumanager.kubelet.checkpoint import CheckpointUnreadable, entries
 
 _ENVS: Final = 1
 _KEY, _VALUE = 1, 2
@@ -42,17 +41,10 @@ def read_answers(path: Path) -> tuple[Answered, ...]:
 
 def parse_answers(text: bytes, path: Path | str = "checkpoint") -> tuple[Answered, ...]:
     """Of all containers, in any of the checkpoint's shapes; raises CheckpointUnreadable."""
-    try:
-        whole = json.loads(text)
-        entries = whole.get("Data", whole)["PodDeviceEntries"] or []
-        return tuple(_answered(entry) for entry in entries)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointUnreadable(path, f"unknown shape ({error})") from error
-
-
-def _answered(entry: Any) -> Answered:
-    envs = _envs(entry.get("AllocResp") or "")
-    return Answered(PodUID(entry["PodUID"]), entry["ContainerName"], entry["ResourceName"], envs)
+    return tuple(
+        Answered(PodUID(one.pod_uid), one.container, one.resource, _envs(one.response or ""))
+        for one in entries(text, path)
+    )
 
 
 def _envs(response: str) -> dict[str, str]:

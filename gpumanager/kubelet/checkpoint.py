@@ -7,16 +7,29 @@ and the entries at the top or, since 1.10, below `Data`. What is of no shape at 
 whole: of a file that says one thing wrongly nothing else is believed.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.pod import PodUID
 
 LARGEST: Final = 64 << 20
 """Bytes; a node with 512 pods of 4,000 devices each has some 40 MiB."""
+
+
+FIELDS: Final = {
+    "data": "Data",
+    "entries": "PodDeviceEntries",
+    "pod_uid": "PodUID",
+    "container": "ContainerName",
+    "resource": "ResourceName",
+    "ids": "DeviceIDs",
+    "response": "AllocResp",
+}
+"""The kubelet's names of them."""
 
 
 class CheckpointUnreadable(GpuManagerError):
@@ -36,6 +49,25 @@ class DeviceHolder:
     ids: frozenset[str]
 
 
+NodeIDs = dict[str, frozenset[str] | None] | frozenset[str] | None
+"""Device IDs by NUMA node, or without."""
+
+
+class Entry(msgspec.Struct, rename=FIELDS.get):
+    """One container's devices of one resource. response: the plugin's, in base64."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    ids: NodeIDs
+    response: str | None = None
+
+
+class _Checkpoint(msgspec.Struct, rename=FIELDS.get):
+    entries: list[Entry] | msgspec.UnsetType | None = msgspec.UNSET
+    data: "_Checkpoint | msgspec.UnsetType" = msgspec.UNSET
+
+
 def read_checkpoint(path: Path) -> tuple[DeviceHolder, ...]:
     """All holders in the kubelet's order; raises CheckpointUnreadable."""
     try:
@@ -50,12 +82,22 @@ def read_checkpoint(path: Path) -> tuple[DeviceHolder, ...]:
 
 def parse_checkpoint(text: bytes, path: Path | str = "checkpoint") -> tuple[DeviceHolder, ...]:
     """Holders in any of the shapes; raises CheckpointUnreadable."""
+    return tuple(
+        DeviceHolder(PodUID(one.pod_uid), one.container, one.resource, _ids(one.ids))
+        for one in entries(text, path)
+    )
+
+
+def entries(text: bytes, path: Path | str) -> list[Entry]:
+    """As they are in the file, in any of the shapes; raises CheckpointUnreadable."""
     try:
-        whole = json.loads(text)
-        entries = whole.get("Data", whole)["PodDeviceEntries"] or []
-        return tuple(_holder(entry) for entry in entries)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        whole = msgspec.json.decode(text, type=_Checkpoint)
+        found = (whole.data or whole).entries
+    except (ValueError, RecursionError) as error:
         raise CheckpointUnreadable(path, f"unknown shape ({error})") from error
+    if found is msgspec.UNSET:
+        raise CheckpointUnreadable(path, "unknown shape (no PodDeviceEntries)")
+    return found or []
 
 
 class CheckpointFile:
@@ -81,37 +123,7 @@ class CheckpointFile:
         return self._known[1]
 
 
-def _holder(entry: Any) -> DeviceHolder:
-    return DeviceHolder(
-        pod_uid=PodUID(_text(entry["PodUID"])),
-        container=_text(entry["ContainerName"]),
-        resource=_text(entry["ResourceName"]),
-        ids=_ids(entry["DeviceIDs"]),
-    )
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
-    return value
-
-
-def _ids(ids: Any) -> frozenset[str]:
-    match ids:
-        case None:
-            return frozenset()
-        case list():
-            return _texts(ids)
-        case dict():
-            return frozenset().union(
-                *(_texts([] if node is None else node) for node in ids.values())
-            )
-    raise TypeError(f"DeviceIDs is {type(ids).__name__}")
-
-
-def _texts(names: Any) -> frozenset[str]:
-    """Of one NUMA node."""
-    if not isinstance(names, list):
-        raise TypeError(f"a NUMA node's devices are {type(names).__name__}")
-    "".join(names)  # raises TypeError where one is no text, at the speed of C
-    return frozenset(names)
+def _ids(ids: NodeIDs) -> frozenset[str]:
+    if isinstance(ids, dict):
+        return frozenset[str]().union(*filter(None, ids.values()))
+    return ids or frozenset()

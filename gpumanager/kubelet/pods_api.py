@@ -61,9 +61,9 @@ class PodsApi:
             await self.close()  # gRPC would pause, longer each time; a kubelet starts at once
             cause = error.details() or error.code().name
             raise PodsUnavailable(str(self._socket), cause) from error
-        bodies = {hashlib.blake2b(body, digest_size=16).digest(): body for body in answer.pods}
+        known = self._known
         self._known = {
-            digest: self._known.get(digest) or self._parsed(body) for digest, body in bodies.items()
+            (key := _key(body)): known.get(key) or self._parsed(body) for body in answer.pods
         }
         return tuple(self._known.values())
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.deviceplugin.advertised import ORIGINAL
+from gpumanager.deviceplugin.device_ledger import ORIGINAL
 from gpumanager.deviceplugin.identity.evidence import Evidence, Key, allocation_of
 from gpumanager.deviceplugin.identity.lifecycle import has_ended
 from gpumanager.errors import GpuManagerError

@@ -25,8 +25,7 @@ from gpumanager.scheduler.node import (
     uuids_of,
 )
 from gpumanager.scheduler.quota.limits import NodeClass, NodeClasses
-from gpumanager.scheduler.scoring.host_resources import HostResources
-from gpumanager.scheduler.scoring.host_usage import HostUsage
+from gpumanager.scheduler.scoring.host_resources import HostResources, HostUsage
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, needs_of
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final, Self, TypeVar
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import CLAIM_DRIVER, VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied, AgentProcess
 from gpumanager.sim.container.process import ContainerProcess, namespaces_available
@@ -164,7 +164,10 @@ class SimulatedNode:
         """Start the agent, also after `kill_agent`, and wait until it has registered."""
         self.kubelet.forget_devices()
         await self.agent.start(self.kubelet.http.endpoint)
-        ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
+        if self._agent_flags.get("interface") == "claims":
+            ready = self.kubelet.wait_for_driver(CLAIM_DRIVER, REGISTERED_SECONDS)
+        else:
+            ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
         try:
             await self._unless_agent_dies(ready)
         except DevicesNotReady as error:
@@ -197,8 +200,10 @@ class SimulatedNode:
         """
         return await self._unless_agent_dies(self._run(pods))
 
-    async def run_admitted(self, pod: Pod) -> tuple[ContainerResult, ...]:
-        """Run one pod that `admit` let in."""
+    async def run_admitted(
+        self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
+    ) -> tuple[ContainerResult, ...]:
+        """Run one pod that `admit` let in. running, stop: see `PodRunner.run`."""
         runner = PodRunner(
             self.kubelet,
             self.runtime,
@@ -207,7 +212,7 @@ class SimulatedNode:
             keep=self._containers.append,
             on_event=self._on_event,
         )
-        return await runner.run(pod)
+        return await runner.run(pod, running=running, stop=stop)
 
     async def _run(self, pods: Sequence[Pod]) -> tuple[ContainerResult, ...]:
         running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []

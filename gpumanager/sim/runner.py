@@ -84,14 +84,21 @@ class PodRunner:
         self._keep = keep
         self._on_event = on_event
 
-    async def run(self, pod: Pod) -> tuple[ContainerResult, ...]:
-        """All containers of an admitted pod; when this returns its devices are free again."""
+    async def run(
+        self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
+    ) -> tuple[ContainerResult, ...]:
+        """All containers of an admitted pod; when this returns its devices are free again.
+
+        running: set before the first container starts. stop: once it is set they are to end.
+        """
         results: dict[str, ContainerResult] = {}
         refused = "deleted before its claims were prepared"
         try:
             if await self._kubelet.prepare_claims(pod):
                 self._kubelet.running(pod.uid)
-                await self._run_in_order(pod, results)
+                if running is not None:
+                    running.set()
+                await self._run_in_order(pod, results, stop)
             await self._kubelet.unprepare_claims(pod)
         except ClaimsUnknown as error:
             refused = str(error)
@@ -103,7 +110,9 @@ class PodRunner:
             for one in pod.containers
         )
 
-    async def _run_in_order(self, pod: Pod, results: dict[str, ContainerResult]) -> None:
+    async def _run_in_order(
+        self, pod: Pod, results: dict[str, ContainerResult], stop_pod: asyncio.Event | None
+    ) -> None:
         """Init containers one by one, sidecars beside what follows them, then the apps at once."""
         sidecars: list[asyncio.Task[ContainerResult]] = []
         stop = asyncio.Event()
@@ -118,9 +127,9 @@ class PodRunner:
                 elif container.kind is ContainerKind.SIDECAR:
                     sidecars.append(group.create_task(self._run_one(pod, container, stop)))
                 else:
-                    result = results[container.name] = await self._run_one(pod, container)
+                    result = results[container.name] = await self._run_one(pod, container, stop_pod)
                     failed = _init_failure(result)
-            running = [group.create_task(self._run_one(pod, app)) for app in apps]
+            running = [group.create_task(self._run_one(pod, app, stop_pod)) for app in apps]
             finished = [await task for task in running]
             stop.set()
             finished += [await task for task in sidecars]
@@ -129,7 +138,9 @@ class PodRunner:
     async def _run_one(
         self, pod: Pod, container: ContainerManifest, stop: asyncio.Event | None = None
     ) -> ContainerResult:
-        """One container from PreStart to its end, or, for a sidecar, to `stop`."""
+        """One container from PreStart to its end, or to `stop`."""
+        if stop is not None and stop.is_set():
+            return ContainerResult(pod, container, refused="stopped before it was started")
         try:
             options = await self._kubelet.prepare(pod, container)
             spec = container_spec(pod, container, options)
@@ -174,7 +185,7 @@ def _init_failure(result: ContainerResult) -> str | None:
 
 
 async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> int:
-    """The exit status; a sidecar is asked to end when `stop` is set, and ended if it does not."""
+    """The exit status; it is asked to end when `stop` is set, and ended if it does not."""
     ending = asyncio.create_task(process.wait())
     try:
         if stop is not None:

@@ -88,6 +88,8 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "kubelet.root": PATH,
     "kubelet.podsBy": one_of("auto", "nodes/pods", "nodes/proxy"),
     "containerRuntime.socket": PATH,
+    "agent.interface": one_of("device-plugin", "claims"),
+    "agent.cdiDirectory": PATH,
     "agent.stateDirectory": PATH,
     "agent.reservedMemory": {"type": "string", "pattern": "^([0-9.]+ ?([KMGT]i?B?)?)?$"},
     "agent.gpuSwitchCost": {"type": "integer", "minimum": 0, "maximum": 500},

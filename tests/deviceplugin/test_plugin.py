@@ -14,8 +14,8 @@ from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.register import RegistrationFailed, register
+from gpumanager.deviceplugin.registration import Sockets
 from gpumanager.deviceplugin.server import CannotServe, ResourceServer
-from gpumanager.deviceplugin.watch import Sockets
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.units import MEMORY_BLOCK, Bytes

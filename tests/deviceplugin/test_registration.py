@@ -14,10 +14,9 @@ import pytest
 from gpumanager.deviceplugin import registration, wire
 from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.inotify import Inotify
-from gpumanager.deviceplugin.pauses import pauses
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.register import RegistrationFailed
-from gpumanager.deviceplugin.registration import Standing
+from gpumanager.deviceplugin.registration import Standing, pauses
 from gpumanager.deviceplugin.server import CannotServe
 from gpumanager.names import VCORE, VMEMORY
 from tests.deviceplugin.plugin_node import BOUND, Kubelet, RefusingKubelet, new_allocator

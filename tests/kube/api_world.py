@@ -72,6 +72,10 @@ class ApiWorld:
         self._made.append(self.pod_path(name))
         return made
 
+    def added(self, path: str) -> None:
+        """Something else that is to be taken away at the end."""
+        self._made.append(path)
+
     async def fail(self, name: str, message: str) -> Any:
         """As a kubelet says that it did not admit a pod."""
         status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}

@@ -242,9 +242,8 @@ async def test_a_program_that_fails_is_named(server: SimulatedApiServer, tmp_pat
         await opened(read_kubeconfig(path)).get("/api/v1/pods")
 
 
-async def test_requests_go_through_the_proxy_that_a_kubeconfig_names(
-    server: SimulatedApiServer, tmp_path: Path
-) -> None:
+async def _proxied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str) -> bytes:
+    """The first line that a proxy reads, which is named there."""
     asked = asyncio.get_running_loop().create_future()
 
     async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -252,12 +251,47 @@ async def test_requests_go_through_the_proxy_that_a_kubeconfig_names(
         writer.close()
 
     async with await asyncio.start_server(proxy, "127.0.0.1", 0) as listening:
-        port = listening.sockets[0].getsockname()[1]
-        cluster = {"server": "http://api.example", "proxy-url": f"http://127.0.0.1:{port}"}
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        cluster = {"server": "http://api.example"}
+        if where == "kubeconfig":
+            cluster["proxy-url"] = url
+            monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        else:
+            monkeypatch.setenv("http_proxy", url)
         with pytest.raises(ApiUnavailable):
             await opened(read_kubeconfig(written(tmp_path, config(cluster, {})))).get("/api")
+    return bytes(await asked)
 
-    assert await asked == b"GET http://api.example/api HTTP/1.1\r\n"
+
+@pytest.mark.parametrize("where", ["kubeconfig", "environment"])
+async def test_requests_go_through_a_proxy(
+    server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    asked = await _proxied(monkeypatch, tmp_path, where)
+
+    assert asked == b"GET http://api.example/api HTTP/1.1\r\n"
+
+
+async def test_a_server_of_no_proxy_is_asked_itself(
+    server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    server.token = "right"
+    path = written(tmp_path, config({"server": server.url}, {"token": "right"}))
+
+    assert (await opened(read_kubeconfig(path)).get("/api/v1/pods"))["items"] == []
+
+
+async def test_a_password_in_netrc_is_not_the_api_server_s(
+    server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password secret")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server.token = "right"
+    path = written(tmp_path, config({"server": server.url}, {"token": "right"}))
+
+    assert (await opened(read_kubeconfig(path)).get("/api/v1/pods"))["items"] == []
 
 
 async def test_another_user_is_impersonated(server: SimulatedApiServer, tmp_path: Path) -> None:

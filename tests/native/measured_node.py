@@ -1,7 +1,8 @@
 """One simulated GPU whose contexts take memory, and a manager that measures."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,24 @@ class MeasuredNode:
 
     def held(self) -> int:
         return self.manager.usage(NAME).devices[0].held
+
+
+Start = Callable[[DriverBehaviour], MeasuredNode]
+
+
+@asynccontextmanager
+async def measured_each(work: Path, seconds: float) -> AsyncIterator[Start]:
+    """Begins a node on such a driver, whose manager measures every so many seconds."""
+    nodes: list[MeasuredNode] = []
+    looking: list[asyncio.Task[None]] = []
+
+    def begin(driver: DriverBehaviour) -> MeasuredNode:
+        nodes.append(MeasuredNode(work, driver))
+        looking.append(asyncio.create_task(nodes[0].manager.measure_every(seconds)))
+        return nodes[0]
+
+    yield begin
+    for task in looking:
+        task.cancel()
+    for node in nodes:
+        await node.stop()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.deviceplugin.advertised import advertised
 from gpumanager.deviceplugin.device_ids import DeviceIDs
+from gpumanager.deviceplugin.device_ledger import advertised
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.legacy_checkpoint import (

@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 
 from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.extender.service import Extender
-from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.server import Bounds
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of

@@ -26,9 +26,8 @@ def test_a_good_hello_says_who_the_caller_thinks_it_is() -> None:
     assert parse_hello(OBSERVER).observer  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("length", range(HELLO_SIZE))
-def test_a_hello_cut_short_is_waited_for(length: int) -> None:
-    assert parse_hello(hello()[:length]) is None
+def test_a_hello_cut_short_is_waited_for() -> None:
+    assert {parse_hello(hello()[:length]) for length in range(HELLO_SIZE)} == {None}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
-from gpumanager.deviceplugin.advertised import originals
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, all_ids, ids_of, of_admission
+from gpumanager.deviceplugin.device_ledger import (
+    DeviceLedger,
+    all_ids,
+    holders,
+    of_admission,
+    originals,
+)
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.plan import planned
@@ -186,15 +191,15 @@ def _choose(
 
     Then, at worst, what is only promised (its pod may have been rejected), then what is in use.
     """
-    must = dict.fromkeys(question.must_include)
-    ranks = {i: 3 + (a.state is State.SETTLED) for a in live for i in ids_of(a, question.resource)}
-    wanted = {gpu.uuid for gpu in gpus}
+    must, offered = dict.fromkeys(question.must_include), frozenset(question.available)
+    held = {i: 3 + (a.state is State.SETTLED) for a in holders(live, offered) for i in all_ids(a)}
+    wanted = ledger.ids.on(gpus)
 
     def rank(device_id: str) -> int:
-        if device_id in ranks or device_id not in ledger.ids:
-            return ranks.get(device_id, 1)
-        return 0 if ledger.ids.decode(device_id).gpu.uuid in wanted else 2
+        if device_id in held:
+            return held[device_id]
+        return 0 if device_id in wanted else 2 if device_id in ledger.ids else 1
 
-    every = (*ledger.ids.ordered(question.available), *originals(question.available))
+    every = (*ledger.ids.ordered(offered), *originals(offered))
     rest = [i for i in every if i not in must]
     return (*must, *sorted(rest, key=rank)[: max(0, question.size - len(must))])

@@ -200,8 +200,9 @@ def first_of_a_new_pod(turn: Turn) -> Transaction:
         Candidate(pod).same(turn.call.resource, turn.call.size) for pod in turn.new if asking(pod)
     )
     candidates = tuple(one for one in started if one is not None)
-    possible = tuple(one for one in candidates if turn.fits(one.pod))
-    return _opened(turn.call, viewed=True, candidates=possible or candidates)
+    if len(candidates) > 1:
+        candidates = tuple(one for one in candidates if turn.fits(one.pod)) or candidates
+    return _opened(turn.call, viewed=True, candidates=candidates)
 
 
 def other_resource(turn: Turn) -> Transaction | None:

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.deviceplugin.advertised import ORIGINAL
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, on_gpus
+from gpumanager.deviceplugin.device_ledger import ORIGINAL, DeviceLedger, holders, on_gpus
 from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
     Key,
@@ -48,12 +47,12 @@ BY_DIRECTORY: Final = "adopted: its directory is there, and nobody can say whose
 
 def unrecorded(known: Iterable[Grant], checkpoint: Checkpoint) -> tuple[Key, ...]:
     """Containers to which the kubelet has given cores of which the journal knows nothing."""
+    cores = {(h.pod_uid, h.container): h.ids for h in checkpoint if h.resource == VCORE}
     recorded: dict[frozenset[str], set[PodUID | None]] = {}
-    for one in known:
+    for one in holders(known, frozenset().union(*cores.values())):
         recorded.setdefault(frozenset(one.ids.core_ids), set()).add(
             one.pod.uid if one.pod else None
         )
-    cores = {(h.pod_uid, h.container): h.ids for h in checkpoint if h.resource == VCORE}
     return tuple(
         key for key, ids in cores.items() if recorded.get(ids, set()).isdisjoint({None, key[0]})
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, View, asks
-from gpumanager.deviceplugin.device_ledger import all_ids, of_admission
+from gpumanager.deviceplugin.device_ledger import all_ids, holders, of_admission
 from gpumanager.grants.grant import EvidenceSource, Grant, Refused, State
 from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.checkpoint import DeviceHolder
@@ -71,12 +71,10 @@ def conflict(
     looks alive: PreStartContainer, which knows, decides. So does it where no pods can be read.
     """
     wanted = set(ids)
-    holders = [
-        a for a in live if a.ids.admission != admission and not wanted.isdisjoint(all_ids(a))
-    ]
-    ended = (a for a in holders if a.id not in lingering)
+    others = [a for a in holders(live, wanted) if a.ids.admission != admission]
+    ended = (a for a in others if a.id not in lingering)
     over = tuple(a.id for a in ended if has_ended(a.owner, view))
-    rest = [a for a in holders if a.id not in over]
+    rest = [a for a in others if a.id not in over]
     for holder in rest:
         if holder.state is State.SETTLED and view is not None:
             return Conflict(over, refused=Refused(_double(holder, wanted)))

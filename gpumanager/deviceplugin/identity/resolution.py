@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.transaction import View
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, all_ids, resized
+from gpumanager.deviceplugin.device_ledger import DeviceLedger, all_ids, holders, resized
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended, owner
 from gpumanager.grants.grant import Claimant, Grant, RetryLater, State
 from gpumanager.grants.plan import burst_us, ceiling
@@ -201,10 +201,8 @@ def rivals(live: Iterable[Grant], settled: Grant, checkpoint: Checkpoint) -> Riv
     ids = set(all_ids(settled))
     others = [
         a
-        for a in live
-        if a.id != settled.id
-        and owner(a, checkpoint) != settled.owner
-        and ids.intersection(all_ids(a))
+        for a in holders(live, ids)
+        if a.id != settled.id and owner(a, checkpoint) != settled.owner
     ]
     return Rivals(
         over=tuple(a for a in others if not _is_booked(a, checkpoint)),
@@ -215,31 +213,29 @@ def rivals(live: Iterable[Grant], settled: Grant, checkpoint: Checkpoint) -> Riv
 
 
 def contested(
-    live: Iterable[Grant], containers: Iterable[BookedContainer], view: View | None
+    live: Iterable[Grant], containers: Collection[BookedContainer], view: View | None
 ) -> tuple[Grant, ...]:
     """GrantStore of pods that have begun, which these containers would push aside if they start.
 
     Those with the same devices, and those of which others have been given the devices already. Not
     those of pods that have ended for certain.
     """
-    starting = tuple(containers)
-    uids = {one.uid for one in starting}
+    uids, ids = {one.uid for one in containers}, _ids(containers)
+    pushed = (a for a in live if a.doubted or not ids.isdisjoint(all_ids(a)))
     return tuple(
         a
-        for a in live
-        if a.state is State.SETTLED
-        and a.owner not in uids
-        and (a.doubted or takes(starting, a))
-        and not has_ended(a.owner, view)
+        for a in pushed
+        if a.state is State.SETTLED and a.owner not in uids and not has_ended(a.owner, view)
     )
 
 
-def takes(containers: Iterable[BookedContainer], allocation: Grant) -> bool:
+def takes(containers: Collection[BookedContainer], allocation: Grant) -> bool:
     """Whether they have any of its devices."""
-    ids = all_ids(allocation)
-    return any(
-        not one.core_ids.isdisjoint(ids) or not one.memory_ids.isdisjoint(ids) for one in containers
-    )
+    return bool(holders([allocation], _ids(containers)))
+
+
+def _ids(containers: Collection[BookedContainer]) -> frozenset[str]:
+    return frozenset().union(*(one.core_ids | one.memory_ids for one in containers))
 
 
 def _is_booked(allocation: Grant, checkpoint: Checkpoint) -> bool:

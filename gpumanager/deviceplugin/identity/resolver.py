@@ -65,7 +65,7 @@ class IdentityResolver:
         running: as of `running`, a moment ago.
         """
         self._store.trust(running)
-        for one in contested(self._store.live(), containers, view):
+        for one in contested(self._store.live(), containers, view) if running else ():
             if one.id in running and takes(containers, one):
                 raise NotResolved(f"its devices are in use: {one.pod} runs with them")
         await self._take_up(containers, view, checkpoint)

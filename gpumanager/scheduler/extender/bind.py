@@ -19,7 +19,7 @@ from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, O
 from gpumanager.kube.pod import PodUID, PodView, read_pod
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.quota.check import QuotaCheck
+from gpumanager.scheduler.quota.rules import QuotaCheck
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.plan import annotations, stale
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of

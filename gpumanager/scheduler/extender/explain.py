@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from gpumanager.scheduler.scoring.decide import Left, Scores
+from gpumanager.scheduler.scoring.verdicts import Left, Scores
 
 PODS: Final = 4096
 """How many are remembered: those that were asked about last."""

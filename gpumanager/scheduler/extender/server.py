@@ -9,17 +9,17 @@ from typing import Final
 
 from aiohttp import web
 
+from gpumanager.http_server import ContextSource
 from gpumanager.scheduler.extender import wire
 from gpumanager.scheduler.extender.bind import NotBound
 from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.extender.service import Extender, NotReady
-from gpumanager.scheduler.http.bounds import Bounds
 from gpumanager.scheduler.http.clients import Clients
-from gpumanager.scheduler.http.limiter import Contexts
 from gpumanager.scheduler.http.server import (
     JSON,
     LATER,
     METRICS,
+    Bounds,
     HttpRefusal,
     HttpServer,
     Page,
@@ -53,7 +53,7 @@ class ExtenderServer:
         self._overview = OverviewPages(extender, version)
         self._server = HttpServer(self._routes(), bounds, clients)
 
-    async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
+    async def start(self, address: str, port: int, tls: ContextSource | None = None) -> int:
         """Listen until `stop`; returns the port. Raises OSError."""
         return await self._server.start(address, port, tls)
 

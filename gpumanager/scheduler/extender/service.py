@@ -22,23 +22,22 @@ from gpumanager.scheduler.extender.explain import (
     reasons,
 )
 from gpumanager.scheduler.extender.requeue import RefusedPods, Requeue
-from gpumanager.scheduler.quota.check import QuotaCheck, permitted
+from gpumanager.scheduler.quota.rules import QuotaCheck, permitted
 from gpumanager.scheduler.scoring import preemption
-from gpumanager.scheduler.scoring.decide import (
+from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, pod_shape_of
+from gpumanager.scheduler.scoring.preemption import Victims
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.verdicts import (
     Filtered,
     Scores,
+    Verdicts,
     by_reason,
     filter_nodes,
     prioritize,
 )
-from gpumanager.scheduler.scoring.disruption_budgets import DisruptionBudgets
-from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, pod_shape_of
-from gpumanager.scheduler.scoring.preemption import Victims
-from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
-from gpumanager.scheduler.scoring.verdicts import Verdicts
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import NodeWatch, PodWatch
+from gpumanager.scheduler.watching import DisruptionBudgets, NodeWatch, PodWatch
 from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 
 log = logging.getLogger(__name__)
@@ -173,7 +172,7 @@ class Extender:
         ask = self._ask(pod)
         if not isinstance(ask, PodShape):
             return ()
-        shape = self.verdicts.of(ask, names)
+        shape = self.verdicts.of(ask, ())
         ranked = prioritize(shape, names)
         known = self.memory.of(pod.namespace, pod.name)
         if known is not None:
@@ -247,7 +246,7 @@ class Extender:
         )
 
     def _judge(self, pod: PodView, ask: PodShape, names: Collection[str]) -> Filtered:
-        found = filter_nodes(self.verdicts.of(ask, names), names)
+        found = filter_nodes(self.verdicts.of(ask, ()), names)
         return permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
 
     def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:

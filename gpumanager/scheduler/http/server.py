@@ -1,16 +1,19 @@
-"""Routes by path and method; a request that cannot be answered gets a status and one sentence."""
+"""Routes by path and method; a request that cannot be answered gets a status and one sentence.
+
+Connections are bounded by `gpumanager.http_server`; here the bodies of requests are.
+"""
 
 import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import web
 
-from gpumanager.scheduler.http.bounds import Bodies, Bounds
+from gpumanager.http_server import BoundedServer, ConnectionBounds, ContextSource
 from gpumanager.scheduler.http.clients import Clients
-from gpumanager.scheduler.http.limiter import ConnectionLimiter, Contexts
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +21,6 @@ JSON: Final = "application/json"
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 CLOSE: Final = {"Connection": "close"}
 LATER: Final = {"Retry-After": "1"}
-SPOKEN: Final = (HttpVersion11, HttpVersion10)
 BODIES: Final = ("POST", "PUT", "PATCH")
 
 Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
@@ -26,6 +28,16 @@ Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 Routes = Mapping[str, Mapping[str, Page]]
 """By path, then by method. A path that ends in a slash stands for all that begin with it; `/` for
 itself alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds(ConnectionBounds):
+    """body: bytes of one request. bodies: bytes of all that are read or answered at once.
+    body_seconds: for a body to come."""
+
+    body: int = 16 << 20
+    bodies: int = 64 << 20
+    body_seconds: float = 10.0
 
 
 class HttpRefusal(Exception):
@@ -51,28 +63,28 @@ class HttpServer:
         self._routes = routes
         self._prefixes = tuple(path for path in routes if path.endswith("/") and path != "/")
         self._bounds = bounds or Bounds()
-        self._bodies = Bodies(self._bounds.bodies)
-        self._limiter = ConnectionLimiter(self._answer, self._bounds)
+        self._held = 0
+        """Bytes that are kept for the bodies now being read or answered."""
+        self._server = BoundedServer(self._answer, self._bounds)
 
-    async def start(self, address: str, port: int, tls: Contexts | None = None) -> int:
+    async def start(self, address: str, port: int, tls: ContextSource | None = None) -> int:
         """Listen, until `stop`; returns the port. tls: None for plain HTTP. Raises OSError."""
-        return await self._limiter.open(address, port, tls)
+        return await self._server.start(address, port, tls)
 
     async def stop(self) -> None:
         """Accept no more; requests that are being answered get their response."""
-        await self._limiter.close()
+        await self._server.stop()
 
     @property
     def connections(self) -> int:
-        return self._limiter.open_connections
+        return self._server.open_connections
 
     @property
     def reading(self) -> int:
         """Bytes that are kept for the bodies now being read."""
-        return self._bodies.held
+        return self._held
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        self._limiter.busy(request.protocol)
         held = 0
         try:
             self._check_caller(request)
@@ -85,8 +97,7 @@ class HttpServer:
             log.exception("%s %s", request.method, request.path)
             return refusal(500, f"internal error: {type(error).__name__}", **CLOSE)
         finally:
-            self._bodies.give_back(held)
-            self._limiter.idle(request.protocol)
+            self._held -= held
 
     def _check_caller(self, request: web.BaseRequest) -> None:
         """Raises HttpRefusal where a certificate is needed, and none that is accepted was sent."""
@@ -97,8 +108,6 @@ class HttpServer:
             raise HttpRefusal(403, "show a client certificate that this server knows", **CLOSE)
 
     def _page(self, request: web.BaseRequest) -> Page:
-        if request.version not in SPOKEN:
-            raise HttpRefusal(505, "speak HTTP/1.1", **CLOSE)
         path = request.path
         pages = self._routes.get(path)
         if pages is None:
@@ -120,8 +129,9 @@ class HttpServer:
         if declared is not None and declared > bounds.body:
             raise HttpRefusal(413, f"{declared} bytes; the most is {bounds.body}", **CLOSE)
         share = bounds.body if declared is None and request.body_exists else declared or 0
-        if not self._bodies.take(share):
+        if self._held + share > bounds.bodies:
             raise HttpRefusal(503, "too many large requests at once", **LATER, **CLOSE)
+        self._held += share
         return share
 
     async def _body(self, request: web.BaseRequest) -> bytes:

@@ -3,21 +3,29 @@
 What is bound counts, and what is assumed: a bind is judged and assumed in one step, so that of two
 that would exceed a quota together one is refused. A pod does not count against itself when it
 returns.
+
+Verdicts about nodes are shared by all pods of one shape and kept. A quota depends on the namespace
+and on what its other pods use now, so it is checked for each request and kept nowhere: in filter,
+in preempt, and once more in bind, in the same step that reserves the GPUs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.quota.check import Check, QuotaCheck
 from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, admits, cores_together
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.verdicts import Filtered
+from gpumanager.scheduler.state import HolderObserver
 
 NOT_UNDERSTOOD: Final = "node(s) were not judged: the GPU quota is not understood"
 UNREAD: Final = "GPU quotas"
+
+Check = Callable[[NodeClass], Unfit | None]
+"""Why the pod may not go to nodes of this class; None: it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,24 @@ class Counted:
     namespace: str
     kind: NodeClass
     cores: int
+
+
+class QuotaCheck(HolderObserver):
+    """No quotas: any pod may go to any node. Runs on the state's thread; never waits."""
+
+    @property
+    def missing(self) -> str:
+        """What has not been read yet; empty once `permits` can be asked."""
+        return ""
+
+    @property
+    def changes(self) -> int:
+        """How often the quotas have changed; usage does not count."""
+        return 0
+
+    def permits(self, pod: PodView, ask: PodShape) -> Check | None:  # noqa: ARG002
+        """The check for this pod now; None: its namespace has no quota."""
+        return None
 
 
 class QuotaRules(QuotaCheck):
@@ -105,3 +131,16 @@ class QuotaRules(QuotaCheck):
 
 def cores_of(ask: PodShape) -> int:
     return cores_together(zip(ask.kinds, [one.cores for one in ask.requests], strict=True))
+
+
+def permitted(
+    found: Filtered, check: Check | None, nodes: Mapping[NodeClass, set[str]]
+) -> Filtered:
+    """`found` without nodes that the quota forbids. nodes: by class."""
+    if check is None:
+        return found
+    forbidden = {kind: why for kind in nodes if (why := check(kind)) is not None}
+    fitting = frozenset(found.fitting) if forbidden else frozenset[str]()
+    return found.without(
+        {name: why for kind, why in forbidden.items() for name in nodes[kind] & fitting}
+    )

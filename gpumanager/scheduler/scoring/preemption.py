@@ -11,8 +11,10 @@ from itertools import islice
 from typing import Final
 
 from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.cooperative import Work, batches
-from gpumanager.scheduler.scoring.decide import preempt
+from gpumanager.scheduler.node import NodeState
+from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.state import ClusterState
 
@@ -144,3 +146,26 @@ def _in_order(state: ClusterState, victims: Victims) -> Victims:
     pods = ((uid, state.bound(uid)) for uid in victims)
     ranked = sorted(pods, key=lambda one: -one[1].pod.priority if one[1] else 0)
     return tuple(uid for uid, _ in ranked)
+
+
+def preempt(
+    state: ClusterState, ask: PodShape, victims: Mapping[str, Iterable[PodUID]]
+) -> dict[str, Packing]:
+    """The nodes of these on which the pod fits once their victims are gone.
+
+    All victims stay victims: those that we could spare may be there for CPU, ports or spreading,
+    which kube-scheduler has looked at. Where there are none the node is left out: kube-scheduler
+    takes one without victims for an error that ends the whole preemption.
+    """
+    found = {}
+    for name, uids in victims.items():
+        node, gone = state.nodes.get(name), frozenset(uids)
+        packing = _once_gone(node, ask, gone) if node and gone else None
+        if isinstance(packing, Packing):
+            found[name] = packing
+    return found
+
+
+def _once_gone(node: NodeState, ask: PodShape, uids: frozenset[PodUID]) -> Packing | Refusal:
+    holders = {uid: one for uid, one in node.holders.items() if uid not in uids}
+    return node.with_holders(holders, node.load).place(ask)

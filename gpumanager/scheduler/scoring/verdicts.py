@@ -1,4 +1,7 @@
-"""What is thought of each node for one shape of pod, kept while nodes change.
+"""What is thought of each node for one shape of pod, kept while nodes change; filter, prioritize.
+
+All nodes that will do are answered, each with a score: which one it is to be is kube-scheduler's
+decision, which knows of affinity, spreading and priorities.
 
 A verdict is made when it is first asked for, and again when its node has changed since: a question
 about a small part of the cluster costs no look at the rest. When other pods than before have become
@@ -7,7 +10,9 @@ kind, and nobody waits for ten thousand.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from heapq import nlargest
 from itertools import islice
 from typing import Final
 
@@ -15,13 +20,72 @@ from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.scoring.node_scorer import NodeScorer, Verdict
 from gpumanager.scheduler.scoring.pod_shape import PodShape
-from gpumanager.scheduler.scoring.unschedulable_reasons import Brief, Unfit
+from gpumanager.scheduler.scoring.unschedulable_reasons import UNKNOWN, Brief, Unfit
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
 
+HIGHEST: Final = 10
+"""Of an extender's scale."""
+NOT_KNOWN: Final = Unfit(UNKNOWN, "no node object has been seen")
+
+Scores = tuple[tuple[int, Collection[str]], ...]
+"""Each score with the nodes that have it, from 10 downwards; who is not named has 0."""
 SHAPES: Final = 64
+NOT_SEEN: Final[Brief] = UNKNOWN, False
 RENEWED_AT_ONCE: Final = 20
 """Nodes, when something else has become usual: a millisecond or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Nodes that will not do, for one reason. why_of: why one of these will not.
+
+    why: of the first of them, example; all have its phrase, and are final if it is.
+    """
+
+    names: Collection[str]
+    why_of: Callable[[str], Unfit]
+    example: str
+    why: Unfit
+
+    @classmethod
+    def of(cls, names: Collection[str], why_of: Callable[[str], Unfit]) -> "Left":
+        first = next(iter(names))
+        return cls(names, why_of, first, why_of(first))
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """fitting: nodes that will do, in any order. left: the others, by reason."""
+
+    fitting: Collection[str]
+    left: tuple[Left, ...] = ()
+
+    @property
+    def unfit(self) -> dict[str, Unfit]:
+        """The others, one by one."""
+        return {name: one.why_of(name) for one in self.left for name in one.names}
+
+    def without(self, refused: Mapping[str, Unfit]) -> "Filtered":
+        """Of those that will do, these will not either."""
+        if not refused:
+            return self
+        fitting: list[str] = []
+        gone: dict[str, Unfit] = {}  # in the order of the names: the first is an example
+        for name in self.fitting:
+            if (why := refused.get(name)) is None:
+                fitting.append(name)
+            else:
+                gone[name] = why
+        return Filtered(fitting, (*self.left, *by_reason(gone)))
+
+
+def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
+    """The same nodes, those with one reason together."""
+    found: dict[tuple[str, bool], list[str]] = {}
+    for name, why in unfit.items():
+        found.setdefault((why.phrase, why.final), []).append(name)
+    return tuple(Left.of(names, unfit.__getitem__) for names in found.values())
 
 
 class ShapeVerdicts:
@@ -61,8 +125,13 @@ class ShapeVerdicts:
         found = self.found.get(name)
         return found if isinstance(found, float) else None
 
+    def of(self, name: str) -> float | Brief:
+        """Its points, or why it does not fit."""
+        found = self.found.get(name)
+        return self._look_at(name) if found is None else found
+
     def catch_up(self, mix: Mix, names: Collection[str] | None) -> None:
-        """Look at what has changed, of these; None: of all. mix: of pods that are usual now."""
+        """Forget what has changed, and look at these; None: at all. mix: of pods that are usual."""
         changed = self._state.since(self._seen)
         if changed is None:
             self.found.clear()
@@ -71,9 +140,8 @@ class ShapeVerdicts:
             self.found.pop(name, None)
         self._seen = self._state.changes
         self.renew(mix)
-        found = self.found
-        asked = self._state.nodes if names is None else names
-        self._look_at([name for name in asked if name not in found])
+        for name in self._state.nodes if names is None else names:
+            self.of(name)
 
     def renew(self, mix: Mix) -> None:
         """A few points by the present mix where they are by another."""
@@ -81,7 +149,8 @@ class ShapeVerdicts:
             self._judge.use(mix)
             self._stale = set(self.fits)
         if self._stale:
-            self._look_at(tuple(islice(self._stale, RENEWED_AT_ONCE)))
+            for name in tuple(islice(self._stale, RENEWED_AT_ONCE)):
+                self._look_at(name)
 
     def behind(self, mix: Mix) -> bool:
         """Some points are not by this mix."""
@@ -91,14 +160,14 @@ class ShapeVerdicts:
         """Of a node as it is at this moment."""
         return self._judge.of(node)
 
-    def _look_at(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._stale.discard(name)
-            node = self._state.nodes.get(name)
-            if node is None:  # gone, or never seen: anybody may name anything, and it is not kept
-                self.found.pop(name, None)
-            else:
-                self.found[name] = self._judge.brief(node)
+    def _look_at(self, name: str) -> float | Brief:
+        self._stale.discard(name)
+        node = self._state.nodes.get(name)
+        if node is None:  # gone, or never seen: anybody may name anything, and it is not kept
+            self.found.pop(name, None)
+            return NOT_SEEN
+        found = self.found[name] = self._judge.brief(node)
+        return found
 
 
 class Verdicts:
@@ -120,7 +189,7 @@ class Verdicts:
         self._shapes: OrderedDict[PodShape, ShapeVerdicts] = OrderedDict()
 
     def of(self, ask: PodShape, names: Collection[str] | None = None) -> ShapeVerdicts:
-        """Up to date, as far as these nodes go; None: all."""
+        """Up to date. names: nodes to look at now; None: all. At others it looks when asked."""
         if self._models is not self._state.models:
             self._models = self._state.models
             self._shapes.clear()
@@ -143,3 +212,43 @@ class Verdicts:
                 shape.renew(self._habits.mix)
                 return True
         return False
+
+
+def filter_nodes(shape: ShapeVerdicts, names: Collection[str]) -> Filtered:
+    """Which of these nodes will do."""
+    fitting: list[str] = []
+    left: dict[Brief, list[str]] = {}
+    found = shape.found
+    for name in names:
+        verdict = found.get(name)
+        if verdict is None:  # it has changed since, or was never asked about
+            verdict = shape.of(name)
+        if isinstance(verdict, float):
+            fitting.append(name)
+        else:
+            left.setdefault(verdict, []).append(name)
+
+    def why(name: str) -> Unfit:
+        return shape.unfit(name) or NOT_KNOWN
+
+    return Filtered(fitting, tuple(Left.of(some, why) for some in left.values()))
+
+
+def prioritize(shape: ShapeVerdicts, names: Collection[str]) -> Scores:
+    """The best have 10, the next 9, and so on to 1; others, and all if all are alike, are left out.
+
+    kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
+    choice is made; how far apart the policy's points are says nothing across policies.
+    """
+    by_points: dict[float, list[str]] = {}
+    found = shape.found
+    for name in names:
+        points = found.get(name)
+        if points is None:
+            points = shape.of(name)
+        if isinstance(points, float):
+            by_points.setdefault(points, []).append(name)
+    if len(by_points) <= 1:
+        return ()
+    best = nlargest(HIGHEST, by_points)
+    return tuple((HIGHEST - place, by_points[points]) for place, points in enumerate(best))

@@ -11,8 +11,7 @@ from aiohttp import web
 
 from gpumanager.scheduler.claims.convert import convert, shape_of
 from gpumanager.scheduler.claims.template import ClaimShape
-from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.http.server import JSON, METRICS, HttpRefusal, Routes, plain
+from gpumanager.scheduler.http.server import JSON, METRICS, Bounds, HttpRefusal, Routes, plain
 from gpumanager.scheduler.quota.limits import Quotas, could_never
 from gpumanager.scheduler.webhook.asks import is_mirror, read_asks
 from gpumanager.scheduler.webhook.metrics import MALFORMED, WebhookMetrics, outcome_of

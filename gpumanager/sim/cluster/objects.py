@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gpumanager.sim.cluster.patch import patched
+from gpumanager.sim.cluster.resource_rules import defaulted, problems, without_released_devices
 
 Object = Mapping[str, Any]
 FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
@@ -25,8 +26,11 @@ KINDS: Final = {
     "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
     "certificatesigningrequests": "CertificateSigningRequest",
     "poddisruptionbudgets": "PodDisruptionBudget",
-    "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourcequotas": "ResourceQuota",
+    "resourceclaims": "ResourceClaim",
+    "resourceclaimtemplates": "ResourceClaimTemplate",
+    "resourceslices": "ResourceSlice",
+    "deviceclasses": "DeviceClass",
 }
 GROUPS: Final = {
     "leases": "coordination.k8s.io/v1",
@@ -34,7 +38,10 @@ GROUPS: Final = {
     "validatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
     "certificatesigningrequests": "certificates.k8s.io/v1",
     "poddisruptionbudgets": "policy/v1",
+    "resourceclaims": "resource.k8s.io/v1",
     "resourceclaimtemplates": "resource.k8s.io/v1",
+    "resourceslices": "resource.k8s.io/v1",
+    "deviceclasses": "resource.k8s.io/v1",
 }
 """Of kinds that are not of the core."""
 
@@ -71,6 +78,12 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def _refuse(key: Key, causes: list[str]) -> None:
+    if causes:
+        what = f'{KINDS[key.resource]}.{GROUPS[key.resource].partition("/")[0]} "{key.name}"'
+        raise StatusError(422, "Invalid", f"{what} is invalid: {'; '.join(causes)}")
+
+
 @dataclass(slots=True)
 class Objects:
     """All objects, and the changes that are remembered."""
@@ -102,7 +115,9 @@ class Objects:
             **({"namespace": key.namespace} if key.namespace else {}),
         }
         fixed = {"apiVersion": GROUPS.get(key.resource, "v1"), "kind": KINDS[key.resource]}
-        return self._put(key, {**item, **fixed, "metadata": metadata})
+        made = defaulted(key.resource, {**item, **fixed, "metadata": metadata})
+        _refuse(key, problems(key.resource, made))
+        return self._put(key, made)
 
     def patch(self, key: Key, kind: str, patch: Any, *, status: bool = False) -> Object:
         """status: the part that is written; the other part stays as it is."""
@@ -113,10 +128,28 @@ class Objects:
             raise StatusError(415, "UnsupportedMediaType", f"{kind} is not understood") from None
         if after["metadata"].get("uid") != before["metadata"]["uid"]:
             raise StatusError(422, "Invalid", f"{key.name}: metadata.uid: field is immutable")
+        return self._replace(key, before, after, status=status)
+
+    def update(self, key: Key, item: Object, *, status: bool = False) -> Object:
+        """As PUT does: everything as `item` has it; status: as with `patch`."""
+        before, fixed = self.get(key), ("uid", "creationTimestamp", "deletionTimestamp")
+        same = {name: before["metadata"][name] for name in fixed if name in before["metadata"]}
+        after = {**before, **item, "metadata": {**item["metadata"], **same}}
+        self._agree(key, before, item["metadata"])
+        return self._replace(key, before, after, status=status)
+
+    def _replace(self, key: Key, before: Object, after: Object, *, status: bool) -> Object:
+        """An object that was deleted goes with the last of its finalizers."""
         self._agree(key, before, after["metadata"])
         part = {"status": after.get("status", {})} if status else {}
-        whole = {**before, **part} if status else {**after, "status": before.get("status", {})}
-        return before if whole == before else self._put(key, whole)
+        other = {**before, **part} if status else {**after, "status": before.get("status", {})}
+        whole = without_released_devices(key.resource, before, other)
+        if whole == before:
+            return before
+        _refuse(key, problems(key.resource, whole, before))
+        made = self._put(key, whole)
+        ending = made["metadata"].get("deletionTimestamp") and before["metadata"].get("finalizers")
+        return self.remove(key) if ending and not made["metadata"].get("finalizers") else made
 
     def bind(self, key: Key, binding: Any) -> Object:
         """As pods/binding does: the node and the binding's annotations in one write, once."""
@@ -135,18 +168,20 @@ class Objects:
         )
 
     def delete(self, key: Key, preconditions: Object, grace: int | None = None) -> Object:
-        """A pod that still runs is only marked, unless without grace: its kubelet ends it."""
+        """What has finalizers is only marked; so is a pod that still runs, unless without grace:
+        its kubelet ends it."""
         before = self.get(key)
         self._agree(key, before, preconditions)
         running = (before.get("status") or {}).get("phase") not in FINAL_PHASES
-        if key.resource != "pods":
+        kept, is_pod = bool(before["metadata"].get("finalizers")), key.resource == "pods"
+        if not (is_pod or kept):
             return self.remove(key)
         bound = bool((before.get("spec") or {}).get("nodeName"))
-        waits = running and bound and grace != 0
-        marked = {**before["metadata"], "deletionTimestamp": _now()}
-        marked["deletionGracePeriodSeconds"] = 30 if waits else 0
+        waits = is_pod and running and bound and grace != 0
+        marked: dict[str, Any] = {"deletionTimestamp": _now(), **before["metadata"]}
+        marked |= {"deletionGracePeriodSeconds": 30 if waits else 0}
         after = self._put(key, {**before, "metadata": marked})
-        return after if waits else self.remove(key)
+        return after if waits or kept else self.remove(key)
 
     def remove(self, key: Key) -> Object:
         """It is gone at once, whatever it was."""

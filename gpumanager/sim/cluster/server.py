@@ -6,15 +6,16 @@ day. Everything else follows the real one, with which it shares its contract tes
 
 import asyncio
 import json
+import secrets
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
 
 from gpumanager.http_server import BoundedServer, ConnectionBounds
-from gpumanager.sim.cluster.objects import KINDS, Change, Key, Object, Objects, StatusError
+from gpumanager.sim.cluster.objects import GROUPS, KINDS, Change, Key, Object, Objects, StatusError
 from gpumanager.sim.cluster.requests import Call, read_call, selector, status_object
 
 REQUEST_SECONDS: Final = 30.0
@@ -82,6 +83,16 @@ class SimulatedApiServer:
         await self._tell()
         return made
 
+    async def apply(self, write: Callable[[Objects], object]) -> None:
+        """A change as somebody beside us makes it; raises StatusError, and nothing changed."""
+        write(self.objects)
+        await self._tell()
+
+    async def changed_since(self, version: int) -> None:
+        """Returns once there is something after `version`."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.objects.version > version)
+
     async def remove(self, key: Key) -> None:
         """As a kubelet does with a pod that has ended."""
         self.objects.remove(key)
@@ -133,10 +144,15 @@ class SimulatedApiServer:
             return self.objects.bind(call.key, call.object())
         if call.method == "POST" and not call.name:
             item = call.object()
-            name = item.get("metadata", {}).get("name")
+            metadata = item.get("metadata", {})
+            name = metadata.get("name")
+            if not name and metadata.get("generateName"):
+                name = metadata["generateName"] + secrets.token_hex(3)[:5]
             if not name:
                 raise StatusError(422, "Invalid", "metadata.name: Required value")
             return self.objects.create(replace(call, name=name).key, item)
+        if call.method == "PUT":
+            return self.objects.update(call.key, call.object(), status=call.part == "status")
         if call.method == "PATCH":
             status = call.part == "status"
             return self.objects.patch(call.key, call.kind, call.object(), status=status)
@@ -170,8 +186,8 @@ class SimulatedApiServer:
             rows = rows[first : first + limit]
         else:
             rows = rows[first:]
-        kind = f"{KINDS[call.resource]}List"
-        return {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": rows}
+        kind, group = f"{KINDS[call.resource]}List", GROUPS.get(call.resource, "v1")
+        return {"kind": kind, "apiVersion": group, "metadata": metadata, "items": rows}
 
     async def _watch(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         stream = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -217,8 +233,8 @@ class SimulatedApiServer:
     async def _news(self, version: int) -> bool:
         """True once there is something after `version`; False when a bookmark is due."""
         try:
-            async with asyncio.timeout(self._bookmark_seconds), self._changed:
-                await self._changed.wait_for(lambda: self.objects.version > version)
+            async with asyncio.timeout(self._bookmark_seconds):
+                await self.changed_since(version)
         except TimeoutError:
             return False
         return True
@@ -242,7 +258,8 @@ def _event(change: Change, wanted: Any) -> dict[str, Any] | None:
 
 def _bookmark(resource: str, version: int) -> dict[str, Any]:
     metadata = {"resourceVersion": str(version)}
-    item = {"kind": KINDS[resource], "apiVersion": "v1", "metadata": metadata}
+    group = GROUPS.get(resource, "v1")
+    item = {"kind": KINDS[resource], "apiVersion": group, "metadata": metadata}
     return {"type": "BOOKMARK", "object": item}
 
 

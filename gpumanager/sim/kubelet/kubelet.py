@@ -171,6 +171,18 @@ class SimulatedKubelet:
                 f"no plugin offered {' and '.join(missing)} within {seconds:.0f} s"
             ) from None
 
+    async def wait_for_driver(self, driver: str, seconds: float) -> None:
+        """Until a DRA driver is registered and connected; raises DevicesNotReady, ClaimsUnknown."""
+        if self.dra is None:
+            raise ClaimsUnknown(f"DRA driver {driver} on a kubelet without an API server")
+        try:
+            async with asyncio.timeout(seconds):
+                await self.dra.drivers.connected(driver)
+        except TimeoutError:
+            raise DevicesNotReady(
+                f"DRA driver {driver} did not register within {seconds:.0f} s"
+            ) from None
+
     def forget_devices(self) -> None:
         """Nothing is healthy until a plugin says so again."""
         for resource, registered in self.books.registered.items():

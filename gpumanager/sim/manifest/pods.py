@@ -10,25 +10,20 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpumanager.errors import InputError
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.sim.manifest import pod_fields
+from gpumanager.sim.manifest import claims, pod_fields
 from gpumanager.sim.manifest.yaml_text import Value, documents, read_text
+from gpumanager.sim.names import LABEL, RULES, SUBDOMAIN
 
 RESOURCES: Final = (VCORE, VMEMORY)
 
 _NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
 """What every node has, and a simulated one does not count."""
 
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL.pattern}(\.{_LABEL.pattern})*")
-_NAMES: Final = {
-    _LABEL: "lower case letters, digits and '-', at most 63 of them",
-    _SUBDOMAIN: "lower case letters, digits, '-' and '.', at most 253 of them",
-}
 _QUANTITY: Final = re.compile(r"\+?([0-9]{1,12})(k|M|G|Ki|Mi|Gi)?")
 _SUFFIXES: Final = {
     "": 1,
@@ -109,23 +104,52 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class ApiObject:
+    """An object as the API server has it. resource: `pods`, `resourceclaims` and so on."""
+
+    resource: str
+    item: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Among all of all kinds."""
+        metadata = self.item["metadata"]
+        return f"{self.resource} {metadata.get('namespace', '')}/{metadata['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """pods: in their order. objects: claims, templates, classes, and the pods that use claims."""
+
+    pods: tuple[Pod, ...]
+    objects: tuple[ApiObject, ...] = ()
+
+
+def read_manifest(paths: Sequence[Path]) -> Manifest:
+    """All of all files; raises InputError."""
+    found: dict[str, Pod | ApiObject] = {}
+    for path in paths:
+        for one, where in _objects_of(read_text(path), str(path)):
+            name = f"pod {one.full_name}" if isinstance(one, Pod) else one.name
+            if name in found:
+                raise where.error(f"a second {name}")
+            found[name] = one
+    pods = tuple(one for one in found.values() if isinstance(one, Pod))
+    return Manifest(pods, tuple(one for one in found.values() if isinstance(one, ApiObject)))
+
+
 def read_pods(paths: Sequence[Path]) -> tuple[Pod, ...]:
     """All pods of all files, in their order; raises InputError."""
-    pods: dict[str, Pod] = {}
-    for path in paths:
-        for pod, where in _pods_of(read_text(path), str(path)):
-            if pod.full_name in pods:
-                raise where.error(f"a second pod {pod.full_name}")
-            pods[pod.full_name] = pod
-    return tuple(pods.values())
+    return read_manifest(paths).pods
 
 
 def parse_pods(text: str, source: str) -> tuple[Pod, ...]:
     """The pods of one text; raises InputError, which names `source`."""
-    return tuple(pod for pod, _ in _pods_of(text, source))
+    return tuple(one for one, _ in _objects_of(text, source) if isinstance(one, Pod))
 
 
-def _pods_of(text: str, source: str) -> Iterator[tuple[Pod, Value]]:
+def _objects_of(text: str, source: str) -> Iterator[tuple[Pod | ApiObject, Value]]:
     values = documents(text, source)
     if not values:
         raise InputError(source, "no pod in it")
@@ -133,8 +157,8 @@ def _pods_of(text: str, source: str) -> Iterator[tuple[Pod, Value]]:
         yield from _objects(value)
 
 
-def _objects(value: Value) -> Iterator[tuple[Pod, Value]]:
-    """The pods of one document: a Pod, or a List of such."""
+def _objects(value: Value) -> Iterator[tuple[Pod | ApiObject, Value]]:
+    """What one document describes: one object, or a List of such."""
     fields = value.fields()
     kind = fields["kind"].text() if "kind" in fields else None
     version = fields["apiVersion"].text() if "apiVersion" in fields else None
@@ -142,10 +166,21 @@ def _objects(value: Value) -> Iterator[tuple[Pod, Value]]:
         for item in _required(fields, "items", value).items():
             yield from _objects(item)
     elif kind == "Pod" and version == "v1":
-        yield _pod(value.known_fields(pod_fields.POD), value), value
+        pod = _pod(value.known_fields(pod_fields.POD), value)
+        yield pod, value
+        if "resourceClaims" in fields["spec"].fields():
+            yield ApiObject("pods", _as_api_object(pod, value)), value
+    elif kind in claims.RESOURCES and version == claims.API_VERSION:
+        yield ApiObject(claims.RESOURCES[kind], claims.read_object(kind, value)), value
     else:
         found = f"{version or 'no apiVersion'}, {kind or 'no kind'}"
         raise value.error(f"expected apiVersion v1, kind Pod, found {found}")
+
+
+def _as_api_object(pod: Pod, value: Value) -> Mapping[str, Any]:
+    item = claims.plain(value)
+    same = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    return {**item, "metadata": {**item["metadata"], **same}}
 
 
 def _required(fields: Mapping[str, Value], name: str, of: Value) -> Value:
@@ -162,7 +197,7 @@ def _optional(fields: Mapping[str, Value], name: str) -> Value | None:
 def _pod(fields: Mapping[str, Value], value: Value) -> Pod:
     metadata = _required(fields, "metadata", value)
     meta = metadata.known_fields(pod_fields.METADATA)
-    name = _name(_required(meta, "name", metadata), _SUBDOMAIN)
+    name = _name(_required(meta, "name", metadata), SUBDOMAIN)
     namespace = _optional(meta, "namespace")
     specification = _required(fields, "spec", value)
     status = _optional(fields, "status")
@@ -171,7 +206,7 @@ def _pod(fields: Mapping[str, Value], value: Value) -> Pod:
     claims = (*_pod_claims(specification, told), *_extended_claim(extended))
     containers = _containers(specification, name)
     return Pod(
-        namespace=_name(namespace, _LABEL) if namespace else "default",
+        namespace=_name(namespace, LABEL) if namespace else "default",
         name=name,
         containers=tuple(_with_extended(one, extended) for one in containers),
         annotations=_texts(_optional(meta, "annotations")),
@@ -189,7 +224,7 @@ def _pod_claims(specification: Value, status: Mapping[str, Value]) -> Iterator[P
     }
     for value in _items(_optional(specification.fields(), "resourceClaims")):
         fields = value.known_fields(pod_fields.POD_CLAIM)
-        name = _name(_required(fields, "name", value), _LABEL)
+        name = _name(_required(fields, "name", value), LABEL)
         claim, template = (
             _optional(fields, field) for field in ("resourceClaimName", "resourceClaimTemplateName")
         )
@@ -223,7 +258,7 @@ def _items(value: Value | None) -> list[Value]:
 def _name(value: Value, rule: re.Pattern[str]) -> str:
     name = value.text()
     if not rule.fullmatch(name):
-        raise value.error(f"{name[:80]!r} is not a name: {_NAMES[rule]}")
+        raise value.error(f"{name[:80]!r} is not a name: {RULES[rule]}")
     return name
 
 
@@ -257,7 +292,7 @@ def _container(value: Value, *, is_app: bool) -> ContainerManifest:
     directory = _optional(fields, "workingDir")
     resources = _optional(fields, "resources")
     return ContainerManifest(
-        name=_name(_required(fields, "name", value), _LABEL),
+        name=_name(_required(fields, "name", value), LABEL),
         kind=ContainerKind.APP if is_app else _init_kind(fields),
         command=_command(fields, value),
         environment=_environment(_optional(fields, "env")),

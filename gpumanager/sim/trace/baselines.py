@@ -11,6 +11,7 @@ from typing import Final
 
 from gpumanager.placement.policies import POLICIES
 from gpumanager.placement.policy import Policy, Score, put
+from gpumanager.placement.slice_score import SliceScore, first_in_slice
 from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.placement.workload_mix import Mix
 from gpumanager.sim.trace.fgd import Fgd
@@ -46,6 +47,22 @@ class Random:
     def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
         placed = put(room, ask, lambda _: self._chance.random())
         return placed and Score(0.0, placed[1])
+
+
+class StockClaims:
+    """Claims without anything of ours: kube-scheduler spreads by CPU and memory, and takes the
+    first GPU that fits."""
+
+    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
+        placed = first_in_slice(room, ask, ordered=False)
+        return placed and Score(float(least_allocated(placed[0])), placed[1])
+
+
+def least_allocated(left: FreeNode) -> int:
+    """NodeResourcesFit, as it is by default: 0 to 100, from what would be left."""
+    cpu = left.cpu_milli * BEST // left.total_cpu_milli if left.total_cpu_milli else 0
+    memory = left.memory_mib * BEST // left.total_memory_mib if left.total_memory_mib else 0
+    return (cpu + memory) // 2
 
 
 def fullest_gpu(room: FreeNode) -> Callable[[FreeNode], float]:
@@ -103,6 +120,8 @@ def policies(seed: int) -> dict[str, Policy]:
     """All that a trace can be replayed with. seed: of `random`."""
     return {
         **POLICIES,
+        "claims": SliceScore(),
+        "claims-stock": StockClaims(),
         "random": Random(seed),
         "dot-product": Rated(dot_product),
         "gpu-clustering": Rated(gpu_clustering),

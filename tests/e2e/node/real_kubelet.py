@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.deviceplugin.watch import identity
+from gpumanager.deviceplugin.registration import identity
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
 from gpumanager.names import KUBELET_SOCKET, POD_RESOURCES_SOCKET, PODS_API_SOCKET

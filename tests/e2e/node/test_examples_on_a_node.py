@@ -141,7 +141,6 @@ def stage_of(agent: RealAgent, pods: RealPods, gpus: SimulatedGpus) -> Stage:
     return Stage(agent, pods, gpus)
 
 
-@pytest.mark.flaky(reruns=2)  # shares are of the real clock, which a busy host disturbs
 @pytest.mark.parametrize("name", FITTING)
 def test_an_example_runs_within_its_limits(
     name: str, stage_of: Stage, record_property: Record
@@ -169,7 +168,6 @@ def test_greed_is_refused_at_the_limit_in_a_real_container(stage_of: Stage) -> N
     assert ran.denied > 0
 
 
-@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("name", ["half-a-gpu", "greedy-memory"])
 def test_limits_hold_in_pods_that_see_the_node_s_processes(
     name: str, stage_of: Stage, record_property: Record

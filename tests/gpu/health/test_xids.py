@@ -9,11 +9,6 @@ PASSED_OVER_BY_NVIDIA = (13, 31, 43, 45, 68, 109)
 """Application errors of k8s-device-plugin (internal/rm/health.go)."""
 
 
-@pytest.mark.parametrize("code", PASSED_OVER_BY_NVIDIA)
-def test_what_nvidias_plugin_passes_over_is_an_applications_fault(code: int) -> None:
-    assert classify(code).severity is Severity.APPLICATION
-
-
 # What NVIDIA's catalog says is to be done at once.
 RESTART_APP = (8, 11, 13, 25, 31, 32, *range(39, 42), 60, *range(68, 73), *range(75, 78), 80)
 RESTART_APP_2 = (*range(82, 87), 88, 89, 94, *range(96, 106), *range(126, 136), 139)
@@ -22,24 +17,27 @@ RESET_GPU = (46, 62, 64, 95, 110, 119, 120, 136, 140, 143, 155, 156, 158)
 BY_MORE_THAN_THE_CODE = (78, 142, *range(144, 151), 159, 167, 168, 169)
 
 
-@pytest.mark.parametrize("code", [*RESTART_APP, *RESTART_APP_2])
-def test_what_a_restart_of_the_program_ends_is_the_applications(code: int) -> None:
-    assert classify(code).severity is Severity.APPLICATION
-
-
-@pytest.mark.parametrize("code", [*RESET_GPU, 48, 74, 171, 172, 54, 61, 79, 151])
-def test_what_needs_a_reset_a_reboot_or_a_technician_is_fatal(code: int) -> None:
-    assert classify(code).severity is Severity.FATAL
-
-
-@pytest.mark.parametrize("code", [*IGNORE, 154, *range(162, 166)])
-def test_what_nothing_has_to_be_done_about_is_a_notice(code: int) -> None:
-    assert classify(code).severity is Severity.NOTICE
-
-
-@pytest.mark.parametrize("code", BY_MORE_THAN_THE_CODE)
-def test_what_the_code_alone_does_not_decide_harms_for_a_time(code: int) -> None:
-    assert classify(code).severity is Severity.TRANSIENT
+@pytest.mark.parametrize(
+    ("codes", "severity"),
+    [
+        (PASSED_OVER_BY_NVIDIA, Severity.APPLICATION),
+        ((*RESTART_APP, *RESTART_APP_2), Severity.APPLICATION),
+        ((*RESET_GPU, 48, 74, 171, 172, 54, 61, 79, 151), Severity.FATAL),
+        ((*IGNORE, 154, *range(162, 166)), Severity.NOTICE),
+        (BY_MORE_THAN_THE_CODE, Severity.TRANSIENT),
+    ],
+    ids=[
+        "passed over by NVIDIA's plugin",
+        "a restart of the program ends it",
+        "it needs a reset, a reboot or a technician",
+        "nothing has to be done",
+        "the code alone does not decide",
+    ],
+)
+def test_how_severe_a_code_is_follows_from_what_is_to_be_done_about_it(
+    codes: tuple[int, ...], severity: Severity
+) -> None:
+    assert {code: classify(code).severity for code in codes} == dict.fromkeys(codes, severity)
 
 
 def test_a_code_that_nobody_knows_harms_but_only_for_a_time() -> None:

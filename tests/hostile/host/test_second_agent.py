@@ -3,6 +3,9 @@
 Before, it ran beside the first one, and both wrote one journal.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from gpumanager.names import VCORE, VMEMORY
@@ -12,18 +15,24 @@ from tests.hostile.hostile_node import HostileNode, pod
 pytestmark = pytest.mark.namespaces
 
 
-async def test_a_second_agent_waits_and_touches_nothing() -> None:
+@asynccontextmanager
+async def second_agent() -> AsyncIterator[HostileNode]:
+    """A node on which another agent waits for the first one's end."""
     async with HostileNode() as node:
-        disk = node.node.disk
-        second = AgentProcess(disk, {})
+        second = AgentProcess(node.node.disk, {})
         await second.start(node.node.kubelet.http.endpoint)
         try:
             await node.agent_says("another agent of this node holds it")
-            assert "process " in disk.agent_log.read_text()
-            refused = await node.node.admit(pod("one", ("true",)))
-            text = disk.agent_log.read_text()
+            yield node
         finally:
             await second.kill()
+
+
+async def test_a_second_agent_waits_and_touches_nothing() -> None:
+    async with second_agent() as node:
+        assert "process " in node.node.disk.agent_log.read_text()
+        refused = await node.node.admit(pod("one", ("true",)))
+        text = node.node.disk.agent_log.read_text()
 
     assert refused is None
     assert text.count("registered with the kubelet") == 1
@@ -39,15 +48,8 @@ async def test_the_next_agent_starts_after_one_that_was_killed() -> None:
 
 
 async def test_a_new_agent_takes_over_when_the_old_one_ends() -> None:
-    async with HostileNode() as node:
-        disk = node.node.disk
-        second = AgentProcess(disk, {})
-        await second.start(node.node.kubelet.http.endpoint)
-        try:
-            await node.agent_says("another agent of this node holds it")
-            await node.node.agent.stop()
-            await node.agent_says("registered with the kubelet", times=2)
-            await node.node.kubelet.wait_for_devices((VCORE, VMEMORY), 60.0)
-            assert await node.node.admit(pod("one", ("true",))) is None
-        finally:
-            await second.kill()
+    async with second_agent() as node:
+        await node.node.agent.stop()
+        await node.agent_says("registered with the kubelet", times=2)
+        await node.node.kubelet.wait_for_devices((VCORE, VMEMORY), 120.0)
+        assert await node.node.admit(pod("one", ("true",))) is None

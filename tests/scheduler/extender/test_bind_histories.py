@@ -23,10 +23,9 @@ from gpumanager.placement.policies import ROWS
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.extender.service import NoElection
-from gpumanager.scheduler.quota.check import QuotaCheck
-from gpumanager.scheduler.scoring.decide import filter_nodes
+from gpumanager.scheduler.quota.rules import QuotaCheck
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
-from gpumanager.scheduler.scoring.verdicts import Verdicts
+from gpumanager.scheduler.scoring.verdicts import Verdicts, filter_nodes
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.watching import NodeWatch, PodWatch
 from gpumanager.sim.cluster.objects import Key, Objects, StatusError

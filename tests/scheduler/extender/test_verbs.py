@@ -9,8 +9,8 @@ from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import LABEL_QUOTA_POOL
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.quota.check import Check, QuotaCheck
 from gpumanager.scheduler.quota.limits import NodeClass
+from gpumanager.scheduler.quota.rules import Check, QuotaCheck
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.sim.cluster.objects import Key

@@ -14,8 +14,8 @@ from gpumanager.scheduler.extender.wire import (
     write_filter,
     write_scores,
 )
-from gpumanager.scheduler.scoring.decide import Filtered, by_reason
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
+from gpumanager.scheduler.scoring.verdicts import Filtered, by_reason
 from tests.scheduler.scheduler_world import pod_object
 
 POD = pod_object("p", (30, 4), uid="u")

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gpumanager.http_server import ContextSource
 from gpumanager.scheduler.certificates.making import issue, make_authority
-from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.http.limiter import Contexts
-from gpumanager.scheduler.http.server import HttpServer
+from gpumanager.scheduler.http.server import Bounds, HttpServer
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -124,7 +123,7 @@ async def _talk(writer: asyncio.StreamWriter, said: Said) -> None:
 
 
 @asynccontextmanager
-async def extender(bounds: Bounds, tls: Contexts | None) -> AsyncIterator[Target]:
+async def extender(bounds: Bounds, tls: ContextSource | None) -> AsyncIterator[Target]:
     api = SimulatedApiServer()
     await api.start()
     await api.create("nodes", node_object("a"))
@@ -151,7 +150,7 @@ async def extender(bounds: Bounds, tls: Contexts | None) -> AsyncIterator[Target
 
 
 @asynccontextmanager
-async def webhook(bounds: Bounds, tls: Contexts | None) -> AsyncIterator[Target]:
+async def webhook(bounds: Bounds, tls: ContextSource | None) -> AsyncIterator[Target]:
     hook = Webhook(AdmissionPolicy(), lambda: {node_kind(80)})
     server = HttpServer(hook.routes(), bounds)
     try:
@@ -167,7 +166,7 @@ async def webhook(bounds: Bounds, tls: Contexts | None) -> AsyncIterator[Target]
         await server.stop()
 
 
-Server = Callable[[Bounds, Contexts | None], Any]
+Server = Callable[[Bounds, ContextSource | None], Any]
 SERVERS: Mapping[str, Server] = {"extender": extender, "webhook": webhook}
 
 

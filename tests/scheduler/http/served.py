@@ -8,8 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from gpumanager.scheduler.http.bounds import Bounds
-from gpumanager.scheduler.http.server import HttpServer, Routes
+from gpumanager.scheduler.http.server import Bounds, HttpServer, Routes
 
 SECONDS = 120.0
 """After which a test is stuck; a busy machine may need many."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -83,16 +84,18 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-async def test_what_is_no_request_is_answered_400(hostile: Served, verb: str, body: bytes) -> None:
-    async with hostile.session.post(f"/scheduler/{verb}", data=body) as answer:
-        said = await answer.json()
+async def test_what_is_no_request_is_answered_400(
+    hostile: Served, subtests: pytest.Subtests
+) -> None:
+    for verb, (what, body) in product(VERBS, BODIES.items()):
+        with subtests.test(f"{verb}: {what}"):
+            async with hostile.session.post(f"/scheduler/{verb}", data=body) as answer:
+                said = await answer.json()
 
-    assert answer.status == 400
-    assert set(said) == {"Error"}
-    assert 0 < len(said["Error"]) < 500
-    await lives(hostile)
+            assert answer.status == 400
+            assert set(said) == {"Error"}
+            assert 0 < len(said["Error"]) < 500
+            await lives(hostile)
 
 
 ODD = {
@@ -105,25 +108,29 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("verb", ["predicates", "filter", "prioritize"])
-@pytest.mark.parametrize("body", ODD.values(), ids=ODD.keys())
 async def test_what_is_odd_but_understood_is_answered(
-    hostile: Served, verb: str, body: dict[str, Any]
+    hostile: Served, subtests: pytest.Subtests
 ) -> None:
-    assert await hostile.post(f"/scheduler/{verb}", body) is not None
-    await lives(hostile)
+    for verb, (what, body) in product(("predicates", "filter", "prioritize"), ODD.items()):
+        with subtests.test(f"{verb}: {what}"):
+            assert await hostile.post(f"/scheduler/{verb}", body) is not None
+            await lives(hostile)
 
 
-@pytest.mark.parametrize("amount", ["-5", "30.5", "1e3", "x", "", "9" * 40, None, True, {}])
-async def test_amounts_that_are_none_let_a_pod_go_nowhere(hostile: Served, amount: Any) -> None:
-    limits = {"tencent.com/vcuda-core": amount, "tencent.com/vcuda-memory": "1"}
-    body = container(resources={"limits": limits})
+async def test_amounts_that_are_none_let_a_pod_go_nowhere(
+    hostile: Served, subtests: pytest.Subtests
+) -> None:
+    amounts: tuple[Any, ...] = ("-5", "30.5", "1e3", "x", "", "9" * 40, None, True, {})
+    for amount in amounts:
+        with subtests.test(repr(amount)):
+            limits = {"tencent.com/vcuda-core": amount, "tencent.com/vcuda-memory": "1"}
+            body = container(resources={"limits": limits})
 
-    found = await hostile.post("/scheduler/filter", json.loads(body))
+            found = await hostile.post("/scheduler/filter", json.loads(body))
 
-    assert not found["NodeNames"]
-    assert "a" in found["FailedAndUnresolvableNodes"]
-    await lives(hostile)
+            assert not found["NodeNames"]
+            assert "a" in found["FailedAndUnresolvableNodes"]
+            await lives(hostile)
 
 
 async def lives(served: Served) -> None:

@@ -6,11 +6,12 @@ import re
 import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
-from gpumanager.scheduler.http.bounds import Bounds
+from gpumanager.scheduler.http.server import Bounds
 from tests.scheduler.http.hostile import (
     LET_GO,
     SECONDS,
@@ -151,17 +152,17 @@ BODIES = {
 
 
 @both
-@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 async def test_what_is_no_request_is_answered_400_with_a_sentence(
-    target: Target, body: bytes
+    target: Target, subtests: pytest.Subtests
 ) -> None:
-    for path in target.posts:
-        answer = await target.ask(request("POST", path, body, closing=True))
+    for path, (what, body) in product(target.posts, BODIES.items()):
+        with subtests.test(f"{path}: {what}"):
+            answer = await target.ask(request("POST", path, body, closing=True))
 
-        said = json.loads(answer.partition("\r\n\r\n")[2])
-        assert answer.split()[1] == "400", path
-        assert set(said) == {"Error"}
-        assert 0 < len(said["Error"]) < 500
+            said = json.loads(answer.partition("\r\n\r\n")[2])
+            assert answer.split()[1] == "400"
+            assert set(said) == {"Error"}
+            assert 0 < len(said["Error"]) < 500
 
 
 @both

@@ -273,23 +273,22 @@ async def test_a_node_that_has_not_changed_is_not_looked_at_again(served: Served
     assert after["b"] is not before["b"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "page=0", "page=-1", "page=x", "page=99999999999999999999", "page=%00", "page=1e3",
-        "page=\u0663", "per_page=0", "per_page=101", "sort=cores", "sort=", "search=" + "x" * 254,
-        "state=full", "state=",
-        "other=1", "Search=a", "page=1&page=x",
-    ],
+MEANINGLESS = (
+    "page=0", "page=-1", "page=x", "page=99999999999999999999", "page=%00", "page=1e3",
+    "page=\u0663", "per_page=0", "per_page=101", "sort=cores", "sort=", "search=" + "x" * 254,
+    "state=full", "state=", "other=1", "Search=a",
 )  # fmt: skip
-async def test_what_cannot_be_meant_is_said_so(served: Served, query: str) -> None:
-    status, text = await served.get(f"/api/cluster?{query}")
 
-    if query == "page=1&page=x":  # the first counts
-        assert status == 200
-    else:
-        assert (status, len(text) < 400) == (400, True)
-        assert "Error" in json.loads(text)
+
+async def test_what_cannot_be_meant_is_said_so(served: Served, subtests: pytest.Subtests) -> None:
+    for query in MEANINGLESS:
+        with subtests.test(query[:40]):
+            status, text = await served.get(f"/api/cluster?{query}")
+
+            assert (status, len(text) < 400) == (400, True)
+            assert "Error" in json.loads(text)
+
+    assert (await served.get("/api/cluster?page=1&page=x"))[0] == 200  # the first counts
 
 
 @pytest.mark.parametrize("search", ["%FF%FE", "%00", "%22%3E%3Cscript%3E", "%F0%9F%90%8D", "%0A"])

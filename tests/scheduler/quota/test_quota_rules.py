@@ -15,12 +15,11 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.names import ANNOTATION_ROOM_FOUND, VCORE
 from gpumanager.scheduler.extender.requeue import PATIENCE
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.quota.check import QuotaCheck
 from gpumanager.scheduler.quota.events import QuotaEvents
 from gpumanager.scheduler.quota.keeper import QuotaKeeper
 from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, read_quotas
 from gpumanager.scheduler.quota.metrics import QuotaCollector
-from gpumanager.scheduler.quota.rules import Known, QuotaRules, cores_of
+from gpumanager.scheduler.quota.rules import Known, QuotaCheck, QuotaRules, cores_of
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer

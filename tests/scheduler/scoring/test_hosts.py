@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from gpumanager.kube.pod import PodUID, node_resources
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, HostResources
-from gpumanager.scheduler.scoring.host_usage import HostUsage
+from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, HostResources, HostUsage
 from gpumanager.scheduler.state import ClusterState
 from tests.scheduler.scheduler_world import node_object, pod
 

@@ -12,11 +12,18 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.placement.policy import Score
 from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.node import NodeSaid, NodeState, read_node
-from gpumanager.scheduler.scoring.decide import Scores, filter_nodes, preempt, prioritize
 from gpumanager.scheduler.scoring.node_scorer import Fit, NodeScorer
 from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.scoring.preemption import preempt
 from gpumanager.scheduler.scoring.unschedulable_reasons import Brief
-from gpumanager.scheduler.scoring.verdicts import RENEWED_AT_ONCE, ShapeVerdicts, Verdicts
+from gpumanager.scheduler.scoring.verdicts import (
+    RENEWED_AT_ONCE,
+    Scores,
+    ShapeVerdicts,
+    Verdicts,
+    filter_nodes,
+    prioritize,
+)
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
 from tests.scheduler.scheduler_world import ask, machine, node_object, plan, pod, pod_object, view

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.scoring.decide import preempt
-from gpumanager.scheduler.scoring.disruption_budgets import DisruptionBudgets
-from gpumanager.scheduler.scoring.preemption import TRIED, Victims, chosen
+from gpumanager.scheduler.scoring.preemption import TRIED, Victims, chosen, preempt
 from gpumanager.scheduler.state import ClusterState
+from gpumanager.scheduler.watching import DisruptionBudgets
 from gpumanager.sim.cluster.objects import Key
 from tests.scheduler.overview.test_cluster_page import at_once
 from tests.scheduler.scheduler_world import ask, node_object, plan, pod_object, view

@@ -277,6 +277,8 @@ def test_names_of_nodes_change_only_ties() -> None:
 GOLDEN = {
     "best-fit": 78.46,
     "binpack": 78.46,
+    "claims": 79.05,
+    "claims-stock": 78.92,
     "dot-product": 77.56,
     "fgd": 78.69,
     "fgd-exact": 78.69,

@@ -8,7 +8,7 @@ when the kubelet starts, for all drivers, since none has registered yet.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -117,6 +117,7 @@ class DriverRegistry:
         """By driver, in the order of their registration."""
         self._tasks: dict[DriverInstance, list[asyncio.Task[None]]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
 
     def start(self) -> None:
         self._wipes[""] = asyncio.create_task(self._wipe("", 0))
@@ -184,13 +185,19 @@ class DriverRegistry:
         connected = [one for one in instances if one.connected.is_set()]
         return (connected or instances)[-1]
 
-    @property
-    def instances(self) -> Mapping[str, Sequence[DriverInstance]]:
-        return self._instances
+    async def connected(self, driver: str) -> None:
+        """Until an instance is."""
+        while not self._is_connected(driver):
+            await self._changed.wait()
+
+    def _is_connected(self, driver: str) -> bool:
+        return any(one.connected.is_set() for one in self._instances.get(driver, ()))
 
     def _sync(self, driver: str) -> None:
         """After every change of an instance."""
-        if any(one.connected.is_set() for one in self._instances[driver]):
+        before, self._changed = self._changed, asyncio.Event()
+        before.set()
+        if self._is_connected(driver):
             if wipe := self._wipes.pop(driver, None):
                 wipe.cancel()
         elif driver not in self._wipes:

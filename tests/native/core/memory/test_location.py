@@ -1,5 +1,7 @@
 """Which account is charged for memory, by location and type (core/memory/location.h)."""
 
+from itertools import product
+
 import pytest
 
 from vcuda_shim._shim import lib
@@ -42,12 +44,14 @@ def test_the_device_that_pays(allocation: int, kind: int, number: int, expected:
     assert payer(allocation, kind, number) == expected
 
 
-@pytest.mark.parametrize("allocation", [-1, 0, PINNED, MANAGED, FUTURE, 99])
-@pytest.mark.parametrize("kind", [-1, 0, DEVICE, HOST, HOST_NUMA, 4, INVISIBLE, DOMAIN, 7, 99])
-def test_what_is_unknown_is_charged_and_said_so(allocation: int, kind: int) -> None:
-    found = lib.location_of(allocation, kind, 0)
+def test_what_is_unknown_is_charged_and_said_so(subtests: pytest.Subtests) -> None:
+    kinds = (-1, 0, DEVICE, HOST, HOST_NUMA, 4, INVISIBLE, DOMAIN, 7, 99)
+    for allocation, kind in product((-1, 0, PINNED, MANAGED, FUTURE, 99), kinds):
+        with subtests.test(f"{allocation} {kind}"):
+            found = lib.location_of(allocation, kind, 0)
 
-    assert found.unknown == (allocation not in {0, PINNED, MANAGED} or kind not in {*range(5), 6})
-    assert found.managed == (allocation == MANAGED)
-    if found.unknown:
-        assert found.payer != lib.PAYER_NOBODY
+            known = allocation in {0, PINNED, MANAGED} and kind in {*range(5), 6}
+            assert found.unknown == (not known)
+            assert found.managed == (allocation == MANAGED)
+            if found.unknown:
+                assert found.payer != lib.PAYER_NOBODY

@@ -1,20 +1,17 @@
 """Physical memory that several processes hold: a container's limit holds whoever lets go first."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import MIB
-from tests.native.measured_node import CONTEXT, LIMIT, MeasuredNode
+from tests.native.measured_node import CONTEXT, LIMIT, Start, measured_each
 from tests.native.sim_box import PAGED
 
 pytestmark = pytest.mark.namespaces
 
-Start = Callable[[DriverBehaviour], MeasuredNode]
 SHARED = 512 * MIB
 PIECE = 32 * MIB
 
@@ -22,19 +19,8 @@ PIECE = 32 * MIB
 @pytest.fixture
 async def start(work: Path) -> AsyncIterator[Start]:
     """A node whose manager measures as often as it may."""
-    nodes: list[MeasuredNode] = []
-    looking: list[asyncio.Task[None]] = []
-
-    def begin(driver: DriverBehaviour) -> MeasuredNode:
-        nodes.append(MeasuredNode(work, driver))
-        looking.append(asyncio.create_task(nodes[0].manager.measure_every(0.05)))
-        return nodes[0]
-
-    yield begin
-    for task in looking:
-        task.cancel()
-    for node in nodes:
-        await node.stop()
+    async with measured_each(work, 0.05) as begin:
+        yield begin
 
 
 PROCESSES = """

@@ -1,40 +1,26 @@
 """The memory limit on a driver that is as unkind as real ones (page_limits.py has the tables)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import KIB, MIB
-from tests.native.measured_node import CLIENT, CONTEXT, MeasuredNode
+from tests.native.measured_node import CLIENT, CONTEXT, Start, measured_each
 from tests.native.shim.memory.page_limits import LIMIT, UNKIND, beside_managed, filled
 from tests.native.shim_container import reached
 from tests.native.sim_box import PAGE, PAGED
 
 pytestmark = pytest.mark.namespaces
 
-Start = Callable[[DriverBehaviour], MeasuredNode]
-
 
 @pytest.fixture
 async def start(work: Path) -> AsyncIterator[Start]:
     """A node whose manager measures once a second."""
-    nodes: list[MeasuredNode] = []
-    looking: list[asyncio.Task[None]] = []
-
-    def begin(driver: DriverBehaviour) -> MeasuredNode:
-        nodes.append(MeasuredNode(work, driver))
-        looking.append(asyncio.create_task(nodes[0].manager.measure_every(1.0)))
-        return nodes[0]
-
-    yield begin
-    for task in looking:
-        task.cancel()
-    for node in nodes:
-        await node.stop()
+    async with measured_each(work, 1.0) as begin:
+        yield begin
 
 
 @pytest.mark.parametrize("size", [576 * KIB, 1152 * KIB, 2112 * KIB])

@@ -1,0 +1,65 @@
+"""How well a node suits a pod whose GPUs come from a claim.
+
+kube-scheduler takes the first devices of the node's slice that fit, and the node says in which
+order they stand (`offer_order`). So there is no choice left on the node; which node it is counts
+all the more, and is judged by the GPUs that the pod would really get there.
+"""
+
+import math
+from dataclasses import replace
+
+from gpumanager.placement.least_waste import (
+    BREAKING,
+    ROUNDING,
+    STEP,
+    breaks_idle,
+    emptiness,
+    worth_under,
+)
+from gpumanager.placement.policy import Positions, Score, admits, take
+from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest
+from gpumanager.placement.workload_mix import Mix
+
+
+class SliceScore:
+    """As `least_waste.LeastWaste`, but with the GPUs that come first. ordered: the node keeps its
+    slice in the order of `offer_order`; otherwise as the GPUs are numbered."""
+
+    def __init__(self, *, ordered: bool = True) -> None:
+        self._ordered = ordered
+
+    def score(self, node: FreeNode, pod: PodRequest, mix: Mix) -> Score | None:
+        """None: it does not fit."""
+        placed = first_in_slice(node, pod, ordered=self._ordered)
+        if placed is None:
+            return None
+        left, gpus = placed
+        worth = worth_under(mix)
+        gain = worth.of(left) - worth.of(node)
+        if mix.leaving and breaks_idle(node, pod):
+            gain -= mix.leaving * BREAKING
+        return Score(math.floor(gain / STEP + ROUNDING) - emptiness(node), gpus)
+
+
+def first_in_slice(
+    node: FreeNode, pod: PodRequest, *, ordered: bool = True
+) -> tuple[FreeNode, tuple[Positions, ...]] | None:
+    """What is left of the node, and the positions for each request; None where one fits nowhere."""
+    if not admits(node, pod):
+        return None
+    order = sorted(range(len(node.gpus)), key=lambda at: _rank(node.gpus[at])) if ordered else None
+    gpus, given = node.gpus, list[Positions]()
+    for request in pod.requests:
+        count = request.whole_gpus or 1
+        fitting = [at for at in order or range(len(gpus)) if gpus[at].fits(request)][:count]
+        if len(fitting) < count:
+            return None
+        gpus = take(gpus, request, tuple(fitting))
+        given.append(tuple(sorted(fitting)))
+    cpu, memory = node.cpu_milli - pod.cpu_milli, node.memory_mib - pod.memory_mib
+    return replace(node, gpus=gpus, cpu_milli=cpu, memory_mib=memory), tuple(given)
+
+
+def _rank(gpu: FreeGpu) -> tuple[bool, int, int]:
+    """GPUs in use before others, the fullest first."""
+    return gpu.whole, gpu.cores, gpu.blocks

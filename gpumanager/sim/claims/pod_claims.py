@@ -1,0 +1,49 @@
+"""Which claims a pod uses. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+Object = Mapping[str, Any]
+CONSUMERS: Final = 256
+"""The most pods that may use one claim."""
+
+
+def claim_name(pod: Object, used: Object) -> str | None:
+    """Of one of the pod's `resourceClaims`; None while none was generated from its template."""
+    if name := used.get("resourceClaimName"):
+        return str(name)
+    made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    return next((one.get("resourceClaimName") for one in made if one["name"] == used["name"]), None)
+
+
+def owner(claim: Object) -> tuple[str, str] | None:
+    """Name and UID of the pod that the claim was generated for; None for a user's own."""
+    for one in claim["metadata"].get("ownerReferences") or ():
+        if one.get("controller") and one["kind"] == "Pod":
+            return one["name"], one["uid"]
+    return None
+
+
+def consumer(pod: Object) -> dict[str, str]:
+    """The pod as an entry of `status.reservedFor`."""
+    metadata = pod["metadata"]
+    return {"resource": "pods", "name": metadata["name"], "uid": metadata["uid"]}
+
+
+def consumers(claim: Object) -> list[Object]:
+    return list((claim.get("status") or {}).get("reservedFor") or ())
+
+
+def is_reserved_for(claim: Object, pod: Object) -> bool:
+    return any(one["uid"] == pod["metadata"]["uid"] for one in consumers(claim))
+
+
+def allocation_of(claim: Object) -> Object | None:
+    return (claim.get("status") or {}).get("allocation")
+
+
+def is_done(pod: Object) -> bool:
+    """It will not run any more: it has ended, or was deleted before it had a node."""
+    ended = (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
+    bound = (pod.get("spec") or {}).get("nodeName")
+    return ended or bool(pod["metadata"].get("deletionTimestamp") and not bound)

@@ -1,0 +1,154 @@
+"""A scheduler that looks at nothing but claims: filter, score, reserve, bind. Pure.
+
+Order and meaning are those of kube-scheduler's plugin DynamicResources in Kubernetes 1.37. Of the
+nodes that fit the one with the best score is taken; which of several is up to `choose`. What pods
+ask for besides, CPU and taints of nodes among it, is not looked at, only their nodeSelector.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpumanager.sim.claims.allocator import CannotAllocate, allocate, allocated_devices
+from gpumanager.sim.claims.pod_claims import (
+    CONSUMERS,
+    allocation_of,
+    claim_name,
+    consumer,
+    consumers,
+    is_reserved_for,
+    owner,
+)
+from gpumanager.sim.claims.quantities import NotRepresentable
+from gpumanager.sim.claims.selectors import SelectorFailed
+from gpumanager.sim.claims.slices import PoolSlice, selects
+from gpumanager.sim.claims.writes import PROTECTED, ObjectWrite, with_finalizers, with_status
+from gpumanager.sim.cluster.resource_rules import ALTERNATIVES
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodScheduled:
+    """node: its name. writes: allocations and reservations of the claims, then the binding."""
+
+    node: str
+    writes: tuple[ObjectWrite, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodUnschedulable:
+    """reason: in kube-scheduler's words."""
+
+    reason: str
+
+
+def schedule(
+    pod: Object,
+    nodes: Sequence[Object],
+    claims: Sequence[Object],
+    classes: Sequence[Object],
+    slices: Sequence[PoolSlice],
+    *,
+    now: str,
+    choose: Callable[[Sequence[Object]], Object] = lambda best: best[0],
+) -> PodScheduled | PodUnschedulable:
+    """claims: of all pods. now: the time of the allocation, `2026-11-23T08:00:00Z`."""
+    mine = _claims_of(pod, claims)
+    if isinstance(mine, PodUnschedulable):
+        return mine
+    to_allocate = [one for one in mine if allocation_of(one) is None]
+    allocated = allocated_devices(held for one in claims if (held := allocation_of(one)))
+    by_name = {one["metadata"]["name"]: one for one in classes}
+    fits: list[tuple[int, Object, dict[str, Object]]] = []
+    for node in nodes:
+        if not _is_allowed(pod, node) or not all(_is_available(one, node) for one in mine):
+            continue
+        try:
+            found = allocate(node, to_allocate, by_name, slices, allocated)
+        except (CannotAllocate, NotRepresentable, SelectorFailed) as error:
+            return PodUnschedulable(str(error))
+        if found is not None:
+            made = {
+                one["metadata"]["uid"]: new for one, new in zip(to_allocate, found, strict=True)
+            }
+            score = sum(_score(one, made.get(one["metadata"]["uid"])) for one in mine)
+            fits.append((score, node, made))
+    if not fits:
+        reason = (
+            "cannot allocate all claims" if to_allocate or not mine else "no node for the claims"
+        )
+        return PodUnschedulable(f"0/{len(nodes)} nodes are available: {reason}")
+    best = max(score for score, _, _ in fits)
+    node = choose([one for score, one, _ in fits if score == best])
+    (made,) = (new for _, one, new in fits if one is node)
+    return PodScheduled(node["metadata"]["name"], tuple(_reserve(pod, mine, made, node, now)))
+
+
+def _claims_of(pod: Object, claims: Sequence[Object]) -> list[Object] | PodUnschedulable:
+    """Those that the pod uses, all of them there and its own to use."""
+    namespace = pod["metadata"].get("namespace", "")
+    known = {
+        one["metadata"]["name"]: one
+        for one in claims
+        if one["metadata"].get("namespace", "") == namespace
+    }
+    found = []
+    for used in (pod.get("spec") or {}).get("resourceClaims") or ():
+        claim = known.get(claim_name(pod, used) or "")
+        if claim is None:
+            return PodUnschedulable(f'pod has no resource claim for "{used["name"]}" yet')
+        name, metadata = claim["metadata"]["name"], pod["metadata"]
+        if claim["metadata"].get("deletionTimestamp"):
+            return PodUnschedulable(f'resourceclaim "{name}" is being deleted')
+        generated = "resourceClaimTemplateName" in used
+        if generated and owner(claim) != (metadata["name"], metadata["uid"]):
+            return PodUnschedulable(f'resourceclaim "{name}" was not created for the pod')
+        full = len(consumers(claim)) >= CONSUMERS and not is_reserved_for(claim, pod)
+        if allocation_of(claim) is not None and full:
+            return PodUnschedulable("resourceclaim in use")
+        found.append(claim)
+    return found
+
+
+def _is_allowed(pod: Object, node: Object) -> bool:
+    wanted = (pod.get("spec") or {}).get("nodeSelector") or {}
+    return wanted.items() <= (node["metadata"].get("labels") or {}).items()
+
+
+def _is_available(claim: Object, node: Object) -> bool:
+    """A claim that is allocated already holds its pods to its nodes."""
+    selector = (allocation_of(claim) or {}).get("nodeSelector")
+    return selector is None or selects(selector, node)
+
+
+def _score(claim: Object, made: Object | None) -> int:
+    """The earlier the alternative of a request, the better."""
+    results = (made or allocation_of(claim) or {})["devices"].get("results") or ()
+    taken = {one["request"] for one in results}
+    return sum(
+        ALTERNATIVES - index
+        for request in claim["spec"]["devices"].get("requests") or ()
+        for index, one in enumerate(request.get("firstAvailable") or ())
+        if f"{request['name']}/{one['name']}" in taken
+    )
+
+
+def _reserve(
+    pod: Object, claims: Sequence[Object], made: Mapping[str, Object], node: Object, now: str
+) -> list[ObjectWrite]:
+    """The finalizer comes before the allocation that it protects."""
+    writes = []
+    for claim in claims:
+        new, changed = made.get(claim["metadata"]["uid"]), claim
+        finalizers = list(claim["metadata"].get("finalizers") or ())
+        if new is not None and PROTECTED not in finalizers:
+            changed = with_finalizers(claim, [*finalizers, PROTECTED])
+            writes.append(ObjectWrite("update", "resourceclaims", changed))
+        if new is not None:
+            changed = with_status(changed, allocation={**new, "allocationTimestamp": now})
+        if new is not None or not is_reserved_for(claim, pod):
+            changed = with_status(changed, reservedFor=[*consumers(claim), consumer(pod)])
+            writes.append(ObjectWrite("update_status", "resourceclaims", changed))
+    bound = {**pod, "spec": {**pod["spec"], "nodeName": node["metadata"]["name"]}}
+    return [*writes, ObjectWrite("bind", "pods", bound)]
