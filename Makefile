@@ -22,6 +22,7 @@ demo: $(VENV)/installed ## set up, then run the examples on simulated nodes
 	$(BIN)/gpumanager simulate $(filter-out $(ELSEWHERE),$(EXAMPLES))
 	for machine in $(MACHINES); do $(BIN)/gpumanager simulate --machine $$machine \
 	    $$(grep -l -e "--machine $$machine " $(ELSEWHERE)) || exit 1; done
+	$(BIN)/gpumanager simulate $(sort $(wildcard examples/claims/*.yaml))
 
 .PHONY: test
 test: lint types unit ## set up, then lint, types and the whole test suite

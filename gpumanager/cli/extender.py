@@ -240,17 +240,19 @@ async def serve(settings: ExtenderSettings) -> None:
     await _listen(server, settings, certificate)
     others = {"certificate": certificate, "role": label, "quota": quota, "quota events": events}
     tasks = extender.tasks() | {name: one.run for name, one in others.items() if one is not None}
-    freezing = asyncio.create_task(_freeze_first_lists(extender))
+    freezing = asyncio.create_task(freeze_first_lists(extender))
     await _until_told(supervisor, tasks)
     freezing.cancel()
     await server.stop()
     await api.close()
 
 
-async def _freeze_first_lists(extender: "Extender") -> None:
-    """Python's cyclic garbage collector leaves alone what was read at the start, which has no
-    cycles. Otherwise it looks at all of it now and then: 0.3 s at 5,000 nodes and 22,500 pods,
-    while kube-scheduler waits."""
+async def freeze_first_lists(extender: "Extender") -> None:
+    """Python's cyclic garbage collector leaves alone what was read at the start.
+
+    Otherwise it looks at all of it now and then, while kube-scheduler waits: 0.3 s at 5,000 nodes
+    and 22,500 pods (decision 0161).
+    """
     await extender.nodes.listed.wait()
     await extender.pods.listed.wait()
     gc.freeze()

@@ -22,7 +22,7 @@ from gpumanager.cli.output.simulate_report import as_json, machines_table, print
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
-from gpumanager.sim.manifest.pods import Pod, read_pods
+from gpumanager.sim.manifest.pods import Manifest, read_manifest
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult
 
@@ -109,7 +109,7 @@ def command(
     described = load_machine(machine)
     if cuda_version is not None:
         described = replace(described, cuda_version=_cuda_version(cuda_version))
-    wanted = read_pods(pods)
+    wanted = read_manifest(pods)
     try:
         results = asyncio.run(simulate(described, wanted, seed, timeout))
     except asyncio.CancelledError:
@@ -129,14 +129,19 @@ def _cuda_version(text: str) -> int:
 
 
 async def simulate(
-    machine: Machine, pods: Sequence[Pod], seed: int, seconds: float
+    machine: Machine, manifest: Manifest, seed: int, seconds: float
 ) -> tuple[ContainerResult, ...]:
     """Run the pods on a fresh node; raises NotFinished and what the node raises."""
     with Progress(machine) as progress, _ending_once():
         try:
             async with asyncio.timeout(seconds):
+                if manifest.objects:
+                    from gpumanager.sim.claims.node import ClaimsNode
+
+                    async with ClaimsNode(machine, seed=seed, on_event=progress.show) as claims:
+                        return await claims.run(manifest)
                 async with SimulatedNode(machine, seed=seed, on_event=progress.show) as node:
-                    return await node.run(pods)
+                    return await node.run(manifest.pods)
         except TimeoutError:
             raise NotFinished(
                 f"not finished after {seconds:g} s: {progress.unfinished}; "

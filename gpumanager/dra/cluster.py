@@ -1,10 +1,13 @@
 """What the API server tells the driver: this node's claims, and what its pods use of them.
 
-Two informers keep both at hand, so that preparing a claim waits for nobody. The watch may be a
-moment behind the kubelet, which is told of a pod as soon as it is bound: a claim or a pod that has
-not been seen is asked for, once.
+Two informers keep both at hand, so that preparing a claim waits for nobody. A watch may be behind
+the kubelet, which is told of a pod as soon as it is bound, so what has been seen is believed only
+where nothing says that it is old: a claim with a pod that is known and has not ended. Example of an
+old one: a claim that was freed with its last pod, and allocated another GPU for the next. All else
+is asked for, once.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -110,8 +113,16 @@ class ClaimCluster:
         self.claims = NodeClaims(node, changed)
         self.pods = PodClaimsStore()
         fields = f"spec.nodeName={node}"
-        self.follow_claims = Informer(api, self.claims, cached=True).run
-        self.follow_pods = Informer(api, self.pods, fields=fields, cached=True).run
+        self._informers = (
+            Informer(api, self.claims, cached=True),
+            Informer(api, self.pods, fields=fields, cached=True),
+        )
+
+    async def run(self) -> None:
+        """Follow both, for as long as the task lives."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                group.create_task(informer.run())
 
     def users(self, claim: str) -> frozenset[PodUID]:
         """The pods that may use it, as far as the watch has told; none where it has not."""
@@ -125,7 +136,7 @@ class ClaimCluster:
     async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
         """Raises NotAClaim, and RetryLater where the API server does not tell."""
         known = self.claims.get(uid)
-        if known is not None and known.reserved_for:
+        if known is not None and self._is_fresh(known):
             return known
         item = await self._get(
             f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
@@ -148,6 +159,11 @@ class ClaimCluster:
         except NOT_UNDERSTOOD as error:
             raise RetryLater(f"pod {namespace}/{name} is not understood: {error!r}") from error
         return found if found and found.uid == uid else None
+
+    def _is_fresh(self, claim: ResourceClaim) -> bool:
+        pods = (self.pods.get(one.uid) for one in claim.reserved_for)
+        used = any(pod is not None and not pod.ended for pod in pods)
+        return used and all(informer.current for informer in self._informers)
 
     async def _get(self, path: str) -> Any:
         """None where there is none."""

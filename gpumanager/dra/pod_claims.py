@@ -6,12 +6,16 @@ kubelet gives a container that names no request the devices of all.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gpumanager.kube.pod import PodUID
 
-ALL: str = ""
+ALL: Final = ""
 """The request of a container that names none."""
+
+
+ENDED: Final = ("Succeeded", "Failed")
+"""Phases after which a pod never runs again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +29,16 @@ class ClaimUse:
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """A pod, and what its containers use, init containers and sidecars too."""
+    """A pod, and what its containers use, init containers and sidecars too.
+
+    ended: it has, or is told to.
+    """
 
     uid: PodUID
     namespace: str
     name: str
     uses: tuple[ClaimUse, ...] = ()
+    ended: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -44,6 +52,7 @@ def read_pod_claims(item: Any) -> PodClaims:
         metadata["namespace"],
         metadata["name"],
         (*_named(spec, _claims(spec, status)), *_extended(status)),
+        ended=bool(metadata.get("deletionTimestamp")) or status.get("phase") in ENDED,
     )
 
 

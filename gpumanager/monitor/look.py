@@ -12,7 +12,7 @@ from typing import Final
 from gpumanager.gpu.usage.samples import ProcessSample, UtilizationByGpu
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
-from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.grant import ClaimSource, Grant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Resident
@@ -115,7 +115,8 @@ def container_view(
     topology: Topology, promise: Grant, meters: MeterTotals
 ) -> ContainerSnapshot | None:
     """None for one whose devices are not settled yet: it has no name to go by."""
-    if promise.pod is None or promise.state is not State.SETTLED or not promise.ids.core_ids:
+    whole = promise.ids.core_ids or isinstance(promise.source, ClaimSource)
+    if promise.pod is None or promise.state is not State.SETTLED or not whole:
         return None
     usage = meters.usages.get(promise.id)
     devices = tuple(_devices(topology, promise, meters))

@@ -169,7 +169,7 @@ class SimulatedNode:
         else:
             ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
         try:
-            await self._unless_agent_dies(ready)
+            await self.unless_agent_dies(ready)
         except DevicesNotReady as error:
             raise AgentDied(
                 f"{error}; the agent's last words: {self.agent.last_words()}"
@@ -198,7 +198,7 @@ class SimulatedNode:
 
         One result for each container, in the order of the pods. Raises AgentDied.
         """
-        return await self._unless_agent_dies(self._run(pods))
+        return await self.unless_agent_dies(self._run(pods))
 
     async def run_admitted(
         self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
@@ -223,7 +223,7 @@ class SimulatedNode:
                 running.append(group.create_task(work))
         return tuple(result for task in running for result in task.result())
 
-    async def _unless_agent_dies(self, work: Coroutine[Any, Any, T]) -> T:
+    async def unless_agent_dies(self, work: Coroutine[Any, Any, T]) -> T:
         """The outcome of `work`; raises AgentDied where the agent ends by itself before it."""
         working = asyncio.create_task(work)
         dying = asyncio.create_task(self.agent.died())

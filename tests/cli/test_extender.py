@@ -1,6 +1,7 @@
 """`gpumanager extender`: its flags and what it says when they are wrong."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -11,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import run
-from gpumanager.cli.extender import read_address, read_policy
+from gpumanager.cli.extender import freeze_first_lists, read_address, read_policy
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
+from gpumanager.scheduler.extender.service import Extender
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 KUBECONFIG = """
@@ -65,6 +69,23 @@ def test_addresses_are_read_as_gpu_admission_reads_them() -> None:
     assert read_address("127.0.0.1:3456") == ("127.0.0.1", 3456)
     assert read_address(":3456") == ("", 3456)
     assert read_address("[::1]:3456") == ("::1", 3456)
+
+
+async def test_the_first_lists_are_frozen_once_both_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frozen = asyncio.Event()
+    monkeypatch.setattr(gc, "freeze", frozen.set)
+    extender = Extender(KubeClient(Access("http://127.0.0.1:1")))
+    freezing = asyncio.create_task(freeze_first_lists(extender))
+
+    extender.nodes.listed.set()
+    await asyncio.sleep(0)
+    assert not frozen.is_set()
+
+    extender.pods.listed.set()
+    await freezing
+    assert frozen.is_set()
 
 
 async def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:

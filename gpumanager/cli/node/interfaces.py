@@ -136,7 +136,5 @@ def claims(
         )
 
     driver.on_change = changed
-    first = {"claims": cluster.follow_claims, "claims of pods": cluster.follow_pods}
-    return NodeInterface(
-        driver, plugin, owners, first={**first, "ResourceSlice": publish}, close=api.close
-    )
+    first = {"claims": cluster.run, "ResourceSlice": publish}
+    return NodeInterface(driver, plugin, owners, first=first, close=api.close)

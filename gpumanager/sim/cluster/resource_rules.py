@@ -206,8 +206,10 @@ def _selectors(selectors: Sequence[Object], path: str) -> Problems:
 
 def _cel_problem(expression: str) -> str:
     """Its package is imported where there is an expression: most simulations have none."""
-    from gpumanager.sim.claims.selectors import SelectorFailed, compiled
-
+    try:
+        from gpumanager.sim.claims.selectors import SelectorFailed, compiled
+    except ModuleNotFoundError as missing:
+        return f"{missing}: selectors need pip install 'gpu-manager[simulate]'"
     try:
         compiled(expression)
     except SelectorFailed as failed:

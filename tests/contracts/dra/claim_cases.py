@@ -386,3 +386,19 @@ async def test_a_container_without_claims_starts_beside_one_with(
 
     assert stage.driver.prepared() == [{claim} for claim in claims]
     assert "HAS_PLAIN" not in await stage.kubelet.environment(uid, "main")
+
+
+async def test_a_pod_that_is_deleted_by_force_while_it_is_prepared_never_starts(
+    stage: ClaimsStage,
+) -> None:
+    await stage.claim("hasty")
+    going_on = asyncio.Event()
+    stage.driver.during_prepare = going_on.wait
+    uid = await stage.start(pod("hasty", "hasty"))
+    await stage.soon(stage.driver.prepared)
+
+    await stage.delete(uid, force=True)
+    going_on.set()
+
+    await stage.soon(lambda: stage.driver.unprepared() == [{"hasty"}], SYNC_SECONDS)
+    assert await stage.kubelet.starts(uid, "main") == 0

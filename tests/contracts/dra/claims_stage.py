@@ -124,7 +124,7 @@ async def clean(stage: ClaimsStage) -> None:
     """Pods end well, which needs a driver that is there and refuses nothing."""
     for driver in stage.drivers:
         driver.refuse.clear()
-        driver.during_unprepare = None
+        driver.during_prepare = driver.during_unprepare = None
     if not stage.driver.watchers:
         await stage.driver.start()
     for uid in stage.pods:

@@ -179,7 +179,10 @@ class SimulatedClaims:
             self.node.delete(uid)
 
     async def gone(self, uid: str) -> bool:
-        return uid not in self.node.pods.statuses and self._lives[uid].done()
+        if not self._lives[uid].done():
+            return False
+        self._lives[uid].result()
+        return uid not in self.node.pods.statuses
 
     async def warnings(self, uid: str) -> Sequence[tuple[str, str]]:
         return [(reason, message) for one, reason, message in self.api.events if one == uid]

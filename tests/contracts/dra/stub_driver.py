@@ -50,6 +50,7 @@ class StubDriver:
         self.answer: Callable[
             [pb.NodePrepareResourcesResponse], pb.NodePrepareResourcesResponse
         ] = lambda response: response
+        self.during_prepare: Callable[[], Any] | None = None
         self.during_unprepare: Callable[[], Any] | None = None
         self.asked = 0
         self.told: list[tuple[bool, str]] = []
@@ -157,6 +158,8 @@ class StubDriver:
         self, service: str, request: pb.NodePrepareResourcesRequest, context: Any
     ) -> pb.NodePrepareResourcesResponse:
         self._remember("prepare", service, request.claims)
+        if self.during_prepare is not None:
+            await self.during_prepare()
         response = pb.NodePrepareResourcesResponse()
         for claim in request.claims:
             row = response.claims[claim.uid]

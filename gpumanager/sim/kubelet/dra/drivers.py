@@ -218,6 +218,14 @@ class DriverRegistry:
 async def _answer(what: str, call: Awaitable[T]) -> T:
     try:
         return await call
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # The channel was closed under the call. Example: the driver's socket is removed from the
+        # registry while it prepares.
+        closing = "grpc: the client connection is closing"
+        raise ClaimRefused(f"{what}: rpc error: code = Canceled desc = {closing}") from None
     except grpc.aio.AioRpcError as error:
         code = "".join(word.title() for word in error.code().name.split("_"))
         raise ClaimRefused(f"{what}: rpc error: code = {code} desc = {error.details()}") from error

@@ -9,11 +9,11 @@ has the claims of one pod for one driver.
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
 from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
@@ -40,12 +40,18 @@ from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
 CHECKPOINT: Final = "dra_manager_state"
 PLUGINS_REGISTRY: Final = "plugins_registry"
+T = TypeVar("T")
+
 REASON: Final = "FailedPrepareDynamicResources"
 FAILED: Final = "Failed to prepare dynamic resources"
 RECONCILE_SECONDS: Final = 60.0
 BACK_OFF_SECONDS: Final = 10.0
 """Before a pod that could not be ended is tried again; up to half as long again."""
 JITTER: Final = 0.5
+
+
+class _Restarted(Exception):
+    """The kubelet that began this ended meanwhile, and the next one has its checkpoint."""
 
 
 class DraManager:
@@ -79,6 +85,7 @@ class DraManager:
         self._sync_seconds = sync_seconds
         self._sandboxes: set[str] = set()
         """UIDs of pods that run, or are to."""
+        self._run = 0
         self._serving = asyncio.Event()
         self._pods_changed = asyncio.Event()
         self._health_changed: set[str] = set()
@@ -90,6 +97,7 @@ class DraManager:
         with contextlib.suppress(FileNotFoundError):
             self.books = read_checkpoint_text(self._checkpoint.read_text())
         self.health = HealthBooks()
+        self._run += 1
         self.drivers.start()
         self._watcher.start()
         loops = (self._reconcile(), self._sync(), self._report_changes())
@@ -119,6 +127,8 @@ class DraManager:
             await self._serving.wait()
             try:
                 await self._prepare(pod)
+            except _Restarted:
+                continue
             except ClaimRefused as refused:
                 message = (
                     f"Failed to prepare dynamic resources: prepare dynamic resources: {refused}"
@@ -127,7 +137,8 @@ class DraManager:
                     await self._api.event(pod, REASON, message)
                 await self._pause(self._sync_seconds, unless_changed=True)
             else:
-                return True
+                # Gone meanwhile, perhaps: deleted by force while the driver prepared.
+                return pod.uid in self._pods().active_uids
         return False
 
     async def unprepare(self, pod: Pod) -> None:
@@ -138,6 +149,8 @@ class DraManager:
             known = self.books.of_pod(pod.uid) if self._behavior.only_own else ()
             try:
                 await self._unprepare(pod.uid, known or names)
+            except _Restarted:
+                continue
             except ClaimRefused:
                 await self._pause(BACK_OFF_SECONDS)
             else:
@@ -163,7 +176,7 @@ class DraManager:
                     batches[driver].append(row.message())
         keys = {message.uid: ClaimKey(message.namespace, message.name) for message in _all(batches)}
         for driver, messages in batches.items():
-            answer = await drivers[driver].prepare(messages)
+            answer = await self._in_this_run(drivers[driver].prepare(messages))
             for uid, result in _results("NodePrepareResources", messages, answer.claims):
                 found = map(prepared_device, result.devices)
                 replaces = self._behavior.replaces_devices
@@ -178,7 +191,7 @@ class DraManager:
         if not row.claim:
             raise ClaimRefused(f'pod "{pod.full_name}": ResourceClaim not created yet')
         try:
-            claim = await self._api.claim(pod.namespace, row.claim)
+            claim = await self._in_this_run(self._api.claim(pod.namespace, row.claim))
         except (ApiUnavailable, ApiRefused) as error:
             raise ClaimRefused(f"fetch ResourceClaim {row.claim}: {error}") from error
         return allocated_claim(pod, row, claim)
@@ -194,11 +207,19 @@ class DraManager:
                 for driver in last.devices:
                     batches[driver].append(last.message())
         for driver, messages in batches.items():
-            answer = await self.drivers.get(driver).unprepare(messages)
+            answer = await self._in_this_run(self.drivers.get(driver).unprepare(messages))
             for _ in _results("NodeUnprepareResources", messages, answer.claims):
                 pass
         self.books = self.books.without(done)
         self._write()
+
+    async def _in_this_run(self, call: Awaitable[T]) -> T:
+        """What a call was answered; raises _Restarted where the kubelet that asked has ended."""
+        run = self._run
+        answer = await call
+        if run != self._run:
+            raise _Restarted
+        return answer
 
     def _row(self, key: ClaimKey) -> ClaimState:
         """Raises ClaimRefused for a claim that was unprepared meanwhile."""

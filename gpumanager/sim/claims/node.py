@@ -1,0 +1,207 @@
+"""A node in a cluster of its own: claims come from templates, are allocated, prepared and released.
+
+    async with ClaimsNode(load_machine("t4x4")) as node:
+        results = await node.run(read_manifest([Path("claims.yaml")]))
+
+The agent runs as it does on a real node with `--interface=claims`; API server, scheduler and claim
+controller are simulated. A pod that finds no room waits as long as another one runs.
+"""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.quantity import whole_number
+from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER, VCORE, VMEMORY
+from gpumanager.sim import events
+from gpumanager.sim.claims.control_plane import ClaimControlPlane
+from gpumanager.sim.claims.pod_claims import allocation_of, claim_name, is_done
+from gpumanager.sim.cluster.objects import Key
+from gpumanager.sim.cluster.patch import MERGE
+from gpumanager.sim.cluster.server import SimulatedApiServer
+from gpumanager.sim.kubelet.dra.api import HttpNodeApi
+from gpumanager.sim.machine import Machine
+from gpumanager.sim.manifest.pods import ContainerManifest, Manifest, Pod, parse_pods
+from gpumanager.sim.node import SimulatedNode
+from gpumanager.sim.results import ContainerResult, memory_limit
+from gpumanager.units import MEMORY_BLOCK
+
+Object = Mapping[str, Any]
+NODE: Final = "simulated"
+PUBLISHED_SECONDS: Final = 60.0
+CLASS: Final[Object] = {
+    "metadata": {"name": CLAIM_DEVICE_CLASS},
+    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]},
+}
+"""As the chart installs it."""
+
+
+class SliceNotPublished(GpuManagerError):
+    """The agent did not offer its GPUs in time."""
+
+
+class ClaimsNode:
+    """Use as an async context manager. seed: of every free choice the kubelet has."""
+
+    def __init__(
+        self, machine: Machine, *, seed: int = 0, on_event: events.OnEvent = events.ignore
+    ) -> None:
+        self.server = SimulatedApiServer()
+        self.plane = ClaimControlPlane(self.server)
+        self._machine, self._seed, self._on_event = machine, seed, on_event
+        self._stack = AsyncExitStack()
+        self._ends = 0
+        self._ended = asyncio.Condition()
+        self._node: SimulatedNode | None = None
+
+    @property
+    def node(self) -> SimulatedNode:
+        if self._node is None:
+            raise GpuManagerError("this simulated node is not running")
+        return self._node
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        await self.server.start()
+        stack.push_async_callback(self.server.stop)
+        await self.server.create("nodes", {"metadata": {"name": NODE}})
+        await self.server.create("deviceclasses", CLASS)
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-"))
+        kubeconfig = Path(directory) / "kubeconfig"
+        kubeconfig.write_text(_kubeconfig(self.server.url))
+        client = await stack.enter_async_context(KubeClient(Access(self.server.url)))
+        flags = {"interface": "claims", "kubeconfig": kubeconfig, "hostname-override": NODE}
+        node = SimulatedNode(
+            self._machine,
+            seed=self._seed,
+            on_event=self._on_event,
+            agent_flags=flags,
+            api=HttpNodeApi(client, NODE),
+        )
+        self._node = await stack.enter_async_context(node)
+        await node.unless_agent_dies(self._published())
+
+    async def _published(self) -> None:
+        objects = self.server.objects
+        try:
+            async with asyncio.timeout(PUBLISHED_SECONDS):
+                while not any(one["spec"].get("devices") for one in objects.list("resourceslices")):
+                    await self.server.changed_since(objects.version)
+        except TimeoutError:
+            words = self.node.agent.last_words()
+            raise SliceNotPublished(f"no slice; the agent's last words: {words}") from None
+
+    async def run(self, manifest: Manifest) -> tuple[ContainerResult, ...]:
+        """As `SimulatedNode.run`; pods with claims are bound by the simulated scheduler."""
+        using = {}
+        for one in manifest.objects:
+            if one.resource == "pods":
+                using[one.item["metadata"]["uid"]] = one.item
+            elif one.item["metadata"]["name"] != CLAIM_DEVICE_CLASS:
+                await self.server.create(one.resource, one.item)
+        return await self.node.unless_agent_dies(self._run(manifest.pods, using))
+
+    async def _run(
+        self, pods: Sequence[Pod], using: Mapping[str, Object]
+    ) -> tuple[ContainerResult, ...]:
+        running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []
+        async with asyncio.TaskGroup() as group:
+            for pod in pods:
+                if pod.uid in using:
+                    await self.server.create("pods", using[pod.uid])
+                    await self.plane.settle()
+                work = self._run_claiming(pod) if pod.uid in using else self.node.run([pod])
+                running.append(group.create_task(work))
+        return tuple(result for task in running for result in task.result())
+
+    async def _run_claiming(self, pod: Pod) -> tuple[ContainerResult, ...]:
+        key = Key("pods", pod.namespace, pod.name)
+        if refused := await self._wait_for_node(key):
+            return tuple(ContainerResult(pod, one, refused=refused) for one in pod.containers)
+        item = self.server.objects.get(key)
+        (bound,) = parse_pods(json.dumps(item), pod.full_name)
+        asked = {one.name: self._with_amounts(item, one) for one in bound.containers}
+        results = await self.node.run([bound])
+        await self._end(key, failed=any(one.exit_code != 0 for one in results))
+        return tuple(_as_claimed(one, asked[one.container.name]) for one in results)
+
+    async def _wait_for_node(self, key: Key) -> str:
+        """Why there is none, once no other pod could make room; empty when it is bound."""
+        while not (item := self.server.objects.get(key))["spec"].get("nodeName"):
+            if not any(map(_is_running, self.server.objects.list("pods"))):
+                conditions = item["status"]["conditions"]
+                return next(str(one["message"]) for one in conditions)
+            await self._next_end(self._ends)
+        return ""
+
+    async def _next_end(self, seen: int) -> None:
+        async with self._ended:
+            await self._ended.wait_for(lambda: self._ends > seen)
+
+    async def _end(self, key: Key, *, failed: bool) -> None:
+        """The pod's phase, and what becomes of its claims by it; then others may look again."""
+        patch = {"status": {"phase": "Failed" if failed else "Succeeded"}}
+        await self.server.change(key, MERGE, patch, status=True)
+        await self.plane.settle()
+        async with self._ended:
+            self._ends += 1
+            self._ended.notify_all()
+
+    def _with_amounts(self, pod: Object, container: ContainerManifest) -> ContainerManifest:
+        """What its claims hold, in the units of the two lines."""
+        asks: dict[str, int] = {}
+        for result in self._results(pod, container):
+            consumed = result.get("consumedCapacity") or {}
+            asks[VCORE] = asks.get(VCORE, 0) + (whole_number(consumed.get("cores")) or 0)
+            memory = whole_number(consumed.get("memory")) or 0
+            asks[VMEMORY] = asks.get(VMEMORY, 0) + memory // MEMORY_BLOCK
+        return replace(container, asks=asks) if asks else container
+
+    def _results(self, pod: Object, container: ContainerManifest) -> Iterator[Object]:
+        """The devices of the requests that the container names; of all where it names none."""
+        for used in pod["spec"]["resourceClaims"]:
+            rows = [one.request for one in container.claims if one.claim == used["name"]]
+            key = Key("resourceclaims", pod["metadata"]["namespace"], claim_name(pod, used) or "")
+            allocation = allocation_of(self.server.objects.get(key)) or {"devices": {}}
+            for result in allocation["devices"].get("results") or ():
+                if any(not row or result["request"].partition("/")[0] == row for row in rows):
+                    yield result
+
+
+def _is_running(pod: Object) -> bool:
+    return bool(pod["spec"].get("nodeName")) and not is_done(pod)
+
+
+def _as_claimed(result: ContainerResult, container: ContainerManifest) -> ContainerResult:
+    limit = memory_limit(container, result.gpus)
+    return replace(result, container=container, memory_limit=limit)
+
+
+def _kubeconfig(server: str) -> str:
+    named = {"cluster": NODE, "user": NODE}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": NODE, "cluster": {"server": server}}],
+            "users": [{"name": NODE, "user": {}}],
+            "contexts": [{"name": NODE, "context": named}],
+            "current-context": NODE,
+        }
+    )

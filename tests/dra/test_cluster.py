@@ -1,0 +1,144 @@
+"""What of claims and pods is at hand, and when the API server is asked all the same."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gpumanager.dra.claim import NotAClaim
+from gpumanager.dra.cluster import ClaimCluster
+from gpumanager.grants.grant import RetryLater
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.pod import PodUID
+from gpumanager.sim.cluster.objects import Key
+from gpumanager.sim.cluster.patch import MERGE
+from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.dra.claim_node import NODE, pod_item, result
+from tests.sim.claims.claim_objects import claim, request
+from tests.waiting import until
+
+CLAIM = Key("resourceclaims", "default", "a")
+
+
+class World:
+    """An API server with pod `p` that uses claim `a`, and the node's watches of both."""
+
+    def __init__(self) -> None:
+        self.server = SimulatedApiServer()
+
+    async def start(self) -> None:
+        await self.server.start()
+        self.client = KubeClient(Access(self.server.url))
+        self.cluster = ClaimCluster(self.client, NODE)
+        pod = pod_item("p", {"main": [("a", "")]})
+        pod["spec"]["nodeName"] = NODE
+        self.pod = await self.server.create("pods", pod)
+        self.claim = await self.server.create("resourceclaims", claim(request("gpu", 30), name="a"))
+        await self.allocate("gpu-1")
+        self.following = asyncio.create_task(self.cluster.run())
+
+    async def stop(self) -> None:
+        self.following.cancel()
+        await asyncio.gather(self.following, return_exceptions=True)
+        await self.client.close()
+        await self.server.stop()
+
+    async def allocate(self, device: str, pool: str = NODE) -> None:
+        share = str(uuid.uuid4())
+        found = result(device, 30, "1Gi") | {"pool": pool, "shareID": share}
+        user = {"resource": "pods", "name": "p", "uid": self.pod["metadata"]["uid"]}
+        status = {"allocation": {"devices": {"results": [found]}}, "reservedFor": [user]}
+        await self.server.change(CLAIM, MERGE, {"status": status}, status=True)
+
+    @property
+    def uid(self) -> str:
+        return str(self.claim["metadata"]["uid"])
+
+    @property
+    def asked(self) -> int:
+        """How often the claim itself was read."""
+        return sum(one.method == "GET" and one.key == CLAIM for one in self.server.calls)
+
+    async def seen(self) -> None:
+        known = self.cluster
+        await until(lambda: known.claims.get(self.uid) and known.pods.get(self.pod_uid))
+        await until(lambda: all(one.current for one in known._informers))
+
+    @property
+    def pod_uid(self) -> PodUID:
+        return PodUID(self.pod["metadata"]["uid"])
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    found = World()
+    await found.start()
+    yield found
+    await found.stop()
+
+
+async def test_a_claim_that_was_seen_is_not_asked_for(world: World) -> None:
+    await world.seen()
+
+    found = await world.cluster.claim("default", "a", world.uid)
+    pod = await world.cluster.pod("default", "p", world.pod_uid)
+
+    assert [one.name for one in found.devices] == ["gpu-1"]
+    assert pod is not None
+    assert pod.uses[0].claim == "a"
+    assert world.asked == 0
+    assert world.cluster.users(world.uid) == {world.pod_uid}
+    assert world.cluster.requests() == {("default", "a"): ("gpu",)}
+
+
+async def test_a_claim_whose_only_pod_has_ended_is_asked_for(world: World) -> None:
+    """What was seen may be of before: the claim was freed and allocated again."""
+    await world.seen()
+    key, ended = Key("pods", "default", "p"), {"status": {"phase": "Succeeded"}}
+    await world.server.change(key, MERGE, ended, status=True)
+    await until(lambda: (pod := world.cluster.pods.get(world.pod_uid)) and pod.ended)
+
+    await world.cluster.claim("default", "a", world.uid)
+
+    assert world.asked == 1
+
+
+async def test_a_claim_that_was_not_seen_is_asked_for(world: World) -> None:
+    world.following.cancel()
+
+    found = await world.cluster.claim("default", "a", world.uid)
+    pod = await world.cluster.pod("default", "p", world.pod_uid)
+
+    assert found.uid == world.uid
+    assert pod is not None
+    assert world.asked == 1
+
+
+async def test_another_claim_or_pod_of_the_name_is_not_mistaken(world: World) -> None:
+    with pytest.raises(NotAClaim, match="asked for was uid-old"):
+        await world.cluster.claim("default", "a", "uid-old")
+    with pytest.raises(NotAClaim, match="gone"):
+        await world.cluster.claim("default", "none", "uid-none")
+    assert await world.cluster.pod("default", "p", PodUID("uid-old")) is None
+    assert await world.cluster.pod("default", "none", PodUID("uid-none")) is None
+
+
+async def test_a_claim_that_is_allocated_elsewhere_is_not_kept(world: World) -> None:
+    await world.seen()
+
+    freed = {"status": {"allocation": None, "reservedFor": None}}
+    await world.server.change(CLAIM, MERGE, freed, status=True)
+    await world.allocate("gpu-1", pool="n2")
+
+    await until(lambda: len(world.cluster.claims) == 0)
+    assert world.cluster.users(world.uid) == frozenset()
+
+
+async def test_without_an_api_server_the_kubelet_is_to_ask_again(world: World) -> None:
+    world.following.cancel()
+    await world.server.stop()
+
+    with pytest.raises(RetryLater):
+        await world.cluster.claim("default", "a", world.uid)

@@ -1,0 +1,169 @@
+"""Claims on a simulated node, from the slice to programs behind the shim."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumanager.dra.slice import PATH, slice_name
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.container_runtime import CONTAINERD_1_6
+from tests.dra.node_of_claims import NODE, NodeOfClaims
+from tests.sim.claims.claim_objects import request
+from tests.waiting import until
+
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+
+AT_WORK = "test -S /etc/vcuda/vcuda.sock && echo socket; cuda-play launch --kernel 2ms --seconds 4"
+SAY = 'echo "gpus=$VCUDA_GPUS"; test -S /etc/vcuda/vcuda.sock && echo socket'
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[NodeOfClaims]:
+    async with NodeOfClaims(tmp_path) as found:
+        yield found
+
+
+async def test_a_share_runs_behind_the_shim_and_leaves_nothing(node: NodeOfClaims) -> None:
+    await until(node.slice)
+    await node.claim("a", request("gpu", 30, "2Gi"))
+    pod = await node.pod("p", {"main": [("a", "gpu")]}, SAY)
+
+    (result,) = await node.run(pod)
+
+    assert result.exit_code == 0, (node.printed, node.node.agent.last_words())
+    assert "socket" in node.printed
+    disk = node.node.disk
+    assert list(disk.cdi[1].iterdir()) == []
+    assert list((disk.virtual / "alloc").iterdir()) == []
+
+
+async def test_containers_that_share_a_claim_share_its_memory(node: NodeOfClaims) -> None:
+    """Two containers of 1.5 GiB each do not both fit into 2 GiB."""
+    await node.claim("a", request("gpu", 60, "2Gi"))
+    command = "cuda-play launch --kernel 2ms --seconds 2 --memory 1536MiB"
+    uses = [("a", "gpu")]
+    pod = await node.pod("p", {"one": uses, "two": uses}, command)
+
+    results = await node.run(pod)
+
+    assert sorted(bool(one.exit_code) for one in results) == [False, True], node.printed
+
+
+async def test_pods_that_share_a_claim_are_let_in_and_the_last_one_ends_it(
+    node: NodeOfClaims,
+) -> None:
+    await node.claim("a", request("gpu", 60, "2Gi"))
+    first = await node.pod("first", {"main": [("a", "gpu")]}, SAY)
+    second = await node.pod("second", {"main": [("a", "gpu")]}, f"cuda-play memory; {SAY}")
+
+    results = await asyncio.gather(node.run(first), node.run(second))
+
+    assert [one.exit_code for (one,) in results] == [0, 0], node.printed
+    assert node.printed.count("socket") == 2
+    assert list(node.node.disk.cdi[1].iterdir()) == []
+
+
+async def test_a_container_that_names_no_request_has_the_gpus_of_all(node: NodeOfClaims) -> None:
+    distinct = [{"distinctAttribute": "gpu.tencent.com/uuid"}]
+    requests = (request("one", 30, "1Gi"), request("two", 40, "2Gi"))
+    await node.claim("a", *requests, constraints=distinct)
+    pod = await node.pod("p", {"main": [("a", "")]}, SAY)
+
+    (result,) = await node.run(pod)
+
+    (line,) = (one for one in node.printed if one.startswith("gpus="))
+    assert len(line.removeprefix("gpus=").split(",")) == 2
+    assert result.exit_code == 0
+    assert len(result.gpus) == 2
+
+
+async def test_several_whole_gpus_are_given_without_a_socket(node: NodeOfClaims) -> None:
+    await node.claim("a", {"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 3}})
+    pod = await node.pod("p", {"main": [("a", "gpu")]}, SAY)
+
+    (result,) = await node.run(pod)
+
+    assert len(result.gpus) == 3
+    assert "socket" not in node.printed
+
+
+async def test_a_container_with_two_claims_waits_and_its_events_say_why(
+    node: NodeOfClaims,
+) -> None:
+    await node.claim("a", request("gpu", 30, "1Gi"))
+    await node.claim("b", request("gpu", 30, "1Gi"))
+    pod = await node.pod("p", {"main": [("a", ""), ("b", "")]}, SAY)
+    running = asyncio.create_task(node.run(pod))
+
+    def told() -> list[str]:
+        events = node.server.objects.list("events")
+        return [one["message"] for one in events if "one claim" in one.get("message", "")]
+
+    await until(told)
+    assert "container main of pod default/p" in told()[0]
+    node.node.kubelet.delete(pod.uid)
+    await running
+    assert list(node.node.disk.cdi[1].iterdir()) == []
+
+
+async def test_the_slice_is_there_again_after_the_kubelet_deleted_it(node: NodeOfClaims) -> None:
+    before: Mapping[str, Any] | None = await until(node.slice)
+    assert before is not None
+    client = KubeClient(Access(node.server.url))
+    await client.delete(f"{PATH}/{slice_name(NODE)}", {})
+    await client.close()
+
+    def again() -> bool:
+        found = node.slice()
+        return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+    await until(again)
+
+
+async def test_a_gpu_in_use_is_offered_first_while_it_is_in_use(node: NodeOfClaims) -> None:
+    def first_free() -> int:
+        found = node.slice()
+        assert found is not None
+        return int(found["spec"]["devices"][0]["attributes"]["freeCores"]["int"])
+
+    await until(node.slice)
+    await node.claim("a", request("gpu", 30, "1Gi"))
+    pod = await node.pod("p", {"main": [("a", "gpu")]}, "cuda-play launch --kernel 2ms --seconds 3")
+    running = asyncio.create_task(node.run(pod))
+
+    await until(lambda: first_free() == 70)
+    await running
+    await until(lambda: first_free() == 100)
+
+
+async def test_an_agent_that_is_killed_finds_its_claims_again(node: NodeOfClaims) -> None:
+    await node.claim("a", request("gpu", 60, "2Gi"))
+    pod = await node.pod("p", {"main": [("a", "gpu")]}, AT_WORK)
+    running = asyncio.create_task(node.run(pod))
+    await until(lambda: "socket" in node.printed)
+
+    await node.node.kill_agent()
+    await node.node.start_agent()
+
+    assert len(list(node.node.disk.cdi[1].iterdir())) == 1
+    (result,) = await running
+    assert result.exit_code == 0, node.printed
+    assert list(node.node.disk.cdi[1].iterdir()) == []
+    assert list((node.node.disk.virtual / "alloc").iterdir()) == []
+
+
+async def test_a_runtime_without_cdi_is_refused_before_any_pod_comes(tmp_path: Path) -> None:
+    async with NodeOfClaims(tmp_path, runtime=CONTAINERD_1_6, waits=False) as node:
+        await until(lambda: "enable_cdi" in node.node.disk.agent_log.read_text())
+
+        assert node.slice() is None
+        assert list(node.node.disk.plugins_registry.iterdir()) == []

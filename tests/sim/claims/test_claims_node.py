@@ -1,0 +1,117 @@
+"""Pods with claims on a simulated node, with the real agent: from YAML to the end of the pod."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumanager.sim.claims.node import ClaimsNode
+from gpumanager.sim.container.process import namespaces_available, own_environment
+from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import read_manifest
+from gpumanager.units import GIB
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "claims"
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+SHARE_POINTS = 5.0
+"""How far above its promise a share may be."""
+
+QUICK = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: whole}
+spec:
+  spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.tencent.com}}]}}
+"""
+
+
+def pod(name: str, template: str = "whole") -> str:
+    return f"""\
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  resourceClaims: [{{name: gpu, resourceClaimTemplateName: {template}}}]
+  containers:
+    - name: main
+      command: [cuda-play, query]
+      resources: {{claims: [{{name: gpu, request: gpu}}]}}
+"""
+
+
+def test_every_example_gets_what_it_asks_for_and_no_more() -> None:
+    order = [EXAMPLES / f"{name}.yaml" for name in ("one-share", "first-available")]
+    files = [*order, *sorted(set(EXAMPLES.glob("*.yaml")) - set(order))]
+    command = [sys.executable, "-m", "gpumanager", "simulate", "--machine", "t4x4", "--json"]
+
+    ran = subprocess.run(
+        [*command, *map(str, files)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=own_environment(),
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    rows = {
+        f"{one['pod'][8:]}/{one['container']}": one for one in json.loads(ran.stdout)["containers"]
+    }
+    shares = {name: (row["cores"], row["memory_limit_bytes"] // GIB) for name, row in rows.items()}
+    assert shares == {
+        "one-share/main": (30, 2),
+        "first-available/main": (30, 2),
+        "two-containers-one-claim/first": (40, 4),
+        "two-containers-one-claim/second": (40, 4),
+        "two-gpus/small": (20, 1),
+        "two-gpus/large": (60, 4),
+        "whole-gpu-claim/main": (100, 15),
+    }
+    assert {name: row["exit_code"] for name, row in rows.items()} == dict.fromkeys(rows, 0)
+    gpus = {name: row["gpus"] for name, row in rows.items()}
+    assert all(len(found) == 1 for found in gpus.values())
+    assert gpus["two-containers-one-claim/first"] == gpus["two-containers-one-claim/second"]
+    assert gpus["two-gpus/small"] != gpus["two-gpus/large"]
+    assert all(
+        gpus["whole-gpu-claim/main"] != found for name, found in gpus.items() if "whole" not in name
+    )
+    assert all(row["memory_peak_bytes"] <= row["memory_limit_bytes"] for row in rows.values())
+    for row in rows.values():
+        assert row["share_achieved_percent"] <= row["cores"] + SHARE_POINTS
+    budget = [rows[f"two-containers-one-claim/{name}"] for name in ("first", "second")]
+    assert sum(one["share_achieved_percent"] for one in budget) <= 40 + SHARE_POINTS
+
+
+async def test_pods_without_room_wait_for_one_another_and_leave_nothing(tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text(QUICK + "".join(pod(f"p{index}") for index in range(3)))
+
+    async with ClaimsNode(load_machine("single")) as node:
+        results = await node.run(read_manifest([tmp_path / "pods.yaml"]))
+        objects = node.server.objects
+
+        assert [one.exit_code for one in results] == [0, 0, 0]
+        assert list(objects.list("resourceclaims")) == []
+        assert list(node.node.disk.virtual.glob("alloc/*")) == []
+        assert _devices(objects.list("resourceslices")) == 1
+
+
+def _devices(slices: Any) -> int:
+    return sum(len(one["spec"]["devices"]) for one in slices)
+
+
+async def test_a_pod_that_never_fits_is_refused_with_the_scheduler_s_words(tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text(QUICK + pod("late", "none") + pod("p"))
+
+    async with ClaimsNode(load_machine("single")) as node:
+        late, fits = await node.run(read_manifest([tmp_path / "pods.yaml"]))
+
+    assert late.refused == 'pod has no resource claim for "gpu" yet'
+    assert fits.exit_code == 0
