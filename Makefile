@@ -15,7 +15,7 @@ NATIVE := $(shell find native -type f) vcuda_shim/build.py pyproject.toml
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: demo
 demo: $(VENV)/installed ## set up, then run the examples on simulated nodes
