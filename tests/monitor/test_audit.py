@@ -284,7 +284,7 @@ def test_a_process_of_another_pod_of_a_claim_is_at_home_on_its_whole_gpu(
     (one,) = residents(
         NODE.gpus,
         held,
-        seats([]),
+        slots_by_process([]),
         (claimed,),
         find=lambda pid: Process(pid, 20),
         of=lambda _: member(OTHER),
