@@ -15,7 +15,7 @@ NATIVE := $(shell find native -type f) vcuda_shim/build.py pyproject.toml
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: demo
 demo: $(VENV)/installed ## set up, then run the examples on simulated nodes
@@ -63,6 +63,11 @@ unit: $(VENV)/developing ## the test suite
 e2e: $(VENV)/developing ## pods on a real node with a real kubelet, built where missing (root; minutes); KUBERNETES=1.37, CONTAINERD=2 for others
 	$(if $(KUBERNETES),GPUMANAGER_E2E_VERSION=$(KUBERNETES)) \
 	$(if $(CONTAINERD),GPUMANAGER_E2E_CONTAINERD=$(CONTAINERD)) $(BIN)/python -m tests.e2e.run
+
+.PHONY: e2e-vm
+e2e-vm: $(VENV)/developing ## the same in a virtual machine, where cgroups are v2 (root, KVM, qemu)
+	$(if $(KUBERNETES),GPUMANAGER_E2E_VERSION=$(KUBERNETES)) \
+	$(if $(CONTAINERD),GPUMANAGER_E2E_CONTAINERD=$(CONTAINERD)) $(BIN)/python -m tests.e2e.vm.run
 
 .PHONY: chart
 chart: $(VENV)/developing ## the Helm chart's schema, goldens, raw YAML and values table, made anew by a real helm

@@ -1,7 +1,8 @@
 """What a container is given, as the Container Device Interface says it, in one file per claim.
 
 Every device has a name that no other ever had: runtimes keep what a name once meant. The fields are
-those of version 0.5.0 of the specification, which every runtime with CDI on reads.
+those of version 0.6.0 of the specification. A file carries the grants that it was made of, as the
+journal has them: where that is lost, what containers hold is still known.
 """
 
 import json
@@ -12,14 +13,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumanager.dra.claim import DRIVER
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal_text import UNREADABLE, Malformed, dump, grant_of, record
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 
-VERSION: Final = "0.5.0"
+VERSION: Final = "0.6.0"
 CLASS: Final = "claim"
 KIND: Final = f"{DRIVER}/{CLASS}"
+GRANTS: Final = f"{DRIVER}/grants"
 PREFIX: Final = f"{DRIVER}-{CLASS}_"
 SUFFIX: Final = ".json"
 HALF: Final = ".tmp"
@@ -44,14 +48,24 @@ def cdi_name(grant: AllocationID, index: int) -> str:
     return f"{grant}-{index}"
 
 
-def spec(devices: Sequence[CdiDevice]) -> str:
+def spec(devices: Sequence[CdiDevice], grants: Sequence[Grant]) -> str:
     """The text of the file, the same for the same devices."""
     document = {
         "cdiVersion": VERSION,
         "kind": KIND,
+        "annotations": {GRANTS: dump([record(one) for one in grants])},
         "devices": [{"name": one.name, "containerEdits": _edits(one.edits)} for one in devices],
     }
     return json.dumps(document, indent=1) + "\n"
+
+
+def grants_in(text: str) -> tuple[Grant, ...]:
+    """Those that a file was made of; raises Malformed."""
+    try:
+        records = json.loads(json.loads(text)["annotations"][GRANTS])
+        return tuple(grant_of(one) for one in records)
+    except UNREADABLE as error:
+        raise Malformed(f"not a CDI file of ours ({type(error).__name__}: {error})") from error
 
 
 def _edits(edits: ContainerEdits) -> dict[str, Any]:
@@ -95,6 +109,16 @@ class CdiFiles:
 
     def remove(self, claim: str) -> None:
         self.path(claim).unlink(missing_ok=True)
+
+    def grants(self) -> tuple[Grant, ...]:
+        """Of all files; one that cannot be read has none."""
+        found: list[Grant] = []
+        for path in sorted(self.directory.glob(f"{PREFIX}*{SUFFIX}")):
+            try:
+                found += grants_in(path.read_text())
+            except (OSError, Malformed) as error:
+                log.warning("%s: %s", path, error)
+        return tuple(found)
 
     def keep_only(self, claims: Container[str]) -> None:
         """Remove the files of others, and what was never finished."""

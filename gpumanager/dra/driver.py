@@ -97,7 +97,6 @@ class ClaimDriver:
         self._store = GrantStore(deps.journal, deps.isolation, ClaimSource)
         self._lock = asyncio.Lock()
         self._served: set[str] = set()
-        self._whole = False
         self._running: set[asyncio.Task[Any]] = set()
         self.ledger = Ledger(topology)
         self.recovered = False
@@ -146,11 +145,12 @@ class ClaimDriver:
     async def take_up(self) -> None:
         """Know every grant in force, after a start. From now on the kubelet may ask."""
         async with self._lock:
-            self._whole = await self._store.load()
+            if await self._store.load():
+                await self._clear()
+            else:
+                await self._adopt()
             await self._store.forget()
             await self._store.tidy()
-            if self._whole:
-                await self._clear()
             self.recovered = True
         for holder in sorted(set(self.withheld().values())):
             log.warning("a GPU is not offered to claims, because of device plugins: %s", holder)
@@ -247,7 +247,7 @@ class ClaimDriver:
             edits = await self._deps.isolation.prepare(grant, gpus)
             devices += self._devices(grant, edits)
         if not (missing and uid in self._deps.cdi):
-            self._deps.cdi.write(uid, spec(devices))
+            self._deps.cdi.write(uid, spec(devices, grants))
         self._served.add(uid)
 
     def _devices(self, grant: Grant, edits: ContainerEdits) -> Iterable[CdiDevice]:
@@ -297,6 +297,15 @@ class ClaimDriver:
             if isinstance(source := one.source, ClaimSource)
         }
         return {**held, **self._deps.claims.requests()}
+
+    async def _adopt(self) -> None:
+        """Without a whole journal, what the CDI files were made of is held again: containers run
+        with it. Nothing is removed: whose it is may not be known."""
+        known = self.journal.grants
+        if found := [one for one in self._deps.cdi.grants() if one.id not in known]:
+            await self._store.put(*found)
+            for one in found:
+                log.warning("allocation %s is held again, by its CDI file: %s", one.id, one.source)
 
     async def _clear(self) -> None:
         """What the journal does not know was never answered, or is given back."""

@@ -3,7 +3,8 @@
 One that does not, passes them over without a word: containers would start without their GPU and
 without their limit. containerd injects them from 2.0 on unless it is told not to, and 1.7 where it
 is told to; 1.6 knows nothing of them (measured with 1.6.20, 1.7.24 and 2.1.9). CRI-O does from
-1.23 on. Of other runtimes nothing is known, which is not enough.
+1.28 on, in the version of the specification that is used here. Of other runtimes nothing is known,
+which is not enough.
 """
 
 import json
@@ -16,10 +17,10 @@ from gpumanager.runtime.cri import ContainerRuntime, RuntimeUnavailable, Runtime
 _NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
 CONTAINERD_ALWAYS: Final = (2, 0)
 CONTAINERD_BY_CHOICE: Final = (1, 7)
-CRIO: Final = (1, 23)
+CRIO: Final = (1, 28)
 WHAT_TO_DO: Final = (
     "containers would start without their GPUs and limits. Use containerd 2.0 or newer, or 1.7 "
-    "with enable_cdi = true in its CRI plugin, or CRI-O 1.23 or newer; or serve this node by "
+    "with enable_cdi = true in its CRI plugin, or CRI-O 1.28 or newer; or serve this node by "
     "--interface=device-plugin"
 )
 

@@ -104,6 +104,11 @@ def claims(resource: str, verb: str) -> tuple[Right, When]:
     return Right("webhook", group, resource, verb), has("--claims")
 
 
+def driver(resource: str, verb: str) -> tuple[Right, When]:
+    group = "resource.k8s.io" if resource.startswith("resource") else ""
+    return Right("agent", group, resource, verb), has("--interface=claims")
+
+
 def followed_for_claims(verb: str) -> tuple[tuple[Right, When], ...]:
     return tuple(claims(one, verb) for one in ("pods", "resourcequotas", "resourceclaimtemplates"))
 
@@ -119,6 +124,10 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         agent("nodes", "patch"),
         agent("nodes/status", "patch"),
     ),
+    ("dra/cluster.py", "get"): (driver("resourceclaims", "get"), driver("pods", "get")),
+    ("dra/publisher.py", "get"): (agent("nodes", "get"),),
+    ("dra/publisher.py", "create"): (driver("resourceslices", "create"),),
+    ("dra/publisher.py", "patch"): (driver("resourceslices", "patch"),),
     ("kube/events.py", "create"): (agent("events", "create"), quota_event("create")),
     ("kube/events.py", "get"): (agent("events", "get"), quota_event("get")),
     ("kube/events.py", "patch"): (agent("events", "patch"), quota_event("patch")),
@@ -151,6 +160,8 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         budgets("list"),
         *quotas("list"),
         *followed_for_claims("list"),
+        driver("resourceclaims", "list"),
+        driver("resourceslices", "list"),
     ),
     ("kube/informer.py", "watch"): (
         agent("pods", "watch"),
@@ -159,6 +170,8 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         budgets("watch"),
         *quotas("watch"),
         *followed_for_claims("watch"),
+        driver("resourceclaims", "watch"),
+        driver("resourceslices", "watch"),
     ),
     ("scheduler/claims/keeper.py", "create"): (claims("resourceclaimtemplates", "create"),),
     ("scheduler/claims/keeper.py", "delete"): (claims("resourceclaimtemplates", "delete"),),

@@ -23,16 +23,11 @@ from tests.waiting import until
 NODE = "n1"
 
 
-class AgentOfClaims(SimulatedNode):
-    """Its agent has registered when the kubelet is connected to its driver. waits: for that."""
-
-    waits = True
+class WaitingForNobody(SimulatedNode):
+    """Its agent may never register."""
 
     async def start_agent(self) -> None:
-        if self.waits:
-            await super().start_agent()
-        else:
-            await self.agent.start(self.kubelet.http.endpoint)
+        await self.agent.start(self.kubelet.http.endpoint)
 
 
 class NodeOfClaims:
@@ -56,15 +51,21 @@ class NodeOfClaims:
         self._client = KubeClient(Access(self.server.url))
         kubeconfig = self._root / "kubeconfig"
         kubeconfig.write_text(json.dumps(_kubeconfig(self.server.url)))
-        flags = {"interface": "claims", "kubeconfig": kubeconfig, "hostname-override": NODE}
-        self.node = AgentOfClaims(
+        flags = {
+            "interface": "claims",
+            "kubeconfig": kubeconfig,
+            "hostname-override": NODE,
+            "health-check-period": "0.1s",
+            "health-recovery": "0.2s",
+        }
+        make = SimulatedNode if self._waits else WaitingForNobody
+        self.node = make(
             load_machine(self._machine),
             api=HttpNodeApi(self._client, NODE),
             agent_flags=flags,
             on_event=self._saw,
             **self._more,
         )
-        self.node.waits = self._waits
         await self.node.start()
         self._planning = asyncio.create_task(self.plane.run())
         return self

@@ -314,6 +314,40 @@ async def test_what_a_reboot_takes_from_memory_is_there_again_before_containers_
     assert node.cdi.path(claim.uid).read_text() == text
 
 
+@pytest.mark.parametrize("damage", ["", "no journal"])
+async def test_without_its_journal_an_agent_knows_its_grants_by_the_cdi_files(
+    node: ClaimNode, damage: str
+) -> None:
+    claim = node.claim("a", node.share(0, 70), node.share(1, 100, "4Gi", request="two"))
+    answer = await node.prepare(claim)
+    text = node.cdi.path(claim.uid).read_text()
+    node.api.items.clear()
+    journal = node.root / "allocations.json"
+    journal.write_text(damage) if damage else journal.unlink()
+
+    await node.restart()
+    after = await node.prepare(claim)
+    await node.restart()
+
+    assert after == answer
+    assert node.cdi.path(claim.uid).read_text() == text
+    assert "70 cores" in await node.refused(node.claim("b", node.share(0, 40)))
+    await node.driver.unprepare(claim)
+    assert node.left() == (set(), set(), set())
+
+
+async def test_a_cdi_file_that_cannot_be_read_is_left_alone(node: ClaimNode) -> None:
+    claim = node.claim("a", node.share(0, 70))
+    await node.prepare(claim)
+    (node.root / "allocations.json").unlink()
+    node.cdi.path(claim.uid).write_text("{")
+
+    await node.restart()
+
+    assert node.driver.live() == ()
+    assert node.cdi.path(claim.uid).exists()
+
+
 async def steps_of(node: ClaimNode, work: Any) -> int:
     node.world.live_again()
     await work

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from gpumanager.dra.claim import device_name
 from gpumanager.dra.slice import PATH, slice_name
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
 from gpumanager.sim.container.process import namespaces_available
@@ -167,3 +169,56 @@ async def test_a_runtime_without_cdi_is_refused_before_any_pod_comes(tmp_path: P
 
         assert node.slice() is None
         assert list(node.node.disk.plugins_registry.iterdir()) == []
+
+
+async def test_a_gpu_that_falls_ill_is_tainted_and_its_pods_are_told(node: NodeOfClaims) -> None:
+    """And both are taken back when it is well again."""
+
+    def tainted() -> list[str]:
+        devices = (node.slice() or {}).get("spec", {}).get("devices", ())
+        return [one["name"] for one in devices if "taints" in one]
+
+    def told(word: str) -> bool:
+        (pod,) = node.server.objects.list("pods")
+        statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+        return any(f"'{word}'" in str(one.get("allocatedResourcesStatus")) for one in statuses)
+
+    await until(node.slice)
+    await node.claim("a", request("gpu", 60, "2Gi"))
+    pod = await node.pod("p", {"main": [("a", "gpu")]}, "echo up; sleep 600")
+    running = asyncio.create_task(node.run(pod))
+    await until(lambda: "up" in node.printed)
+    (grant,) = JournalFile(node.node.disk.checkpoint / FILE_NAME).load().live()
+    (ill,) = grant.gpus
+
+    node.node.gpus.faults.remap(ill, failed=True)
+
+    await until(lambda: tainted() == [device_name(ill)])
+    await until(lambda: told("Unhealthy"))
+    node.node.gpus.faults.restore(ill)
+    await until(lambda: tainted() == [])
+    await until(lambda: told("Healthy"))
+    node.node.kill_containers()
+    await running
+
+
+async def test_a_kubelet_that_is_restarted_has_the_slice_again_and_ends_the_claims(
+    node: NodeOfClaims,
+) -> None:
+    before: Mapping[str, Any] | None = await until(node.slice)
+    assert before is not None
+    await node.claim("a", request("gpu", 60, "2Gi"))
+    pod = await node.pod("p", {"main": [("a", "gpu")]}, AT_WORK)
+    running = asyncio.create_task(node.run(pod))
+    await until(lambda: "socket" in node.printed)
+
+    await node.node.kubelet.restart()
+
+    def again() -> bool:
+        found = node.slice()
+        return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+    await until(again)
+    (result,) = await running
+    assert result.exit_code == 0, node.printed
+    await until(lambda: list(node.node.disk.cdi[1].iterdir()) == [])

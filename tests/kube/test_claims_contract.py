@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpumanager.kube.client import MERGE
-from gpumanager.kube.errors import ApiRefused
+from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from tests.kube.api_world import ApiWorld, first
 from tests.sim.claims.claim_objects import DRIVER, claim, gpu, request, slice_of
 from tests.sim.claims.rule_cases import ACCEPTED, NOT_SIMULATED, REFUSED, REFUSED_SLICES
@@ -50,10 +50,13 @@ async def test_a_claim_is_refused(world: ApiWorld, case: str) -> None:
 
 @pytest.mark.parametrize("case", sorted(REFUSED_SLICES.keys() - NOT_SIMULATED))
 async def test_a_slice_is_refused(world: ApiWorld, case: str) -> None:
-    with pytest.raises(ApiRefused) as refused:
+    with pytest.raises((ApiRefused, ApiUnavailable)) as refused:
         await make(world, SLICES, REFUSED_SLICES[case][0])
 
-    assert refused.value.status == 422
+    if isinstance(refused.value, ApiRefused):
+        assert refused.value.status == 422
+    else:  # kube-apiserver 1.36.2 divides by the step, and ends the connection
+        assert case == "a step of 0"
 
 
 async def test_slices_are_listed_and_watched_by_node_and_driver(world: ApiWorld) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from gpumanager.gpu.values import bare
-from gpumanager.grants.grant import Grant
+from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant, Share
 from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.look import Busy, MeterTotals, container_views
 from gpumanager.monitor.ports import NodeHappening
@@ -262,6 +262,35 @@ def test_the_books_say_whose_a_process_is_and_then_its_cgroup() -> None:
         (2, two.id, None),
         (3, None, None),
     ]
+
+
+CLAIM = ClaimSource("uid-claim", "team", "claim", (ClaimedDevice("gpu-1", "gpu"),))
+
+
+def test_a_slot_of_another_pod_of_a_claim_is_no_mismatch() -> None:
+    claimed = replace(ONE, source=CLAIM)
+    second = replace(booked(2, MIB), of=member(OTHER))
+
+    assert mismatches(seen(second, promises=(claimed,))) == frozenset()
+
+
+@pytest.mark.parametrize(("cores", "found"), [(100, True), (30, False)])
+def test_a_process_of_another_pod_of_a_claim_is_at_home_on_its_whole_gpu(
+    cores: int, *, found: bool
+) -> None:
+    claimed = replace(ONE, source=CLAIM, shares={FIRST.uuid: Share(cores, 8)})
+    held = {bare(FIRST.uuid): {2: Bytes(10 * MIB)}}
+
+    (one,) = residents(
+        NODE.gpus,
+        held,
+        slots_by_process([]),
+        (claimed,),
+        find=lambda pid: Process(pid, 20),
+        of=lambda _: member(OTHER),
+    )
+
+    assert one.allocation == (claimed.id if found else None)
 
 
 def test_a_pid_that_is_another_process_by_now_has_no_part_in_the_books() -> None:

@@ -25,7 +25,7 @@ def judged(name: str, version: str, **config: object) -> str:
         ("containerd", "2.1.9", {"enableCDI": True, "cdiSpecDirs": ["/run/cdi/"]}),
         ("containerd", "1.7.24~ds1", {"enableCDI": True}),
         ("cri-o", "1.31.0", {}),
-        ("cri-o", "1.23.0", {}),
+        ("cri-o", "1.28.0", {}),
     ],
 )
 def test_a_runtime_with_cdi_is_taken(name: str, version: str, config: dict[str, object]) -> None:
@@ -43,7 +43,7 @@ def test_a_runtime_with_cdi_is_taken(name: str, version: str, config: dict[str, 
         ("containerd", "2.1.9", {"enableCDI": False}, "as it is configured"),
         ("containerd", "2.1.9", {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi"]}, "/var/run/cdi"),
         ("containerd", "devel", {}, "knows nothing"),
-        ("cri-o", "1.22.3", {}, "knows nothing"),
+        ("cri-o", "1.27.3", {}, "knows nothing"),
         ("docker", "27.0.3", {}, "is not known"),
         ("", "", {}, "is not known"),
     ],

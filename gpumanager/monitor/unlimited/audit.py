@@ -22,7 +22,7 @@ from enum import Enum
 from typing import Final
 
 from gpumanager.gpu.values import Gpu, GpuUUID
-from gpumanager.grants.grant import Claimant
+from gpumanager.grants.grant import Claimant, ClaimSource
 from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, Resident, Snapshot, labels_of
 from gpumanager.monitor.unlimited.residents import by_holder, same_pod
@@ -219,8 +219,15 @@ def counted(before: Mapping[Key, int], found: Iterable[Suspect]) -> dict[Key, in
 
 
 def mismatches(snapshot: Snapshot) -> frozenset[tuple[str, Process]]:
-    """Processes that have a slot in the books of another pod than their cgroup says."""
-    pods = {view.grant.id: view.owner.uid for view in snapshot.containers}
+    """Processes that have a slot in the books of another pod than their cgroup says.
+
+    Claims may be for several pods, and are left to the check of those who say HELLO.
+    """
+    pods = {
+        view.grant.id: view.owner.uid
+        for view in snapshot.containers
+        if not isinstance(view.grant.source, ClaimSource)
+    }
     return frozenset(
         (one.allocation, one.process)
         for one in snapshot.residents

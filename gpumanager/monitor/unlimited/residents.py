@@ -8,7 +8,7 @@ of another pod than the slot's is told (`gpumanager.monitor.unlimited.audit.mism
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gpumanager.gpu.values import Gpu, GpuUUID, bare
-from gpumanager.grants.grant import Grant
+from gpumanager.grants.grant import ClaimSource, Grant
 from gpumanager.monitor.ports import Held
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.runtime.cgroup import Membership
@@ -69,6 +69,9 @@ def _by_cgroup(of: Membership | None, holders: tuple[Grant, ...]) -> AllocationI
         whole = [one for one in holders if one.exclusive]
         return whole[0].id if len(holders) == len(whole) == 1 else None
     own = [one for one in holders if one.pod and same_pod(one.pod.uid, of)]
+    if not own and len(holders) == 1 and holders[0].exclusive:
+        # A claim may be used by more pods than the one that it is shown for.
+        own = [one for one in holders if isinstance(one.source, ClaimSource)]
     return own[0].id if len(own) == 1 else None
 
 

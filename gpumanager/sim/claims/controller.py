@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpumanager.sim.claims.pod_claims import (
-    CONSUMERS,
     allocation_of,
     claim_name,
     consumer,
@@ -21,6 +20,7 @@ from gpumanager.sim.claims.pod_claims import (
     owner,
 )
 from gpumanager.sim.claims.writes import PROTECTED, ObjectWrite, with_finalizers, with_status
+from gpumanager.sim.cluster.resource_rules import CONSUMERS
 
 Object = Mapping[str, Any]
 POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"

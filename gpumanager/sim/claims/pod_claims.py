@@ -1,11 +1,9 @@
 """Which claims a pod uses. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 Object = Mapping[str, Any]
-CONSUMERS: Final = 256
-"""The most pods that may use one claim."""
 
 
 def claim_name(pod: Object, used: Object) -> str | None:

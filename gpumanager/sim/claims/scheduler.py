@@ -11,7 +11,6 @@ from typing import Any
 
 from gpumanager.sim.claims.allocator import CannotAllocate, allocate, allocated_devices
 from gpumanager.sim.claims.pod_claims import (
-    CONSUMERS,
     allocation_of,
     claim_name,
     consumer,
@@ -23,7 +22,7 @@ from gpumanager.sim.claims.quantities import NotRepresentable
 from gpumanager.sim.claims.selectors import SelectorFailed
 from gpumanager.sim.claims.slices import PoolSlice, selects
 from gpumanager.sim.claims.writes import PROTECTED, ObjectWrite, with_finalizers, with_status
-from gpumanager.sim.cluster.resource_rules import ALTERNATIVES
+from gpumanager.sim.cluster.resource_rules import ALTERNATIVES, CONSUMERS
 
 Object = Mapping[str, Any]
 

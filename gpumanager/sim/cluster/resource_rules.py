@@ -22,6 +22,7 @@ REQUESTS: Final = 32
 """Also the most of constraints, of selectors, of configurations, and of devices of one claim."""
 ALTERNATIVES: Final = 8
 CONSUMERS: Final = 256
+"""Pods that may use one claim."""
 DEVICES: Final = 128
 DEVICES_WITH_COUNTERS_OR_TAINTS: Final = 64
 ATTRIBUTES: Final = 32

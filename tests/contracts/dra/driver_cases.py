@@ -174,8 +174,7 @@ async def test_a_driver_whose_socket_is_gone_from_the_registry_is_not_called(
 
 
 async def test_a_socket_that_is_made_anew_is_a_new_registration(stage: ClaimsStage) -> None:
-    await stage.driver.stop()
-    await stage.driver.start()
+    await stage.driver.replace_door()
 
     await stage.soon(lambda: len(stage.driver.told) == 2)
     await stage.registered(stage.driver)

@@ -71,7 +71,7 @@ class StubDriver:
     async def stop(self) -> None:
         """As a process that ends well: its socket in the registry goes first."""
         self.door.unlink(missing_ok=True)
-        for socket in (self.door, self.endpoint):
+        for socket in tuple(self._servers):
             await self._end(socket)
 
     async def hang_up(self) -> None:
@@ -98,6 +98,12 @@ class StubDriver:
 
     async def open_door(self) -> None:
         await self._listen(self.door, wire.registration_handler(self))
+
+    async def replace_door(self) -> None:
+        """Its socket in the registry is another one, without a moment in which there is none."""
+        hidden = self.door.with_name(f".{self.door.name}")
+        await self._listen(hidden, wire.registration_handler(self))
+        hidden.rename(self.door)
 
     async def get_info(self, request: Any, context: Any) -> registration_pb.PluginInfo:
         self.asked += 1

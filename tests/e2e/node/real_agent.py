@@ -49,7 +49,7 @@ API_RULES: Final = (
     {
         "apiGroups": [""],
         "resources": ["pods"],
-        "verbs": ["list", "watch", "patch", "delete"],
+        "verbs": ["get", "list", "watch", "patch", "delete"],
     },
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
@@ -62,7 +62,7 @@ API_RULES: Final = (
     {
         "apiGroups": ["resource.k8s.io"],
         "resources": ["resourceslices"],
-        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+        "verbs": ["list", "watch", "create", "patch"],
     },
 )
 """What it may do at the API server."""
