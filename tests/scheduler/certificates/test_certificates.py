@@ -239,5 +239,5 @@ async def test_a_certificate_that_nothing_follows_is_warned_of_once_before_it_en
         cluster.clock.move(days=days)
         await keeper.look()
 
-    said = [one.message for one in caplog.records if "has not been followed" in one.message]
+    said = [one.message for one in caplog.records if "has not been renewed" in one.message]
     assert len(said) == 1
