@@ -58,7 +58,7 @@ class Parts:
     """A journal with one promise, and a cluster that knows one pod more."""
 
     def __init__(self, promise: Grant) -> None:
-        self.allocator = self
+        self.interface = self.granter = self
         self.journal = Journal({promise.id: promise})
         self.named = {PodUID("elsewhere"): "team/other"}.get
 
