@@ -104,7 +104,7 @@ def _end_of_table(content: bytes, count_at: int, rest_of_header: int, entry_size
     (count,) = _COUNT.unpack_from(content, count_at)
     end: int = count_at + rest_of_header + count * entry_size
     if end > len(content):
-        raise _Broken(f"truncated: {count} entries granted, {len(content)} bytes there")
+        raise _Broken(f"truncated: {count} entries announced, {len(content)} bytes there")
     return end
 
 

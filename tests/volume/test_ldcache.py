@@ -80,10 +80,10 @@ def test_flags_and_extensions_of_newer_glibc_do_not_disturb(endianness: int) -> 
         (b"\x7fELF\x02\x01\x01", "not an ld.so.cache"),
         (NEW_MAGIC, "truncated within its header"),
         (OLD_MAGIC + b"\1", "truncated within its header"),
-        (write_ldcache([CUDA])[:60], "truncated: 1 entries promised, 60 bytes there"),
+        (write_ldcache([CUDA])[:60], "truncated: 1 entries announced, 60 bytes there"),
         (write_ldcache([CUDA])[:-1], "lies outside"),
         (old_layout(b""), "lies outside"),
-        (NEW_MAGIC + b"\xff" * 28, "truncated: 4294967295 entries promised, 48 bytes there"),
+        (NEW_MAGIC + b"\xff" * 28, "truncated: 4294967295 entries announced, 48 bytes there"),
         (NEW_MAGIC + b"\0" * 8 + b"\3" + b"\0" * 19, "written for a big-endian machine"),
     ],
 )

@@ -30,6 +30,8 @@ PACKAGE: Final = Path(gpumanager.__file__ or "").parent
 MAY_READ: Final = {
     "grants/journal_file.py": "the name of a damaged journal",
     "deviceplugin/dependencies.py": "when a grant was made, for people",
+    "dra/driver.py": "when a grant was made, for people",
+    "dra/health.py": "when a GPU's health changed, in the kubelet's answer",
     "cli/support/bundle.py": "a bundle's name",
     "node/node_reconciler.py": "since when a condition holds, for people",
     "kube/events.py": "an event's stamps",

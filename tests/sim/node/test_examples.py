@@ -217,9 +217,11 @@ def test_two_gpus_are_a_pair(name: str, machine: str, bond: str) -> None:
 def test_all_examples_fit_the_nodes_of_the_demo_and_end_with_a_table() -> None:
     command = ["make", "-n", "demo", "BIN="]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    (first,) = re.findall(r"/gpumanager simulate (examples/.*)", said.stdout)
+    first, claims = re.findall(r"/gpumanager simulate (examples/.*)", said.stdout)
+    with_claims = simulate(*(ROOT / word for word in claims.split()))
     finished = simulate(*(ROOT / word for word in first.split()))
 
+    assert with_claims.returncode == 0, with_claims.stderr
     assert finished.returncode == 0, finished.stderr
     for words in ("half-a-gpu", "of 60 %", "refused: ", "Simulated GPUs, dgx-a100"):
         assert words in finished.stdout
