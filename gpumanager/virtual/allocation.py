@@ -231,11 +231,13 @@ class ServedAllocation:
             for owner, taken in self._slots.all()
             if owner in marks
         }
-        if all(
-            outcomes.get(owner, OverheadOutcome.MOVED) is not OverheadOutcome.MOVED
-            for owner, _ in self._slots.all()
-        ):
-            self._slots.forget_exited(exited)
+        slots = dict(self._slots.all())
+        if any(outcomes.get(one, OverheadOutcome.MOVED) is OverheadOutcome.MOVED for one in slots):
+            return outcomes
+        self._slots.forget_exited(exited)
+        for owner, outcome in outcomes.items():
+            if outcome is OverheadOutcome.ENTERED:
+                self._overheads.drop_estimate(slots[owner].slot, marks[owner])
         return outcomes
 
     def _recall_sizes(self) -> None:
