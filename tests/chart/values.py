@@ -103,6 +103,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "extender.clientCertificate.name": {"type": "string", "minLength": 1},
     "scheduler.name": {"type": "string", "minLength": 1, "not": {"const": "default-scheduler"}},
     "scheduler.extenderWeight": {"type": "integer", "minimum": 1},
+    "claims.extendedResource": {"type": "string", "pattern": "^([a-z0-9.-]+/[A-Za-z0-9._-]+)?$"},
     "webhook.missingMemory": {
         "type": "string",
         "pattern": "^(refuse|share|[0-9.]+ ?([KMGT]i?B?)?)$",
