@@ -90,6 +90,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "containerRuntime.socket": PATH,
     "agent.interface": one_of("device-plugin", "claims"),
     "agent.cdiDirectory": PATH,
+    "agent.unhealthyTaint": one_of("NoSchedule", "NoExecute"),
     "agent.stateDirectory": PATH,
     "agent.reservedMemory": {"type": "string", "pattern": "^([0-9.]+ ?([KMGT]i?B?)?)?$"},
     "agent.gpuSwitchCost": {"type": "integer", "minimum": 0, "maximum": 500},

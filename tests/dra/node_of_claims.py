@@ -31,10 +31,16 @@ class WaitingForNobody(SimulatedNode):
 
 
 class NodeOfClaims:
-    """Use as an async context manager; `root` is for the agent's kubeconfig."""
+    """Use as an async context manager; `root` is for the agent's kubeconfig, `flags` are the agent's."""
 
     def __init__(
-        self, root: Path, machine: str = "t4x4", *, waits: bool = True, **more: Any
+        self,
+        root: Path,
+        machine: str = "t4x4",
+        *,
+        waits: bool = True,
+        flags: Any = None,
+        **more: Any,
     ) -> None:
         self.server = SimulatedApiServer()
         self.plane = ClaimControlPlane(self.server)
@@ -42,6 +48,7 @@ class NodeOfClaims:
         self._root = root
         self._machine = machine
         self._more = more
+        self._flags = dict(flags or {})
         self._waits = waits
 
     async def __aenter__(self) -> Self:
@@ -57,6 +64,7 @@ class NodeOfClaims:
             "hostname-override": NODE,
             "health-check-period": "0.1s",
             "health-recovery": "0.2s",
+            **self._flags,
         }
         make = SimulatedNode if self._waits else WaitingForNobody
         self.node = make(
