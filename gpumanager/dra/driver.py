@@ -10,11 +10,12 @@ know, which the next start removes.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -98,6 +99,10 @@ class ClaimDriver:
         self._lock = asyncio.Lock()
         self._served: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
+        self._asked: list[ClaimRef] = []
+        """Claims that are being prepared; without those that were unprepared meanwhile."""
+        self._whole = False
+        """Whether the journal knows all that this node ever granted."""
         self.ledger = Ledger(topology)
         self.recovered = False
         """Whether the journal is loaded."""
@@ -145,11 +150,10 @@ class ClaimDriver:
     async def take_up(self) -> None:
         """Know every grant in force, after a start. From now on the kubelet may ask."""
         async with self._lock:
-            if await self._store.load():
-                await self._clear()
-            else:
+            self._whole = await self._store.load()
+            if not self._whole:
                 await self._adopt()
-            await self._store.forget()
+            await self._clear()
             await self._store.tidy()
             self.recovered = True
         for holder in sorted(set(self.withheld().values())):
@@ -161,16 +165,23 @@ class ClaimDriver:
         CDI files are made anew: they lie in memory, which a reboot empties, and name directories
         of a driver that may have been replaced; the kubelet does not ask again for either.
         """
-        for uid in dict.fromkeys(_uid(one) for one in self.live()):
-            async with self._lock:
-                try:
-                    await self._hold(self._of(uid))
-                except (GpuManagerError, OSError) as error:
-                    log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
-            await asyncio.sleep(0)
+        await self._serve_missing()
         for other in self._store.others():
             async with self._lock:
                 await self._store.serve_again(other.id)
+
+    async def repair(self, running: Collection[AllocationID] | None = None) -> None:
+        """Try again what a failing disk has left: claims that are not served, and whatever could
+        not be removed.
+
+        running: the allocations that containers run with; None where that is not known. Where the
+        journal was lost, nothing is removed before none of them is unknown.
+        """
+        await self._serve_missing()
+        async with self._lock:
+            if running is not None and self.journal.grants.keys() >= set(running):
+                self._whole = True
+            await self._clear()
 
     async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         """Goes on to its end although whoever asked gives up, and then has the answer ready.
@@ -189,6 +200,14 @@ class ClaimDriver:
         async with self._lock:
             if held := self._of(claim.uid):
                 return await self._again(held)
+        self._asked.append(claim)
+        try:
+            return await self._prepare_new(claim)
+        finally:
+            if claim in self._asked:
+                self._asked.remove(claim)
+
+    async def _prepare_new(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         try:
             found = await self._deps.claims.claim(claim.namespace, claim.name, claim.uid)
         except NotAClaim as error:
@@ -200,6 +219,10 @@ class ClaimDriver:
         async with self._lock:
             if held := self._of(claim.uid):  # the kubelet asked twice
                 return await self._again(held)
+            if claim not in self._asked:
+                # The API server took its time, the kubelet gave up, and the pod was deleted: nobody
+                # would unprepare it a second time.
+                return Refused(f"claim {claim} was unprepared meanwhile")
             node = PreparedNode(
                 self._deps.node, self.ledger, self.live(), self.withheld(), self._requests()
             )
@@ -214,7 +237,7 @@ class ClaimDriver:
             )
             if isinstance(planned, Refused):
                 return planned
-            await self._promise(planned)
+            await self._grant(planned)
         self.on_change()
         return self._answer(planned)
 
@@ -224,13 +247,16 @@ class ClaimDriver:
             await self._hold(held)
         return self._answer(held)
 
-    async def _promise(self, planned: tuple[Grant, ...]) -> None:
-        """Held, then on the disk; or nothing of it."""
+    async def _grant(self, planned: tuple[Grant, ...]) -> None:
+        """Held, then on the disk; or nothing of it, as far as the disk can be changed."""
+        uid = _uid(planned[0])
         try:
             await self._hold(planned)
             await self._store.put(*planned)
         except BaseException:
-            self._deps.cdi.remove(_uid(planned[0]))
+            self._served.discard(uid)
+            with contextlib.suppress(OSError):  # what stays is removed by `repair`
+                self._deps.cdi.remove(uid)
             for one in planned:
                 await self._store.close(one.id)
             raise
@@ -276,11 +302,17 @@ class ClaimDriver:
 
     async def _unprepare(self, claim: ClaimRef) -> None:
         async with self._lock:
+            self._asked = [one for one in self._asked if one.uid != claim.uid]
             held = self._of(claim.uid)
             if _UID.fullmatch(claim.uid):
                 self._deps.cdi.remove(claim.uid)
             self._served.discard(claim.uid)
-            await self._store.release(one.id for one in held)
+            if held:
+                await self._store.release(one.id for one in held)
+            else:
+                # A grant that could not be synced was refused, and may be on the disk all the same:
+                # then all is written anew. Where nothing is unsure this writes nothing.
+                await self._store.put()
             await self._store.forget()  # of earlier ones, whose directories could not be removed
         if held:
             log.info("unprepared claim %s", claim)
@@ -307,8 +339,24 @@ class ClaimDriver:
             for one in found:
                 log.warning("allocation %s is held again, by its CDI file: %s", one.id, one.source)
 
+    async def _serve_missing(self) -> None:
+        """Each claim that is not served, or has no CDI file."""
+        for uid in dict.fromkeys(_uid(one) for one in self.live()):
+            async with self._lock:
+                held = self._of(uid)
+                if not held or (uid in self._served and uid in self._deps.cdi):
+                    continue
+                try:
+                    await self._hold(held)
+                except (GpuManagerError, OSError) as error:
+                    log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
+            await asyncio.sleep(0)
+
     async def _clear(self) -> None:
         """What the journal does not know was never answered, or is given back."""
+        await self._store.forget()
+        if not self._whole:
+            return
         known = {_uid(one) for one in self.live()}
         self._deps.cdi.keep_only(known)
         for name in set(self._deps.isolation.allocations()) - set(self.journal.grants):

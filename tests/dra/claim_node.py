@@ -4,6 +4,9 @@ Everything that the driver does to the world goes through `World.step`, once bef
 so that a test can end the agent between any two of them. A dead agent does nothing more.
 """
 
+import asyncio
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +73,13 @@ class MortalJournal(JournalFile):
     def __init__(self, path: Path, world: World) -> None:
         super().__init__(path)
         self.world = world
+        self.syncs = True
+        """Whether the disk does: if not, what was written may be there all the same."""
+
+    def _force(self) -> None:
+        super()._force()
+        if not self.syncs:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def _append(self, text: bytes) -> None:
         self.world.step()
@@ -109,15 +119,20 @@ class MortalCdi(CdiFiles):
 
 @dataclass
 class AnsweringApi:
-    """Claims and pods as JSON objects. silent: it answers nobody."""
+    """Claims and pods as JSON objects. silent: it answers nobody; gate: it does once set."""
 
     items: dict[tuple[str, str], Any] = field(default_factory=dict)
     pods: dict[tuple[str, str], Any] = field(default_factory=dict)
     silent: bool = False
     asked: int = 0
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.gate.set()
 
     async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
         self.asked += 1
+        await self.gate.wait()
         if self.silent:
             raise RetryLater("the API server does not answer")
         item = self.items.get((namespace, name))
@@ -151,9 +166,10 @@ class ClaimNode:
 
     def _agent(self) -> ClaimDriver:
         self.virtual.open_now.clear()
+        self.journal = MortalJournal(self.root / "allocations.json", self.world)
         deps = ClaimDependencies(
             isolation=Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev")),
-            journal=MortalJournal(self.root / "allocations.json", self.world),
+            journal=self.journal,
             claims=self.api,
             cdi=self.cdi,
             node=NODE,
