@@ -161,6 +161,14 @@ class RealNode:
     def stop_kubelet(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.part("kubelet").stop(number)
 
+    def kill_containerd(self) -> None:
+        """Containers go on."""
+        self.part("containerd").stop(signal.SIGKILL)
+
+    def start_containerd(self) -> None:
+        """After `kill_containerd`; does not wait until it answers."""
+        self._containerd.launch(self.part("containerd"))
+
     def stop_api(self) -> None:
         """At once: told to end, it would first wait a minute for who watches."""
         self.part("api").stop(signal.SIGKILL)
