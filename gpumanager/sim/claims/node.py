@@ -176,9 +176,11 @@ class ClaimsNode:
             self._ended.notify_all()
 
     def _with_amounts(self, pod: Pod, container: ContainerManifest) -> ContainerManifest:
-        """What its claims hold, in the units of the two lines."""
+        """What its claims hold, in the units of the two lines; with admin access nothing."""
         asks: dict[str, int] = {}
         for result in self._results(pod, container):
+            if result.get("adminAccess"):
+                continue
             consumed = result.get("consumedCapacity") or {}
             asks[VCORE] = asks.get(VCORE, 0) + (whole_number(consumed.get("cores")) or 0)
             memory = whole_number(consumed.get("memory")) or 0

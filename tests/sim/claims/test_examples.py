@@ -87,6 +87,13 @@ async def test_whole_gpus_by_an_extended_resource() -> None:
     ]
 
 
+async def test_who_watches_sees_gpus_in_use_and_takes_nothing_of_them() -> None:
+    found = await scheduled("whole-gpu", "watch-all", "one-share")
+
+    assert sorted(found["watch-all"]) == [f"gpus: {index} 1 256Mi" for index in range(4)]
+    assert {*found} == {"whole-gpu-claim", "watch-all", "one-share"}
+
+
 async def test_the_first_alternative_that_is_available() -> None:
     assert await scheduled("first-available") == {"first-available": ["gpu/shared: 1 30 2Gi"]}
 
@@ -99,6 +106,7 @@ def test_every_example_is_tried_here() -> None:
         "one-share",
         "two-containers-one-claim",
         "two-gpus",
+        "watch-all",
         "whole-gpu",
         "whole-gpus-by-resource",
     }
