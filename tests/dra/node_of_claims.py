@@ -57,6 +57,7 @@ class NodeOfClaims:
             "hostname-override": NODE,
             "health-check-period": "0.1s",
             "health-recovery": "0.2s",
+            "allocation-check-period": "0.2s",
         }
         make = SimulatedNode if self._waits else WaitingForNobody
         self.node = make(
