@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from gpumanager.dra.cdi import CdiDevice, CdiFiles, cdi_name, spec
-from gpumanager.dra.claim import NotAClaim, ResourceClaim, device_name
+from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name
 from gpumanager.dra.plan import PreparedNode, plan
 from gpumanager.dra.pod_claims import PodClaims
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.grants.grant import ClaimSource, Grant, Refused
+from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant, Refused, RetryLater
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.ledger import Ledger
@@ -74,6 +74,13 @@ class ClaimsReader(Protocol):
     async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
         """None for one that is gone. Raises RetryLater."""
 
+    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
+        """Its devices by the watch; None where that does not know the claim, or is behind."""
+
+    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
+        """Its devices on this node, as the API server has them; none where the claim is gone, is
+        another one, or is not allocated here. Raises RetryLater."""
+
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Of the claims that are known to be allocated on this node, by namespace and name."""
 
@@ -101,7 +108,9 @@ class ClaimDriver:
         self._running: set[asyncio.Task[Any]] = set()
         self._asked: list[ClaimRef] = []
         """Claims that are being prepared; without those that were unprepared meanwhile."""
-        self._whole = False
+        self._prepared: set[str] = set()
+        """Claims that the kubelet asked for since `take_asked`."""
+        self.whole = False
         """Whether the journal knows all that this node ever granted."""
         self.ledger = Ledger(topology)
         self.recovered = False
@@ -150,8 +159,8 @@ class ClaimDriver:
     async def take_up(self) -> None:
         """Know every grant in force, after a start. From now on the kubelet may ask."""
         async with self._lock:
-            self._whole = await self._store.load()
-            if not self._whole:
+            self.whole = await self._store.load()
+            if not self.whole:
                 await self._adopt()
             await self._clear()
             await self._store.tidy()
@@ -180,8 +189,11 @@ class ClaimDriver:
         await self._serve_missing()
         async with self._lock:
             if running is not None and self.journal.grants.keys() >= set(running):
-                self._whole = True
-            await self._clear()
+                self.whole = True
+            try:
+                await self._clear()
+            except OSError as error:
+                log.warning("what is left of earlier claims cannot be removed yet: %s", error)
 
     async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         """Goes on to its end although whoever asked gives up, and then has the answer ready.
@@ -194,9 +206,28 @@ class ClaimDriver:
         """Safe to repeat; an unknown one is no error. Raises JournalUnwritable, OSError."""
         await self._to_its_end(self._unprepare(claim))
 
+    def take_asked(self) -> frozenset[str]:
+        """The UIDs of claims that the kubelet asked to prepare since the last time."""
+        asked, self._prepared = self._prepared, set()
+        return frozenset(asked)
+
+    async def reclaim(self, claim: ClaimRef) -> bool:
+        """Unprepare it, unless the kubelet has asked for it since `take_asked`. Whether it did.
+
+        Raises as `unprepare`.
+        """
+        return await self._to_its_end(self._unprepare(claim, unless_asked=True))
+
     async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
+        self._prepared.add(claim.uid)
         if not _UID.fullmatch(claim.uid):
             return Refused(f"{claim.uid[:40]!r} is no UID of a claim")
+        if await self._is_reallocated(claim):
+            self._prepared.discard(claim.uid)
+            return Refused(
+                f"claim {claim} was allocated other devices than it has here, and was not "
+                "unprepared: it is released once nothing runs with it"
+            )
         async with self._lock:
             if held := self._of(claim.uid):
                 return await self._again(held)
@@ -241,15 +272,26 @@ class ClaimDriver:
         self.on_change()
         return self._answer(planned)
 
+    async def _is_reallocated(self, claim: ClaimRef) -> bool:
+        """Freed and allocated anew while the kubelet, or its checkpoint, was away: the scheduler
+        may have given what it held to others."""
+        held, known = self._of(claim.uid), self._deps.claims.allocated(claim.uid)
+        if not held or known is None or as_granted(known, held):
+            return False
+        with contextlib.suppress(RetryLater):
+            found = await self._deps.claims.reread(claim.namespace, claim.name, claim.uid)
+            return bool(found) and not as_granted(found, held)
+        return False
+
     async def _again(self, held: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
-        uid = _uid(held[0])
+        uid = uid_of(held[0])
         if uid not in self._served or uid not in self._deps.cdi:
             await self._hold(held)
         return self._answer(held)
 
     async def _grant(self, planned: tuple[Grant, ...]) -> None:
         """Held, then on the disk; or nothing of it, as far as the disk can be changed."""
-        uid = _uid(planned[0])
+        uid = uid_of(planned[0])
         try:
             await self._hold(planned)
             await self._store.put(*planned)
@@ -266,7 +308,7 @@ class ClaimDriver:
 
         Of a GPU that is missing the file stays as it is: its containers may come back with it.
         """
-        uid, devices, missing = _uid(grants[0]), list[CdiDevice](), False
+        uid, devices, missing = uid_of(grants[0]), list[CdiDevice](), False
         for grant in grants:
             gpus = tuple(gpu for gpu in self.topology.gpus if gpu.uuid in grant.shares)
             missing = missing or len(gpus) < len(grant.shares)
@@ -300,8 +342,10 @@ class ClaimDriver:
             for index, device in enumerate(grant.source.devices)
         )
 
-    async def _unprepare(self, claim: ClaimRef) -> None:
+    async def _unprepare(self, claim: ClaimRef, *, unless_asked: bool = False) -> bool:
         async with self._lock:
+            if unless_asked and claim.uid in self._prepared:
+                return False
             self._asked = [one for one in self._asked if one.uid != claim.uid]
             held = self._of(claim.uid)
             if _UID.fullmatch(claim.uid):
@@ -317,9 +361,10 @@ class ClaimDriver:
         if held:
             log.info("unprepared claim %s", claim)
             self.on_change()
+        return True
 
     def _of(self, uid: str) -> tuple[Grant, ...]:
-        return tuple(one for one in self.live() if _uid(one) == uid)
+        return tuple(one for one in self.live() if uid_of(one) == uid)
 
     def _requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Of all claims that containers may use besides: those prepared, and those allocated."""
@@ -341,7 +386,7 @@ class ClaimDriver:
 
     async def _serve_missing(self) -> None:
         """Each claim that is not served, or has no CDI file."""
-        for uid in dict.fromkeys(_uid(one) for one in self.live()):
+        for uid in dict.fromkeys(uid_of(one) for one in self.live()):
             async with self._lock:
                 held = self._of(uid)
                 if not held or (uid in self._served and uid in self._deps.cdi):
@@ -355,9 +400,9 @@ class ClaimDriver:
     async def _clear(self) -> None:
         """What the journal does not know was never answered, or is given back."""
         await self._store.forget()
-        if not self._whole:
+        if not self.whole:
             return
-        known = {_uid(one) for one in self.live()}
+        known = {uid_of(one) for one in self.live()}
         self._deps.cdi.keep_only(known)
         for name in set(self._deps.isolation.allocations()) - set(self.journal.grants):
             log.info("removing what is left of allocation %s", name)
@@ -370,9 +415,21 @@ class ClaimDriver:
         return await asyncio.shield(task)
 
 
-def _uid(grant: Grant) -> str:
-    """The claim's; empty for what came otherwise."""
+def uid_of(grant: Grant) -> str:
+    """Its claim's; empty for what came otherwise."""
     return grant.source.uid if isinstance(grant.source, ClaimSource) else ""
+
+
+def as_granted(devices: Iterable[AllocatedDevice], grants: Iterable[Grant]) -> bool:
+    """Whether a claim is allocated what its grants hold."""
+    sources = (one.source for one in grants)
+    held = {
+        ClaimedDevice(device.name, device.request, device.share)
+        for source in sources
+        if isinstance(source, ClaimSource)
+        for device in source.devices
+    }
+    return held == {ClaimedDevice(one.name, one.request, one.share) for one in devices}
 
 
 def _gpus_of(grant: Grant, topology: Topology) -> Iterable[GpuUUID | None]:

@@ -105,6 +105,7 @@ class Sources:
     node: its name in the cluster. journal_bytes: of the journal's file. registered: which
     resources the kubelet knows us for. mismatched: callers of a socket that is another pod's.
     disagreements: between the journal, the kubelet, the runtime and the driver, by kind.
+    released: claims that nobody unprepared, so far.
     """
 
     node: str
@@ -118,3 +119,4 @@ class Sources:
     mismatched: Callable[[], int] = lambda: 0
     fitness: Callable[[], Mapping[GpuUUID, GpuFitness]] = dict
     disagreements: Callable[[], Mapping[str, int]] = dict
+    released: Callable[[], int] = lambda: 0

@@ -211,6 +211,7 @@ class Sampler:
             registered=sources.registered(),
             mismatched=sources.mismatched(),
             disagreements=sources.disagreements(),
+            released=sources.released(),
         )
 
     async def _usages(self, live: Iterable[Grant]) -> tuple[AllocationUsage, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumanager.dra.cdi import CdiFiles
-from gpumanager.dra.claim import NotAClaim, ResourceClaim, device_name, read_claim
+from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name, read_claim
 from gpumanager.dra.driver import AnsweredDevice, ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
 from gpumanager.gpu.values import Topology
@@ -147,6 +147,26 @@ class AnsweringApi:
         item = self.pods.get((namespace, name))
         found = read_pod_claims(item) if item else None
         return found if found and found.uid == uid else None
+
+    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
+        """The watch is never behind."""
+        found = (one for one in self.items.values() if one["metadata"]["uid"] == uid)
+        item = next(found, None)
+        return None if item is None else read_claim(item).devices
+
+    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
+        if self.silent:
+            raise RetryLater("the API server does not answer")
+        item = self.items.get((namespace, name))
+        found = read_claim(item) if item else None
+        return found.devices if found and found.uid == uid else ()
+
+    async def named_by_pod(self, namespace: str, name: str) -> bool:
+        named = any(
+            pod.namespace == namespace and name in {use.claim for use in pod.uses}
+            for pod in map(read_pod_claims, self.pods.values())
+        )
+        return named and (namespace, name) not in self.items
 
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         return {key: tuple(read_claim(item).requests) for key, item in self.items.items()}

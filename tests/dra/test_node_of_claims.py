@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
+from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.container_runtime import CONTAINERD_1_6
+from gpumanager.sim.kubelet.dra.claims import ClaimBooks
 from tests.dra.node_of_claims import NODE, NodeOfClaims
 from tests.sim.claims.claim_objects import request
 from tests.waiting import until
@@ -264,3 +267,37 @@ async def test_a_kubelet_that_is_restarted_has_the_slice_again_and_ends_the_clai
     (result,) = await running
     assert result.exit_code == 0, node.printed
     await until(lambda: list(node.node.disk.cdi[1].iterdir()) == [])
+
+
+async def test_a_claim_of_which_nobody_knows_any_more_is_released_once_nothing_runs_with_it(
+    node: NodeOfClaims,
+) -> None:
+    """Pods and claims deleted by force, and the kubelet's checkpoint lost: nobody unprepares."""
+    running, specs = [], {}
+    cdi = node.node.disk.cdi[1]
+    for name in ("a", "b"):
+        await node.claim(name, request("gpu", 30, "2Gi"))
+        command = f"echo {name}; cuda-play launch --kernel 2ms --seconds 600"
+        pod = await node.pod(name, {"main": [(name, "gpu")]}, command)
+        running.append(asyncio.create_task(node.run(pod)))
+        await until(partial(node.printed.__contains__, name))
+        (specs[name],) = set(cdi.iterdir()) - set(specs.values())
+    kubelet = node.node.kubelet.dra
+    assert kubelet is not None
+
+    kubelet.books = ClaimBooks()
+    for name in ("a", "b"):
+        await node.server.remove(Key("pods", "default", name))
+        await node.server.remove(Key("resourceclaims", "default", name))
+    node.node._containers[-1].kill()
+
+    await until(lambda: not specs["b"].exists())
+    assert specs["a"].exists()
+    directories = node.node.disk.virtual / "alloc"
+    await until(lambda: len(list(directories.iterdir())) == 1)
+    node.node.kill_containers()
+    await until(lambda: not specs["a"].exists())
+    await until(lambda: not list(directories.iterdir()))
+    for one in running:
+        one.cancel()
+    await asyncio.gather(*running, return_exceptions=True)

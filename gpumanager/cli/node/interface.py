@@ -61,6 +61,11 @@ def nothing_found() -> tuple[Disagreement, ...]:
     return ()
 
 
+def nothing_released() -> int:
+    """Whatever is granted here is released by its own reconciler."""
+    return 0
+
+
 async def nothing_to_close() -> None:
     """Nothing is open."""
 
@@ -71,7 +76,8 @@ class NodeInterface:
 
     owners: the pods that an allocation is for, as far as known; none where it is not.
     disagreements: what the last reconciliation found. tasks: what goes on by itself, once the
-    kubelet knows of us. first: what has to go on before. close: in the end.
+    kubelet knows of us. first: what has to go on before. released: claims that nobody unprepared,
+    so far. close: in the end.
     """
 
     granter: Granter
@@ -80,4 +86,5 @@ class NodeInterface:
     disagreements: Callable[[], Sequence[Disagreement]] = nothing_found
     tasks: Mapping[str, Start] = field(default_factory=dict)
     first: Mapping[str, Start] = field(default_factory=dict)
+    released: Callable[[], int] = nothing_released
     close: Callable[[], Awaitable[None]] = nothing_to_close

@@ -129,6 +129,7 @@ class Monitoring:
             registered=lambda: {one.resource: one.registered for one in plugin.standings},
             mismatched=lambda: parts.peers.refusals,
             fitness=lambda: fitness(parts.health),
+            released=interface.released,
             disagreements=lambda: (
                 dict.fromkeys(KINDS, 0) | Counter(one.kind for one in interface.disagreements())
             ),

@@ -126,6 +126,7 @@ class NodeAgent:
                 outside,
                 topology,
                 isolation=isolation,
+                containers=self._containers,
                 monitoring=monitoring,
                 supervisor=supervisor,
                 cause=self._cause,
