@@ -185,14 +185,14 @@ class ClaimDriver:
 
     async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         if not _UID.fullmatch(claim.uid):
-            return Refused(f"{claim.uid[:40]!r} is no UID of a claim")
+            return Refused(f"{claim.uid[:40]!r} is no UID of a claim", "invalid")
         async with self._lock:
             if held := self._of(claim.uid):
                 return await self._again(held)
         try:
             found = await self._deps.claims.claim(claim.namespace, claim.name, claim.uid)
         except NotAClaim as error:
-            return Refused(str(error))
+            return Refused(str(error), "invalid")
         pods = [
             await self._deps.claims.pod(found.namespace, one.name, one.uid)
             for one in found.reserved_for

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.pod import PodUID
+from gpumanager.monitor.ports import holder
 from gpumanager.recovery.reconciliation import Disagreement
 from gpumanager.supervisor import Start
 from gpumanager.virtual.values import AllocationID
@@ -69,7 +71,8 @@ async def nothing_to_close() -> None:
 class NodeInterface:
     """One of the two, put together.
 
-    owners: the pods that an allocation is for, as far as known; none where it is not.
+    owners: the pods that an allocation is for, as far as known; none where it is not. users: their
+    containers. slice_writes: how often the node's ResourceSlice was written.
     disagreements: what the last reconciliation found. tasks: what goes on by itself, once the
     kubelet knows of us. first: what has to go on before. close: in the end.
     """
@@ -77,6 +80,8 @@ class NodeInterface:
     granter: Granter
     plugin: KubeletPlugin
     owners: Callable[[AllocationID], Collection[PodUID]]
+    users: Callable[[Grant], tuple[Claimant, ...]] = holder
+    slice_writes: Callable[[], int] = int
     disagreements: Callable[[], Sequence[Disagreement]] = nothing_found
     tasks: Mapping[str, Start] = field(default_factory=dict)
     first: Mapping[str, Start] = field(default_factory=dict)

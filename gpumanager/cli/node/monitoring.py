@@ -128,6 +128,8 @@ class Monitoring:
             residents=parts.residents,
             registered=lambda: {one.resource: one.registered for one in plugin.standings},
             mismatched=lambda: parts.peers.refusals,
+            users=interface.users,
+            slice_writes=interface.slice_writes,
             fitness=lambda: fitness(parts.health),
             disagreements=lambda: (
                 dict.fromkeys(KINDS, 0) | Counter(one.kind for one in interface.disagreements())
