@@ -25,7 +25,7 @@ KEYS: Final = {
     "gpumanager_gpu_xid_errors_total": ("uuid", "xid"),
     "container_request_gpu_utilization": ("node",),
     "gpumanager_container_unlimited_processes": ("namespace", "pod", "container", "reason"),
-    "gpumanager_claim_container_info": ("namespace", "claim", "request", "pod", "container"),
+    "gpumanager_claim_info": ("namespace", "claim", "request", "pod", "container"),
 }
 """By which labels these series are told apart; those of a GPU by UUID, of a container by DEVICE."""
 
@@ -95,7 +95,7 @@ def _containers(series: Series) -> Mapping[str, tuple[ContainerRow, ...]]:
 def _users(series: Series) -> Mapping[Labels, tuple[Labels, ...]]:
     """By namespace, pod and container: all containers that share its claim."""
     shared: dict[Labels, list[Labels]] = {}
-    for one in series.get("gpumanager_claim_container_info", {}):
+    for one in series.get("gpumanager_claim_info", {}):
         shared.setdefault(one[:3], []).append(one)
     return {(one[0], *one[3:]): tuple(group) for group in shared.values() for one in group}
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from gpumanager.kube.access import Access
@@ -34,7 +35,13 @@ class NodeOfClaims:
     """Use as an async context manager; `root` is for the agent's kubeconfig."""
 
     def __init__(
-        self, root: Path, machine: str = "t4x4", *, waits: bool = True, **more: Any
+        self,
+        root: Path,
+        machine: str = "t4x4",
+        *,
+        waits: bool = True,
+        flags: Mapping[str, object] = MappingProxyType({}),
+        **more: Any,
     ) -> None:
         self.server = SimulatedApiServer()
         self.plane = ClaimControlPlane(self.server)
@@ -42,6 +49,7 @@ class NodeOfClaims:
         self._root = root
         self._machine = machine
         self._more = more
+        self._flags = flags
         self._waits = waits
 
     async def __aenter__(self) -> Self:
@@ -57,6 +65,7 @@ class NodeOfClaims:
             "hostname-override": NODE,
             "health-check-period": "0.1s",
             "health-recovery": "0.2s",
+            **self._flags,
         }
         make = SimulatedNode if self._waits else WaitingForNobody
         self.node = make(

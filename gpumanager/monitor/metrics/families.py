@@ -128,9 +128,17 @@ OF_CONTAINERS: Final = (
     Family("gpumanager_container_unlimited_processes", "gauge",
            "Processes for which no limit holds, by reason",
            (*CONTAINER, "reason"), unlimited),
-    Family("gpumanager_claim_container_info", "gauge",
+)  # fmt: skip
+
+OF_CLAIMS: Final = (
+    Family("gpumanager_claim_info", "gauge",
            "Always 1; a container that uses a prepared ResourceClaim",
            ("namespace", "claim", "request", "pod", "container"), claim_containers),
+    Family("gpumanager_claim_refusals", "counter",
+           "ResourceClaims that were not prepared, by reason; the kubelet asks again",
+           ("reason",), lambda page: (((name,), n) for name, n in page.latencies.refusals.items())),
+    Family("gpumanager_slice_writes", "counter", "Writes of the node's ResourceSlice",
+           (), single(lambda page: page.snapshot.slice_writes)),
 )  # fmt: skip
 
 OF_THE_AGENT: Final = (
@@ -143,11 +151,6 @@ OF_THE_AGENT: Final = (
            lambda page: (((name,), on) for name, on in page.snapshot.registered.items())),
     Family("gpumanager_rpc_answers", "counter", "Answers to the kubelet, by outcome",
            ("rpc", "resource", "outcome"), lambda page: page.latencies.outcomes.items()),
-    Family("gpumanager_claim_refusals", "counter",
-           "ResourceClaims that were not prepared, by reason; the kubelet asks again",
-           ("reason",), lambda page: (((name,), n) for name, n in page.latencies.refusals.items())),
-    Family("gpumanager_slice_writes", "counter", "Writes of the node's ResourceSlice",
-           (), single(lambda page: page.snapshot.slice_writes)),
     Family("gpumanager_journal_allocations", "gauge", "Grants in the journal, by state",
            ("state",), lambda page: (((name,), n) for name, n in page.snapshot.journal.items())),
     Family("gpumanager_journal_bytes", "gauge", "Size of the journal's file",
@@ -190,5 +193,5 @@ RPC_SECONDS: Final = Family(
     SECONDS_NAME, "histogram", SECONDS_HELP, SECONDS_LABELS, lambda _page: ()
 )
 
-FAMILIES: Final = tuple(chain(KEPT, OF_GPUS, OF_CONTAINERS, OF_THE_AGENT))
+FAMILIES: Final = tuple(chain(KEPT, OF_GPUS, OF_CONTAINERS, OF_CLAIMS, OF_THE_AGENT))
 EVERY: Final = (*FAMILIES, RPC_SECONDS)
