@@ -49,7 +49,7 @@ class NodeOfClaims:
         self._root = root
         self._machine = machine
         self._more = more
-        self._flags = flags
+        self.flags = flags
         self._waits = waits
 
     async def __aenter__(self) -> Self:
@@ -65,7 +65,7 @@ class NodeOfClaims:
             "hostname-override": NODE,
             "health-check-period": "0.1s",
             "health-recovery": "0.2s",
-            **self._flags,
+            **self.flags,
         }
         make = SimulatedNode if self._waits else WaitingForNobody
         self.node = make(

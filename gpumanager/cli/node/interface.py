@@ -43,6 +43,9 @@ class PluginStanding(Protocol):
     def resource(self) -> str: ...
     @property
     def registered(self) -> bool: ...
+    @property
+    def failure(self) -> str | None:
+        """What kept it from that, or what the kubelet answered."""
 
 
 class KubeletPlugin(Protocol):
