@@ -19,7 +19,7 @@ from gpumanager.dra.unallocated import (
 )
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, Object
-from gpumanager.view.claims import PodClaim, claim_sentences, claims_of_pod
+from gpumanager.view.claims import UsedClaim, claim_sentences, claims_of_pod
 
 API: Final = "/apis/resource.k8s.io/v1"
 INSTALL: Final = "Selectors are not evaluated here: install gpu-manager[simulate]."
@@ -77,7 +77,7 @@ class ClusterClaims:
         path = f"{API}/namespaces/{namespace}/resourceclaims/{name}"
         return await self._answer(await self._client.get(path))
 
-    async def _used(self, pod: Object, namespace: str, entry: Mapping[str, Any]) -> PodClaim:
+    async def _used(self, pod: Object, namespace: str, entry: Mapping[str, Any]) -> UsedClaim:
         template = entry.get("resourceClaimTemplateName") or ""
         made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
         of_template = (one.get("resourceClaimName") for one in made if one["name"] == entry["name"])
@@ -88,7 +88,7 @@ class ClusterClaims:
         if not exists:
             path = f"{objects}/resourceclaimtemplates/{template}"
             exists = await self._get(path) is not None
-        return PodClaim(entry["name"], claim, name, template, exists)
+        return UsedClaim(entry["name"], claim, name, template, exists)
 
     async def _answer(self, claim: Object) -> ClaimAnswer:
         metadata = claim["metadata"]

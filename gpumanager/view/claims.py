@@ -16,7 +16,7 @@ MOST_EXPRESSION: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class PodClaim:
+class UsedClaim:
     """One entry of a pod's `resourceClaims`. claim: None where it is not there. template: its name,
     where the claim comes of one, and whether that is there.
     """
@@ -28,7 +28,7 @@ class PodClaim:
     template_exists: bool = True
 
 
-def claims_of_pod(pod: Object, claims: Sequence[PodClaim]) -> tuple[str, ...]:
+def claims_of_pod(pod: Object, claims: Sequence[UsedClaim]) -> tuple[str, ...]:
     """Which container uses which claim, and what is wrong with those."""
     return tuple(printable(line) for line in _of_pod(pod, claims))
 
@@ -38,7 +38,7 @@ def claim_sentences(claim: Object, slices: Sequence[Object]) -> tuple[str, ...]:
     return tuple(printable(line) for line in _claim(claim, slices))
 
 
-def _of_pod(pod: Object, claims: Sequence[PodClaim]) -> Iterator[str]:
+def _of_pod(pod: Object, claims: Sequence[UsedClaim]) -> Iterator[str]:
     spec = pod.get("spec") or {}
     names = {one.name: one.claim_name or f"of template {one.template}" for one in claims}
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
