@@ -9,12 +9,12 @@ is asked for, once.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from gpumanager.dra.claim import DRIVER, AllocatedDevice, NotAClaim, ResourceClaim, read_claim
-from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
-from gpumanager.grants.grant import RetryLater
+from gpumanager.dra.pod_claims import ALL, PodClaims, read_pod_claims
+from gpumanager.grants.grant import Claimant, RetryLater
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 from gpumanager.kube.informer import Informer
@@ -137,6 +137,20 @@ class ClaimCluster:
         """The pods that may use it, as far as the watch has told; none where it has not."""
         known = self.claims.get(claim)
         return frozenset(one.uid for one in known.reserved_for) if known else frozenset()
+
+    def containers(
+        self, uid: str, name: str, requests: Collection[str] = ()
+    ) -> tuple[Claimant, ...]:
+        """Those that may use these requests of a claim, or any, as far as the watch has told."""
+        known = self.claims.get(uid)
+        pods = [self.pods.get(one.uid) for one in known.reserved_for] if known else ()
+        found = (
+            Claimant(pod.uid, pod.namespace, pod.name, use.container)
+            for pod in filter(None, pods)
+            for use in pod.uses
+            if use.claim == name and (not requests or use.request in (ALL, *requests))
+        )
+        return tuple(dict.fromkeys(found))
 
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Of the claims that are known to be allocated on this node, by namespace and name."""

@@ -221,12 +221,13 @@ class ClaimDriver:
     async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         self._prepared.add(claim.uid)
         if not _UID.fullmatch(claim.uid):
-            return Refused(f"{claim.uid[:40]!r} is no UID of a claim")
+            return Refused(f"{claim.uid[:40]!r} is no UID of a claim", "invalid")
         if await self._is_reallocated(claim):
             self._prepared.discard(claim.uid)
             return Refused(
                 f"claim {claim} was allocated other devices than it has here, and was not "
-                "unprepared: it is released once nothing runs with it"
+                "unprepared: it is released once nothing runs with it",
+                "not-released",
             )
         async with self._lock:
             if held := self._of(claim.uid):
@@ -242,7 +243,7 @@ class ClaimDriver:
         try:
             found = await self._deps.claims.claim(claim.namespace, claim.name, claim.uid)
         except NotAClaim as error:
-            return Refused(str(error))
+            return Refused(str(error), "invalid")
         pods = [
             await self._deps.claims.pod(found.namespace, one.name, one.uid)
             for one in found.reserved_for
@@ -253,7 +254,7 @@ class ClaimDriver:
             if claim not in self._asked:
                 # The API server took its time, the kubelet gave up, and the pod was deleted: nobody
                 # would unprepare it a second time.
-                return Refused(f"claim {claim} was unprepared meanwhile")
+                return Refused(f"claim {claim} was unprepared meanwhile", "unprepared")
             node = PreparedNode(
                 self._deps.node, self.ledger, self.live(), self.withheld(), self._requests()
             )

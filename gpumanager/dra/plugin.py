@@ -106,6 +106,10 @@ class PluginSockets:
                     other.unlink(missing_ok=True)
 
 
+def say_nothing(_claim: ClaimRef, _text: str) -> None:
+    """Nobody is told."""
+
+
 class CallTimer(Protocol):
     """Whoever measures how long the kubelet waits: `monitor.metrics.latency`."""
 
@@ -130,7 +134,10 @@ class DriverStanding:
 
 
 class ClaimPlugin:
-    """Serves `driver`. obstacle: why no kubelet may find us yet; asked until it is empty."""
+    """Serves `driver`. obstacle: why no kubelet may find us yet; asked until it is empty.
+
+    refused: told of each claim that was not prepared, and why.
+    """
 
     def __init__(
         self,
@@ -140,6 +147,7 @@ class ClaimPlugin:
         *,
         timer: CallTimer | None = None,
         obstacle: Obstacle = no_obstacle,
+        refused: Callable[[ClaimRef, str], None] = say_nothing,
         supervisor: Supervisor | None = None,
     ) -> None:
         self._driver = driver
@@ -147,6 +155,7 @@ class ClaimPlugin:
         self.sockets = sockets
         self._timer = timer or NoTimer()
         self._obstacle = obstacle
+        self._refused = refused
         self._supervisor = supervisor or Supervisor()
         self._failure: CannotListen | None = None
         self._servers: list[grpc.aio.Server] = []
@@ -266,9 +275,11 @@ class ClaimPlugin:
             devices = await self._timer.timed(wire.PREPARE.name, DRIVER, work)
         except (GpuManagerError, OSError) as error:
             log.warning("claim %s is not prepared: %s", claim, error)
+            self._refused(claim, str(error))
             return pb.NodePrepareResourceResponse(error=str(error))
         if isinstance(devices, Refused):
             log.info("claim %s is refused: %s", claim, devices.text)
+            self._refused(claim, devices.text)
             return pb.NodePrepareResourceResponse(error=devices.text)
         return pb.NodePrepareResourceResponse(devices=[_device(one) for one in devices])
 

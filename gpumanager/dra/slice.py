@@ -6,7 +6,7 @@ and nothing is allocated from it then. Devices stand in the order in which they 
 device; everything else here may change at any time.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -74,6 +74,25 @@ def devices(gpus: NodeGpus) -> list[dict[str, Any]]:
         for gpu in offer_order(topology, gpus.free)
         if gpu.uuid not in gpus.withheld
     ][:MOST_DEVICES]
+
+
+def differences(
+    found: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """What is otherwise in published devices, in words; not their order, and not their taints."""
+    there = {one["name"]: one for one in found}
+    should = {one["name"]: one for one in wanted}
+    fields = ("allowMultipleAllocations", "attributes", "capacity")
+    return (
+        *(f"{name} is missing" for name in should if name not in there),
+        *(f"{name} is no GPU of this node" for name in there if name not in should),
+        *(
+            f"{name}: {field} differs"
+            for name, one in should.items()
+            for field in fields
+            if name in there and there[name].get(field) != one.get(field)
+        ),
+    )
 
 
 def _device(gpu: Gpu, gpus: NodeGpus, nvlink: int | None) -> dict[str, Any]:

@@ -31,9 +31,13 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No grant, which is final for the pod. text: the reason, for the user."""
+    """No grant, which is final for the pod; a claim is asked for again.
+
+    text: the reason, for the user. reason: one word, for metrics.
+    """
 
     text: str
+    reason: str = ""
 
 
 class RetryLater(GpuManagerError):

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from gpumanager.kube.access import Access
@@ -39,7 +40,7 @@ class NodeOfClaims:
         machine: str = "t4x4",
         *,
         waits: bool = True,
-        flags: Any = None,
+        flags: Mapping[str, object] = MappingProxyType({}),
         **more: Any,
     ) -> None:
         self.server = SimulatedApiServer()
@@ -48,7 +49,7 @@ class NodeOfClaims:
         self._root = root
         self._machine = machine
         self._more = more
-        self._flags = dict(flags or {})
+        self.flags = flags
         self._waits = waits
 
     async def __aenter__(self) -> Self:
@@ -65,7 +66,7 @@ class NodeOfClaims:
             "health-check-period": "0.1s",
             "health-recovery": "0.2s",
             "allocation-check-period": "0.2s",
-            **self._flags,
+            **self.flags,
         }
         make = SimulatedNode if self._waits else WaitingForNobody
         self.node = make(

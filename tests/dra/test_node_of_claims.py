@@ -273,7 +273,8 @@ async def test_a_claim_of_which_nobody_knows_any_more_is_released_once_nothing_r
     node: NodeOfClaims,
 ) -> None:
     """Pods and claims deleted by force, and the kubelet's checkpoint lost: nobody unprepares."""
-    running, specs = [], {}
+    running = []
+    specs: dict[str, Path] = {}
     cdi = node.node.disk.cdi[1]
     for name in ("a", "b"):
         await node.claim(name, request("gpu", 30, "2Gi"))

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.pod import PodUID
+from gpumanager.monitor.ports import holder
 from gpumanager.recovery.reconciliation import Disagreement
 from gpumanager.supervisor import Start
 from gpumanager.virtual.values import AllocationID
@@ -41,6 +43,9 @@ class PluginStanding(Protocol):
     def resource(self) -> str: ...
     @property
     def registered(self) -> bool: ...
+    @property
+    def failure(self) -> str | None:
+        """What kept it from that, or what the kubelet answered."""
 
 
 class KubeletPlugin(Protocol):
@@ -74,7 +79,8 @@ async def nothing_to_close() -> None:
 class NodeInterface:
     """One of the two, put together.
 
-    owners: the pods that an allocation is for, as far as known; none where it is not.
+    owners: the pods that an allocation is for, as far as known; none where it is not. users: their
+    containers. slice_writes: how often the node's ResourceSlice was written.
     disagreements: what the last reconciliation found. tasks: what goes on by itself, once the
     kubelet knows of us. first: what has to go on before. released: claims that nobody unprepared,
     so far. close: in the end.
@@ -83,6 +89,8 @@ class NodeInterface:
     granter: Granter
     plugin: KubeletPlugin
     owners: Callable[[AllocationID], Collection[PodUID]]
+    users: Callable[[Grant], tuple[Claimant, ...]] = holder
+    slice_writes: Callable[[], int] = int
     disagreements: Callable[[], Sequence[Disagreement]] = nothing_found
     tasks: Mapping[str, Start] = field(default_factory=dict)
     first: Mapping[str, Start] = field(default_factory=dict)

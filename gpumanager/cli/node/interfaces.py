@@ -72,12 +72,14 @@ def claims(
     """
     if settings.standalone:
         raise InputError("--interface=claims", "claims are in the API server; leave --standalone")
+    from gpumanager.cli.node.claim_users import ClaimUsers
     from gpumanager.dra import wire
     from gpumanager.dra.cdi import CdiFiles
     from gpumanager.dra.claim import DRIVER
     from gpumanager.dra.cluster import ClaimCluster
     from gpumanager.dra.driver import ClaimDependencies, ClaimDriver
     from gpumanager.dra.health import HealthService
+    from gpumanager.dra.plan import REASONS
     from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
     from gpumanager.dra.publisher import SlicePublisher
     from gpumanager.dra.slice import NodeGpus
@@ -97,13 +99,15 @@ def claims(
     )
     health = HealthService(driver, node, cause)
     sockets = PluginSockets.under(settings.plugins_path, settings.plugins_registry_path)
-    monitoring.latencies.expect((wire.PREPARE.name, wire.UNPREPARE.name), (DRIVER,))
+    monitoring.latencies.expect((wire.PREPARE.name, wire.UNPREPARE.name), (DRIVER,), REASONS)
+    users = ClaimUsers(cluster, monitoring.latencies.admissions)
     plugin = ClaimPlugin(
         driver,
         health,
         sockets,
         timer=monitoring.latencies,
         obstacle=partial(obstacle_of, outside.runtime, settings.cdi_path),
+        refused=users.refused,
         supervisor=supervisor,
     )
     known = DeviceAttributes()
@@ -156,6 +160,8 @@ def claims(
         driver,
         plugin,
         owners,
+        users.of,
+        lambda: publisher.writes,
         tasks={"claim reconciler": partial(reconciler.reconcile_every, period)},
         first=first,
         released=lambda: reconciler.released,

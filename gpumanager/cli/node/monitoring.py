@@ -128,6 +128,8 @@ class Monitoring:
             residents=parts.residents,
             registered=lambda: {one.resource: one.registered for one in plugin.standings},
             mismatched=lambda: parts.peers.refusals,
+            users=interface.users,
+            slice_writes=interface.slice_writes,
             fitness=lambda: fitness(parts.health),
             released=interface.released,
             disagreements=lambda: (
@@ -163,5 +165,9 @@ def not_ready(granter: Granter, plugin: KubeletPlugin) -> str:
     """Why the agent is not ready; empty when it is."""
     if not granter.recovered:
         return "the journal is not loaded yet"
-    missing = [one.resource for one in plugin.standings if not one.registered]
+    missing = [
+        f"{one.resource} ({one.failure})" if one.failure else one.resource
+        for one in plugin.standings
+        if not one.registered
+    ]
     return f"not registered with the kubelet: {', '.join(missing)}" if missing else ""

@@ -15,6 +15,7 @@ from gpumanager.monitor.metrics.rows import (
     ORIGINAL,
     Family,
     busy_percent,
+    claim_containers,
     degraded,
     each_and_total,
     gpu_info,
@@ -129,6 +130,17 @@ OF_CONTAINERS: Final = (
            (*CONTAINER, "reason"), unlimited),
 )  # fmt: skip
 
+OF_CLAIMS: Final = (
+    Family("gpumanager_claim_info", "gauge",
+           "Always 1; a container that uses a prepared ResourceClaim",
+           ("namespace", "claim", "request", "pod", "container"), claim_containers),
+    Family("gpumanager_claim_refusals", "counter",
+           "ResourceClaims that were not prepared, by reason; the kubelet asks again",
+           ("reason",), lambda page: (((name,), n) for name, n in page.latencies.refusals.items())),
+    Family("gpumanager_slice_writes", "counter", "Writes of the node's ResourceSlice",
+           (), single(lambda page: page.snapshot.slice_writes)),
+)  # fmt: skip
+
 OF_THE_AGENT: Final = (
     Family("gpumanager_build_info", "gauge", "Always 1; the version of this agent",
            ("version",), lambda page: [((page.version,), 1)]),
@@ -184,5 +196,5 @@ RPC_SECONDS: Final = Family(
     SECONDS_NAME, "histogram", SECONDS_HELP, SECONDS_LABELS, lambda _page: ()
 )
 
-FAMILIES: Final = tuple(chain(KEPT, OF_GPUS, OF_CONTAINERS, OF_THE_AGENT))
+FAMILIES: Final = tuple(chain(KEPT, OF_GPUS, OF_CONTAINERS, OF_CLAIMS, OF_THE_AGENT))
 EVERY: Final = (*FAMILIES, RPC_SECONDS)
