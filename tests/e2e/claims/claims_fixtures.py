@@ -68,5 +68,5 @@ def claims(claims_node: RealNode, claims_agent: RealAgent, pods: RealPods) -> It
     wait_for(made.slices, "the GPUs are offered")
     yield made
     pods.delete()
-    wait_for(lambda: not made.allocated(), "all claims are freed")
+    made.wait_until_freed()
     made.remove()

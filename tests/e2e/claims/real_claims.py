@@ -16,6 +16,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from gpumanager.gpu.values import GpuUUID
 from tests.e2e.cluster.api_client import ApiClient, Object
+from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_pods import UID, prepared
 
 RESOURCE: Final = "/apis/resource.k8s.io/v1"
@@ -164,6 +165,13 @@ class RealClaims:
 
     def accounts(self) -> DeviceAccounts:
         return device_accounts(self.slices(), self.all())
+
+    def wait_until_freed(self) -> None:
+        """No claim has anything, once the pods are gone; fails with all claims."""
+        try:
+            wait_for(lambda: not self.allocated(), "all claims are freed")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.all()}") from None
 
     def remove(self) -> None:
         """After the pods."""

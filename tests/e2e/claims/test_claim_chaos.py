@@ -24,6 +24,7 @@ from tests.e2e.claims.real_claims import (
     CLASS,
     RealClaims,
     claiming,
+    device_accounts,
     exactly,
     holder,
 )
@@ -155,14 +156,14 @@ def test_nothing_is_promised_twice_or_left_after_everything_was_killed(
     pods: RealPods,
     record_property: Callable[[str, object], None],
 ) -> None:
-    directories = allocation_directories(chaos.agent)
+    directories, slices = allocation_directories(chaos.agent), claims.slices()
     until, rounds = time.monotonic() + LONGEST_SECONDS, 0
     with ClaimsHistory(claims_node.api) as history:
         while rounds < ROUNDS and time.monotonic() < until:
             chaos.round()
             rounds += 1
             assert beyond(history) == {}, f"round {rounds}"
-            assert claims.accounts().overbooked == [], f"round {rounds}"
+            assert device_accounts(slices, claims.all()).overbooked == [], f"round {rounds}"
         record_property("measured", f"{rounds} rounds, killed {chaos.killed}")
         runs_again(claims_node, chaos.agent, claims)
         for name in chaos.alive:
