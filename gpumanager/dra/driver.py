@@ -98,7 +98,7 @@ class ClaimDependencies:
 
 
 class ClaimDriver:
-    """Call `take_up` once, before the kubelet asks, and `serve_again` as soon as there is time."""
+    """Call `take_up` once, and `serve_again` as soon as there is time."""
 
     def __init__(self, topology: Topology, deps: ClaimDependencies) -> None:
         self._deps = deps
@@ -113,10 +113,15 @@ class ClaimDriver:
         self.whole = False
         """Whether the journal knows all that this node ever granted."""
         self.ledger = Ledger(topology)
-        self.recovered = False
-        """Whether the journal is loaded."""
+        self.taken_up = asyncio.Event()
+        """Set once the journal is loaded; calls of the kubelet wait for it."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after what is free, or fit for use, has changed."""
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the journal is loaded."""
+        return self.taken_up.is_set()
 
     @property
     def journal(self) -> Journal:
@@ -157,14 +162,14 @@ class ClaimDriver:
         self.on_change()
 
     async def take_up(self) -> None:
-        """Know every grant in force, after a start. From now on the kubelet may ask."""
+        """Know every grant in force, after a start. From now on the kubelet is answered."""
         async with self._lock:
             self.whole = await self._store.load()
             if not self.whole:
                 await self._adopt()
             await self._clear()
             await self._store.tidy()
-            self.recovered = True
+        self.taken_up.set()
         for holder in sorted(set(self.withheld().values())):
             log.warning("a GPU is not offered to claims, because of device plugins: %s", holder)
 
@@ -198,13 +203,20 @@ class ClaimDriver:
     async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         """Goes on to its end although whoever asked gives up, and then has the answer ready.
 
-        Raises RetryLater, JournalUnwritable, and what back ends and the disk raise.
+        It waits until the journal is loaded: the agent before this one may still have it. Raises
+        RetryLater, JournalUnwritable, and what back ends and the disk raise.
         """
+        await self.taken_up.wait()
         return await self._to_its_end(self._prepare(claim))
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Safe to repeat; an unknown one is no error. Raises JournalUnwritable, OSError."""
+        await self.taken_up.wait()
         await self._to_its_end(self._unprepare(claim))
+
+    async def finished(self) -> None:
+        """Until the calls that went on to their end have come to it."""
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     def take_asked(self) -> frozenset[str]:
         """The UIDs of claims that the kubelet asked to prepare since the last time."""
