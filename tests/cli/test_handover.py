@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from gpumanager.cli.node.monitoring import Monitoring
+from gpumanager.cli.node.monitoring import Monitored, Monitoring
 from gpumanager.cli.node.state_lock import (
     LockHolder,
     ask_for_handover,
@@ -93,6 +94,23 @@ async def test_an_agent_that_handed_over_does_not_take_back(
         other.kill()
 
         assert await taking
+
+
+async def test_an_agent_that_handed_over_measures_nothing_more(tmp_path: Path) -> None:
+    """Its journal is old: it would take the processes of new claims for unlimited ones."""
+    state, monitoring = owner(tmp_path)
+    assert await state.taken(asyncio.Event())
+    monitoring.look_at(Monitored(*(Mock() for _ in range(5))))
+    supervisor, stopping = Supervisor(), asyncio.Event()
+
+    giving = asyncio.create_task(state.give_back(stopping, supervisor))
+    await until(lambda: lock_holder(tmp_path) is None)
+
+    assert monitoring.not_ready() == "handed over to the next agent"
+    assert monitoring._without_parts() == "the agent is starting"
+    stopping.set()
+    await giving
+    await supervisor.stop()
 
 
 async def test_the_lock_tells_who_had_it_before(tmp_path: Path) -> None:

@@ -144,13 +144,13 @@ class StateOwner:
         if self._other is not None:
             # The agent before this one does not hand over: it serves device plugins, or is older.
             # A rolling update ends it when this pod is ready. Not where this is the older one.
-            self._monitoring.idle = "another agent took over" if self._was_before else ""
+            self._monitoring.stand_by("another agent took over" if self._was_before else "")
             waiting.keep("monitoring", self._monitoring.run)
         try:
             return await self._lock(stopping)
         finally:
             await waiting.stop()
-            self._monitoring.idle = None
+            self._monitoring.resume()
 
     async def handed_over(self, stopping: asyncio.Event) -> bool:
         """The same, once the kubelet's calls come to us and wait."""
@@ -163,7 +163,7 @@ class StateOwner:
     async def give_back(self, stopping: asyncio.Event, supervisor: Supervisor) -> None:
         """Serve nothing but probes until this pod is ended, or the next agent is lost."""
         self._held.close()
-        self._monitoring.idle = "handed over to the next agent"
+        self._monitoring.stand_by("handed over to the next agent")
         supervisor.keep("monitoring", self._monitoring.run)
         await unless(stopping, until_abandoned(self._directory))
 
@@ -225,7 +225,7 @@ class NodeAgent:
             self._containers,
             outside.cluster.pod_name,
         )
-        monitoring.look_at(self._parts)
+        self._monitoring = monitoring
 
     async def register(self) -> None:
         """The kubelet's calls come here, and wait for `run`. Raises what keeps them from it."""
@@ -240,6 +240,7 @@ class NodeAgent:
         loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
         self._supervisor.keep("runtime version", self._outside.runtime.say_who)
         await self._granter.take_up()
+        self._monitoring.look_at(self._parts)
         for name, start in self._interface.first.items():
             self._supervisor.keep(name, start)
         if not self._started:
