@@ -167,7 +167,7 @@ class ClaimDriver:
             self.whole = await self._store.load()
             if not self.whole:
                 await self._adopt()
-            await self._clear()
+            await self._clear(running=())
             await self._store.tidy()
         self.taken_up.set()
         for holder in sorted(set(self.withheld().values())):
@@ -188,15 +188,15 @@ class ClaimDriver:
         """Try again what a failing disk has left: claims that are not served, and whatever could
         not be removed.
 
-        running: the allocations that containers run with; None where that is not known. Where the
-        journal was lost, nothing is removed before none of them is unknown.
+        running: the allocations that containers run with; None where that is not known, and then no
+        directory is removed. Where the journal was lost, nothing is before all of them are known.
         """
         await self._serve_missing()
         async with self._lock:
             if running is not None and self.journal.grants.keys() >= set(running):
                 self.whole = True
             try:
-                await self._clear()
+                await self._clear(running)
             except OSError as error:
                 log.warning("what is left of earlier claims cannot be removed yet: %s", error)
 
@@ -409,14 +409,18 @@ class ClaimDriver:
                     log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
             await asyncio.sleep(0)
 
-    async def _clear(self) -> None:
-        """What the journal does not know was never answered, or is given back."""
+    def orphans(self) -> frozenset[AllocationID]:
+        """Directories of allocations that the journal does not know."""
+        return frozenset(self._deps.isolation.allocations()) - self.journal.grants.keys()
+
+    async def _clear(self, running: Collection[AllocationID] | None) -> None:
+        """What the journal does not know was never answered, or is given back. Directories only
+        where it is known what containers run with. Raises OSError."""
         await self._store.forget()
         if not self.whole:
             return
-        known = {uid_of(one) for one in self.live()}
-        self._deps.cdi.keep_only(known)
-        for name in set(self._deps.isolation.allocations()) - set(self.journal.grants):
+        self._deps.cdi.keep_only({uid_of(one) for one in self.live()})
+        for name in () if running is None else self.orphans().difference(running):
             log.info("removing what is left of allocation %s", name)
             await self._store.close(name)
 

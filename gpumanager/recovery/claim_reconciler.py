@@ -134,7 +134,7 @@ class ClaimReconciler:
         """One pass."""
         asked, evidence = self._driver.take_asked(), None
         unwanted = await self._unwanted()
-        if unwanted or not self._driver.whole:
+        if unwanted or not self._driver.whole or self._driver.orphans():
             try:
                 evidence = await self._evidence(unwanted)
             except GpuManagerError as error:

@@ -16,6 +16,7 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.recovery.claim_reconciler import PASSES, ClaimReconciler
 from gpumanager.runtime.values import Container, ContainerID, LiveContainer
 from gpumanager.virtual.pages.usage import AllocationUsage, ProcessUsage
+from gpumanager.virtual.values import AllocationID
 from tests.dra.claim_node import ClaimNode
 
 
@@ -245,6 +246,24 @@ async def test_a_claim_that_the_kubelet_asks_for_again_is_kept(node: ReconciledN
     await node.passes(PASSES - 1)
 
     assert node.held
+
+
+async def test_a_directory_that_could_not_be_removed_goes_once_no_container_has_it(
+    node: ReconciledNode,
+) -> None:
+    left = AllocationID("left")
+    node.node.virtual.kept[left] = ()
+    node.around.running = [left]
+    await node.passes(2)
+    node.around.running = []
+    node.around.silent = {"runtime"}
+    await node.passes(2)
+    assert node.node.virtual.kept.keys() == {left}
+    node.around.silent.clear()
+
+    await node.passes(1)
+
+    assert not node.node.virtual.kept
 
 
 async def test_passes_do_not_outlive_the_agent(node: ReconciledNode) -> None:
