@@ -3,10 +3,10 @@
 One claim at a time, under one lock. What is prepared is in the journal before it is answered, and
 the answer is made of the journal alone: the same bytes as often as the kubelet asks, also when the
 claim is gone. Whatever happens in between leaves a directory or a file that the journal does not
-know, which the next start removes.
+know, which `repair` or the next start removes.
 
     prepare      directory and socket, CDI file, journal, answer
-    unprepare    journal, CDI file, directory
+    unprepare    CDI file, journal, directory
 """
 
 import asyncio

@@ -147,7 +147,9 @@ class ClaimReconciler:
 
     async def _release(self, uid: str) -> None:
         """Tried again in the next pass where the disk refuses it."""
-        source = self._sources()[uid]
+        source = self._sources().get(uid)
+        if source is None:  # the kubelet has unprepared it meanwhile
+            return
         claim = ClaimRef(source.namespace, source.name, source.uid)
         try:
             if not await self._driver.reclaim(claim):
@@ -194,10 +196,15 @@ class ClaimReconciler:
             for name in await self._kubelet.cdi_devices()
             if name.startswith(prefix)
         }
+        containers = await self._runtime.list()
+        if silent := next((one for one in containers if not one.envs), None):
+            raise GpuManagerError(
+                f"the runtime does not tell the environment of {silent.container}"
+            )
         running = {
-            AllocationID(container.envs[ENV_ALLOCATION])
-            for container in await self._runtime.list()
-            if ENV_ALLOCATION in container.envs
+            AllocationID(one.envs[ENV_ALLOCATION])
+            for one in containers
+            if ENV_ALLOCATION in one.envs
         }
         suspects = [
             one

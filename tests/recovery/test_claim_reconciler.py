@@ -37,7 +37,8 @@ class Around:
     async def list(self) -> tuple[LiveContainer, ...]:
         self._answer("runtime")
         known = Container(ContainerID("c"), PodUID("u"), "default", "p", "main")
-        return tuple(LiveContainer(known, envs={ENV_ALLOCATION: name}) for name in self.running)
+        envs = [{ENV_ALLOCATION: name} if name else {} for name in self.running]
+        return tuple(LiveContainer(known, envs=one) for one in envs)
 
     def usage(self, grant: Grant) -> AllocationUsage:
         self._answer("books")
@@ -194,6 +195,18 @@ async def test_what_a_container_or_a_process_has_is_kept(node: ReconciledNode) -
     await node.passes()
 
     assert not node.held
+
+
+async def test_nothing_is_released_where_the_runtime_does_not_tell_what_a_container_has(
+    node: ReconciledNode,
+) -> None:
+    await node.prepared()
+    node.gone()
+    node.around.running = [""]
+
+    await node.passes(2 * PASSES)
+
+    assert node.held
 
 
 async def test_a_claim_that_is_gone_is_kept_while_a_pod_that_lives_names_it(

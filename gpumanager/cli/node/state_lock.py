@@ -30,7 +30,7 @@ NEXT_NAME: Final = "agent.next"
 """Locked by the agent that is ready to take over."""
 HANDS_OVER: Final = "hands over when asked"
 AFTER: Final = "after "
-ASKED_SECONDS: Final = 0.1
+ASKED_SECONDS: Final = 0.25
 """Between two looks whether the next agent is ready."""
 ABANDONED_SECONDS: Final = 30.0
 """How long nobody may serve after a handover: the next agent is started again at once."""
