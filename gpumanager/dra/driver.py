@@ -106,6 +106,8 @@ class ClaimDriver:
         self._lock = asyncio.Lock()
         self._served: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
+        self._unserved: dict[str, str] = {}
+        """Why not, as logged last."""
         self._asked: list[ClaimRef] = []
         """Claims that are being prepared; without those that were unprepared meanwhile."""
         self._prepared: set[str] = set()
@@ -224,10 +226,8 @@ class ClaimDriver:
         return frozenset(asked)
 
     async def reclaim(self, claim: ClaimRef) -> bool:
-        """Unprepare it, unless the kubelet has asked for it since `take_asked`. Whether it did.
-
-        Raises as `unprepare`.
-        """
+        """Unprepare it, unless the kubelet has asked to prepare it since `take_asked`. Whether it
+        was unprepared. Raises as `unprepare`."""
         return await self._to_its_end(self._unprepare(claim, unless_asked=True))
 
     async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
@@ -363,6 +363,7 @@ class ClaimDriver:
             if _UID.fullmatch(claim.uid):
                 self._deps.cdi.remove(claim.uid)
             self._served.discard(claim.uid)
+            self._unserved.pop(claim.uid, None)
             if held:
                 await self._store.release(one.id for one in held)
             else:
@@ -405,8 +406,11 @@ class ClaimDriver:
                     continue
                 try:
                     await self._hold(held)
+                    self._unserved.pop(uid, None)
                 except (GpuManagerError, OSError) as error:
-                    log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
+                    if self._unserved.get(uid) != str(error):
+                        log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
+                    self._unserved[uid] = str(error)
             await asyncio.sleep(0)
 
     def orphans(self) -> frozenset[AllocationID]:
