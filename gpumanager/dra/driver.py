@@ -3,10 +3,10 @@
 One claim at a time, under one lock. What is prepared is in the journal before it is answered, and
 the answer is made of the journal alone: the same bytes as often as the kubelet asks, also when the
 claim is gone. Whatever happens in between leaves a directory or a file that the journal does not
-know, which the next start removes.
+know, which `repair` or the next start removes.
 
     prepare      directory and socket, CDI file, journal, answer
-    unprepare    journal, CDI file, directory
+    unprepare    CDI file, journal, directory
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class ClaimDependencies:
 
 
 class ClaimDriver:
-    """Call `take_up` once, before the kubelet asks, and `serve_again` as soon as there is time."""
+    """Call `take_up` once, and `serve_again` as soon as there is time."""
 
     def __init__(self, topology: Topology, deps: ClaimDependencies) -> None:
         self._deps = deps
@@ -106,6 +106,8 @@ class ClaimDriver:
         self._lock = asyncio.Lock()
         self._served: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
+        self._unserved: dict[str, str] = {}
+        """Why not, as logged last."""
         self._asked: list[ClaimRef] = []
         """Claims that are being prepared; without those that were unprepared meanwhile."""
         self._prepared: set[str] = set()
@@ -113,10 +115,15 @@ class ClaimDriver:
         self.whole = False
         """Whether the journal knows all that this node ever granted."""
         self.ledger = Ledger(topology)
-        self.recovered = False
-        """Whether the journal is loaded."""
+        self.taken_up = asyncio.Event()
+        """Set once the journal is loaded; calls of the kubelet wait for it."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after what is free, or fit for use, has changed."""
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the journal is loaded."""
+        return self.taken_up.is_set()
 
     @property
     def journal(self) -> Journal:
@@ -157,14 +164,14 @@ class ClaimDriver:
         self.on_change()
 
     async def take_up(self) -> None:
-        """Know every grant in force, after a start. From now on the kubelet may ask."""
+        """Know every grant in force, after a start. From now on the kubelet is answered."""
         async with self._lock:
             self.whole = await self._store.load()
             if not self.whole:
                 await self._adopt()
-            await self._clear()
+            await self._clear(running=())
             await self._store.tidy()
-            self.recovered = True
+        self.taken_up.set()
         for holder in sorted(set(self.withheld().values())):
             log.warning("a GPU is not offered to claims, because of device plugins: %s", holder)
 
@@ -183,28 +190,35 @@ class ClaimDriver:
         """Try again what a failing disk has left: claims that are not served, and whatever could
         not be removed.
 
-        running: the allocations that containers run with; None where that is not known. Where the
-        journal was lost, nothing is removed before none of them is unknown.
+        running: the allocations that containers run with; None where that is not known, and then no
+        directory is removed. Where the journal was lost, nothing is before all of them are known.
         """
         await self._serve_missing()
         async with self._lock:
             if running is not None and self.journal.grants.keys() >= set(running):
                 self.whole = True
             try:
-                await self._clear()
+                await self._clear(running)
             except OSError as error:
                 log.warning("what is left of earlier claims cannot be removed yet: %s", error)
 
     async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         """Goes on to its end although whoever asked gives up, and then has the answer ready.
 
-        Raises RetryLater, JournalUnwritable, and what back ends and the disk raise.
+        It waits until the journal is loaded: the agent before this one may still have it. Raises
+        RetryLater, JournalUnwritable, and what back ends and the disk raise.
         """
+        await self.taken_up.wait()
         return await self._to_its_end(self._prepare(claim))
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Safe to repeat; an unknown one is no error. Raises JournalUnwritable, OSError."""
+        await self.taken_up.wait()
         await self._to_its_end(self._unprepare(claim))
+
+    async def finished(self) -> None:
+        """Until the calls that went on to their end have come to it."""
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     def take_asked(self) -> frozenset[str]:
         """The UIDs of claims that the kubelet asked to prepare since the last time."""
@@ -212,10 +226,8 @@ class ClaimDriver:
         return frozenset(asked)
 
     async def reclaim(self, claim: ClaimRef) -> bool:
-        """Unprepare it, unless the kubelet has asked for it since `take_asked`. Whether it did.
-
-        Raises as `unprepare`.
-        """
+        """Unprepare it, unless the kubelet has asked to prepare it since `take_asked`. Whether it
+        was unprepared. Raises as `unprepare`."""
         return await self._to_its_end(self._unprepare(claim, unless_asked=True))
 
     async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
@@ -352,6 +364,7 @@ class ClaimDriver:
             if _UID.fullmatch(claim.uid):
                 self._deps.cdi.remove(claim.uid)
             self._served.discard(claim.uid)
+            self._unserved.pop(claim.uid, None)
             if held:
                 await self._store.release(one.id for one in held)
             else:
@@ -394,18 +407,25 @@ class ClaimDriver:
                     continue
                 try:
                     await self._hold(held)
+                    self._unserved.pop(uid, None)
                 except (GpuManagerError, OSError) as error:
-                    log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
+                    if self._unserved.get(uid) != str(error):
+                        log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
+                    self._unserved[uid] = str(error)
             await asyncio.sleep(0)
 
-    async def _clear(self) -> None:
-        """What the journal does not know was never answered, or is given back."""
+    def orphans(self) -> frozenset[AllocationID]:
+        """Directories of allocations that the journal does not know."""
+        return frozenset(self._deps.isolation.allocations()) - self.journal.grants.keys()
+
+    async def _clear(self, running: Collection[AllocationID] | None) -> None:
+        """What the journal does not know was never answered, or is given back. Directories only
+        where it is known what containers run with. Raises OSError."""
         await self._store.forget()
         if not self.whole:
             return
-        known = {uid_of(one) for one in self.live()}
-        self._deps.cdi.keep_only(known)
-        for name in set(self._deps.isolation.allocations()) - set(self.journal.grants):
+        self._deps.cdi.keep_only({uid_of(one) for one in self.live()})
+        for name in () if running is None else self.orphans().difference(running):
             log.info("removing what is left of allocation %s", name)
             await self._store.close(name)
 

@@ -41,7 +41,7 @@ takes to start again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ClaimEvidence:
     """What needs grants now. Everything by allocation; `unwanted` by the claim's UID.
 
     unwanted: claims of which API server and pods say that nothing needs them. listed: by the
@@ -53,7 +53,7 @@ class Evidence:
     running: frozenset[AllocationID] = frozenset()
 
 
-def unused(live: Iterable[Grant], evidence: Evidence) -> frozenset[str]:
+def unused(live: Iterable[Grant], evidence: ClaimEvidence) -> frozenset[str]:
     """UIDs of claims none of whose grants anything needs."""
     needed = evidence.listed | evidence.running
     used = {uid_of(one) for one in live if one.id in needed}
@@ -96,7 +96,7 @@ class Usages(Protocol):
     def usage(self, grant: Grant) -> AllocationUsage | None: ...
 
 
-class Tenants(Protocol):
+class GpuProcesses(Protocol):
     """`runtime.tenants`."""
 
     async def pods(self) -> Mapping[GpuUUID, Collection[PodUID]] | None: ...
@@ -113,7 +113,7 @@ class ClaimReconciler:
         kubelet: KubeletClaims,
         runtime: LiveContainers,
         usages: Usages,
-        tenants: Tenants,
+        tenants: GpuProcesses,
     ) -> None:
         self._driver = driver
         self._claims = claims
@@ -134,7 +134,7 @@ class ClaimReconciler:
         """One pass."""
         asked, evidence = self._driver.take_asked(), None
         unwanted = await self._unwanted()
-        if unwanted or not self._driver.whole:
+        if unwanted or not self._driver.whole or self._driver.orphans():
             try:
                 evidence = await self._evidence(unwanted)
             except GpuManagerError as error:
@@ -147,7 +147,9 @@ class ClaimReconciler:
 
     async def _release(self, uid: str) -> None:
         """Tried again in the next pass where the disk refuses it."""
-        source = self._sources()[uid]
+        source = self._sources().get(uid)
+        if source is None:  # the kubelet has unprepared it meanwhile
+            return
         claim = ClaimRef(source.namespace, source.name, source.uid)
         try:
             if not await self._driver.reclaim(claim):
@@ -186,7 +188,7 @@ class ClaimReconciler:
             return as_granted(found, held)
         return await self._claims.named_by_pod(source.namespace, source.name)
 
-    async def _evidence(self, unwanted: frozenset[str]) -> Evidence:
+    async def _evidence(self, unwanted: frozenset[str]) -> ClaimEvidence:
         """Raises GpuManagerError where kubelet, runtime, books or driver do not tell."""
         prefix = f"{KIND}="
         listed = {
@@ -194,10 +196,15 @@ class ClaimReconciler:
             for name in await self._kubelet.cdi_devices()
             if name.startswith(prefix)
         }
+        containers = await self._runtime.list()
+        if silent := next((one for one in containers if not one.envs), None):
+            raise GpuManagerError(
+                f"the runtime does not tell the environment of {silent.container}"
+            )
         running = {
-            AllocationID(container.envs[ENV_ALLOCATION])
-            for container in await self._runtime.list()
-            if ENV_ALLOCATION in container.envs
+            AllocationID(one.envs[ENV_ALLOCATION])
+            for one in containers
+            if ENV_ALLOCATION in one.envs
         }
         suspects = [
             one
@@ -210,7 +217,7 @@ class ClaimReconciler:
             if tenants is None:
                 raise GpuManagerError("the driver does not tell which processes use the GPUs")
             running |= {one.id for one in exclusive if any(map(tenants.get, one.gpus))}
-        return Evidence(unwanted, frozenset(listed), frozenset(running))
+        return ClaimEvidence(unwanted, frozenset(listed), frozenset(running))
 
     def _has_processes(self, grant: Grant) -> bool:
         """Where its books cannot be read it may have."""

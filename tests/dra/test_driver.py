@@ -12,7 +12,7 @@ from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.units import Bytes
 from gpumanager.virtual.values import AllocationID, Limit
-from tests.dra.claim_node import AgentDied, ClaimNode, pod_item
+from tests.dra.claim_node import ClaimNode, pod_item
 from tests.waiting import until
 
 MIB256 = 256 << 20
@@ -437,79 +437,3 @@ async def test_a_cdi_file_that_cannot_be_read_is_left_alone(node: ClaimNode) -> 
 
     assert node.driver.live() == ()
     assert node.cdi.path(claim.uid).exists()
-
-
-async def steps_of(node: ClaimNode, work: Any) -> int:
-    node.world.live_again()
-    await work
-    return node.world.taken
-
-
-async def test_the_agent_may_die_at_any_step_of_prepare(tmp_path: Path) -> None:
-    """Prepared by the next agent, once, with nothing left of the first."""
-    whole = ClaimNode(tmp_path / "whole")
-    await whole.restart()
-    shares = (whole.share(0, 30, request="one"), whole.share(1, 100, "4Gi", request="two"))
-    steps = await steps_of(whole, whole.prepare(whole.claim("a", *shares)))
-    assert steps >= 7  # directory, CDI file, journal: before and after
-
-    for at in range(steps + 1):
-        node = ClaimNode(tmp_path / str(at))
-        await node.restart()
-        claim = node.claim("a", *shares)
-        node.world.live_again(at)
-        if at < steps:
-            with pytest.raises(AgentDied):
-                await node.driver.prepare(claim)
-        else:
-            await node.prepare(claim)
-
-        await node.restart()
-        promised = len(node.driver.live())
-        answer = await node.prepare(claim)
-        again = await node.prepare(claim)
-
-        assert promised in {0, 1}, at
-        assert answer == again, at
-        assert len(node.virtual.kept) == len(node.virtual.open_now) == 1, at
-        assert node.left()[2] == {node.cdi.path(claim.uid).name}, at
-        await node.driver.unprepare(claim)
-        assert node.left() == (set(), set(), set()), at
-
-
-async def test_the_agent_may_die_at_any_step_of_unprepare_and_of_its_next_start(
-    tmp_path: Path,
-) -> None:
-    """Nothing is left of the claim, and another's is not touched."""
-    whole = ClaimNode(tmp_path / "whole")
-    await whole.restart()
-    claim = whole.claim("a", whole.share(0, 30))
-    await whole.prepare(claim)
-    steps = await steps_of(whole, whole.driver.unprepare(claim))
-    starting = await steps_of(whole, whole.restart())
-
-    for at in range(steps):
-        for starts_at in range(starting + 2):
-            node = ClaimNode(tmp_path / f"{at}-{starts_at}")
-            await node.restart()
-            other = node.claim("b", node.share(0, 50))
-            await node.prepare(other)
-            kept = set(node.virtual.kept)
-            text = node.cdi.path(other.uid).read_text()
-            await node.prepare(node.claim("a", node.share(0, 30)))
-            node.world.live_again(at)
-            with pytest.raises(AgentDied):
-                await node.driver.unprepare(claim)
-
-            try:
-                await node.restart(starts_at)
-            except AgentDied:
-                await node.restart()
-            node.world.live_again()
-            await node.driver.unprepare(claim)
-
-            assert node.left() == (kept, kept, {node.cdi.path(other.uid).name}), (at, starts_at)
-            assert node.cdi.path(other.uid).read_text() == text
-            assert [str(one.source) for one in node.driver.live()] == [
-                "claim default/b (request gpu)"
-            ]

@@ -16,6 +16,7 @@ from gpumanager.kube.pod import PodUID
 from gpumanager.recovery.claim_reconciler import PASSES, ClaimReconciler
 from gpumanager.runtime.values import Container, ContainerID, LiveContainer
 from gpumanager.virtual.pages.usage import AllocationUsage, ProcessUsage
+from gpumanager.virtual.values import AllocationID
 from tests.dra.claim_node import ClaimNode
 
 
@@ -36,7 +37,8 @@ class Around:
     async def list(self) -> tuple[LiveContainer, ...]:
         self._answer("runtime")
         known = Container(ContainerID("c"), PodUID("u"), "default", "p", "main")
-        return tuple(LiveContainer(known, envs={ENV_ALLOCATION: name}) for name in self.running)
+        envs = [{ENV_ALLOCATION: name} if name else {} for name in self.running]
+        return tuple(LiveContainer(known, envs=one) for one in envs)
 
     def usage(self, grant: Grant) -> AllocationUsage:
         self._answer("books")
@@ -195,6 +197,18 @@ async def test_what_a_container_or_a_process_has_is_kept(node: ReconciledNode) -
     assert not node.held
 
 
+async def test_nothing_is_released_where_the_runtime_does_not_tell_what_a_container_has(
+    node: ReconciledNode,
+) -> None:
+    await node.prepared()
+    node.gone()
+    node.around.running = [""]
+
+    await node.passes(2 * PASSES)
+
+    assert node.held
+
+
 async def test_a_claim_that_is_gone_is_kept_while_a_pod_that_lives_names_it(
     node: ReconciledNode,
 ) -> None:
@@ -245,6 +259,24 @@ async def test_a_claim_that_the_kubelet_asks_for_again_is_kept(node: ReconciledN
     await node.passes(PASSES - 1)
 
     assert node.held
+
+
+async def test_a_directory_that_could_not_be_removed_goes_once_no_container_has_it(
+    node: ReconciledNode,
+) -> None:
+    left = AllocationID("left")
+    node.node.virtual.kept[left] = ()
+    node.around.running = [left]
+    await node.passes(2)
+    node.around.running = []
+    node.around.silent = {"runtime"}
+    await node.passes(2)
+    assert node.node.virtual.kept.keys() == {left}
+    node.around.silent.clear()
+
+    await node.passes(1)
+
+    assert not node.node.virtual.kept
 
 
 async def test_passes_do_not_outlive_the_agent(node: ReconciledNode) -> None:

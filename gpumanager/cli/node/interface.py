@@ -83,7 +83,7 @@ class NodeInterface:
     containers. slice_writes: how often the node's ResourceSlice was written.
     disagreements: what the last reconciliation found. tasks: what goes on by itself, once the
     kubelet knows of us. first: what has to go on before. released: claims that nobody unprepared,
-    so far. close: in the end.
+    so far. drain: before another agent takes over. close: in the end.
     """
 
     granter: Granter
@@ -95,4 +95,5 @@ class NodeInterface:
     tasks: Mapping[str, Start] = field(default_factory=dict)
     first: Mapping[str, Start] = field(default_factory=dict)
     released: Callable[[], int] = nothing_released
+    drain: Callable[[], Awaitable[None]] = nothing_to_close
     close: Callable[[], Awaitable[None]] = nothing_to_close

@@ -165,5 +165,6 @@ def claims(
         tasks={"claim reconciler": partial(reconciler.reconcile_every, period)},
         first=first,
         released=lambda: reconciler.released,
+        drain=plugin.drain,
         close=api.close,
     )

@@ -67,12 +67,23 @@ class Monitoring:
         self._waiting_for = waiting_for
         self._reports = reports
         self._parts: asyncio.Future[Monitored] = asyncio.get_running_loop().create_future()
+        self._standing_by: str | None = None
         self.latencies = Latencies()
         self.journal = TimedJournalFile(settings.checkpoint_path / FILE_NAME)
 
     def look_at(self, parts: Monitored) -> None:
         """From now on; once."""
         self._parts.set_result(parts)
+
+    def stand_by(self, reason: str) -> None:
+        """Serve probes alone: another agent has the grants, and without them every process looks
+        unlimited. reason: why this one is not ready; empty where it counts as ready."""
+        self._standing_by = reason
+        self._parts = asyncio.get_running_loop().create_future()
+
+    def resume(self) -> None:
+        """This agent is the one that serves."""
+        self._standing_by = None
 
     async def run(self) -> None:
         """For as long as the task lives; what it looks at may come later."""
@@ -87,6 +98,8 @@ class Monitoring:
 
     def not_ready(self) -> str:
         """Why the agent is not ready; empty when it is."""
+        if self._standing_by is not None:
+            return self._standing_by
         if reason := self._without_parts():
             return reason
         parts = self._parts.result()
@@ -140,7 +153,7 @@ class Monitoring:
     def _serving(self) -> "Serving":
         return Serving(
             address=self._settings.query_addr,
-            port=self._settings.query_port or None,
+            port=(self._settings.query_port or None) if self._standing_by is None else None,
             period=self._settings.sample_period,
             version=__version__,
             probes=self._settings.probe_socket,
