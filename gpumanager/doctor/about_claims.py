@@ -123,8 +123,8 @@ def prepared(view: ClaimsView, objects: ClaimObjects) -> Findings:
         yield note(
             "claims",
             f"prepared, and gone from the API server: {_some(gone)}",
-            "a minute after its last container has ended the kubelet releases it; if it does not, "
-            "restart the kubelet",
+            "the kubelet releases it with its last container, and the agent a claim that nobody "
+            "unprepares; gpumanager tree shows who has it",
         )
     if waiting:
         yield note("claims", f"in use by pods, and not prepared: {_some(waiting)}", EXPLAIN)

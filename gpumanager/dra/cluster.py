@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from gpumanager.dra.claim import DRIVER, NotAClaim, ResourceClaim, read_claim
+from gpumanager.dra.claim import DRIVER, AllocatedDevice, NotAClaim, ResourceClaim, read_claim
 from gpumanager.dra.pod_claims import ALL, PodClaims, read_pod_claims
 from gpumanager.grants.grant import Claimant, RetryLater
 from gpumanager.kube.client import KubeClient
@@ -88,6 +88,14 @@ class PodClaimsStore:
     def get(self, uid: PodUID) -> PodClaims | None:
         return self._pods.get(uid)
 
+    def names(self, namespace: str, claim: str) -> bool:
+        """Whether a pod that has not ended names this claim."""
+        return any(
+            pod.namespace == namespace and not pod.finished and use.claim == claim
+            for pod in self._pods.values()
+            for use in pod.uses
+        )
+
     def name(self, item: Any) -> str:
         return str(item["metadata"]["uid"])
 
@@ -110,6 +118,7 @@ class ClaimCluster:
         self, api: KubeClient, node: str, changed: Callable[[], None] = lambda: None
     ) -> None:
         self._api = api
+        self._node = node
         self.claims = NodeClaims(node, changed)
         self.pods = PodClaimsStore()
         fields = f"spec.nodeName={node}"
@@ -161,6 +170,34 @@ class ClaimCluster:
         if found.uid != uid:
             raise NotAClaim(f"claim {namespace}/{name} is {found.uid} now; asked for was {uid}")
         return found
+
+    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
+        """Its devices by the watch; None where that does not know the claim, or is behind."""
+        known = self.claims.get(uid)
+        current = all(informer.current for informer in self._informers)
+        return known.devices if known and current else None
+
+    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
+        """Its devices on this node, as the API server has them; none where the claim is gone, is
+        another one, or is not allocated here. Raises RetryLater, also while a watch is behind."""
+        if not all(informer.current for informer in self._informers):
+            raise RetryLater("claims and pods are not listed yet, or the API server is away")
+        path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+        try:
+            item = await self._get(path)
+            if item is None or item["metadata"]["uid"] != uid:
+                return ()
+            return tuple(one for one in read_claim(item).devices if one.pool == self._node)
+        except (NotAClaim, *NOT_UNDERSTOOD) as error:
+            raise RetryLater(f"claim {namespace}/{name} is not understood: {error!r}") from error
+
+    async def named_by_pod(self, namespace: str, name: str) -> bool:
+        """Whether a claim of this name does not exist, and a pod of this node that has not ended
+        names it. Raises RetryLater."""
+        if not self.pods.names(namespace, name):
+            return False
+        path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+        return await self._get(path) is None
 
     async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
         """None for one that is gone. Raises RetryLater."""

@@ -40,6 +40,8 @@ LOOK_SECONDS: Final = 1.0
 """Between two looks whether our socket is still in the kubelet's directory."""
 OBSTACLE_SECONDS: Final = 5.0
 """Between two looks whether something still hinders us."""
+DRAIN_SECONDS: Final = 45.0
+"""The kubelet waits no longer for a call (pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""
 SERVICES: Final = "dra-*.sock"
 REGISTRATIONS: Final = f"{DRIVER}-*-reg.sock"
 SOCKET_PATH_LIMIT: Final = 107
@@ -201,6 +203,15 @@ class ClaimPlugin:
         self.sockets.registration.unlink(missing_ok=True)
         self._health.stop()
         await self._close()
+
+    async def drain(self) -> None:
+        """Take no more calls, and end those under way: another instance is registered.
+
+        Before `stop`; the tasks of the supervisor have ended.
+        """
+        self._health.stop()
+        await asyncio.gather(*(one.stop(grace=DRAIN_SECONDS) for one in self._servers))
+        await self._driver.finished()
 
     async def _keep(self) -> None:
         """Listen, and anew where somebody has removed a socket, for as long as the task lives."""

@@ -216,6 +216,7 @@ class Sampler:
             mismatched=sources.mismatched(),
             disagreements=sources.disagreements(),
             slice_writes=sources.slice_writes(),
+            released=sources.released(),
         )
 
     async def _usages(self, live: Iterable[Grant]) -> tuple[AllocationUsage, ...]:

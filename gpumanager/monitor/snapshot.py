@@ -133,5 +133,6 @@ class Snapshot:
     registered: Mapping[str, bool] = field(default_factory=dict)
     mismatched: int = 0
     disagreements: Mapping[str, int] = field(default_factory=dict)
+    released: int = 0
     asked: bool = True
     slice_writes: int = 0

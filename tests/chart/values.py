@@ -97,6 +97,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "agent.cudaCompat": one_of("shim", "image"),
     "agent.port": {"type": "integer", "minimum": 0, "maximum": 65535},
     "agent.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%$", "minimum": 1},
+    "agent.maxSurge": {"type": ["integer", "string"], "pattern": "^[0-9]+%$", "minimum": 0},
     "extender.maxRequestMiB": {"type": "integer", "minimum": 1, "maximum": 1024},
     "extender.tls.source": one_of("helm", "certManager", "secret", "none"),
     "extender.clientCertificate.required": one_of("auto", "always", "never"),

@@ -65,6 +65,7 @@ class NodeOfClaims:
             "hostname-override": NODE,
             "health-check-period": "0.1s",
             "health-recovery": "0.2s",
+            "allocation-check-period": "0.2s",
             **self.flags,
         }
         make = SimulatedNode if self._waits else WaitingForNobody

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from gpumanager.dra.driver import ClaimRef
-from gpumanager.grants.grant import RetryLater
+from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.units import Bytes
-from gpumanager.virtual.values import Limit
+from gpumanager.virtual.values import AllocationID, Limit
 from tests.dra.claim_node import AgentDied, ClaimNode, pod_item
+from tests.waiting import until
 
 MIB256 = 256 << 20
 
@@ -179,6 +180,70 @@ async def test_nothing_is_held_that_cannot_be_written_down(
         await node.driver.prepare(node.claim("a", node.share(0, 70)))
 
     assert node.left() == (set(), set(), set())
+
+
+async def test_a_grant_that_could_not_be_synced_is_gone_once_it_is_unprepared(
+    node: ClaimNode,
+) -> None:
+    """Its line may be on the disk: the agent after this one would hold it for nobody."""
+    claim = node.claim("a", node.share(0, 70))
+    node.journal.syncs = False
+    with pytest.raises(JournalUnwritable):
+        await node.driver.prepare(claim)
+    node.journal.syncs = True
+
+    await node.driver.unprepare(claim)
+    await node.restart()
+
+    assert node.driver.live() == ()
+    assert node.left() == (set(), set(), set())
+
+
+async def test_a_claim_that_is_unprepared_while_the_api_server_is_slow_is_not_granted(
+    node: ClaimNode,
+) -> None:
+    """The kubelet gave up, the pod was deleted: nobody would unprepare it a second time."""
+    claim = node.claim("a", node.share(0, 70))
+    node.api.gate.clear()
+    preparing = asyncio.create_task(node.driver.prepare(claim))
+    await until(lambda: node.api.asked)
+
+    await node.driver.unprepare(claim)
+    node.api.gate.set()
+
+    assert isinstance(await preparing, Refused)
+    assert node.left() == (set(), set(), set())
+    assert await node.prepare(claim)
+
+
+async def test_a_claim_that_could_not_be_served_after_a_start_is_served_later(
+    node: ClaimNode,
+) -> None:
+    claim = node.claim("a", node.share(0, 70))
+    await node.prepare(claim)
+    node.virtual.failing = True
+    await node.restart()
+    assert node.virtual.open_now == {}
+    node.virtual.failing = False
+
+    await node.driver.repair()
+
+    assert len(node.virtual.open_now) == 1
+
+
+async def test_directories_are_kept_without_a_journal_while_containers_run_with_them(
+    node: ClaimNode,
+) -> None:
+    (node.root / "allocations.json").unlink()
+    node.virtual.kept[AllocationID("theirs")] = ()
+    await node.restart()
+
+    await node.driver.repair()
+    await node.driver.repair([AllocationID("theirs")])
+    assert list(node.virtual.kept) == ["theirs"]
+    await node.driver.repair([])
+
+    assert node.virtual.kept == {}
 
 
 async def test_requests_of_one_container_are_one_budget(node: ClaimNode) -> None:

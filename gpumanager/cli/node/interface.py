@@ -66,6 +66,11 @@ def nothing_found() -> tuple[Disagreement, ...]:
     return ()
 
 
+def nothing_released() -> int:
+    """Whatever is granted here is released by its own reconciler."""
+    return 0
+
+
 async def nothing_to_close() -> None:
     """Nothing is open."""
 
@@ -77,7 +82,8 @@ class NodeInterface:
     owners: the pods that an allocation is for, as far as known; none where it is not. users: their
     containers. slice_writes: how often the node's ResourceSlice was written.
     disagreements: what the last reconciliation found. tasks: what goes on by itself, once the
-    kubelet knows of us. first: what has to go on before. close: in the end.
+    kubelet knows of us. first: what has to go on before. released: claims that nobody unprepared,
+    so far. drain: before another agent takes over. close: in the end.
     """
 
     granter: Granter
@@ -88,4 +94,6 @@ class NodeInterface:
     disagreements: Callable[[], Sequence[Disagreement]] = nothing_found
     tasks: Mapping[str, Start] = field(default_factory=dict)
     first: Mapping[str, Start] = field(default_factory=dict)
+    released: Callable[[], int] = nothing_released
+    drain: Callable[[], Awaitable[None]] = nothing_to_close
     close: Callable[[], Awaitable[None]] = nothing_to_close

@@ -61,6 +61,7 @@ def claims(
     topology: Topology,
     *,
     isolation: Isolations,
+    containers: Containers,
     monitoring: Monitoring,
     supervisor: Supervisor,
     cause: Callable[[GpuUUID], str],
@@ -83,8 +84,12 @@ def claims(
     from gpumanager.dra.publisher import SlicePublisher
     from gpumanager.dra.slice import NodeGpus
     from gpumanager.gpu.device_attributes import DeviceAttributes, device_attributes
+    from gpumanager.gpu.usage.process_memory import NvmlMeter
     from gpumanager.kube.client import KubeClient
+    from gpumanager.kubelet.pod_resources import PodResources
+    from gpumanager.recovery.claim_reconciler import PASS_SECONDS, ClaimReconciler
     from gpumanager.runtime.cdi_support import obstacle_of
+    from gpumanager.runtime.tenants import GpuTenants
 
     api, node = KubeClient(find_access(settings.kubeconfig)), node_name(settings.hostname_override)
     cluster = ClaimCluster(api, node)
@@ -139,8 +144,26 @@ def claims(
             else ()
         )
 
+    reconciler = ClaimReconciler(
+        driver,
+        cluster,
+        kubelet=PodResources(settings.pod_resources_socket),
+        runtime=outside.runtime,
+        usages=isolation,
+        tenants=GpuTenants(NvmlMeter(), containers),
+    )
+    period = min(PASS_SECONDS, settings.allocation_check_period)
     driver.on_change = changed
     first = {"claims": cluster.run, "ResourceSlice": publish}
     return NodeInterface(
-        driver, plugin, owners, users.of, lambda: publisher.writes, first=first, close=api.close
+        driver,
+        plugin,
+        owners,
+        users=users.of,
+        slice_writes=lambda: publisher.writes,
+        tasks={"claim reconciler": partial(reconciler.reconcile_every, period)},
+        first=first,
+        released=lambda: reconciler.released,
+        drain=plugin.drain,
+        close=api.close,
     )

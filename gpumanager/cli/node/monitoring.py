@@ -67,6 +67,8 @@ class Monitoring:
         self._waiting_for = waiting_for
         self._reports = reports
         self._parts: asyncio.Future[Monitored] = asyncio.get_running_loop().create_future()
+        self.idle: str | None = None
+        """Why this agent serves nothing: another one does. Empty where it counts as ready."""
         self.latencies = Latencies()
         self.journal = TimedJournalFile(settings.checkpoint_path / FILE_NAME)
 
@@ -87,6 +89,8 @@ class Monitoring:
 
     def not_ready(self) -> str:
         """Why the agent is not ready; empty when it is."""
+        if self.idle is not None:
+            return self.idle
         if reason := self._without_parts():
             return reason
         parts = self._parts.result()
@@ -131,6 +135,7 @@ class Monitoring:
             users=interface.users,
             slice_writes=interface.slice_writes,
             fitness=lambda: fitness(parts.health),
+            released=interface.released,
             disagreements=lambda: (
                 dict.fromkeys(KINDS, 0) | Counter(one.kind for one in interface.disagreements())
             ),
@@ -139,7 +144,7 @@ class Monitoring:
     def _serving(self) -> "Serving":
         return Serving(
             address=self._settings.query_addr,
-            port=self._settings.query_port or None,
+            port=(self._settings.query_port or None) if self.idle is None else None,
             period=self._settings.sample_period,
             version=__version__,
             probes=self._settings.probe_socket,

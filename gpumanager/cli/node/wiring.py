@@ -11,7 +11,7 @@ import logging
 import resource
 import signal
 from collections.abc import Collection
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Final
 
@@ -29,7 +29,14 @@ from gpumanager.cli.node.parts import (
     publish_driver,
 )
 from gpumanager.cli.node.startup import registered_or_late, unless
-from gpumanager.cli.node.state_lock import lock_state
+from gpumanager.cli.node.state_lock import (
+    ask_for_handover,
+    instance_name,
+    lock_holder,
+    lock_state,
+    until_abandoned,
+    until_asked,
+)
 from gpumanager.gpu.discovery import DeviceDiscovery
 from gpumanager.gpu.driver_version import cuda_version
 from gpumanager.gpu.tree import render_tree
@@ -77,15 +84,14 @@ async def serve(settings: AgentSettings) -> None:
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
         closing.push_async_callback(pods_api.close)
-        lock = await unless(stopping, lock_state(settings.checkpoint_path))
-        if lock is None:
-            return
-        closing.enter_context(lock)
-        lead_to_nvml(settings.driver_root)
         search = DeviceDiscovery.here(settings.driver_root / "sys", settings.reserved_memory)
         supervisor = Supervisor()
         monitoring = Monitoring(settings, supervisor, lambda: search.missing, cluster)
+        state = StateOwner(settings, closing.enter_context(ExitStack()), monitoring)
         closing.push_async_callback(supervisor.stop)
+        if not state.succeeds and not await state.taken(stopping):
+            return
+        lead_to_nvml(settings.driver_root)
         supervisor.keep("monitoring", monitoring.run)
         await asyncio.to_thread(load_driver, settings)
         topology = await unless(stopping, search.first())
@@ -96,7 +102,76 @@ async def serve(settings: AgentSettings) -> None:
         outside = Outside(cluster, PreferredPods(pods_api, http), runtime, search, volumes)
         agent = NodeAgent(settings, outside, topology, monitoring, supervisor)
         closing.push_async_callback(agent.stop)
+        if state.succeeds:
+            await unless(stopping, agent.register())
+            if stopping.is_set() or not await state.handed_over(stopping):
+                return
+        asked = asyncio.Event()
+        if state.hands_over:
+            supervisor.keep("handover", partial(until_asked, settings.checkpoint_path, asked))
         await agent.run(stopping)
+        await unless(stopping, asked.wait())
+        if stopping.is_set():
+            return
+        log.info("handing over to the next agent")
+        await agent.hand_over()
+        await state.give_back(stopping, supervisor)
+
+
+class StateOwner:
+    """When this agent owns the node's state: its journal, and the directories of its containers.
+
+    succeeds: another agent has it, and will hand over. held: keeps the lock.
+    """
+
+    def __init__(self, settings: AgentSettings, held: ExitStack, monitoring: Monitoring) -> None:
+        self._directory = settings.checkpoint_path
+        self._held = held
+        self._monitoring = monitoring
+        self.hands_over = settings.interface == CLAIMS
+        self._other = lock_holder(self._directory) if self.hands_over else None
+        self.succeeds = self._other is not None and self._other.hands_over and not self._was_before
+
+    @property
+    def _was_before(self) -> bool:
+        """Whether it was we who handed over: a container of the old pod that was started again."""
+        name = instance_name()
+        return bool(name and self._other and self._other.after.startswith(f"{name}, "))
+
+    async def taken(self, stopping: asyncio.Event) -> bool:
+        """False where the agent is told to stop before. Raises AnotherAgent."""
+        waiting = Supervisor()
+        if self._other is not None:
+            # The agent before this one does not hand over: it serves device plugins, or is older.
+            # A rolling update ends it when this pod is ready. Not where this is the older one.
+            self._monitoring.idle = "another agent took over" if self._was_before else ""
+            waiting.keep("monitoring", self._monitoring.run)
+        try:
+            return await self._lock(stopping)
+        finally:
+            await waiting.stop()
+            self._monitoring.idle = None
+
+    async def handed_over(self, stopping: asyncio.Event) -> bool:
+        """The same, once the kubelet's calls come to us and wait."""
+        asking = await unless(stopping, ask_for_handover(self._directory))
+        if asking is None:
+            return False
+        with asking:
+            return await self._lock(stopping)
+
+    async def give_back(self, stopping: asyncio.Event, supervisor: Supervisor) -> None:
+        """Serve nothing but probes until this pod is ended, or the next agent is lost."""
+        self._held.close()
+        self._monitoring.idle = "handed over to the next agent"
+        supervisor.keep("monitoring", self._monitoring.run)
+        await unless(stopping, until_abandoned(self._directory))
+
+    async def _lock(self, stopping: asyncio.Event) -> bool:
+        lock = await unless(stopping, lock_state(self._directory, hands_over=self.hands_over))
+        if lock is not None:
+            self._held.enter_context(lock)
+        return lock is not None
 
 
 class NodeAgent:
@@ -113,6 +188,7 @@ class NodeAgent:
         self._settings = settings
         self._outside = outside
         self._supervisor = supervisor
+        self._started = False
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._owners)
         self._virtual = self._sockets()
@@ -126,6 +202,7 @@ class NodeAgent:
                 outside,
                 topology,
                 isolation=isolation,
+                containers=self._containers,
                 monitoring=monitoring,
                 supervisor=supervisor,
                 cause=self._cause,
@@ -150,20 +227,37 @@ class NodeAgent:
         )
         monitoring.look_at(self._parts)
 
+    async def register(self) -> None:
+        """The kubelet's calls come here, and wait for `run`. Raises what keeps them from it."""
+        await self._plugin.start()
+        self._started = True
+        await self._plugin.registered(self._settings.wait_timeout)
+
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until `stopping` is set. Raises what keeps the agent from listening."""
+        """Serve from now on, until `stop`; returns when the kubelet can find us, or `stopping` is
+        set. Raises what keeps the agent from listening."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
         self._supervisor.keep("runtime version", self._outside.runtime.say_who)
         await self._granter.take_up()
         for name, start in self._interface.first.items():
             self._supervisor.keep(name, start)
-        await self._plugin.start()
+        if not self._started:
+            await self._plugin.start()
         self._supervisor.keep("start", self._begin)
         await unless(stopping, self._plugin.served(self._settings.wait_timeout))
-        await stopping.wait()
+
+    async def hand_over(self) -> None:
+        """Finish what the kubelet asked for; then nothing of the node's state is written any more.
+
+        Containers keep their limits, in memory that they share with the next agent.
+        """
+        await self._supervisor.stop()
+        await self._interface.drain()
+        await self.stop()
 
     async def stop(self) -> None:
+        """Safe to repeat."""
         await self._supervisor.stop()
         await self._plugin.stop()
         await self._virtual.stop()
