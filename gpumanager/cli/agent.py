@@ -29,6 +29,7 @@ from gpumanager.settings import (
     INTERFACES,
     LOAD_MODULES,
     NOT_USED_YET,
+    UNHEALTHY_TAINTS,
     AgentSettings,
 )
 from gpumanager.units import Bytes, parse_bytes
@@ -263,6 +264,13 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     type=Path,
     default=DEFAULTS.cdi_path,
     help="For claims: where the container runtime reads CDI files.",
+)
+@click.option(
+    "--unhealthy-taint",
+    type=click.Choice(UNHEALTHY_TAINTS),
+    default=DEFAULTS.unhealthy_taint,
+    show_default=True,
+    help="For claims: what the taint of a GPU out of use does; NoExecute evicts its pods too.",
 )
 @click.option("--cgroup-driver", type=click.Choice(CGROUP_DRIVERS), expose_value=False)
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")

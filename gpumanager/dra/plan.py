@@ -131,7 +131,12 @@ def _scattered(
     pods: Sequence[PodClaims],
     groups: Sequence[tuple[str, ...]],
 ) -> Refused | None:
-    """Where the requests of one container are in several grants."""
+    """Where the requests of one container are in several grants. Whole GPUs of one claim may be:
+    nothing limits them, so there is no directory that could hide another.
+
+    Example: an init container that uses the two GPUs of which each app container has one later.
+    """
+    whole = {(claim.name, *group) for group in groups if _is_whole(claim, group)}
     for pod in pods:
         for container in dict.fromkeys(use.container for use in pod.uses):
             places: set[tuple[str, ...]] = set()
@@ -141,7 +146,8 @@ def _scattered(
                     places.update((claim.name, *group) for group in named)
                 elif found := node.claims.get((pod.namespace, use.claim)):
                     places.add((use.claim, *found))
-            if len(places) > 1 and any(place[0] == claim.name for place in places):
+            ours = any(place[0] == claim.name for place in places)
+            if len(places) > 1 and ours and not places <= whole:
                 names = "; ".join(f"{name}: {', '.join(of)}" for name, *of in sorted(places))
                 return Refused(
                     f"container {container} of pod {pod} uses GPUs that cannot be served in one "
@@ -150,6 +156,11 @@ def _scattered(
                     "several-grants",
                 )
     return None
+
+
+def _is_whole(claim: ResourceClaim, requests: Sequence[str]) -> bool:
+    devices = [one for name in requests for one in claim.requests[name]]
+    return all(not one.admin and one.cores in (None, CORES_PER_GPU) for one in devices)
 
 
 def _grant(

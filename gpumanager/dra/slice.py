@@ -33,7 +33,7 @@ class NodeGpus:
     """What the slice tells. free: what nobody holds of each GPU. unhealthy: GPUs out of use.
 
     withheld: GPUs that are not offered: another interface has them. driver: its version,
-    `555.58.02`. known: what else is known of them.
+    `555.58.02`. known: what else is known of them. effect: of the taint of unhealthy ones.
     """
 
     topology: Topology
@@ -42,6 +42,7 @@ class NodeGpus:
     withheld: Collection[GpuUUID] = frozenset()
     driver: str = ""
     known: DeviceAttributes = field(default_factory=DeviceAttributes)
+    effect: str = "NoSchedule"
 
 
 def slice_name(node: str) -> str:
@@ -106,7 +107,7 @@ def _device(gpu: Gpu, gpus: NodeGpus, nvlink: int | None) -> dict[str, Any]:
         },
     }
     if gpu.uuid in gpus.unhealthy:
-        found["taints"] = [{"key": TAINT, "value": "true", "effect": "NoSchedule"}]
+        found["taints"] = [{"key": TAINT, "value": "true", "effect": gpus.effect}]
     return found
 
 

@@ -90,6 +90,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "containerRuntime.socket": PATH,
     "agent.interface": one_of("device-plugin", "claims"),
     "agent.cdiDirectory": PATH,
+    "agent.unhealthyTaint": one_of("NoSchedule", "NoExecute"),
     "agent.stateDirectory": PATH,
     "agent.reservedMemory": {"type": "string", "pattern": "^([0-9.]+ ?([KMGT]i?B?)?)?$"},
     "agent.gpuSwitchCost": {"type": "integer", "minimum": 0, "maximum": 500},
@@ -104,6 +105,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "extender.clientCertificate.name": {"type": "string", "minLength": 1},
     "scheduler.name": {"type": "string", "minLength": 1, "not": {"const": "default-scheduler"}},
     "scheduler.extenderWeight": {"type": "integer", "minimum": 1},
+    "claims.extendedResource": {"type": "string", "pattern": "^([a-z0-9.-]+/[A-Za-z0-9._-]+)?$"},
     "webhook.missingMemory": {
         "type": "string",
         "pattern": "^(refuse|share|[0-9.]+ ?([KMGT]i?B?)?)$",

@@ -32,7 +32,7 @@ class WaitingForNobody(SimulatedNode):
 
 
 class NodeOfClaims:
-    """Use as an async context manager; `root` is for the agent's kubeconfig."""
+    """Use as an async context manager; `root` is for the agent's kubeconfig. flags: its own."""
 
     def __init__(
         self,

@@ -351,6 +351,32 @@ async def test_a_whole_gpu_beside_a_share_in_one_container_is_held_by_the_shim(
     assert [(limit.cores, limit.memory // MIB256) for limit in limits] == [(100, 16), (30, 4)]
 
 
+async def test_a_container_may_have_whole_gpus_of_several_requests_that_others_have_alone(
+    node: ClaimNode,
+) -> None:
+    """As the scheduler maps an init container to the GPUs of both app containers."""
+    uses = {"init": [("a", "x"), ("a", "y")], "first": [("a", "x")], "second": [("a", "y")]}
+    node.api.pods["default", "p"] = pod_item("p", uses)
+    whole = (node.share(0, 100, "4Gi", "x"), node.share(1, 100, "4Gi", "y"))
+
+    answer = await node.prepare(node.claim("a", *whole, pod="p"))
+
+    assert [one.request for one in answer] == ["x", "y"]
+    assert [one.cores for one in node.driver.live()] == [100, 100]
+
+
+async def test_a_container_may_not_have_a_share_and_a_whole_gpu_that_another_has_alone(
+    node: ClaimNode,
+) -> None:
+    uses = {"both": [("a", "x"), ("a", "y")], "first": [("a", "x")]}
+    node.api.pods["default", "p"] = pod_item("p", uses)
+    mixed = (node.share(0, 30, request="x"), node.share(1, 100, "16Gi", "y"))
+
+    said = await node.refused(node.claim("a", *mixed, pod="p"))
+
+    assert "container both of pod default/p uses GPUs that cannot be served" in said
+
+
 async def test_parameters_of_the_claim_win_over_those_of_its_class(node: ClaimNode) -> None:
     def opaque(source: str, **parameters: Any) -> Any:
         kind = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}

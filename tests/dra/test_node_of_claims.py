@@ -11,6 +11,7 @@ import pytest
 from gpumanager.dra.api import dra_v1_pb2 as pb
 from gpumanager.dra.claim import device_name
 from gpumanager.dra.slice import PATH, slice_name
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
@@ -180,32 +181,73 @@ async def test_a_runtime_without_cdi_is_refused_before_any_pod_comes(tmp_path: P
 async def test_a_gpu_that_falls_ill_is_tainted_and_its_pods_are_told(node: NodeOfClaims) -> None:
     """And both are taken back when it is well again."""
 
-    def tainted() -> list[str]:
-        devices = (node.slice() or {}).get("spec", {}).get("devices", ())
-        return [one["name"] for one in devices if "taints" in one]
+    ill, running = await a_pod_runs(node)
 
-    def told(word: str) -> bool:
-        (pod,) = node.server.objects.list("pods")
-        statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-        return any(f"'{word}'" in str(one.get("allocatedResourcesStatus")) for one in statuses)
+    node.node.gpus.faults.remap(ill, failed=True)
 
+    await until(lambda: [*taints(node)] == [device_name(ill)])
+    await until(lambda: is_told(node, "Unhealthy"))
+    node.node.gpus.faults.restore(ill)
+    await until(lambda: taints(node) == {})
+    await until(lambda: is_told(node, "Healthy"))
+    node.node.kill_containers()
+    await running
+
+
+async def test_an_xid_is_told_by_its_event_and_evicts_where_that_is_wanted(tmp_path: Path) -> None:
+    """No round of questions comes before the test gives up; the GPU recovers by rounds alone."""
+    flags = {"unhealthy-taint": "NoExecute", "health-check-period": "600s"}
+    async with NodeOfClaims(tmp_path, flags=flags) as node:
+        ill, running = await a_pod_runs(node)
+
+        node.node.gpus.faults.xid(ill, 79)
+
+        await until(lambda: is_told(node, "Unhealthy"))
+        await until(lambda: taints(node))
+        (taint,) = taints(node)[device_name(ill)]
+        assert (taint["key"], taint["effect"]) == ("gpu.tencent.com/unhealthy", "NoExecute")
+        assert taint["timeAdded"]
+        node.node.kill_containers()
+        await running
+
+
+async def test_a_gpu_that_had_an_xid_is_used_again_when_it_has_been_good(
+    node: NodeOfClaims,
+) -> None:
+    ill, running = await a_pod_runs(node)
+
+    node.node.gpus.faults.xid(ill, 79)
+
+    await until(lambda: is_told(node, "Unhealthy"))
+    await until(lambda: is_told(node, "Healthy"))
+    await until(lambda: taints(node) == {})
+    node.node.kill_containers()
+    await running
+
+
+def taints(node: NodeOfClaims) -> dict[str, list[dict[str, str]]]:
+    """By device."""
+    devices = (node.slice() or {}).get("spec", {}).get("devices", ())
+    return {one["name"]: one["taints"] for one in devices if "taints" in one}
+
+
+def is_told(node: NodeOfClaims, word: str) -> bool:
+    """In the status of the pod."""
+    (pod,) = node.server.objects.list("pods")
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(f"'{word}'" in str(one.get("allocatedResourcesStatus")) for one in statuses)
+
+
+async def a_pod_runs(node: NodeOfClaims) -> tuple[GpuUUID, "asyncio.Task[Any]"]:
+    """Its GPU, and how it ends."""
     await until(node.slice)
     await node.claim("a", request("gpu", 60, "2Gi"))
     pod = await node.pod("p", {"main": [("a", "gpu")]}, "echo up; sleep 600")
     running = asyncio.create_task(node.run(pod))
     await until(lambda: "up" in node.printed)
     (grant,) = JournalFile(node.node.disk.checkpoint / FILE_NAME).load().live()
-    (ill,) = grant.gpus
-
-    node.node.gpus.faults.remap(ill, failed=True)
-
-    await until(lambda: tainted() == [device_name(ill)])
-    await until(lambda: told("Unhealthy"))
-    node.node.gpus.faults.restore(ill)
-    await until(lambda: tainted() == [])
-    await until(lambda: told("Healthy"))
-    node.node.kill_containers()
-    await running
+    (gpu,) = grant.gpus
+    return gpu, running
 
 
 async def test_a_kubelet_that_is_restarted_has_the_slice_again_and_ends_the_claims(

@@ -43,6 +43,11 @@ namespace: {{ .root.Release.Namespace }}
 {{ include "gpu-manager.named" . }}
 {{- end -}}
 
+{{/* Not empty where GPUs are asked for with ResourceClaims. */}}
+{{- define "gpu-manager.claims" -}}
+{{- if or (eq .Values.agent.interface "claims") (ne .Values.webhook.claims "never") }}claims{{ end -}}
+{{- end -}}
+
 {{- define "gpu-manager.image" -}}
 {{- with .Values.image -}}
 {{- $name := ternary .repository (printf "%s/%s" .registry .repository) (empty .registry) -}}

@@ -120,6 +120,7 @@ def claims(
             frozenset(driver.withheld()),
             outside.volumes.version,
             known,
+            settings.unhealthy_taint,
         )
 
     publisher = SlicePublisher(api, node, gpus)
