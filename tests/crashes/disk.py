@@ -44,7 +44,7 @@ class Fault(Enum):
 class CrashingDisk:
     """One node's. fault: at the step that `left` counts down to; None for never.
 
-    met: what was to be changed when faults came. log: what is not synced yet, and how to undo it.
+    met: the faults, and what was to be changed when they came.
     """
 
     root: Path
@@ -53,7 +53,7 @@ class CrashingDisk:
     left: int = 0
     steps: int = 0
     dead: bool = False
-    met: list[str] = field(default_factory=list)
+    met: list[tuple[Fault, str]] = field(default_factory=list)
     _undo: list[Callable[[], None]] = field(default_factory=list)
     _unsynced: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
     """By inode: where something was written, and what was there before."""
@@ -73,7 +73,7 @@ class CrashingDisk:
             self.left -= 1
             return
         fault, self.fault = self.fault, None
-        self.met.append(what)
+        self.met.append((fault, what))
         if fault is Fault.ERROR:
             raise OSError(28, "No space left on device")
         self.dead = True

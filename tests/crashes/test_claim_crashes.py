@@ -14,11 +14,13 @@ from collections import Counter
 from pathlib import Path
 
 from tests.crashes.claim_history import run_history
+from tests.crashes.disk import Fault
 from tests.histories.history_loop import HistoryLoop
 
-POINTS = int(os.environ.get("GPUMANAGER_CRASH_POINTS", "150"))
+POINTS = int(os.environ.get("GPUMANAGER_CRASH_POINTS", "100"))
 SEED = int(os.environ.get("GPUMANAGER_CRASH_SEED", "0"))
 EVENTS = 25
+DEATH, POWER = Fault.DEATH.value, Fault.POWER.value
 
 
 def test_whenever_it_stops_answers_stay_and_nothing_is_left(tmp_path: Path) -> None:
@@ -27,7 +29,7 @@ def test_whenever_it_stops_answers_stay_and_nothing_is_left(tmp_path: Path) -> N
     with asyncio.Runner(loop_factory=HistoryLoop) as runner, warnings.catch_warnings():
         # An agent that has died closes nothing; its sockets stay for the collector.
         warnings.simplefilter("ignore", ResourceWarning)
-        while happened["faults"] < POINTS:
+        while happened[DEATH] + happened[POWER] < POINTS:
             root = tmp_path / "node"
             root.mkdir()
             try:
@@ -42,6 +44,6 @@ def test_whenever_it_stops_answers_stay_and_nothing_is_left(tmp_path: Path) -> N
             seed += 1
     sys.stdout.write(f"seeds {SEED} to {seed - 1}:\n")
     sys.stdout.writelines(f"{times:7} {what}\n" for what, times in sorted(happened.items()))
-    assert {"prepared", "unprepared", "power lost"} <= happened.keys()
-    faults = {what.partition(":")[0] for what in happened}
-    assert {"prepare", "unprepare", "start"} <= faults
+    assert {"prepared", "unprepared", *(fault.value for fault in Fault)} <= happened.keys()
+    stopped = {what.partition(":")[0] for what in happened}
+    assert {"prepare", "unprepare", "start"} <= stopped
