@@ -143,13 +143,14 @@ def cdi_files(view: ClaimsView) -> Findings:
         yield wrong(
             "CDI files",
             f"missing in {view.cdi_directory}: of {_some(missing)}",
-            "containers of these cannot start again: restart the agent, which writes the files",
+            "containers of these cannot start again; a running agent writes the files anew, or says "
+            "in its log what keeps it from that",
         )
     if left := sorted(view.cdi_files - view.prepared.keys()):
         yield note(
             "CDI files",
             f"without a grant in {view.cdi_directory}: of claims {_some(left)}",
-            "restart the agent, which removes them",
+            "a running agent removes them, or says in its log what keeps it from that",
         )
     if not (missing or left):
         yield well("CDI files", f"{len(view.cdi_files)}, one for each claim")
