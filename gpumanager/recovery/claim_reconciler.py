@@ -41,7 +41,7 @@ takes to start again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ClaimEvidence:
     """What needs grants now. Everything by allocation; `unwanted` by the claim's UID.
 
     unwanted: claims of which API server and pods say that nothing needs them. listed: by the
@@ -53,7 +53,7 @@ class Evidence:
     running: frozenset[AllocationID] = frozenset()
 
 
-def unused(live: Iterable[Grant], evidence: Evidence) -> frozenset[str]:
+def unused(live: Iterable[Grant], evidence: ClaimEvidence) -> frozenset[str]:
     """UIDs of claims none of whose grants anything needs."""
     needed = evidence.listed | evidence.running
     used = {uid_of(one) for one in live if one.id in needed}
@@ -96,7 +96,7 @@ class Usages(Protocol):
     def usage(self, grant: Grant) -> AllocationUsage | None: ...
 
 
-class Tenants(Protocol):
+class GpuProcesses(Protocol):
     """`runtime.tenants`."""
 
     async def pods(self) -> Mapping[GpuUUID, Collection[PodUID]] | None: ...
@@ -113,7 +113,7 @@ class ClaimReconciler:
         kubelet: KubeletClaims,
         runtime: LiveContainers,
         usages: Usages,
-        tenants: Tenants,
+        tenants: GpuProcesses,
     ) -> None:
         self._driver = driver
         self._claims = claims
@@ -186,7 +186,7 @@ class ClaimReconciler:
             return as_granted(found, held)
         return await self._claims.named_by_pod(source.namespace, source.name)
 
-    async def _evidence(self, unwanted: frozenset[str]) -> Evidence:
+    async def _evidence(self, unwanted: frozenset[str]) -> ClaimEvidence:
         """Raises GpuManagerError where kubelet, runtime, books or driver do not tell."""
         prefix = f"{KIND}="
         listed = {
@@ -210,7 +210,7 @@ class ClaimReconciler:
             if tenants is None:
                 raise GpuManagerError("the driver does not tell which processes use the GPUs")
             running |= {one.id for one in exclusive if any(map(tenants.get, one.gpus))}
-        return Evidence(unwanted, frozenset(listed), frozenset(running))
+        return ClaimEvidence(unwanted, frozenset(listed), frozenset(running))
 
     def _has_processes(self, grant: Grant) -> bool:
         """Where its books cannot be read it may have."""
