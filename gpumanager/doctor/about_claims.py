@@ -143,8 +143,8 @@ def cdi_files(view: ClaimsView) -> Findings:
         yield wrong(
             "CDI files",
             f"missing in {view.cdi_directory}: of {_some(missing)}",
-            "containers of these cannot start again; a running agent writes the files anew, or says "
-            "in its log what keeps it from that",
+            "containers of these cannot start again; a running agent writes the files anew, or "
+            "says in its log what keeps it from that",
         )
     if left := sorted(view.cdi_files - view.prepared.keys()):
         yield note(
