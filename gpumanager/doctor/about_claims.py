@@ -123,8 +123,8 @@ def prepared(view: ClaimsView, objects: ClaimObjects) -> Findings:
         yield note(
             "claims",
             f"prepared, and gone from the API server: {_some(gone)}",
-            "a minute after its last container has ended the kubelet releases it; if it does not, "
-            "restart the kubelet",
+            "the kubelet releases it with its last container, and the agent a claim that nobody "
+            "unprepares; gpumanager tree shows who has it",
         )
     if waiting:
         yield note("claims", f"in use by pods, and not prepared: {_some(waiting)}", EXPLAIN)
@@ -143,13 +143,14 @@ def cdi_files(view: ClaimsView) -> Findings:
         yield wrong(
             "CDI files",
             f"missing in {view.cdi_directory}: of {_some(missing)}",
-            "containers of these cannot start again: restart the agent, which writes the files",
+            "containers of these cannot start again; a running agent writes the files anew, or "
+            "says in its log what keeps it from that",
         )
     if left := sorted(view.cdi_files - view.prepared.keys()):
         yield note(
             "CDI files",
             f"without a grant in {view.cdi_directory}: of claims {_some(left)}",
-            "restart the agent, which removes them",
+            "a running agent removes them, or says in its log what keeps it from that",
         )
     if not (missing or left):
         yield well("CDI files", f"{len(view.cdi_files)}, one for each claim")

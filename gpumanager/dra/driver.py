@@ -239,7 +239,7 @@ class ClaimDriver:
             return Refused(
                 f"claim {claim} was allocated other devices than it has here, and was not "
                 "unprepared: it is released once nothing runs with it",
-                "not-released",
+                "not-free",
             )
         async with self._lock:
             if held := self._of(claim.uid):
@@ -266,7 +266,7 @@ class ClaimDriver:
             if claim not in self._asked:
                 # The API server took its time, the kubelet gave up, and the pod was deleted: nobody
                 # would unprepare it a second time.
-                return Refused(f"claim {claim} was unprepared meanwhile", "unprepared")
+                return Refused(f"claim {claim} was unprepared meanwhile", "invalid")
             node = PreparedNode(
                 self._deps.node, self.ledger, self.live(), self.withheld(), self._requests()
             )

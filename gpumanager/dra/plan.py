@@ -35,7 +35,7 @@ from gpumanager.virtual.values import AllocationID
 
 REASONS: Final = (
     *("invalid", "not-allocated", "pod-unknown", "other-node", "gpu-gone", "other-interface"),
-    *("several-grants", "not-free", "not-released", "unprepared"),
+    *("several-grants", "not-free", "other"),
 )
 """Why claims are refused, in a word each."""
 

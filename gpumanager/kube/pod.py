@@ -69,8 +69,9 @@ class PodStatus:
 class PodView:
     """A pod. annotations: those in `tencent.com/`. containers: in the order of admission, init
     first. cpu_milli, memory_mib: what it asks of the node itself. priority: as kube-scheduler has
-    it. wants_others: it has to be where certain others are. scheduler: its schedulerName.
-    mirror_of: the kubelet's UID of a static pod, where `uid` is its mirror's.
+    it. wants_others: it has to be where certain others are. scheduler: its schedulerName. claims:
+    names of its ResourceClaims, of those that were made. mirror_of: the kubelet's UID of a static
+    pod, where `uid` is its mirror's.
     """
 
     uid: PodUID
@@ -85,6 +86,7 @@ class PodView:
     priority: int = 0
     wants_others: bool = False
     scheduler: str = ""
+    claims: tuple[str, ...] = ()
     mirror_of: PodUID | None = None
     status: PodStatus = field(default=PodStatus(), compare=False)
 
@@ -134,6 +136,7 @@ def read_pod(item: Any) -> PodView:
         priority=priority if isinstance(priority, int) else 0,
         wants_others=bool((spec.get("affinity") or {}).get("podAffinity")),
         scheduler=sys.intern(str(spec.get("schedulerName") or "")),
+        claims=tuple(_claims(spec, status)) if spec.get("resourceClaims") else (),
         mirror_of=PodUID(mirror) if mirror else None,
         status=_status(metadata, status, static=CONFIG_MIRROR in annotations),
     )
@@ -220,6 +223,17 @@ def _container(
 ) -> ContainerView:
     """Pods of a kind share one. No longer name is kept: whoever makes a pod writes it."""
     return ContainerView(name, kind, cores, blocks)
+
+
+def _claims(spec: Any, status: Any) -> Iterator[str]:
+    """One of a template is named in the pod's status once it was made."""
+    made = {
+        one["name"]: one.get("resourceClaimName")
+        for one in status.get("resourceClaimStatuses") or ()
+    }
+    for one in spec["resourceClaims"]:
+        if name := one.get("resourceClaimName") or made.get(one["name"]):
+            yield str(name)
 
 
 def _devices(value: Any) -> int | None:

@@ -111,9 +111,9 @@ class Sources:
     node: its name in the cluster. journal_bytes: of the journal's file. registered: which
     resources the kubelet knows us for. mismatched: callers of a socket that is another pod's.
     disagreements: between the journal, the kubelet, the runtime and the driver, by kind.
-    released: claims that nobody unprepared, so far.
     users: the containers that a grant is for; a claim may have several, of several pods.
     slice_writes: how often the node's ResourceSlice was written.
+    released: claims that nobody unprepared, so far.
     """
 
     node: str
@@ -127,6 +127,6 @@ class Sources:
     mismatched: Callable[[], int] = lambda: 0
     fitness: Callable[[], Mapping[GpuUUID, GpuFitness]] = dict
     disagreements: Callable[[], Mapping[str, int]] = dict
-    released: Callable[[], int] = lambda: 0
     users: Callable[[Grant], tuple[Claimant, ...]] = holder
     slice_writes: Callable[[], int] = int
+    released: Callable[[], int] = lambda: 0

@@ -215,8 +215,8 @@ class Sampler:
             registered=sources.registered(),
             mismatched=sources.mismatched(),
             disagreements=sources.disagreements(),
-            released=sources.released(),
             slice_writes=sources.slice_writes(),
+            released=sources.released(),
         )
 
     async def _usages(self, live: Iterable[Grant]) -> tuple[AllocationUsage, ...]:

@@ -11,7 +11,7 @@ class Binpack:
     cores, then by free memory, then by containers."""
 
     def score(self, node: FreeNode, pod: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
-        placed = put(node, pod, _fullness)
+        placed = put(node, pod, fullness)
         return placed and Score(placed[0][0], placed[1])
 
 
@@ -19,11 +19,11 @@ class Spread:
     """The node of whose GPUs and CPU the largest part is free; there the emptiest GPU."""
 
     def score(self, node: FreeNode, pod: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
-        placed = put(node, pod, _emptiness)
+        placed = put(node, pod, emptiness)
         return placed and Score(*placed)
 
 
-def _fullness(node: FreeNode) -> tuple[float, ...]:
+def fullness(node: FreeNode) -> tuple[float, ...]:
     """Of equal sums the one with more in few GPUs: their squares are larger."""
     free = sum([gpu.cores for gpu in node.gpus])
     squares = sum([gpu.cores**2 for gpu in node.gpus])
@@ -33,7 +33,7 @@ def _fullness(node: FreeNode) -> tuple[float, ...]:
     return -free - evenness / 2 - cpu / 4, memory, -sum([gpu.processes**2 for gpu in node.gpus])
 
 
-def _emptiness(node: FreeNode) -> float:
+def emptiness(node: FreeNode) -> float:
     free = sum([gpu.cores for gpu in node.gpus])
     squares = sum([gpu.cores**2 for gpu in node.gpus])
     whole = CORES_PER_GPU * max(1, len(node.gpus))

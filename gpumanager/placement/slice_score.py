@@ -6,8 +6,13 @@ all the more, and is judged by the GPUs that the pod would really get there.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
+from gpumanager.placement.binpack import emptiness as free_part
+from gpumanager.placement.binpack import fullness
 from gpumanager.placement.least_waste import (
     BREAKING,
     ROUNDING,
@@ -16,16 +21,40 @@ from gpumanager.placement.least_waste import (
     emptiness,
     worth_under,
 )
+from gpumanager.placement.policies import DEFAULT_POLICY, ROWS, Weights
 from gpumanager.placement.policy import Positions, Score, admits, take
 from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest
 from gpumanager.placement.workload_mix import Mix
 
 
-class SliceScore:
-    """As `least_waste.LeastWaste`, but with the GPUs that come first. ordered: the node keeps its
-    slice in the order of `offer_order`; otherwise as the GPUs are numbered."""
+def _least_waste(node: FreeNode, left: FreeNode, pod: PodRequest, mix: Mix) -> float:
+    worth = worth_under(mix)
+    gain = worth.of(left) - worth.of(node)
+    if mix.leaving and breaks_idle(node, pod):
+        gain -= mix.leaving * BREAKING
+    return math.floor(gain / STEP + ROUNDING) - emptiness(node)
 
-    def __init__(self, *, ordered: bool = True) -> None:
+
+Points = Callable[[FreeNode, FreeNode, PodRequest, Mix], float]
+"""Of a node for a pod that leaves so much of it."""
+POINTS: Final[Mapping[str, Points]] = MappingProxyType(
+    {
+        "least-waste": _least_waste,
+        "binpack": lambda _node, left, _pod, _mix: fullness(left)[0],
+        "spread": lambda _node, left, _pod, _mix: free_part(left),
+    }
+)
+"""What the policies of these names say where the GPUs of the node are not theirs to choose."""
+
+
+class SliceScore:
+    """As the policies of these weights, but with the GPUs that come first. ordered: the node keeps
+    its slice in the order of `offer_order`; otherwise as its GPUs stand."""
+
+    def __init__(
+        self, weights: Weights = ((DEFAULT_POLICY, 1.0),), *, ordered: bool = True
+    ) -> None:
+        self._weights = weights
         self._ordered = ordered
 
     def score(self, node: FreeNode, pod: PodRequest, mix: Mix) -> Score | None:
@@ -34,11 +63,10 @@ class SliceScore:
         if placed is None:
             return None
         left, gpus = placed
-        worth = worth_under(mix)
-        gain = worth.of(left) - worth.of(node)
-        if mix.leaving and breaks_idle(node, pod):
-            gain -= mix.leaving * BREAKING
-        return Score(math.floor(gain / STEP + ROUNDING) - emptiness(node), gpus)
+        found = [(name, by, POINTS[name](node, left, pod, mix)) for name, by in self._weights]
+        if len(found) == 1:
+            return Score(found[0][2], gpus)
+        return Score(sum(by * points / ROWS[name].unit for name, by, points in found), gpus)
 
 
 def first_in_slice(

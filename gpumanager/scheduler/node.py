@@ -36,6 +36,32 @@ TYPES: Final = 1024
 """How many types of machine are told apart; beyond, machines of one type are seen as several."""
 
 
+class ClaimHolder(NamedTuple):
+    """A claim, as namespace/name, and the pods that share it. uses: cores and blocks by GPU."""
+
+    claim: str
+    pods: tuple[str, ...]
+    uses: tuple[tuple[GpuUUID, int, int], ...]
+
+    @property
+    def namespace(self) -> str:
+        return self.claim.partition("/")[0]
+
+
+class Offered(NamedTuple):
+    """What is left of the GPUs that a node offers to claims, in the order of its slice.
+
+    holders: the claims that have the rest.
+    """
+
+    model: str = ""
+    gpus: tuple[FreeGpu, ...] = ()
+    holders: tuple[ClaimHolder, ...] = ()
+
+
+NOTHING_OFFERED: Final = Offered()
+
+
 class MachineType:
     """What machines have in common that are built alike, whatever their GPUs are called."""
 
@@ -71,7 +97,7 @@ class NodeState:
     inventory: the text it was read from. trouble: why that text is not understood. kind: what
     quotas know of it. host: the CPU and memory that pods can have. asked, load: what pods with and
     without GPUs ask of that. gpus: what is free on each, less than nothing where more is held than
-    there is. free: what is left of everything, as policies see it.
+    there is. free: what is left of everything, as policies see it. offered: to claims.
     """
 
     name: str
@@ -89,6 +115,7 @@ class NodeState:
     asked: HostResources = NOTHING
     load: HostResources = NOTHING
     free: FreeNode = NOTHING_FREE
+    offered: Offered = NOTHING_OFFERED
 
     @property
     def whole_gpus(self) -> tuple[int, ...]:
@@ -148,6 +175,10 @@ class NodeState:
         free = self._free(self.gpus, self.asked + load)
         return replace(self, generation=self.generation + 1, load=load, free=free)
 
+    def offering(self, offered: Offered) -> "NodeState":
+        """To claims, from now on."""
+        return replace(self, generation=self.generation + 1, offered=offered)
+
     def place(self, ask: PodShape, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
         return pack(self.topology, self.open_to(ask.wish), ask, wanted)
 
@@ -171,6 +202,17 @@ class NodeState:
             free,
             gpus=tuple([gpu if open_ else _closed(gpu) for gpu, open_ in pairs]),
             model=self.topology.gpus[takes.index(True)].model if any(takes) else free.model,
+            cpu_milli=max(host.cpu_milli, free.cpu_milli),
+            memory_mib=max(host.memory_mib, free.memory_mib),
+        )
+
+    def offered_to(self, ask: PodShape) -> FreeNode:
+        """What a policy is to see for a pod with claims; CPU and memory as in `free_for`."""
+        host, free = ask.host, self.free
+        return replace(
+            free,
+            model=self.offered.model,
+            gpus=self.offered.gpus,
             cpu_milli=max(host.cpu_milli, free.cpu_milli),
             memory_mib=max(host.memory_mib, free.memory_mib),
         )

@@ -15,10 +15,12 @@ from typing import Final
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.scheduler.assumptions import Assumed, Assumptions
 from gpumanager.scheduler.node import (
+    NOTHING_OFFERED,
     PLAIN,
     Holder,
     NodeSaid,
     NodeState,
+    Offered,
     holder_of,
     holder_with,
     moved,
@@ -86,6 +88,8 @@ class ClusterState:
         self._observer = observer or HolderObserver()
         self._saw = saw
         self._left = left
+        self._offered: dict[str, Offered] = {}
+        """By node, also of nodes that are not known."""
 
     def since(self, change: int) -> Iterable[str] | None:
         """Names of the nodes that changed after `change`, again and again; None: too long ago."""
@@ -98,7 +102,7 @@ class ClusterState:
         """A node is there, and says this of itself."""
         name = said.name
         known = self.nodes.get(name)
-        before = known or NodeState(name)
+        before = known or NodeState(name, offered=self._offered.get(name, NOTHING_OFFERED))
         after = before.saying(said)
         if known is None or after is not before:
             self._become(name, after)
@@ -117,6 +121,15 @@ class ClusterState:
         for name in self.nodes.keys() - set(names):
             self.node_gone(name)
 
+    def offer(self, name: str, offered: Offered) -> None:
+        """The node's slice offers this to claims from now on."""
+        if offered == self._offered.get(name, NOTHING_OFFERED):
+            return
+        self._offered[name] = offered
+        if node := self.nodes.get(name):
+            self._become(name, node.offering(offered))
+            self._note(name)
+
     def pod(self, pod: PodView, node: str) -> None:
         """The API server says this of a pod; node: empty for one that is not bound."""
         if pod.ended:
@@ -130,7 +143,7 @@ class ClusterState:
         ask = needs_of(pod)
         if not isinstance(ask, PodShape):
             return
-        self._learn(pod, ask)
+        self.learn(pod, ask)
         if node:
             self._bind(pod, node, holder_with(ask, self.nodes.get(node) or NodeState(node), pod))
 
@@ -141,6 +154,12 @@ class ClusterState:
         if self._on.get(node, {}).get(pod.uid) != holder:
             self._hold(pod.uid, node, holder)
             self._changed(node)
+
+    def learn(self, pod: PodView, ask: PodShape) -> None:
+        """The API server tells of a pod with GPUs, bound or not."""
+        if pod.uid not in self._known:
+            self._saw(ask)
+        self._known[pod.uid] = pod
 
     def pod_gone(self, uid: PodUID) -> None:
         """Deleted, or ended: what it had is free."""
@@ -283,11 +302,6 @@ class ClusterState:
         """The same value as long as there is nothing new."""
         if new := set(models) - self.models:
             self.models |= new
-
-    def _learn(self, pod: PodView, ask: PodShape) -> None:
-        if pod.uid not in self._known:
-            self._saw(ask)
-        self._known[pod.uid] = pod
 
     def _note(self, name: str) -> None:
         self._log.append(name)

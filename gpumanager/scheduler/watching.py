@@ -1,11 +1,13 @@
 """What informers keep for the extender: nodes and pods in the state, and disruption budgets."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gpumanager.kube.pod import PodUID, read_pod
+from gpumanager.kube.pod import PodUID, PodView, read_pod
 from gpumanager.scheduler.node import read_node
+from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.state import ClusterState
 
 
@@ -35,12 +37,18 @@ class PodWatch:
 
     A pod's owner may write its annotations at any time, so they never decide whether it counts: one
     whose annotations are not understood counts with what its spec asks for (decision 0097).
+    claimed: what the claims of a pod ask for.
     """
 
     path = "/api/v1/pods"
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        claimed: Callable[[PodView], PodShape | None] = lambda _: None,
+    ) -> None:
         self._state = state
+        self._claimed = claimed
 
     def name(self, item: Any) -> str:
         return str(item["metadata"]["uid"])
@@ -53,6 +61,8 @@ class PodWatch:
         except Exception:
             self._state.pod(replace(pod, annotations={}), node)
             raise  # to be said, and counted
+        if pod.claims and not pod.ended and (ask := self._claimed(pod)):
+            self._state.learn(pod, ask)
 
     def remove(self, item: Any) -> None:
         self._state.pod_gone(PodUID(item["metadata"]["uid"]))

@@ -52,7 +52,7 @@ const view = (() => {
     const order = ORDERS[get("order").value];
     const matches = (text) => text.toLowerCase().includes(wanted);
     const all = !wanted || matches(`gpu ${gpu.index}`) || matches(gpu.model) || matches(gpu.uuid);
-    const left = all ? [...rows] : rows.filter((row) => matches(row.name));
+    const left = all ? [...rows] : rows.filter((row) => matches(`${row.name} ${row.one.claim ?? ""}`));
     return { rows: order ? left.sort(order) : left, all };
   }
 

@@ -27,7 +27,7 @@ from gpumanager.kube.access import find_access
 from gpumanager.kube.client import KubeClient
 from gpumanager.names import CLAIM_DRIVER, KUBELET_CHECKPOINT
 from gpumanager.runtime.cgroup_files import CgroupFiles
-from gpumanager.settings import CLAIMS, AgentSettings
+from gpumanager.settings import DEVICE_PLUGINS, AgentSettings
 from gpumanager.volume.driver import find_driver, version
 from gpumanager.volume.elf import read_elf
 from gpumanager.volume.host import read_host
@@ -93,7 +93,7 @@ def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Sou
     yield Source("versions.json", "this program", versions)
     yield Source("settings.json", "the flags given to the doctor", partial(flags, settings))
     yield from _own_files(settings)
-    if settings.interface == CLAIMS:
+    if settings.interface != DEVICE_PLUGINS:
         yield from _claims(settings)
     yield from _agent(settings)
     yield from _driver(settings)

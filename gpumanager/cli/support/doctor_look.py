@@ -51,7 +51,7 @@ from gpumanager.names import (
 )
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.nvidia_runtime import nvidia_defaults, nvidia_devices
-from gpumanager.settings import CLAIMS, AgentSettings
+from gpumanager.settings import CLAIMS, DEVICE_PLUGINS, AgentSettings
 from gpumanager.units import Bytes
 from gpumanager.volume.config import SHIPPED, read_config
 from gpumanager.volume.driver import find_driver
@@ -77,9 +77,11 @@ async def look(settings: AgentSettings) -> Node:
         asyncio.to_thread(look_at_own, settings),
     )
     claims = None
-    if settings.interface == CLAIMS:
+    if settings.interface != DEVICE_PLUGINS:
         driver = "" if isinstance(gpus.installed, Unseen) else gpus.installed.version
-        claims = await look_at_claims(settings, gpus.topology, driver, kubelet.sockets[0])
+        claims = await look_at_claims(
+            settings, gpus.topology, driver, _best(registrations(settings))
+        )
     return Node(gpus, kubelet, containers, own, claims)
 
 
@@ -157,10 +159,10 @@ async def _spoken(path: Path) -> Speaks | Unseen:
 
 def _own_sockets(settings: AgentSettings) -> list[list[Path]]:
     """By which the kubelet finds an agent with these settings: of each, those of all instances."""
-    if settings.interface == CLAIMS:
-        return [registrations(settings)]
     names = (settings.device_plugin_path / name for name in (VCORE_SOCKET, VMEMORY_SOCKET))
-    return [[name, *sockets_like(name)] for name in names]
+    plugins = [[name, *sockets_like(name)] for name in names]
+    claims = [registrations(settings)]
+    return {DEVICE_PLUGINS: plugins, CLAIMS: claims}.get(settings.interface, plugins + claims)
 
 
 def _best(paths: Sequence[Path]) -> ListeningSocket:

@@ -62,8 +62,8 @@ class Latencies:
             outcome = "answered"
             if isinstance(result, Refused):
                 outcome = "refused"
-                if result.reason:
-                    self.refusals[result.reason] += 1
+                if resource not in RESOURCES:
+                    self.refusals[result.reason or "other"] += 1
                 self.on_refusal(result.text)
         except RetryLater:
             outcome = "retry"

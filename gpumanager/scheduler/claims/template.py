@@ -34,6 +34,8 @@ MOST_REQUESTS: Final = 32
 """Of one claim, by Kubernetes' own validation."""
 LONGEST: Final = 16 << 10
 """Of the annotation."""
+IN_USE: Final = f"device.attributes['{CLAIM_DRIVER}'].freeCores < {CORES_PER_GPU}"
+"""What a share's first alternative asks of its GPU where there are two."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 PARAMETERS: Final[Mapping[str, str]] = {
@@ -79,14 +81,24 @@ class RequestShape:
 
 @dataclass(frozen=True, slots=True)
 class ClaimShape:
-    """All that a pod asks for. parameters: of VcudaConfig. wishes: words, by kind."""
+    """All that a pod asks for. parameters: of VcudaConfig. wishes: words, by kind.
+
+    tiers: a share prefers a GPU that is in use, by two alternatives of its request.
+    """
 
     requests: tuple[RequestShape, ...]
     parameters: tuple[tuple[str, str], ...] = ()
     wishes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    tiers: bool = False
 
     @classmethod
-    def of(cls, requests: tuple[RequestShape, ...], annotations: Mapping[str, Any]) -> Self:
+    def of(
+        cls,
+        requests: tuple[RequestShape, ...],
+        annotations: Mapping[str, Any],
+        *,
+        tiers: bool = False,
+    ) -> Self:
         """As a pod with these annotations asks."""
         parameters = (
             (field, str(annotations[key]).strip())
@@ -98,7 +110,8 @@ class ClaimShape:
             for key, field in WISHES.items()
             if (words := _words(str(annotations.get(key, ""))))
         )
-        return cls(requests, tuple(parameters), tuple(wishes))
+        tiers = tiers and any(one.is_share for one in requests)
+        return cls(requests, tuple(parameters), tuple(wishes), tiers)
 
     @property
     def name(self) -> str:
@@ -112,6 +125,7 @@ class ClaimShape:
             "requests": [[one.name, one.cores, one.blocks] for one in self.requests],
             "parameters": dict(self.parameters),
             "wishes": {field: list(words) for field, words in self.wishes},
+            **({"tiers": True} if self.tiers else {}),
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
@@ -140,7 +154,8 @@ class ClaimShape:
 
     def _devices(self) -> dict[str, Any]:
         selectors = _selectors(dict(self.wishes))
-        devices: dict[str, Any] = {"requests": [_request(one, selectors) for one in self.requests]}
+        requests = [_request(one, selectors, tiers=self.tiers) for one in self.requests]
+        devices: dict[str, Any] = {"requests": requests}
         if self.parameters:
             content = dict[str, Any](self.parameters)
             if "coreLimit" in content:
@@ -168,6 +183,7 @@ def read_shape(text: str) -> ClaimShape:
                 for field in WISHES.values()
                 if field in content["wishes"]
             ),
+            content.get("tiers") is True,
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it is not what the webhook writes: {error!r}") from None
@@ -195,22 +211,29 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(sorted({word.strip() for word in text.split(",") if word.strip()}))
 
 
-def _request(one: RequestShape, selectors: tuple[str, ...]) -> dict[str, Any]:
-    exactly: dict[str, Any] = {
+def _request(one: RequestShape, selectors: tuple[str, ...], *, tiers: bool) -> dict[str, Any]:
+    asked: dict[str, Any] = {
         "deviceClassName": CLAIM_DEVICE_CLASS,
         "allocationMode": "ExactCount",
         "count": one.gpus,
     }
     if one.is_share:
         memory = f"{one.blocks * MEMORY_BLOCK >> 20}Mi"
-        exactly["capacity"] = {"requests": {"cores": str(one.cores), "memory": memory}}
+        asked["capacity"] = {"requests": {"cores": str(one.cores), "memory": memory}}
     elif one.blocks:  # no capacity asked is a whole GPU; the two lines' memory is what it must have
         needed = f"quantity('{one.blocks * MEMORY_BLOCK >> 20}Mi')"
         memory = f"device.capacity['{CLAIM_DRIVER}'].memory"
         selectors = (*selectors, f"{memory}.compareTo({needed}) >= 0")
-    if selectors:
-        exactly["selectors"] = [{"cel": {"expression": text}} for text in selectors]
-    return {"name": one.name, "exactly": exactly}
+    if one.is_share and tiers:
+        first = {"name": "shared", **_selecting(asked, (IN_USE, *selectors))}
+        alternatives = [first, {"name": "any", **_selecting(asked, selectors)}]
+        return {"name": one.name, "firstAvailable": alternatives}
+    return {"name": one.name, "exactly": _selecting(asked, selectors)}
+
+
+def _selecting(asked: dict[str, Any], selectors: tuple[str, ...]) -> dict[str, Any]:
+    cel = [{"cel": {"expression": text}} for text in selectors]
+    return {**asked, "selectors": cel} if cel else asked
 
 
 def _selectors(wishes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

@@ -78,6 +78,7 @@ class ExtenderServer:
             "/scheduler/predicates": self._verb("filter", self._filter),
             "/scheduler/filter": self._verb("filter", self._filter),
             "/scheduler/prioritize": self._verb("prioritize", self._prioritize),
+            "/scheduler/prioritize-claims": self._verb("prioritize_claims", self._claims),
             "/scheduler/bind": self._verb("bind", self._bind),
             "/scheduler/preempt": self._verb("preempt", self._preempt),
         }
@@ -120,6 +121,10 @@ class ExtenderServer:
     async def _prioritize(self, body: bytes) -> bytes:
         arguments = wire.read_arguments(body)
         return wire.write_scores(self._extender.prioritize(arguments.pod, arguments.names))
+
+    async def _claims(self, body: bytes) -> bytes:
+        arguments = wire.read_arguments(body)
+        return wire.write_scores(self._extender.prioritize_claims(arguments.pod, arguments.names))
 
     async def _preempt(self, body: bytes) -> bytes:
         said = wire.read_preempt(body)

@@ -12,6 +12,7 @@ from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodView
 from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
+from gpumanager.scheduler.claims.cache import ClaimCache
 from gpumanager.scheduler.cooperative import run_cooperatively
 from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
 from gpumanager.scheduler.extender.explain import (
@@ -26,6 +27,7 @@ from gpumanager.scheduler.quota.rules import QuotaCheck, permitted
 from gpumanager.scheduler.scoring import preemption
 from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, pod_shape_of
 from gpumanager.scheduler.scoring.preemption import Victims
+from gpumanager.scheduler.scoring.slice_scorer import SliceScorer
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.verdicts import (
     Filtered,
@@ -79,6 +81,7 @@ class NotReady(Exception):
 
 class Extender:
     """Decides for one cluster. schedulers: names of those whose pods are bound; empty: any.
+    claims: nodes are scored for pods with claims too.
 
     clock: seconds of assumptions. now: seconds since the epoch. Of a request nothing is kept but
     the pod's explanation: any client can claim anything about a pod.
@@ -91,6 +94,7 @@ class Extender:
         preference: Preference = DEFAULT,
         rules: QuotaCheck | None = None,
         schedulers: frozenset[str] = frozenset(),
+        claims: bool = False,
         election: Callable[[Callable[[bool], None]], Election] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -100,10 +104,15 @@ class Extender:
         self.preference = preference
         self.habits = WorkloadMix(lambda: self.state.part_of_gpus, lambda: self.state.gpus)
         self.state = ClusterState(observer=self.rules, saw=self.habits.saw, left=self.habits.left)
+        self.claims = ClaimCache(self.state.offer, preference)
         self.verdicts = Verdicts(self.state, self.habits)
+        self._slice_verdicts = Verdicts(self.state, self.habits, judges=SliceScorer)
+        self._claim_tasks = self.claims.tasks(api, skipped) if claims else {}
         self.memory = ExplanationStore()
         self.nodes = Informer(api, NodeWatch(self.state), clock=clock, skipped=skipped)
-        self.pods = Informer(api, PodWatch(self.state), clock=clock, skipped=skipped)
+        self.pods = Informer(
+            api, PodWatch(self.state, self.claims.shape_of), clock=clock, skipped=skipped
+        )
         self._budgets = DisruptionBudgets()
         self.budgets = Informer(api, self._budgets, clock=clock, skipped=skipped)
         self.election: Election = election(self._leads_now) if election else NoElection()
@@ -138,6 +147,7 @@ class Extender:
             "requeue": self._requeue.run,
             "expiry of bindings": self._expire,
             "scores": self._renew,
+            **self._claim_tasks,
         }
 
     async def run(self) -> None:
@@ -179,6 +189,14 @@ class Extender:
             found = replace(known, best=best(ranked, shape.points_of))
             self.memory.remember(pod.namespace, pod.name, found)
         return ranked
+
+    def prioritize_claims(self, pod: PodView, names: Collection[str]) -> Scores:
+        """Of a pod whose GPUs come from claims; no scores for any other. Raises NotReady."""
+        ask = self.claims.shape_of(pod, waiting=True)
+        if ask is None:
+            return ()
+        self._check()
+        return prioritize(self._slice_verdicts.of(ask, ()), names)
 
     async def preempt(self, pod: PodView, given: Mapping[str, Victims]) -> Mapping[str, Victims]:
         """Victims on the nodes on which the pod fits without them; raises NotReady."""
@@ -303,5 +321,5 @@ class Extender:
     async def _renew(self) -> None:
         """Renew points by the present workload mix in small pieces, also where no request comes."""
         while True:
-            more = self.verdicts.renew()
+            more = self.verdicts.renew() or self._slice_verdicts.renew()
             await asyncio.sleep(RENEW_SECONDS if more else IDLE_SECONDS)

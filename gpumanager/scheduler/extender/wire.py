@@ -201,7 +201,8 @@ def _check(pod: PodView) -> None:
     an API server would have let in: it may be kept."""
     if len(pod.containers) > MOST_CONTAINERS:
         raise ValueError(f"{len(pod.containers)} containers; the most is {MOST_CONTAINERS}")
-    names = (pod.uid, pod.namespace, pod.name, pod.phase, *(one.name for one in pod.containers))
+    names = pod.uid, pod.namespace, pod.name, pod.phase, *pod.claims
+    names += tuple(one.name for one in pod.containers)
     if not all(isinstance(text, str) for text in (*names, *pod.annotations.values())):
         raise TypeError("a name or an annotation that is no text")
     if any(len(name) > LONGEST_NAME for name in (*names, pod.scheduler)):

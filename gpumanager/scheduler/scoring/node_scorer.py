@@ -65,7 +65,7 @@ class NodeScorer:
         if not self._simple:
             found = self.of(node)
             return found.points if isinstance(found, Fit) else (found.phrase, found.final)
-        return brief(node, self._pod) or _points(self.score(node))
+        return brief(node, self._pod) or rounded(self.score(node))
 
     def of(self, node: NodeState) -> Verdict:
         score = self.score(node)
@@ -75,7 +75,7 @@ class NodeScorer:
         near = 0.0
         if self._pod.preference.near:
             near = nearness(node.topology, packing.gpus, self._pod.preference)
-        return Fit(_points(score, near), packing)
+        return Fit(rounded(score, near), packing)
 
     def score(self, node: NodeState) -> Score | None:
         """By the policy."""
@@ -103,5 +103,5 @@ class NodeScorer:
         return tuple(wanted)
 
 
-def _points(score: Score | None, near: float = 0.0) -> float:
+def rounded(score: Score | None, near: float = 0.0) -> float:
     return round((WORST if score is None else score.points) + near, DECIMALS)

@@ -160,6 +160,19 @@ def pod_shape_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodShape 
     return _preferring(needs, preference, default)
 
 
+def claim_shape_of(
+    pod: PodView, requests: tuple[Request, ...], default: Preference = NO_PREFERENCE
+) -> PodShape:
+    """Of a pod whose GPUs come from claims that ask for this. A preference that is no word is
+    none: the pod has been let in."""
+    host = HostResources(pod.cpu_milli, pod.memory_mib)
+    preference = preference_of(pod.annotations)
+    needs = _claiming(requests[:MOST_CONTAINERS], _wish(pod.annotations), host)
+    return _preferring(
+        needs, NO_PREFERENCE if isinstance(preference, Refusal) else preference, default
+    )
+
+
 def needs_of(pod: PodView) -> PodShape | Refusal | None:
     """The same of a pod that has its place: see `PodShape.placed`.
 
@@ -189,6 +202,11 @@ def _needs(
         requests.append(request)
     kinds = tuple([one.kind for one in containers])
     return _shared(PodShape(tuple(requests), kinds, wish, host)) if requests else None
+
+
+@lru_cache(maxsize=SHAPES_SHARED)
+def _claiming(requests: tuple[Request, ...], wish: PodWish, host: HostResources) -> PodShape:
+    return _shared(PodShape(requests, (ContainerKind.APP,) * len(requests), wish, host))
 
 
 @lru_cache(maxsize=SHAPES_SHARED)

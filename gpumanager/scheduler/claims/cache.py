@@ -1,0 +1,147 @@
+"""The claims and ResourceSlices of the cluster, as far as nodes are scored by them.
+
+kube-scheduler counts what claims hold; here it is only weighed. What is read may be a moment old,
+so a score may be less good than it could be, and nothing worse comes of it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.informer import Informer
+from gpumanager.kube.pod import PodView
+from gpumanager.names import CLAIM_DRIVER
+from gpumanager.placement.preference import DEFAULT, Preference
+from gpumanager.placement.values import Request
+from gpumanager.scheduler.claims.objects import (
+    AskingClaim,
+    HeldDevice,
+    NodeSlice,
+    holder_of,
+    is_ours,
+    offered,
+    read_asking_claim,
+    read_node_slice,
+)
+from gpumanager.scheduler.node import NOTHING_OFFERED, Offered
+from gpumanager.scheduler.scoring.pod_shape import PodShape, claim_shape_of
+from gpumanager.supervisor import SkippedErrors, Start
+
+API: Final = "/apis/resource.k8s.io/v1"
+BY_DRIVER: Final = f"spec.driver={CLAIM_DRIVER}"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """Of one kind, for an informer. changed: told of each object by its name; None: it is gone."""
+
+    path: str
+    known: dict[str, Any]
+    read: Callable[[Any], Any]
+    changed: Callable[[str, Any], None]
+
+    def name(self, item: Any) -> str:
+        metadata = item["metadata"]
+        return f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+    def put(self, item: Any) -> None:
+        self.changed(self.name(item), self.read(item))
+
+    def remove(self, item: Any) -> None:
+        self.changed(self.name(item), None)
+
+    def only(self, names: set[str]) -> None:
+        for name in self.known.keys() - names:
+            self.changed(name, None)
+
+
+class ClaimCache:
+    """offer: told what a node's slice offers, whenever that changes."""
+
+    def __init__(
+        self, offer: Callable[[str, Offered], None], preference: Preference = DEFAULT
+    ) -> None:
+        self._offer = offer
+        self._preference = preference
+        self._slices: dict[str, NodeSlice] = {}
+        self._claims: dict[str, AskingClaim] = {}
+        self._classes: dict[str, bool] = {}
+        self._on: dict[str, dict[str, tuple[HeldDevice, ...]]] = {}
+        """What claims hold, by node and claim."""
+        self.stores = {
+            "resource slices": ObjectStore(
+                f"{API}/resourceslices", self._slices, read_node_slice, self._slice
+            ),
+            "resource claims": ObjectStore(
+                f"{API}/resourceclaims", self._claims, read_asking_claim, self._claim
+            ),
+            "device classes": ObjectStore(
+                f"{API}/deviceclasses", self._classes, is_ours, self._class
+            ),
+        }
+
+    def tasks(self, api: KubeClient, skipped: SkippedErrors | None = None) -> dict[str, Start]:
+        """What follows the API server, by name."""
+        selected = {"resource slices": BY_DRIVER}
+        return {
+            name: Informer(api, store, fields=selected.get(name, ""), skipped=skipped).run
+            for name, store in self.stores.items()
+        }
+
+    def shape_of(self, pod: PodView, *, waiting: bool = False) -> PodShape | None:
+        """What its claims ask for, of our driver; None where that is nothing, or not known yet.
+
+        waiting: only of those that are not allocated.
+        """
+        known = [self._claims.get(f"{pod.namespace}/{name}") for name in pod.claims]
+        claims = [one for one in known if one and not (waiting and one.allocated)]
+        requests = tuple(self._requests(claims))
+        if not requests or None in known:
+            return None
+        preference = self._preference
+        for one in claims:
+            preference = one.preference.over(preference)
+        return claim_shape_of(pod, requests, preference)
+
+    def _requests(self, claims: Iterable[AskingClaim]) -> Iterable[Request]:
+        rows = (row for one in claims for row in one.requests)
+        return (request for name, request in rows if self._classes.get(f"/{name}"))
+
+    def _slice(self, name: str, said: NodeSlice | None) -> None:
+        before = self._slices.pop(name, None)
+        if said is not None:
+            self._slices[name] = said
+        for node in {one.node for one in (before, said) if one is not None}:
+            self._refresh(node)
+
+    def _claim(self, name: str, said: AskingClaim | None) -> None:
+        before = self._claims.pop(name, None)
+        if said is not None:
+            self._claims[name] = said
+        had, has = before.held if before else (), said.held if said else ()
+        if before and said and (had, before.pods) == (has, said.pods):
+            return
+        for node in {one.node for one in (*had, *has)}:
+            on = self._on.setdefault(node, {})
+            on.pop(name, None)
+            if here := tuple(one for one in has if one.node == node):
+                on[name] = here
+            if not on:
+                del self._on[node]
+            self._refresh(node)
+
+    def _class(self, name: str, ours: bool | None) -> None:  # noqa: FBT001
+        self._classes.pop(name, None)
+        if ours:
+            self._classes[name] = True
+
+    def _refresh(self, node: str) -> None:
+        on = self._on.get(node, {})
+        held = [one for some in on.values() for one in some]
+        one = next((one for one in self._slices.values() if one.node == node), None)
+        if one is None:
+            self._offer(node, NOTHING_OFFERED)
+            return
+        holders = [holder_of(name, self._claims[name], some, one) for name, some in on.items()]
+        self._offer(node, offered(one, held, holders))
