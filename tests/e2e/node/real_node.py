@@ -219,12 +219,15 @@ class RealNode:
     def has_controllers(self) -> bool:
         return node_programs.has(self._programs, node_programs.CONTROLLERS)
 
-    def start_controllers(self) -> None:
+    def start_controllers(self, *more: str) -> None:
         """Each with an account and the role that the API server has for it. Safe to repeat."""
         if self.part("controllers").runs:
             return
         flags = ["--kubeconfig", self.kubeconfig("controllers"), "--leader-elect=false"]
-        flags += [f"--controllers={','.join(CONTROLLERS)}", "--use-service-account-credentials"]
+        flags += [
+            f"--controllers={','.join((*CONTROLLERS, *more))}",
+            "--use-service-account-credentials",
+        ]
         self.part("controllers").start(self._programs / node_programs.CONTROLLERS, *flags)
 
     def stop_controllers(self) -> None:
