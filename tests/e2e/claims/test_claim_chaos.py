@@ -250,5 +250,5 @@ def left_by_claims(agent: RealAgent, claims: RealClaims) -> list[str]:
 
 
 def allocation_directories(agent: RealAgent) -> set[str]:
-    """Of limits and sockets, whoever they are for."""
-    return {str(one.relative_to(agent.disk.virtual)) for one in agent.disk.virtual.rglob("*")}
+    """Of limits and sockets, whoever they are for; all are in one, which is made with the first."""
+    return {str(one.relative_to(agent.disk.virtual)) for one in agent.disk.virtual.glob("*/*")}
