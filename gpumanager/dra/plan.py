@@ -88,7 +88,7 @@ def _gpus(
             return Refused(f"claim {claim} is allocated in pool {one.pool}; this is {node.name}")
         if one.name not in known:
             return Refused(f"claim {claim}: {one.name} is no GPU of node {node.name} now")
-        if holder := node.others.get(known[one.name].uuid):
+        if not one.admin and (holder := node.others.get(known[one.name].uuid)):
             return Refused(f"claim {claim}: {one.name} is not free of device plugins yet: {holder}")
     return {one.name: known[one.name] for one in claim.devices}
 

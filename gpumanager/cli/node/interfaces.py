@@ -1,30 +1,37 @@
 """The interfaces of the node agent, each put together from its parts."""
 
+import logging
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
+from gpumanager.cli.node.both import ALL, BothInterfaces, MovePolicy
 from gpumanager.cli.node.interface import NodeInterface
 from gpumanager.cli.node.monitoring import Monitoring
 from gpumanager.cli.node.parts import Outside, dependencies
 from gpumanager.cli.node.timed_allocator import TimedAllocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.dra.cdi import CdiFiles
 from gpumanager.errors import InputError
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import ClaimSource
+from gpumanager.grants.offers import CLAIMS, DEVICE_PLUGINS, OfferFile
+from gpumanager.grants.store import GrantStore
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.access import find_access, node_name
+from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.values import AllocationID
 
+log = logging.getLogger(__name__)
+
 RECONCILE_SECONDS: Final = 10.0
 """Between two looks at everybody's books, or less by --allocation-check-period."""
 
 
-def device_plugins(
+def node_interface(
     settings: AgentSettings,
     outside: Outside,
     topology: Topology,
@@ -33,11 +40,62 @@ def device_plugins(
     containers: Containers,
     monitoring: Monitoring,
     supervisor: Supervisor,
+    cause: Callable[[GpuUUID], str],
 ) -> NodeInterface:
-    """Two extended resources."""
+    """What `settings` say, and what pods still have of the other interface.
+
+    cause: why a GPU is out of use. Raises NoAccess and InputError where claims are asked for and
+    there is no API server.
+    """
     journal, skipped = monitoring.journal, supervisor.skipped
     deps = dependencies(settings, outside, isolation, containers, journal, skipped=skipped)
     allocator = TimedAllocator(topology, deps, monitoring.latencies)
+    devices = device_plugins(settings, allocator, supervisor)
+    file = OfferFile(settings.checkpoint_path)
+    if settings.interface == DEVICE_PLUGINS and not _had_claims(settings, file):
+        return devices
+    claimed = claims(
+        settings,
+        outside,
+        topology,
+        isolation=isolation,
+        monitoring=monitoring,
+        supervisor=supervisor,
+        cause=cause,
+        beside=allocator.store,
+    )
+    counts = {DEVICE_PLUGINS: 0, CLAIMS: ALL}
+    policy = MovePolicy(counts.get(settings.interface, settings.claims_gpus), settings.move_after)
+    both = BothInterfaces(devices, claimed, allocator.store, file=file, policy=policy)
+    return NodeInterface(
+        both,
+        both,
+        both.owners,
+        disagreements=devices.disagreements,
+        tasks={**devices.tasks, "GPUs between interfaces": both.move_for_ever},
+        first=claimed.first,
+        close=claimed.close,
+        offers=lambda: {gpu: one.interface for gpu, one in both.offers.items()},
+        withheld=devices.withheld,
+    )
+
+
+def _had_claims(settings: AgentSettings, file: OfferFile) -> bool:
+    """Whether claims may still have to be served here, and an API server knows of them."""
+    if not file.read() and not CdiFiles(settings.cdi_path).grants():
+        return False
+    try:
+        find_access(settings.kubeconfig)
+    except NoAccess as error:
+        log.error("claims that this node may still have are not served: %s", error)  # noqa: TRY400
+        return False
+    return not settings.standalone
+
+
+def device_plugins(
+    settings: AgentSettings, allocator: TimedAllocator, supervisor: Supervisor
+) -> NodeInterface:
+    """Two extended resources."""
     plugin = DevicePlugin(allocator, settings.device_plugin_path, supervisor=supervisor)
     allocator.on_devices_changed = plugin.refresh
     period = min(RECONCILE_SECONDS, settings.allocation_check_period)
@@ -52,6 +110,11 @@ def device_plugins(
         owners,
         disagreements=lambda: allocator.disagreements,
         tasks={"reconciler": partial(allocator.reconcile_every, period)},
+        withheld=lambda: allocator.withheld,
+        offer=allocator.offer,
+        in_use=allocator.in_use,
+        release_ended=allocator.release_ended,
+        arriving=allocator.arriving,
     )
 
 
@@ -64,16 +127,17 @@ def claims(
     monitoring: Monitoring,
     supervisor: Supervisor,
     cause: Callable[[GpuUUID], str],
+    beside: GrantStore,
 ) -> NodeInterface:
-    """ResourceClaims, by a DRA driver. cause: why a GPU is out of use.
+    """ResourceClaims, by a DRA driver. cause: why a GPU is out of use. beside: of device plugins.
 
     Raises NoAccess and InputError where there is no API server.
     """
     if settings.standalone:
-        raise InputError("--interface=claims", "claims are in the API server; leave --standalone")
+        flag = f"--interface={settings.interface}"
+        raise InputError(flag, "claims are in the API server; leave --standalone")
     from gpumanager.dra import wire
-    from gpumanager.dra.cdi import CdiFiles
-    from gpumanager.dra.claim import DRIVER
+    from gpumanager.dra.claim import DRIVER, device_name
     from gpumanager.dra.cluster import ClaimCluster
     from gpumanager.dra.driver import ClaimDependencies, ClaimDriver
     from gpumanager.dra.health import HealthService
@@ -88,7 +152,8 @@ def claims(
     cluster = ClaimCluster(api, node)
     cdi = CdiFiles(settings.cdi_path)
     driver = ClaimDriver(
-        topology, ClaimDependencies(isolation, monitoring.journal, cluster, cdi, node)
+        topology,
+        ClaimDependencies(isolation, monitoring.journal, cluster, cdi, node, beside=beside),
     )
     health = HealthService(driver, node, cause)
     sockets = PluginSockets.under(settings.plugins_path, settings.plugins_registry_path)
@@ -108,7 +173,7 @@ def claims(
             driver.topology,
             driver.ledger.unheld(driver.live()),
             driver.unhealthy,
-            frozenset(driver.withheld()),
+            driver.leaving.union(driver.withheld()),
             outside.volumes.version,
             known,
         )
@@ -135,6 +200,29 @@ def claims(
             else ()
         )
 
+    def named(devices: Collection[str]) -> frozenset[GpuUUID]:
+        gpus = (gpu.uuid for gpu in driver.topology.gpus)
+        return frozenset(gpu for gpu in gpus if device_name(gpu) in devices)
+
+    def allocated() -> frozenset[GpuUUID]:
+        return named(cluster.claims.devices())
+
+    def in_use() -> frozenset[GpuUUID]:
+        """All of them while the API server does not tell."""
+        if not (cluster.current and publisher.informer.current):
+            return frozenset(gpu.uuid for gpu in driver.topology.gpus)
+        granted = (gpu for one in driver.live() if one.counts for gpu in one.gpus)
+        return allocated() | named(publisher.published.devices()) | frozenset(granted)
+
     driver.on_change = changed
     first = {"claims": cluster.run, "ResourceSlice": publish}
-    return NodeInterface(driver, plugin, owners, first=first, close=api.close)
+    return NodeInterface(
+        driver,
+        plugin,
+        owners,
+        first=first,
+        close=api.close,
+        offer=driver.offer,
+        in_use=in_use,
+        allocated=allocated,
+    )
