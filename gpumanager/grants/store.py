@@ -55,7 +55,7 @@ class GrantStore:
     """The owner of the journal. Not for concurrent use: `lock` guards it.
 
     own: where the grants of the interface come from that this store is of. beside: the store of the
-    other interface, where one agent has both: they share the journal and the lock.
+    other interface, where one agent has both: they share journal, file and lock.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class GrantStore:
         beside: "GrantStore | None" = None,
     ) -> None:
         self._own = own
-        self._file = file
+        self._file = beside._file if beside else file  # noqa: SLF001
         self._isolation = isolation
         self._state: JournalState = beside._state if beside else JournalState()  # noqa: SLF001
         self._live: tuple[Journal, tuple[Grant, ...]] = (self.journal, ())
