@@ -107,7 +107,7 @@ class AgentSettings:
     interface: str = DEVICE_PLUGINS
     """By what the kubelet asks for GPUs: one of INTERFACES."""
     claims_gpus: int = 0
-    """Of `both`: how many GPUs claims have; the others are the device plugins'."""
+    """Of `both`: how many GPUs claims have where the node's annotation says nothing."""
     move_after: float = 5.0
     """Seconds for which a GPU is withdrawn and unused before the other interface offers it."""
     plugins_path: Path = Path(PLUGINS_PATH)

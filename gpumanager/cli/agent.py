@@ -19,6 +19,7 @@ from gpumanager import __version__
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
 from gpumanager.cli.node.wiring import serve
 from gpumanager.errors import InputError
+from gpumanager.names import ANNOTATION_CLAIMS_GPUS
 from gpumanager.node.labels import parse_node_labels
 from gpumanager.placement.preference import read_gpu_policy
 from gpumanager.settings import (
@@ -255,7 +256,8 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--claims-gpus",
     type=click.IntRange(0),
     default=DEFAULTS.claims_gpus,
-    help="With --interface=both: how many GPUs claims have.",
+    help="With --interface=both: how many GPUs claims have, where the node's annotation "
+    f"{ANNOTATION_CLAIMS_GPUS} says nothing.",
 )
 @click.option(
     "--move-after",

@@ -84,12 +84,15 @@ def first_offers(
     return found
 
 
-def wanted(offers: Offers, uses: GpuUses, claims_gpus: int) -> Mapping[GpuUUID, str]:
-    """The interface that each GPU should come to. claims_gpus: as many as claims should have.
+def wanted(offers: Offers, uses: GpuUses, claims_gpus: int | None) -> Mapping[GpuUUID, str]:
+    """The interface that each GPU should come to. claims_gpus: as many as claims should have; None:
+    all stay.
 
     A GPU that device plugins offer and the scheduler has given to a claim goes to claims, whatever
     the number: that pod could never start. Example: the claim was allocated by a slice of before.
     """
+    if claims_gpus is None:
+        return {gpu: one.interface for gpu, one in offers.items()}
     order = sorted(offers, key=lambda gpu: _rank(gpu, offers, uses))
     chosen = set(order[:claims_gpus])
     late = {g for g in uses.allocated if g in offers and offers[g].interface == DEVICE_PLUGINS}

@@ -66,7 +66,7 @@ class GrantStore:
         beside: "GrantStore | None" = None,
     ) -> None:
         self._own = own
-        self._file = beside._file if beside else file  # noqa: SLF001
+        self._file: JournalFile = beside._file if beside else file  # noqa: SLF001
         self._isolation = isolation
         self._state: JournalState = beside._state if beside else JournalState()  # noqa: SLF001
         self._live: tuple[Journal, tuple[Grant, ...]] = (self.journal, ())

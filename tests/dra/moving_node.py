@@ -10,14 +10,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpumanager.cli.node.both import BothInterfaces, MovePolicy
+from gpumanager.cli.node.both import ALL, BothInterfaces, MovePolicy
 from gpumanager.cli.node.interface import NodeInterface
 from gpumanager.deviceplugin.registration import Standing
 from gpumanager.dra.claim import device_name, read_claim
 from gpumanager.dra.driver import ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Refused
-from gpumanager.grants.offers import OfferFile
+from gpumanager.grants.offers import CLAIMS, DEVICE_PLUGINS, OfferFile
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
@@ -95,7 +95,7 @@ class MovingNode(Node):
         self.world = World()
         self.api = AnsweringApi()
         self.cdi = MortalCdi(directory / "cdi", self.world)
-        self.claims_gpus = 0
+        self.claims_gpus: int | None = 0
         self.seconds = 0.0
         self.slice: frozenset[str] = frozenset()
         """Names of the devices that the API server has."""
@@ -151,7 +151,11 @@ class MovingNode(Node):
             claims,
             allocator.store,
             file=MortalOffers(self.directory, self.world),
-            policy=MovePolicy(self.claims_gpus, QUIET),
+            policy=MovePolicy(
+                CLAIMS if self.claims_gpus == ALL else DEVICE_PLUGINS,
+                lambda: self.claims_gpus,
+                QUIET,
+            ),
             clock=lambda: self.seconds,
         )
 
@@ -245,17 +249,24 @@ class MovingNode(Node):
 
     def had(self) -> list[Had]:
         """What running pods have, by what they asked for and were answered."""
-        found = []
-        for (uid, name), edits in self.answers.items():
-            if uid in self.pods:
-                (asked,) = (one for one in self.pods[uid].containers if one.name == name)
-                for gpu in edits.envs["VCUDA_GPUS"].split(","):
-                    found.append(Had(gpu, "devices", asked.cores or 0, asked.blocks or 0))
         names = {device_name(gpu.uuid): gpu.uuid for gpu in self.topology.gpus}
-        for claim in self.prepared:
-            for one in read_claim(self.api.items["default", claim]).devices:
-                found.append(Had(names[one.name], "claims", one.cores or 0, one.blocks or 0))
-        return found
+        asked = {
+            (pod.uid, one.name): (one.cores or 0, one.blocks or 0)
+            for pod in self.pods.values()
+            for one in pod.containers
+        }
+        devices = (
+            Had(gpu, "devices", *asked[key])
+            for key, edits in self.answers.items()
+            if key in asked
+            for gpu in edits.envs["VCUDA_GPUS"].split(",")
+        )
+        claims = (
+            Had(names[one.name], "claims", one.cores or 0, one.blocks or 0)
+            for claim in self.prepared
+            for one in read_claim(self.api.items["default", claim]).devices
+        )
+        return [*devices, *claims]
 
     def judge(self) -> None:
         """No GPU is given twice, nor offered by both."""

@@ -34,7 +34,13 @@ class NodeOfClaims:
     """Use as an async context manager; `root` is for the agent's kubeconfig."""
 
     def __init__(
-        self, root: Path, machine: str = "t4x4", *, waits: bool = True, **more: Any
+        self,
+        root: Path,
+        machine: str = "t4x4",
+        *,
+        waits: bool = True,
+        flags: Mapping[str, object] | None = None,
+        **more: Any,
     ) -> None:
         self.server = SimulatedApiServer()
         self.plane = ClaimControlPlane(self.server)
@@ -43,6 +49,7 @@ class NodeOfClaims:
         self._machine = machine
         self._more = more
         self._waits = waits
+        self._flags = flags or {}
 
     async def __aenter__(self) -> Self:
         await self.server.start()
@@ -57,6 +64,7 @@ class NodeOfClaims:
             "hostname-override": NODE,
             "health-check-period": "0.1s",
             "health-recovery": "0.2s",
+            **self._flags,
         }
         make = SimulatedNode if self._waits else WaitingForNobody
         self.node = make(
@@ -85,6 +93,10 @@ class NodeOfClaims:
         await self.server.create(
             "resourceclaims", {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
         )
+
+    def offered(self) -> int:
+        """How many GPUs the slice has."""
+        return len((self.slice() or {"spec": {}})["spec"].get("devices") or ())
 
     async def pod(
         self, name: str, containers: Mapping[str, Sequence[tuple[str, str]]], command: str

@@ -58,7 +58,7 @@ async def test_a_device_plugin_node_becomes_a_claims_node_gpu_by_gpu(node: Movin
 async def test_and_back_while_claims_are_prepared(node: MovingNode) -> None:
     await node.restart(ALL)
     await node.arrive()
-    claim = node.claim("a", next(iter(sorted(node.slice))), 60, 4)
+    claim = node.claim("a", min(node.slice), 60, 4)
     assert not await node.prepare(claim)
     (busy,) = node.named(node.allocated())
 
@@ -93,7 +93,7 @@ async def test_a_gpu_is_offered_by_nobody_before_it_has_been_quiet(node: MovingN
 async def test_a_claim_that_is_allocated_and_not_prepared_keeps_its_gpu(node: MovingNode) -> None:
     await node.restart(ALL)
     await node.arrive()
-    claim = node.claim("a", sorted(node.slice)[0], 60, 4)
+    claim = node.claim("a", min(node.slice), 60, 4)
 
     await node.restart(0)
     await node.arrive()
@@ -154,6 +154,29 @@ async def test_an_allocate_that_comes_too_late_is_granted_where_there_is_room(
         assert await node.device_pod(pod(f"p{index}", container(30, 2)))
 
     assert {one.gpu for one in node.had()} == {left}
+
+
+async def test_a_pod_that_is_bound_and_not_admitted_delays_the_withdrawal(node: MovingNode) -> None:
+    bound = pod("bound", container(100, 0))
+    node.listing.listed[bound.uid] = bound
+    node.claims_gpus = 3
+
+    await node.arrive()
+
+    assert devices(node) == [0, 1, 2]
+    assert await node.device_pod(bound)
+    await node.arrive()
+    assert (len(devices(node)), len(claims(node))) == (0, 2)
+
+
+async def test_nothing_moves_before_the_node_has_said_how_many(node: MovingNode) -> None:
+    await node.restart(1)
+    await node.arrive()
+    node.claims_gpus = None
+    await node.restart()
+    await node.arrive()
+
+    assert (devices(node), claims(node)) == ([1, 2], [0])
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["to claims", "to device plugins"])
@@ -220,7 +243,9 @@ class History:
     async def admit(self) -> None:
         self.made += 1
         cores = self.random.choice([20, 30, 50, 100])
-        one = pod(f"p{self.made}", container(cores, 0 if cores == 100 else self.random.randint(1, 8)))
+        one = pod(
+            f"p{self.made}", container(cores, 0 if cores == 100 else self.random.randint(1, 8))
+        )
         self.running.append(one)
         if not await self.node.device_pod(one):
             self.running.remove(one)

@@ -43,10 +43,12 @@ ALL: Final = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class MovePolicy:
-    """claims_gpus: how many GPUs claims should have. quiet: seconds for which a GPU has to be
-    withdrawn and unused before it goes over."""
+    """interface: what GPUs belong to of which nothing else is known. claims_gpus: how many GPUs
+    claims should have; None: not known yet. quiet: seconds for which a GPU has to be withdrawn and
+    unused before it goes over."""
 
-    claims_gpus: int
+    interface: str
+    claims_gpus: Callable[[], int | None]
     quiet: float
 
 
@@ -117,9 +119,9 @@ class BothInterfaces:
         claimed = {g for one in granted if isinstance(one.source, ClaimSource) for g in one.gpus}
         uses = replace(self._uses(), claims=frozenset(claimed))
         gpus = [gpu.uuid for gpu in self.topology.gpus]
-        self.offers = first_offers(gpus, self._file.read(), uses, self._default)
+        self.offers = first_offers(gpus, self._file.read(), uses, self._policy.interface)
         await self._move(uses)
-        if self._policy.claims_gpus >= ALL and not offered_by(self.offers, DEVICE_PLUGINS):
+        if self._policy.interface == CLAIMS and not offered_by(self.offers, DEVICE_PLUGINS):
             self._plugins = (self._claims.plugin,)
         self.recovered = True
 
@@ -173,7 +175,7 @@ class BothInterfaces:
             await self.refresh()
 
     async def _move(self, uses: GpuUses) -> None:
-        target = wanted(self.offers, uses, self._policy.claims_gpus)
+        target = wanted(self.offers, uses, self._policy.claims_gpus())
         found = moved(self.offers, target, uses, self._clock(), self._policy.quiet)
         claimed = offered_by(found, CLAIMS)
         if claimed != self._file.read():
@@ -199,11 +201,7 @@ class BothInterfaces:
 
     def _unknown(self) -> Offers:
         """For GPUs that have just come."""
-        return {gpu.uuid: GpuOffer(self._default) for gpu in self.topology.gpus}
-
-    @property
-    def _default(self) -> str:
-        return CLAIMS if self._policy.claims_gpus >= ALL else DEVICE_PLUGINS
+        return {gpu.uuid: GpuOffer(self._policy.interface) for gpu in self.topology.gpus}
 
 
 def _without_times(offers: Offers) -> Mapping[GpuUUID, tuple[str, bool]]:

@@ -19,7 +19,10 @@ from gpumanager.grants.offers import CLAIMS, DEVICE_PLUGINS, OfferFile
 from gpumanager.grants.store import GrantStore
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.access import NoAccess, find_access, node_name
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodUID
+from gpumanager.node.claims_target import ClaimsTarget
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
@@ -47,6 +50,9 @@ def node_interface(
     cause: why a GPU is out of use. Raises NoAccess and InputError where claims are asked for and
     there is no API server.
     """
+    if settings.standalone and settings.interface != DEVICE_PLUGINS:
+        flag = f"--interface={settings.interface}"
+        raise InputError(flag, "claims are in the API server; leave --standalone")
     journal, skipped = monitoring.journal, supervisor.skipped
     deps = dependencies(settings, outside, isolation, containers, journal, skipped=skipped)
     allocator = TimedAllocator(topology, deps, monitoring.latencies)
@@ -54,6 +60,7 @@ def node_interface(
     file = OfferFile(settings.checkpoint_path)
     if settings.interface == DEVICE_PLUGINS and not _had_claims(settings, file):
         return devices
+    api, node = KubeClient(find_access(settings.kubeconfig)), node_name(settings.hostname_override)
     claimed = claims(
         settings,
         outside,
@@ -63,9 +70,17 @@ def node_interface(
         supervisor=supervisor,
         cause=cause,
         beside=allocator.store,
+        api=api,
     )
-    counts = {DEVICE_PLUGINS: 0, CLAIMS: ALL}
-    policy = MovePolicy(counts.get(settings.interface, settings.claims_gpus), settings.move_after)
+    first, counts = dict(claimed.first), {DEVICE_PLUGINS: 0, CLAIMS: ALL}
+    target = ClaimsTarget(node, settings.claims_gpus)
+    if settings.interface in counts:
+        target.gpus = counts[settings.interface]
+    else:
+        informer = Informer(api, target, fields=f"metadata.name={node}", cached=True)
+        first["GPUs for claims"] = informer.run
+    interface = CLAIMS if settings.interface == CLAIMS else DEVICE_PLUGINS
+    policy = MovePolicy(interface, lambda: target.gpus, settings.move_after)
     both = BothInterfaces(devices, claimed, allocator.store, file=file, policy=policy)
     return NodeInterface(
         both,
@@ -73,7 +88,7 @@ def node_interface(
         both.owners,
         disagreements=devices.disagreements,
         tasks={**devices.tasks, "GPUs between interfaces": both.move_for_ever},
-        first=claimed.first,
+        first=first,
         close=claimed.close,
         offers=lambda: {gpu: one.interface for gpu, one in both.offers.items()},
         withheld=devices.withheld,
@@ -128,14 +143,10 @@ def claims(
     supervisor: Supervisor,
     cause: Callable[[GpuUUID], str],
     beside: GrantStore,
+    api: KubeClient,
 ) -> NodeInterface:
     """ResourceClaims, by a DRA driver. cause: why a GPU is out of use. beside: of device plugins.
-
-    Raises NoAccess and InputError where there is no API server.
-    """
-    if settings.standalone:
-        flag = f"--interface={settings.interface}"
-        raise InputError(flag, "claims are in the API server; leave --standalone")
+    api: closed in the end."""
     from gpumanager.dra import wire
     from gpumanager.dra.claim import DRIVER, device_name
     from gpumanager.dra.cluster import ClaimCluster
@@ -145,10 +156,9 @@ def claims(
     from gpumanager.dra.publisher import SlicePublisher
     from gpumanager.dra.slice import NodeGpus
     from gpumanager.gpu.device_attributes import DeviceAttributes, device_attributes
-    from gpumanager.kube.client import KubeClient
     from gpumanager.runtime.cdi_support import obstacle_of
 
-    api, node = KubeClient(find_access(settings.kubeconfig)), node_name(settings.hostname_override)
+    node = node_name(settings.hostname_override)
     cluster = ClaimCluster(api, node)
     cdi = CdiFiles(settings.cdi_path)
     driver = ClaimDriver(
