@@ -125,6 +125,7 @@ def device_plugins(
         owners,
         disagreements=lambda: allocator.disagreements,
         tasks={"reconciler": partial(allocator.reconcile_every, period)},
+        offers=lambda: {gpu.uuid: DEVICE_PLUGINS for gpu in allocator.topology.gpus},
         withheld=lambda: allocator.withheld,
         offer=allocator.offer,
         in_use=allocator.in_use,
