@@ -86,6 +86,9 @@ LABEL_ROLE: Final = "tencent.com/extender-role"
 ANNOTATION_INVENTORY: Final = "tencent.com/gpu-inventory"
 """Node annotation, new: its GPUs and how they are connected, as JSON."""
 
+ANNOTATION_CLAIMS_GPUS: Final = "tencent.com/claims-gpus"
+"""Node annotation by operators, new: how many of its GPUs claims have, with --interface=both."""
+
 LABEL_QUOTA_MODEL: Final = "tkestack.io/gpu-model"
 """Node label by operators, of gpu-admission's quota: the model its keys name."""
 LABEL_QUOTA_POOL: Final = "tkestack.io/gpu-pool"

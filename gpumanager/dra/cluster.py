@@ -48,6 +48,11 @@ class NodeClaims:
         """By namespace and name."""
         return {(one.namespace, one.name): tuple(one.requests) for one in self._claims.values()}
 
+    def devices(self) -> frozenset[str]:
+        """Names of those that claims hold. A claim that only looks holds none."""
+        of_claims = (one for claim in self._claims.values() for one in claim.devices)
+        return frozenset(o.name for o in of_claims if o.pool == self._node and not o.admin)
+
     def name(self, item: Any) -> str:
         return str(item["metadata"]["uid"])
 
@@ -126,6 +131,11 @@ class ClaimCluster:
             Informer(api, self.claims, cached=True),
             Informer(api, self.pods, fields=fields, cached=True),
         )
+
+    @property
+    def current(self) -> bool:
+        """Whether both are complete and no outage is known."""
+        return all(informer.current for informer in self._informers)
 
     async def run(self) -> None:
         """Follow both, for as long as the task lives."""
@@ -214,7 +224,7 @@ class ClaimCluster:
     def _is_fresh(self, claim: ResourceClaim) -> bool:
         pods = (self.pods.get(one.uid) for one in claim.reserved_for)
         used = any(pod is not None and not pod.ended for pod in pods)
-        return used and all(informer.current for informer in self._informers)
+        return used and self.current
 
     async def _get(self, path: str) -> Any:
         """None where there is none."""

@@ -87,7 +87,10 @@ class ClaimsReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClaimDependencies:
-    """What the driver works with. node: its name, and its pool's. clock: seconds since 1970."""
+    """What the driver works with. node: its name, and its pool's. clock: seconds since 1970.
+
+    beside: the store of the device plugins' grants, where the agent has both interfaces.
+    """
 
     isolation: Isolations
     journal: JournalFile
@@ -95,6 +98,7 @@ class ClaimDependencies:
     cdi: CdiFiles
     node: str
     clock: Callable[[], float] = time.time
+    beside: GrantStore | None = None
 
 
 class ClaimDriver:
@@ -102,8 +106,8 @@ class ClaimDriver:
 
     def __init__(self, topology: Topology, deps: ClaimDependencies) -> None:
         self._deps = deps
-        self._store = GrantStore(deps.journal, deps.isolation, ClaimSource)
-        self._lock = asyncio.Lock()
+        self._store = GrantStore(deps.journal, deps.isolation, ClaimSource, deps.beside)
+        self._lock = self._store.lock
         self._served: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
         self._unserved: dict[str, str] = {}
@@ -119,6 +123,9 @@ class ClaimDriver:
         """Set once the journal is loaded; calls of the kubelet wait for it."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after what is free, or fit for use, has changed."""
+        self._elsewhere: frozenset[GpuUUID] = frozenset()
+        self.leaving: frozenset[GpuUUID] = frozenset()
+        """GPUs that get no new claims; those that were allocated them are prepared."""
 
     @property
     def recovered(self) -> bool:
@@ -143,13 +150,20 @@ class ClaimDriver:
         """The grants of claims."""
         return self._store.live()
 
+    def offer(self, elsewhere: frozenset[GpuUUID], leaving: frozenset[GpuUUID]) -> None:
+        """From now on `elsewhere` are another interface's, and `leaving` get nothing new."""
+        if (elsewhere, leaving) != (self._elsewhere, self.leaving):
+            self._elsewhere, self.leaving = elsewhere, leaving
+            self.on_change()
+
     def withheld(self) -> Mapping[GpuUUID, str]:
         """GPUs that another interface has, and who there."""
-        return {
+        holders = {
             gpu: f"{one.pod or one.candidate or 'an allocation'} holds it"
             for one in self._store.others()
             for gpu in one.gpus
         }
+        return {**dict.fromkeys(self._elsewhere, "they offer it"), **holders}
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """These, and no others. Claims that were allocated them before are prepared all the same:
@@ -173,7 +187,7 @@ class ClaimDriver:
             await self._store.tidy()
         self.taken_up.set()
         for holder in sorted(set(self.withheld().values())):
-            log.warning("a GPU is not offered to claims, because of device plugins: %s", holder)
+            log.info("a GPU is not offered to claims, because of device plugins: %s", holder)
 
     async def serve_again(self) -> None:
         """Hold everything that was taken up, whichever interface asked for it.
@@ -392,7 +406,7 @@ class ClaimDriver:
     async def _adopt(self) -> None:
         """Without a whole journal, what the CDI files were made of is held again: containers run
         with it. Nothing is removed: whose it is may not be known."""
-        known = self.journal.grants
+        known = {one.id for one in self.live()}
         if found := [one for one in self._deps.cdi.grants() if one.id not in known]:
             await self._store.put(*found)
             for one in found:

@@ -98,7 +98,7 @@ def _gpus(
         if one.name not in known:
             gone = f"claim {claim}: {one.name} is no GPU of node {node.name} now"
             return Refused(gone, "gpu-gone")
-        if holder := node.others.get(known[one.name].uuid):
+        if not one.admin and (holder := node.others.get(known[one.name].uuid)):
             held = f"claim {claim}: {one.name} is not free of device plugins yet: {holder}"
             return Refused(held, "other-interface")
     return {one.name: known[one.name] for one in claim.devices}

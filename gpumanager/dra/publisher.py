@@ -39,6 +39,11 @@ class PublishedSlice:
         self.last: Any = None
         """The object, or the last one that there was."""
 
+    def devices(self) -> frozenset[str]:
+        """Their names; none of a slice that is not there."""
+        spec = (self.object or {}).get("spec") or {}
+        return frozenset(str(one["name"]) for one in spec.get("devices") or ())
+
     def name(self, item: Any) -> str:
         return str(item["metadata"]["name"])
 

@@ -98,10 +98,12 @@ class NoReports:
 
 @dataclass(frozen=True, slots=True)
 class GpuFitness:
-    """Whether a GPU is in use, and how often its driver reported which Xid."""
+    """Whether a GPU is in use, how often its driver reported which Xid, and by which interface pods
+    get it: `device-plugin` or `claims`; empty where nobody says."""
 
     healthy: bool = True
     xids: Mapping[int, int] = field(default_factory=dict)
+    interface: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,10 @@ class NodeOfClaims:
             "resourceclaims", {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
         )
 
+    def offered(self) -> int:
+        """How many GPUs the slice has."""
+        return len((self.slice() or {"spec": {}})["spec"].get("devices") or ())
+
     async def pod(
         self, name: str, containers: Mapping[str, Sequence[tuple[str, str]]], command: str
     ) -> Pod:

@@ -45,7 +45,7 @@ namespace: {{ .root.Release.Namespace }}
 
 {{/* Not empty where GPUs are asked for with ResourceClaims. */}}
 {{- define "gpu-manager.claims" -}}
-{{- if or (eq .Values.agent.interface "claims") (ne .Values.webhook.claims "never") }}claims{{ end -}}
+{{- if or (ne .Values.agent.interface "device-plugin") (ne .Values.webhook.claims "never") }}claims{{ end -}}
 {{- end -}}
 
 {{- define "gpu-manager.image" -}}

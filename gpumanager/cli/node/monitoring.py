@@ -143,7 +143,7 @@ class Monitoring:
             mismatched=lambda: parts.peers.refusals,
             users=interface.users,
             slice_writes=interface.slice_writes,
-            fitness=lambda: fitness(parts.health),
+            fitness=lambda: fitness(parts.health, interface.offers()),
             released=interface.released,
             disagreements=lambda: (
                 dict.fromkeys(KINDS, 0) | Counter(one.kind for one in interface.disagreements())
@@ -160,9 +160,14 @@ class Monitoring:
         )
 
 
-def fitness(watch: "HealthWatch | None") -> "Mapping[GpuUUID, GpuFitness]":
-    known = watch.health.gpus if watch else ()
-    return {one.gpu: GpuFitness(one.healthy, one.xids) for one in known}
+def fitness(
+    watch: "HealthWatch | None", offers: "Mapping[GpuUUID, str]"
+) -> "Mapping[GpuUUID, GpuFitness]":
+    """offers: which interface has which GPU."""
+    found = {gpu: GpuFitness(interface=one) for gpu, one in offers.items()}
+    for one in watch.health.gpus if watch else ():
+        found[one.gpu] = GpuFitness(one.healthy, one.xids, offers.get(one.gpu, ""))
+    return found
 
 
 def name_of(pod: PodUID, parts: Monitored) -> str | None:

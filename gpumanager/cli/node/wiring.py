@@ -18,8 +18,8 @@ from typing import Final
 
 from gpumanager.cli.node.cleanup import PRUNE_SECONDS, prune_every
 from gpumanager.cli.node.gpu_health import Kubelet, health_watch
-from gpumanager.cli.node.interface import Granter
-from gpumanager.cli.node.interfaces import claims, device_plugins
+from gpumanager.cli.node.interface import Granter, NodeInterface
+from gpumanager.cli.node.interfaces import node_interface
 from gpumanager.cli.node.monitoring import Monitored, Monitoring
 from gpumanager.cli.node.parts import (
     Outside,
@@ -197,27 +197,16 @@ class NodeAgent:
             Means(self._virtual, outside.volumes),
             DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         )
-        if settings.interface == CLAIMS:
-            self._interface = claims(
-                settings,
-                outside,
-                topology,
-                isolation=isolation,
-                containers=self._containers,
-                monitoring=monitoring,
-                supervisor=supervisor,
-                cause=self._cause,
-            )
-        else:
-            self._interface = device_plugins(
-                settings,
-                outside,
-                topology,
-                isolation=isolation,
-                containers=self._containers,
-                monitoring=monitoring,
-                supervisor=supervisor,
-            )
+        self._interface = node_interface(
+            settings,
+            outside,
+            topology,
+            isolation=isolation,
+            containers=self._containers,
+            monitoring=monitoring,
+            supervisor=supervisor,
+            cause=self._cause,
+        )
         self._granter, self._plugin = self._interface.granter, self._interface.plugin
         self._parts = Monitored(
             self._interface,
@@ -280,7 +269,7 @@ class NodeAgent:
             **self._interface.tasks,
             "gpu-manager's containers": partial(follow_originals, virtual, granter),
             "health": partial(health.watch, Kubelet(granter, self._plugin, around.search)),
-            "cluster": partial(tell, around.cluster, granter, around.volumes.version),
+            "cluster": partial(tell, around.cluster, self._interface, around.volumes.version),
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
@@ -322,13 +311,19 @@ class NodeAgent:
         )
 
 
-async def tell(cluster: Cluster, granter: Granter, driver: str) -> None:
+async def tell(cluster: Cluster, interface: NodeInterface, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Standalone):
         return
-    software = Software(driver, await cuda_version())
+    software, granter = Software(driver, await cuda_version()), interface.granter
     await cluster.run(
-        lambda: Facts(granter.topology, granter.journal.live(), software, granter.unhealthy)
+        lambda: Facts(
+            granter.topology,
+            granter.journal.live(),
+            software,
+            granter.unhealthy,
+            interface.withheld(),
+        )
     )
 
 

@@ -168,6 +168,14 @@ def gpu_info(page: Page) -> Rows:
     )
 
 
+def gpu_interface(page: Page) -> Rows:
+    return (
+        ((*_gpu_labels(view), view.fitness.interface), 1)
+        for view in page.snapshot.gpus
+        if view.fitness.interface
+    )
+
+
 def told(value: Callable[[GpuStatus], int | None]) -> Callable[[GpuSnapshot], int | None]:
     """What the driver tells of a GPU; None where it does not."""
     return lambda view: None if view.status is None else value(view.status)
