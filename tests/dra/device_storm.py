@@ -27,6 +27,8 @@ CORES, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 BLOCK = 256 << 20
 UNITS = {"Mi": 20, "Gi": 30}
 WORK = "cuda-play launch --kernel 1ms --seconds 0.3 --memory {memory}MiB"
+PATIENCE = 1800.0
+"""Seconds for a pod to find room; a storm is larger than its node."""
 STATUS_SECONDS = 0.5
 """As often the kubelet tells the scheduler what is allocatable."""
 
@@ -206,7 +208,7 @@ class DeviceStorm:
 
     async def _try(self, pod: Pod) -> bool:
         """Bound when the scheduler sees room, admitted, and run to its end."""
-        await until(lambda: self._fits(pod), 600)
+        await until(lambda: self._fits(pod), PATIENCE)
         self._bound[pod.uid] = pod
         node = self._node.node
         try:
@@ -235,7 +237,7 @@ class DeviceStorm:
         await self._node.claim(name, request("gpu", cores, f"{memory}Mi"))
         self.figures.claims += 1
         command = WORK.format(memory=memory * 3 // 4)
-        pod = await self._node.pod(name, {"main": [(name, "gpu")]}, command)
+        pod = await self._node.pod(name, {"main": [(name, "gpu")]}, command, PATIENCE)
         (result,) = await self._node.run(pod)
         if result.exit_code != 0:
             self.figures.faults.append(f"{name}: {result.exit_code} {result.refused}")

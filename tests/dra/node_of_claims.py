@@ -19,7 +19,7 @@ from gpumanager.sim.manifest.pods import Pod, parse_pods
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult
 from tests.sim.claims.claim_objects import device_class
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 NODE = "n1"
 
@@ -101,7 +101,11 @@ class NodeOfClaims:
         return len((self.slice() or {"spec": {}})["spec"].get("devices") or ())
 
     async def pod(
-        self, name: str, containers: Mapping[str, Sequence[tuple[str, str]]], command: str
+        self,
+        name: str,
+        containers: Mapping[str, Sequence[tuple[str, str]]],
+        command: str,
+        within: float = SECONDS,
     ) -> Pod:
         """Scheduled. containers: by name, each a claim and a request of it, empty for all."""
         claims = dict.fromkeys(claim for used in containers.values() for claim, _ in used)
@@ -125,7 +129,7 @@ class NodeOfClaims:
         await self.server.create(
             "pods", {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
         )
-        item = await until(lambda: self._scheduled(name))
+        item = await until(lambda: self._scheduled(name), within)
         (pod,) = parse_pods(json.dumps(item), name)
         return pod
 
