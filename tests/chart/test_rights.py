@@ -104,6 +104,13 @@ def claims(resource: str, verb: str) -> tuple[Right, When]:
     return Right("webhook", group, resource, verb), has("--claims")
 
 
+def scored(verb: str) -> tuple[tuple[Right, When], ...]:
+    """What the extender knows of claims."""
+    kinds = ("resourceclaims", "resourceslices", "deviceclasses")
+    rights = (Right("extender", "resource.k8s.io", kind, verb) for kind in kinds)
+    return tuple((one, has("--claims")) for one in rights)
+
+
 def driver(resource: str, verb: str) -> tuple[Right, When]:
     group = "resource.k8s.io" if resource.startswith("resource") else ""
     return Right("agent", group, resource, verb), has("--plugins-path=")
@@ -164,6 +171,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         budgets("list"),
         *quotas("list"),
         *followed_for_claims("list"),
+        *scored("list"),
         driver("resourceclaims", "list"),
         driver("resourceslices", "list"),
         own_node("list"),
@@ -175,6 +183,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         budgets("watch"),
         *quotas("watch"),
         *followed_for_claims("watch"),
+        *scored("watch"),
         driver("resourceclaims", "watch"),
         driver("resourceslices", "watch"),
         own_node("watch"),

@@ -218,6 +218,16 @@ prioritizeVerb: prioritize
 bindVerb: bind
 preemptVerb: preempt
 weight: {{ .Values.scheduler.extenderWeight }}
+{{- include "gpu-manager.extenderTls" . }}
+nodeCacheCapable: true
+httpTimeout: 15s # a bind may take 8 s where the API server is slow
+ignorable: false # without the extender pods with GPUs wait, others are scheduled
+managedResources:
+  - {name: tencent.com/vcuda-core, ignoredByScheduler: false}
+  - {name: tencent.com/vcuda-memory, ignoredByScheduler: false}
+{{- end -}}
+
+{{- define "gpu-manager.extenderTls" -}}
 {{- if ne .Values.extender.tls.source "none" }}
 enableHTTPS: true
 tlsConfig:
@@ -227,12 +237,17 @@ tlsConfig:
   keyFile: /etc/kubernetes/gpu-manager/client/tls.key
   {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* For pods with claims, a second entry: it scores nodes and decides nothing else. */}}
+{{- define "gpu-manager.claimsEntry" -}}
+urlPrefix: {{ include "gpu-manager.extenderUrl" . }}
+prioritizeVerb: prioritize-claims
+weight: {{ .Values.scheduler.extenderWeight }}
+{{- include "gpu-manager.extenderTls" . }}
 nodeCacheCapable: true
-httpTimeout: 15s # a bind may take 8 s where the API server is slow
-ignorable: false # without the extender pods with GPUs wait, others are scheduled
-managedResources:
-  - {name: tencent.com/vcuda-core, ignoredByScheduler: false}
-  - {name: tencent.com/vcuda-memory, ignoredByScheduler: false}
+httpTimeout: 5s
+ignorable: true # without it claims are placed less tightly
 {{- end -}}
 
 {{- define "gpu-manager.podMonitor" -}}

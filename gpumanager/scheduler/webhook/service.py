@@ -136,7 +136,7 @@ class Webhook:
         if verdict.errors:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
             return Decision(verdict.errors, verdict.warnings)
-        steps = (*steps, *convert(review.object, asks))
+        steps = (*steps, *convert(review.object, asks, tiers=self._policy.claim_tiers))
         log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
         notes = [step.note for step in steps if step.note]
         return Decision(warnings=(*verdict.warnings, *notes), patch=steps)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpumanager.grants.vcuda_config import VcudaConfig, read_vcuda_config
 from gpumanager.names import ANNOTATION_CLAIM, LABEL_CLAIM_TEMPLATE, VCORE, VMEMORY
-from gpumanager.scheduler.claims.template import read_shape
+from gpumanager.scheduler.claims.template import ClaimShape, RequestShape, read_shape
 from gpumanager.scheduler.webhook.metrics import outcome_of
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.review import Decision, Review
@@ -62,6 +62,23 @@ def test_a_share_becomes_one_request_of_a_claim() -> None:
             },
         }
     ]
+
+
+def test_with_tiers_a_share_prefers_a_gpu_in_use_and_a_whole_one_has_no_choice() -> None:
+    shape = ClaimShape.of(
+        (RequestShape("main", 30, 8), RequestShape("side", 200, 0)), {}, tiers=True
+    )
+
+    assert read_shape(shape.text) == shape
+    share, whole = requests(shape.template("default"))
+    shared, other = share["firstAvailable"]
+    assert (shared.pop("name"), other.pop("name")) == ("shared", "any")
+    assert shared.pop("selectors") == [
+        {"cel": {"expression": "device.attributes['gpu.tencent.com'].freeCores < 100"}}
+    ]
+    assert shared == other
+    assert other["capacity"] == {"requests": {"cores": "30", "memory": "2048Mi"}}
+    assert whole["exactly"]["count"] == 2
 
 
 def test_whole_gpus_are_counted_and_their_memory_is_a_condition() -> None:
