@@ -20,7 +20,7 @@ from gpumanager.sim.host import furnish, make_disk
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine
 from tests.e2e.cluster.real_scheduler import RealScheduler
-from tests.e2e.node import enclosure, node_programs, node_runtime
+from tests.e2e.node import enclosure, node_programs
 from tests.e2e.node.real_agent import RealAgent
 from tests.e2e.node.real_node import RealNode
 from tests.e2e.node.real_pods import CHEAT, RealPods
@@ -114,22 +114,12 @@ def pods(node: RealNode) -> Iterator[RealPods]:
     made.delete()
 
 
-@pytest.fixture(scope="session")
-def claims_node(stage: tuple[RealNode, RealAgent, SimulatedGpus]) -> RealNode:
+@pytest.fixture
+def claims_node(node: RealNode) -> RealNode:
     """The node, where claims of shares come as far as into containers."""
-    node = stage[0]
-    if node.minor < FIRST_WITH_SHARED_DEVICES:
-        pytest.skip(f"Kubernetes {node.version} shares no device by claims")
-    if not node.has_controllers:
-        pytest.skip(f"there is no {node_programs.CONTROLLERS} beside the kubelet")
-    if node_runtime.major() < FIRST_WITH_CDI:
-        pytest.skip(f"containerd {node_runtime.version()} ignores CDI: make e2e CONTAINERD=2")
+    if why := node.obstacle_to_claims:
+        pytest.skip(why)
     return node
-
-
-FIRST_WITH_SHARED_DEVICES: Final = 36
-FIRST_WITH_CDI: Final = 2
-"""Version 1.7 of containerd has it too, but not by itself."""
 
 
 @pytest.fixture(scope="session")

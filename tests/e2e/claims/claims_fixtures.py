@@ -12,7 +12,7 @@ import pytest
 
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.machines import read_machine
-from tests.e2e.claims.real_claims import CLASS, EVERY_GPU, RealClaims
+from tests.e2e.claims.real_claims import CLASS, COLLECTOR, EVERY_GPU, RealClaims
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
 from tests.e2e.node.real_node import RealNode
@@ -26,10 +26,11 @@ Stage = tuple[RealNode, RealAgent, SimulatedGpus]
 @pytest.fixture(scope="module")
 def agent_of_claims(stage: Stage) -> Iterator[RealAgent]:
     """The node's agent, which is to serve claims meanwhile. Not started."""
-    _, agent, _ = stage
+    node, agent, _ = stage
     agent.stop()
     agent.interface = "claims"
     yield agent
+    node.stop_controllers()
     agent.stop()
     agent.interface = "device-plugin"
     agent.start()
@@ -62,7 +63,7 @@ def claims_agent(
 @pytest.fixture
 def claims(claims_node: RealNode, claims_agent: RealAgent, pods: RealPods) -> Iterator[RealClaims]:
     """The agent offers the node's GPUs to claims; all claims of the test go with it."""
-    claims_node.start_controllers()
+    claims_node.start_controllers(COLLECTOR)
     made = RealClaims(claims_node.api)
     made.device_class(CLASS, EVERY_GPU)
     wait_for(made.slices, "the GPUs are offered")

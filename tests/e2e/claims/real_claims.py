@@ -26,6 +26,9 @@ SLICES: Final = f"{RESOURCE}/resourceslices"
 CLASSES: Final = f"{RESOURCE}/deviceclasses"
 CLASS: Final = "gpu.tencent.com"
 EVERY_GPU: Final = f"device.driver == '{CLASS}'"
+COLLECTOR: Final = "garbage-collector-controller"
+"""Who deletes a claim whose pod the claims' controller has not seen go. Tests of other parts make
+pods whose owners never were, so it goes when those of claims end."""
 CLAIM: Final = "gpu"
 """What the containers of these tests call the claim of their pod."""
 

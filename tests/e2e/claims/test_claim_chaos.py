@@ -45,8 +45,6 @@ MOST_PODS: Final = 10
 HOLDS: Final = "cuda-play query; echo ready; cuda-play hold --memory 512MiB --seconds 3600"
 CHECKPOINT: Final = Path("/var/lib/kubelet/dra_manager_state")
 SERVICES: Final = ("kubelet", "containerd", "api")
-COLLECTOR: Final = "garbage-collector-controller"
-"""Who deletes claims of pods whose end the claims' controller has missed."""
 ALL_FREE: Final = {"freeCores": {"int": 100}, "freeMemory": {"int": 40960}}
 MERGE: Final = "merge-patch+json"
 
@@ -151,14 +149,9 @@ def chaos(
     claims_node: RealNode, claims_agent: RealAgent, claims: RealClaims, pods: RealPods
 ) -> Iterator[Chaos]:
     """Whatever happens, all parts run again after it."""
-    claims_node.stop_controllers()
-    claims_node.start_controllers(COLLECTOR)
     made = Chaos(claims_node, claims_agent, claims, pods, SEED)
     yield made
     made.revive()
-    pods.delete()
-    claims.wait_until_freed()
-    claims_node.stop_controllers()
 
 
 def test_nothing_is_promised_twice_or_left_after_everything_was_killed(

@@ -18,7 +18,7 @@ from tests.e2e.claims.real_claims import CLASS, RealClaims, allocated, claiming,
 from tests.e2e.node import node_runtime
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
-from tests.e2e.node.real_node import RealNode
+from tests.e2e.node.real_node import FIRST_WITH_CDI, FIRST_WITH_SHARED_DEVICES, RealNode
 from tests.e2e.node.real_pods import PODS as PODS_PATH
 from tests.e2e.node.real_pods import (
     RealPods,
@@ -27,7 +27,6 @@ from tests.e2e.node.real_pods import (
     mount_namespaces,
     uuids_seen,
 )
-from tests.e2e.node_fixtures import FIRST_WITH_CDI, FIRST_WITH_SHARED_DEVICES
 
 pytest_plugins = ["tests.e2e.node_fixtures", "tests.e2e.claims.claims_fixtures"]
 pytestmark = pytest.mark.e2e

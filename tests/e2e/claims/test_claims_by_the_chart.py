@@ -19,6 +19,7 @@ from tests.e2e.claims.charted_webhook import VALUES, ChartedWebhook
 from tests.e2e.claims.real_claims import (
     CLAIMS,
     CLASS,
+    COLLECTOR,
     SLICES,
     TEMPLATES,
     RealClaims,
@@ -52,14 +53,19 @@ REPLICAS: Final = 4
 
 @pytest.fixture(scope="module")
 def charted(
-    claims_node: RealNode, agent_of_claims: RealAgent, claims_gpus: SimulatedGpus
+    stage: tuple[RealNode, RealAgent, SimulatedGpus],
+    agent_of_claims: RealAgent,
+    claims_gpus: SimulatedGpus,
 ) -> Iterator[ChartedAgent]:
     """The chart's agent, installed and ready, in the place of the host's own."""
+    node = stage[0]
+    if why := node.obstacle_to_claims:
+        pytest.skip(why)
     if helm_program.found() is None:
         pytest.skip(helm_program.MISSING)
-    claims_node.start_controllers()
+    node.start_controllers(COLLECTOR)
     values: dict[str, dict[str, Any]] = {"agent": {"interface": "claims"}, "webhook": VALUES}
-    made = ChartedAgent(claims_node, agent_of_claims.disk, values)
+    made = ChartedAgent(node, agent_of_claims.disk, values)
     made.prepare()
     made.install()
     try:
@@ -161,16 +167,19 @@ def refuses(what: Callable[[], object], because: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def webhook(charted: ChartedAgent, claims_node: RealNode) -> Iterator[ChartedWebhook]:
+def webhook(
+    charted: ChartedAgent, stage: tuple[RealNode, RealAgent, SimulatedGpus]
+) -> Iterator[ChartedWebhook]:
     """Pods of the namespace `default` get claims."""
-    made = ChartedWebhook(claims_node, charted.release)
-    label(claims_node, "claims")
+    node = stage[0]
+    made = ChartedWebhook(node, charted.release)
+    label(node, "claims")
     try:
         made.start()
-        wait_for(lambda: "resourceClaims" in dry_run(claims_node)["spec"], "pods are changed")
+        wait_for(lambda: "resourceClaims" in dry_run(node)["spec"], "pods are changed")
         yield made
     finally:
-        label(claims_node, None)
+        label(node, None)
         made.stop()
 
 

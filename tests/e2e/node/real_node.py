@@ -219,6 +219,17 @@ class RealNode:
     def has_controllers(self) -> bool:
         return node_programs.has(self._programs, node_programs.CONTROLLERS)
 
+    @property
+    def obstacle_to_claims(self) -> str:
+        """Why no claim of a share comes as far as into a container here; empty where one does."""
+        if self.minor < FIRST_WITH_SHARED_DEVICES:
+            return f"Kubernetes {self.version} shares no device by claims"
+        if not self.has_controllers:
+            return f"there is no {node_programs.CONTROLLERS} beside the kubelet"
+        if node_runtime.major() < FIRST_WITH_CDI:
+            return f"containerd {node_runtime.version()} ignores CDI: make e2e CONTAINERD=2"
+        return ""
+
     def start_controllers(self, *more: str) -> None:
         """Each with an account and the role that the API server has for it. Safe to repeat."""
         if self.part("controllers").runs:
@@ -296,6 +307,9 @@ class RealNode:
 
 FIRST_WITH_ENDPOINT_IN_CONFIGURATION: Final = 27
 FIRST_AGAINST_CGROUP_V1: Final = 31
+FIRST_WITH_SHARED_DEVICES: Final = 36
+FIRST_WITH_CDI: Final = 2
+"""Version of containerd; 1.7 has it too, but not by itself."""
 
 
 def _binding(name: str) -> Mapping[str, Any]:
