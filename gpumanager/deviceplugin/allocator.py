@@ -62,7 +62,6 @@ class Allocator:
         self._lock = self._store.lock
         self._unhealthy: frozenset[GpuUUID] = frozenset()
         self._elsewhere: frozenset[GpuUUID] = frozenset()
-        self._leaving: frozenset[GpuUUID] = frozenset()
 
     @property
     def journal(self) -> Journal:
@@ -71,7 +70,7 @@ class Allocator:
 
     def devices(self, resource: str) -> tuple[Device, ...]:
         """All devices of a resource, GPU by GPU; then what pods hold of no GPU that is here."""
-        return advertised(self._ledger.ids, self._store.live(), resource, self._ledger.closed)
+        return advertised(self._ledger.ids, self._store.live(), resource, self.withheld)
 
     @property
     def mismatches(self) -> int:
@@ -101,7 +100,7 @@ class Allocator:
     @property
     def withheld(self) -> frozenset[GpuUUID]:
         """GPUs on which nothing is placed, whether healthy or not."""
-        return self._ledger.closed
+        return self._ledger.closed | self._ledger.leaving
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """From now on just these GPUs are advertised as unhealthy and get nothing new."""
@@ -111,7 +110,7 @@ class Allocator:
     def offer(self, elsewhere: frozenset[GpuUUID], leaving: frozenset[GpuUUID]) -> None:
         """From now on `elsewhere` are another interface's; `leaving` get nothing new, but a call
         that has their IDs already is served."""
-        self._elsewhere, self._leaving = elsewhere, leaving
+        self._elsewhere, self._ledger.leaving = elsewhere, leaving
         self._close()
 
     def in_use(self) -> frozenset[GpuUUID]:
@@ -141,7 +140,7 @@ class Allocator:
     def _close(self) -> None:
         claimed = {gpu for one in self._store.others() if one.counts for gpu in one.gpus}
         self._ledger.foreign = self._elsewhere | claimed
-        self._ledger.closed = self._unhealthy | self._leaving | self._ledger.foreign
+        self._ledger.closed = self._unhealthy | self._ledger.foreign
 
     async def adopt(self, topology: Topology) -> None:
         """Use these GPUs from now on. Raises IndistinctGPUs."""

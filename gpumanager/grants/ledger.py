@@ -39,7 +39,9 @@ class Ledger:
 
     def __init__(self, topology: Topology) -> None:
         self.closed: frozenset[GpuUUID] = frozenset()
-        """GPUs on which nothing new is placed; grants that are there stay."""
+        """GPUs on which nothing new is granted; grants that are there stay."""
+        self.leaving: frozenset[GpuUUID] = frozenset()
+        """GPUs on which nothing new is placed; a call that names one of them is served."""
         self.foreign: frozenset[GpuUUID] = frozenset()
         """GPUs of another interface, on which nothing fits."""
         self.adopt(topology)
@@ -57,7 +59,12 @@ class Ledger:
     def books(self, grants: Iterable[Grant]) -> FreeGpus:
         """What the grants leave free. Grants of GPUs that are gone count nowhere."""
         held = self._held(grants)
-        return FreeGpus({gpu.uuid: self._open(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
+        return FreeGpus(
+            {
+                gpu.uuid: self._open(gpu, held[gpu.uuid], self.closed | self.leaving)
+                for gpu in self.topology.gpus
+            }
+        )
 
     def unheld(self, grants: Iterable[Grant]) -> FreeGpus:
         """What no grant holds, also of GPUs on which nothing new is placed."""
@@ -65,8 +72,8 @@ class Ledger:
         return FreeGpus({gpu.uuid: _book(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
 
     def book(self, grants: Iterable[Grant], gpu: Gpu) -> FreeGpu:
-        """What the grants leave free of one GPU."""
-        return self._open(gpu, self._sum(gpu.uuid, _on(grants, gpu.uuid)))
+        """What the grants leave free of one GPU, for a call that names it."""
+        return self._open(gpu, self._sum(gpu.uuid, _on(grants, gpu.uuid)), self.closed)
 
     def fits(self, others: Iterable[Grant], grant: Grant) -> bool:
         """Whether `grant` fits on its GPUs beside `others`."""
@@ -119,10 +126,10 @@ class Ledger:
         exclusive = one.shares[gpu].exclusive or other.shares[gpu].exclusive
         return exclusive and not self.repeated([one, other]).cores
 
-    def _open(self, gpu: Gpu, held: Holdings) -> FreeGpu:
+    def _open(self, gpu: Gpu, held: Holdings, closed: frozenset[GpuUUID]) -> FreeGpu:
         return (
             FreeGpu(0, 0, held.grants, blocks(gpu.memory))
-            if gpu.uuid in self.closed
+            if gpu.uuid in closed
             else _book(gpu, held)
         )
 

@@ -7,8 +7,9 @@ simulated driver's account of processes and bytes. It imports nothing of what de
 import asyncio
 import base64
 import json
+import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
@@ -27,6 +28,9 @@ CORES, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 BLOCK = 256 << 20
 UNITS = {"Mi": 20, "Gi": 30}
 WORK = "cuda-play launch --kernel 1ms --seconds 0.3 --memory {memory}MiB"
+WAITING = 10
+"""Pods of each kind that run or wait: more than have room, and few enough to simulate."""
+SECONDS_OF_A_MOVE = 8.0
 PATIENCE = 1800.0
 """Seconds for a pod to find room; a storm is larger than its node."""
 STATUS_SECONDS = 0.5
@@ -35,11 +39,14 @@ STATUS_SECONDS = 0.5
 
 @dataclass
 class StormFigures:
-    """What happened. most_cores, most_bytes: on any GPU at any time, by the judge."""
+    """What happened. most_cores, most_bytes: on any GPU at any time, by the judge.
+
+    failed: containers that did not start or end well. faults: what the judge found.
+    """
 
     devices: int = 0
     claims: int = 0
-    tried_twice: int = 0
+    tried_twice: set[str] = field(default_factory=set)
     refused_prepares: int = 0
     moves: int = 0
     kills: int = 0
@@ -48,6 +55,8 @@ class StormFigures:
     most_cores: int = 0
     most_bytes: int = 0
     busiest: int = 0
+    refusals: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
@@ -83,25 +92,25 @@ class Judge:
         namespaces = defaultdict(set)
         for process in node.gpus.processes():
             namespaces[process.gpu].add(process.mount_namespace)
-        used = {uuid: node.gpus.device_bytes(uuid) for uuid in self._by_uuid}
+        used = {name: node.gpus.device_bytes(name) for name in self._by_uuid}
         self._read_slice()
         holds: defaultdict[int, list[Hold]] = defaultdict(list)
         for one in (*self._of_devices(), *self._of_claims()):
             holds[one.minor].append(one)
         figures.looks += 1
         figures.shared_looks += len({one.kind for rows in holds.values() for one in rows}) == 2
-        for uuid, gpu in self._by_uuid.items():
+        for name, gpu in self._by_uuid.items():
             rows = holds[gpu.minor]
             cores, memory = sum(one.cores for one in rows), sum(one.memory for one in rows)
             figures.most_cores = max(figures.most_cores, cores)
-            figures.most_bytes = max(figures.most_bytes, used[uuid])
-            figures.busiest = max(figures.busiest, len(namespaces[uuid]))
+            figures.most_bytes = max(figures.most_bytes, used[name])
+            figures.busiest = max(figures.busiest, len(namespaces[name]))
             for wrong, what in (
                 (len({one.kind for one in rows}) > 1, "both kinds"),
                 (cores > 100, f"{cores} cores"),
                 (memory > gpu.memory, f"{memory} bytes granted"),
-                (used[uuid] > gpu.memory, f"{used[uuid]} bytes used"),
-                (len(namespaces[uuid]) > len(rows), f"{len(namespaces[uuid])} tenants"),
+                (used[name] > gpu.memory, f"{used[name]} bytes used"),
+                (len(namespaces[name]) > len(rows), f"{len(namespaces[name])} tenants"),
             ):
                 if wrong:
                     figures.faults.append(f"GPU {gpu.index}: {what}: {rows}")
@@ -164,7 +173,6 @@ class DeviceStorm:
         self._admission = asyncio.Lock()
         self._bound: dict[str, Pod] = {}
         self._allocatable: dict[str, int] = {}
-        self._left = 2 * pods
         self.figures = StormFigures()
 
     async def run(self) -> StormFigures:
@@ -172,9 +180,10 @@ class DeviceStorm:
         beside = [asyncio.create_task(one) for one in (judge.watch(), self._status(), self._move())]
         try:
             async with asyncio.TaskGroup() as group:
-                for number in range(self._pods):
-                    group.create_task(self._counted(self._device_pod(number)))
-                    group.create_task(self._counted(self._claim_pod(number)))
+                for kind in (self._device_pod, self._claim_pod):
+                    numbers = iter(range(self._pods))
+                    for _ in range(WAITING):
+                        group.create_task(self._one_by_one(kind, numbers))
             judge.look()
         finally:
             for one in beside:
@@ -189,10 +198,12 @@ class DeviceStorm:
         )
         return self.figures
 
-    async def _counted(self, pod: Any) -> None:
-        await asyncio.sleep(self._random.uniform(0, 0.25 * self._pods))
-        await pod
-        self._left -= 1
+    async def _one_by_one(
+        self, kind: Callable[[int], Awaitable[None]], numbers: Iterator[int]
+    ) -> None:
+        for number in numbers:
+            await asyncio.sleep(self._random.uniform(0, 1))
+            await kind(number)
 
     async def _device_pod(self, number: int) -> None:
         cores = self._random.choice([20, 30, 50, 100])
@@ -203,8 +214,9 @@ class DeviceStorm:
         pod = Pod("default", f"devices-{number}", (main,))
         self.figures.devices += 1
         while not await self._try(pod):
-            self.figures.tried_twice += 1
-            pod = replace(pod, uid=f"{pod.uid}-again")
+            self.figures.tried_twice.add(pod.name)
+            pod = replace(pod, uid=str(uuid.uuid4()))
+            await asyncio.sleep(1)  # the first back-off of kube-scheduler's queue
 
     async def _try(self, pod: Pod) -> bool:
         """Bound when the scheduler sees room, admitted, and run to its end."""
@@ -214,10 +226,12 @@ class DeviceStorm:
         try:
             async with self._admission:
                 rejected = await node.admit(pod)
+            if rejected is not None:
+                self.figures.refusals.append(str(rejected))
             if rejected is None:
                 (result,) = await node.run_admitted(pod)
                 if result.exit_code != 0:
-                    self.figures.faults.append(f"{pod.name}: {result.exit_code} {result.refused}")
+                    self.figures.failed.append(f"{pod.name}: {result.exit_code} {result.refused}")
         finally:
             del self._bound[pod.uid]
             node.kubelet.delete(pod.uid)
@@ -240,8 +254,9 @@ class DeviceStorm:
         pod = await self._node.pod(name, {"main": [(name, "gpu")]}, command, PATIENCE)
         (result,) = await self._node.run(pod)
         if result.exit_code != 0:
-            self.figures.faults.append(f"{name}: {result.exit_code} {result.refused}")
+            self.figures.failed.append(f"{name}: {result.exit_code} {result.refused}")
         self._node.node.kubelet.delete(pod.uid)
+        await self._node.server.remove(Key("pods", "default", name))
 
     async def _status(self) -> None:
         while True:
@@ -255,13 +270,14 @@ class DeviceStorm:
             number = self._random.choice([1, 2, 3])
             patch = {"metadata": {"annotations": {"tencent.com/claims-gpus": str(number)}}}
             await self._node.server.change(Key("nodes", "", NODE), MERGE, patch)
-            await asyncio.sleep(self._random.uniform(1, 4))
+            await asyncio.sleep(self._random.uniform(1, SECONDS_OF_A_MOVE))
             if self.figures.kills < self._kills:
                 self.figures.kills += 1
                 async with self._admission:  # a pod that is being admitted would be refused
                     await self._node.node.kill_agent()
                     await self._node.node.start_agent()
+                    await self._node.node.kubelet.wait_for_devices((CORES, MEMORY), PATIENCE)
 
 
 def said(figures: StormFigures) -> str:
-    return json.dumps(asdict(figures), indent=1)
+    return json.dumps(asdict(figures), indent=1, default=sorted)

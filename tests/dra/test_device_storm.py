@@ -33,6 +33,7 @@ async def test_a_storm_of_both_kinds_of_pods_gives_no_gpu_twice(tmp_path: Path) 
         print(said(figures), node.node.agent.last_words())  # noqa: T201
 
     assert figures.faults == []
+    assert figures.failed == [] or KILLS  # a container that starts while its agent is away
     assert (figures.devices, figures.claims) == (PODS, PODS)
-    assert figures.tried_twice <= max(1, figures.devices // 100)
+    assert len(figures.tried_twice) <= max(1, figures.devices // 100)
     assert figures.moves > 0

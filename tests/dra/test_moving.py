@@ -141,6 +141,21 @@ async def test_an_allocate_that_comes_too_late_is_not_granted_there(node: Moving
     assert node.allocator.journal.live() == ()
 
 
+async def test_an_allocate_that_was_under_way_is_granted_on_the_gpu_that_leaves(
+    node: MovingNode,
+) -> None:
+    node.claims_gpus = 3
+    old = dict(node.heard)
+    await node.move()
+    node.heard = old
+
+    assert await node.device_pod(pod("p", container(30, 2)))
+    await node.arrive()
+
+    assert (len(devices(node)), len(claims(node))) == (0, 2)
+    node.judge()
+
+
 async def test_an_allocate_that_comes_too_late_is_granted_where_there_is_room(
     node: MovingNode,
 ) -> None:
