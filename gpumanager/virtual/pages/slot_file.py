@@ -86,8 +86,8 @@ class SlotFile:
         try:
             with (directory / BOOKS_NAME).open("rb") as file:
                 head = file.read(_HEAD.size)
-        except OSError as error:
-            return isinstance(error, FileNotFoundError)
+        except OSError:
+            return False
         if len(head) < _HEAD.size:
             return not any(head)
         magic, _, written, *_ = _HEAD.unpack(head)
