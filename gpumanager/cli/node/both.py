@@ -95,7 +95,11 @@ class BothInterfaces:
 
     @property
     def standings(self) -> Sequence[PluginStanding]:
-        return [one for plugin in self._plugins for one in plugin.standings]
+        """Without those of claims where this node has none any more, and is to have none."""
+        device_plugins = self._policy.interface == DEVICE_PLUGINS
+        done = device_plugins and not offered_by(self.offers, CLAIMS) and not self._uses().claims
+        plugins = (self._devices.plugin,) if self.recovered and done else self._plugins
+        return [one for plugin in plugins for one in plugin.standings]
 
     def owners(self, allocation: AllocationID) -> Collection[PodUID]:
         grant = self.journal.get(allocation)

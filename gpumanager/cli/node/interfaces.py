@@ -1,9 +1,11 @@
 """The interfaces of the node agent, each put together from its parts."""
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpumanager.cli.node.both import ALL, BothInterfaces, MovePolicy
 from gpumanager.cli.node.interface import NodeInterface
@@ -28,10 +30,15 @@ from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.values import AllocationID
 
+if TYPE_CHECKING:
+    from gpumanager.dra.driver import ClaimDriver
+
 log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS: Final = 10.0
 """Between two looks at everybody's books, or less by --allocation-check-period."""
+LISTENING_SECONDS: Final = 0.5
+"""Between two looks at whether there is anything to offer once the kubelet could be answered."""
 
 
 def node_interface(
@@ -210,7 +217,7 @@ def claims(
         """Not before the kubelet could be answered: pods would come that cannot start."""
         nonlocal known
         known = await device_attributes(driver.topology, settings.driver_root / "sys")
-        await plugin.listening.wait()
+        await until_answerable(driver, plugin.listening)
         publisher.changed()
         await publisher.run()
 
@@ -269,3 +276,18 @@ def claims(
         in_use=in_use,
         allocated=allocated,
     )
+
+
+async def until_answerable(driver: "ClaimDriver", listening: asyncio.Event) -> None:
+    """Until the kubelet can ask for what the slice offers, or there is nothing that it would offer.
+
+    Example: a node whose runtime ignores CDI goes back to device plugins; its slice has to be seen
+    without devices before they may have them.
+    """
+    while not listening.is_set():
+        kept = driver.leaving.union(driver.withheld())
+        if all(gpu.uuid in kept for gpu in driver.topology.gpus):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LISTENING_SECONDS):
+                await listening.wait()
