@@ -1,11 +1,13 @@
 """GPUs that go from device plugins to claims and back, while pods run and agents die."""
 
+import asyncio
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from gpumanager.cli.node.both import ALL
+from gpumanager.cli.node.interfaces import until_answerable
 from gpumanager.dra.claim import device_name
 from gpumanager.dra.driver import ClaimRef
 from gpumanager.gpu.values import GpuUUID
@@ -331,3 +333,19 @@ def test_a_file_that_says_nothing_is_no_file(tmp_path: Path) -> None:
     assert file.read() == frozenset()
     file.path.write_text('{"version": 1}')
     assert file.read() == frozenset()
+
+
+async def test_gpus_are_taken_back_although_the_kubelet_cannot_be_answered(
+    node: MovingNode,
+) -> None:
+    """As where the runtime ignores CDI: only what offers something waits."""
+    gpus, answerable = [gpu.uuid for gpu in node.topology.gpus], asyncio.Event()
+    node.driver.offer(frozenset(gpus[:1]), frozenset(gpus[1:-1]))
+    waiting = asyncio.create_task(until_answerable(node.driver, answerable))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    answerable.set()
+    await waiting
+
+    node.driver.offer(frozenset(gpus[:1]), frozenset(gpus[1:]))
+    await until_answerable(node.driver, asyncio.Event())
