@@ -128,8 +128,8 @@ class RealScheduler:
         return {field: str(self._directory / files[field]) for field in documented}
 
     def _here(self) -> dict[str, Any]:
-        """The configuration with this node's paths."""
-        (extender,) = self.configuration["extenders"]
+        """The configuration with this node's paths. Its second extender is for claims."""
+        extender = self.configuration["extenders"][0]
         return self.configuration | {
             "clientConnection": {"kubeconfig": str(self.node.kubeconfig("scheduler"))},
             "leaderElection": {"leaderElect": False},
