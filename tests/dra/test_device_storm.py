@@ -22,7 +22,7 @@ KILLS = int(os.environ.get("GPUMANAGER_STORM_KILLS", "0"))
 FLAGS = {
     "interface": "both",
     "claims-gpus": 2,
-    "move-after": "0.5s",
+    "move-after": "1s",
     "allocation-check-period": "1s",
 }
 

@@ -44,8 +44,7 @@ ALL: Final = 1 << 10
 @dataclass(frozen=True, slots=True)
 class MovePolicy:
     """interface: what GPUs belong to of which nothing else is known. claims_gpus: how many GPUs
-    claims should have; None: not known yet. quiet: seconds for which a GPU has to be withdrawn and
-    unused before it goes over."""
+    claims should have; None: not known yet. quiet: seconds, see `moved`."""
 
     interface: str
     claims_gpus: Callable[[], int | None]
@@ -187,8 +186,9 @@ class BothInterfaces:
     def _offer(self, offers: Offers) -> None:
         self.offers = offers
         leaving = frozenset(gpu for gpu, one in offers.items() if one.leaving)
-        self._devices.offer(offered_by(offers, CLAIMS), leaving)
-        self._claims.offer(offered_by(offers, DEVICE_PLUGINS), leaving)
+        closing = frozenset(gpu for gpu in leaving if not offers[gpu].withdrawn)
+        self._devices.offer(offered_by(offers, CLAIMS), leaving, closing)
+        self._claims.offer(offered_by(offers, DEVICE_PLUGINS), leaving, closing)
 
     def _uses(self) -> GpuUses:
         cores: dict[GpuUUID, int] = {}
@@ -204,5 +204,5 @@ class BothInterfaces:
         return {gpu.uuid: GpuOffer(self._policy.interface) for gpu in self.topology.gpus}
 
 
-def _without_times(offers: Offers) -> Mapping[GpuUUID, tuple[str, bool]]:
-    return {gpu: (one.interface, one.leaving) for gpu, one in offers.items()}
+def _without_times(offers: Offers) -> Mapping[GpuUUID, GpuOffer]:
+    return {gpu: replace(one, since=None) for gpu, one in offers.items()}
