@@ -166,7 +166,9 @@ class BothInterfaces:
         leaving = {gpu for gpu, one in self.offers.items() if one.leaving}
         if leaving & offered_by(self.offers, DEVICE_PLUGINS):
             await self._devices.release_ended()
-        arriving = await self._devices.arriving()
+        target = wanted(self.offers, self._uses(), self._policy.claims_gpus())
+        going = {g for g, one in self.offers.items() if target[g] != one.interface} - leaving
+        arriving = bool(going) and await self._devices.arriving()
         before = _without_times(self.offers)
         async with self._store.lock:  # nothing is granted between the decision and its effect
             await self._move(replace(self._uses(), arriving=arriving))
