@@ -113,8 +113,9 @@ class AgentSettings:
     """Effect of the taint on unhealthy GPUs in the node's slice: one of UNHEALTHY_TAINTS."""
     claims_gpus: int = 0
     """Of `both`: how many GPUs claims have where the node's annotation says nothing."""
-    move_after: float = 5.0
-    """Seconds for which a GPU is withdrawn and unused before the other interface offers it."""
+    move_after: float = 15.0
+    """Seconds for which a GPU is withdrawn and unused before the other interface offers it, and in
+    which schedulers learn that it is withdrawn: a kubelet tells what is allocatable every 10 s."""
     plugins_path: Path = Path(PLUGINS_PATH)
     plugins_registry_path: Path = Path(PLUGINS_REGISTRY_PATH)
     """The kubelet's directories for the sockets of DRA drivers, and where it finds them."""

@@ -62,6 +62,7 @@ class Allocator:
         self._lock = self._store.lock
         self._unhealthy: frozenset[GpuUUID] = frozenset()
         self._elsewhere: frozenset[GpuUUID] = frozenset()
+        self._closing: frozenset[GpuUUID] = frozenset()
 
     @property
     def journal(self) -> Journal:
@@ -70,7 +71,8 @@ class Allocator:
 
     def devices(self, resource: str) -> tuple[Device, ...]:
         """All devices of a resource, GPU by GPU; then what pods hold of no GPU that is here."""
-        return advertised(self._ledger.ids, self._store.live(), resource, self.withheld)
+        ids, live = self._ledger.ids, self._store.live()
+        return advertised(ids, live, resource, self.withheld, self._closing)
 
     @property
     def mismatches(self) -> int:
@@ -107,10 +109,15 @@ class Allocator:
         self._unhealthy = frozenset(gpus)
         self._close()
 
-    def offer(self, elsewhere: frozenset[GpuUUID], leaving: frozenset[GpuUUID]) -> None:
+    def offer(
+        self,
+        elsewhere: frozenset[GpuUUID],
+        leaving: frozenset[GpuUUID],
+        closing: frozenset[GpuUUID] = frozenset(),
+    ) -> None:
         """From now on `elsewhere` are another interface's; `leaving` get nothing new, but a call
-        that has their IDs already is served."""
-        self._elsewhere, self._ledger.leaving = elsewhere, leaving
+        that has their IDs already is served. closing: those of which schedulers learn just now."""
+        self._elsewhere, self._ledger.leaving, self._closing = elsewhere, leaving, closing
         self._close()
 
     def in_use(self) -> frozenset[GpuUUID]:

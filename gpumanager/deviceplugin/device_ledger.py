@@ -89,15 +89,37 @@ def advertised(
     live: tuple[Grant, ...],
     resource: str,
     unhealthy: Collection[GpuUUID] = (),
+    closing: Collection[GpuUUID] = (),
 ) -> tuple[Device, ...]:
-    """GPU by GPU; then what is only held."""
+    """GPU by GPU; then what is only held. closing: of the unhealthy ones, those just withdrawn."""
     left_out = frozenset(_left_out(ids, live, resource))
+    other = exchanged(ids, live, resource, unhealthy, closing) if closing else frozenset()
     own = (
-        Device(device_id, gpu.uuid not in unhealthy, gpu.numa_node)
+        Device(device_id, (gpu.uuid in unhealthy) == (device_id in other), gpu.numa_node)
         for device_id, gpu in ids.of(resource)
         if device_id not in left_out
     )
     return (*own, *_foreign(ids, live, resource))
+
+
+def exchanged(
+    ids: DeviceIDs,
+    live: Iterable[Grant],
+    resource: str,
+    unhealthy: Collection[GpuUUID],
+    closing: Collection[GpuUUID],
+) -> frozenset[str]:
+    """IDs whose health is told the wrong way round, while schedulers learn that there are fewer.
+
+    A kubelet refuses at once what needs an ID that has become unhealthy, and tells schedulers only
+    later that there are fewer. So the free IDs of a GPU that closes stay healthy for that time, and
+    as many that pods hold elsewhere are unhealthy instead, which harms none of them.
+    """
+    held = {i for one in live for i in ids_of(one, resource)}
+    free = [i for i, gpu in ids.of(resource) if gpu.uuid in closing and i not in held]
+    instead = [i for i, gpu in ids.of(resource) if gpu.uuid not in unhealthy and i in held]
+    count = min(len(free), len(instead))
+    return frozenset((*free[:count], *instead[:count]))
 
 
 def accepted(ids: DeviceIDs, asked: Collection[str]) -> tuple[str, ...]:

@@ -150,7 +150,12 @@ class ClaimDriver:
         """The grants of claims."""
         return self._store.live()
 
-    def offer(self, elsewhere: frozenset[GpuUUID], leaving: frozenset[GpuUUID]) -> None:
+    def offer(
+        self,
+        elsewhere: frozenset[GpuUUID],
+        leaving: frozenset[GpuUUID],
+        _closing: frozenset[GpuUUID] = frozenset(),
+    ) -> None:
         """From now on `elsewhere` are another interface's, and `leaving` get nothing new."""
         if (elsewhere, leaving) != (self._elsewhere, self.leaving):
             self._elsewhere, self.leaving = elsewhere, leaving

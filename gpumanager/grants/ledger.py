@@ -56,14 +56,14 @@ class Ledger:
         del grants
         return Repeated()
 
-    def books(self, grants: Iterable[Grant]) -> FreeGpus:
-        """What the grants leave free. Grants of GPUs that are gone count nowhere."""
-        held = self._held(grants)
+    def books(self, grants: Iterable[Grant], *, leaving: bool = False) -> FreeGpus:
+        """What the grants leave free. Grants of GPUs that are gone count nowhere.
+
+        leaving: also of GPUs that leave, for a call that finds no other.
+        """
+        held, closed = self._held(grants), self.closed if leaving else self.closed | self.leaving
         return FreeGpus(
-            {
-                gpu.uuid: self._open(gpu, held[gpu.uuid], self.closed | self.leaving)
-                for gpu in self.topology.gpus
-            }
+            {gpu.uuid: self._open(gpu, held[gpu.uuid], closed) for gpu in self.topology.gpus}
         )
 
     def unheld(self, grants: Iterable[Grant]) -> FreeGpus:

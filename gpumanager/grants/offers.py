@@ -4,7 +4,8 @@ A GPU goes over in three steps, each of which a restart may interrupt:
 
     offered     its interface gives it to pods
     leaving     it is withdrawn (no device ID of it is healthy, the node's slice lacks it), and what
-                its pods still have, or are about to be given, is served on
+                its pods still have, or are about to be given, is served on. Of device IDs others
+                are withdrawn first: `device_ledger.exchanged`
     offered     by the other interface, once nobody has used it for a while
 
 Only the last step is written down, before it takes effect; all else follows from what pods have. An
@@ -14,7 +15,7 @@ agent that starts withdraws again what has to go. The decision is pure; `OfferFi
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -36,14 +37,16 @@ class OffersUnwritable(GpuManagerError):
 
 @dataclass(frozen=True, slots=True)
 class GpuOffer:
-    """interface: the only one that may grant the GPU. leaving: it is withdrawn there.
+    """interface: the only one that may grant the GPU. leaving: it gets nothing new there.
 
-    unused_since: of one that is leaving, monotonic seconds; None while it is in use.
+    withdrawn: schedulers have had the time to learn that. since: of one that is leaving, from when
+    on that, or that it is unused, is waited for; monotonic seconds; None while it is in use.
     """
 
     interface: str
     leaving: bool = False
-    unused_since: float | None = None
+    withdrawn: bool = False
+    since: float | None = None
 
 
 Offers = Mapping[GpuUUID, GpuOffer]
@@ -114,22 +117,30 @@ def _rank(gpu: GpuUUID, offers: Offers, uses: GpuUses) -> tuple[bool | int, ...]
 def moved(
     offers: Offers, target: Mapping[GpuUUID, str], uses: GpuUses, now: float, quiet: float
 ) -> Offers:
-    """One step of each GPU towards its target. quiet: seconds that it has to be unused before.
+    """One step of each GPU towards its target. quiet: seconds in which schedulers learn what they
+    are told, and that a GPU has to be unused before it goes over.
 
     What is in flight comes within that time. Examples: an Allocate for IDs that the kubelet chose
     before it read that they are unhealthy; a claim that the scheduler allocated by its cache.
     """
     found = {}
     for gpu, one in offers.items():
-        since = now if one.unused_since is None else one.unused_since
+        since = now if one.since is None else one.since
         if one.interface == target[gpu]:
             found[gpu] = GpuOffer(one.interface)
         elif not one.leaving and one.interface == DEVICE_PLUGINS and uses.arriving:
             found[gpu] = one  # the kubelet would refuse that pod, if these IDs are the last
-        elif not one.leaving or uses.of(gpu, one.interface):
-            found[gpu] = GpuOffer(one.interface, leaving=True)
+        elif not one.leaving:
+            # A slice is withdrawn as a whole; what is allocatable the kubelet tells every 10 s.
+            at_once = one.interface == CLAIMS
+            found[gpu] = GpuOffer(one.interface, leaving=True, withdrawn=at_once, since=now)
+        elif not one.withdrawn:
+            learnt = now - since >= quiet
+            found[gpu] = replace(one, withdrawn=learnt, since=None if learnt else since)
+        elif uses.of(gpu, one.interface):
+            found[gpu] = replace(one, since=None)
         elif now - since < quiet:
-            found[gpu] = GpuOffer(one.interface, leaving=True, unused_since=since)
+            found[gpu] = replace(one, since=since)
         else:
             found[gpu] = GpuOffer(target[gpu])
     return found

@@ -6,6 +6,7 @@ the pod under admission before a device plugin is called. Its phases are the kub
 changes, which is after admission (decision 0146).
 """
 
+import asyncio
 import hashlib
 import logging
 from pathlib import Path
@@ -40,6 +41,7 @@ class PodsApi:
         self._deadline = deadline
         self._channel: grpc.aio.Channel | None = None
         self._known: dict[bytes, PodView] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
 
     @property
     def exists(self) -> bool:
@@ -52,13 +54,13 @@ class PodsApi:
             if not self.exists:
                 raise PodsUnavailable(str(self._socket), "no Pods API (Kubernetes 1.37 has it)")
             self._channel = wire.dial(self._socket, LARGEST)
-        request = pb.ListPodsRequest()
+        channel, request = self._channel, pb.ListPodsRequest()
         try:
             answer = await grpc_wire.call(
-                self._channel, wire.PODS, wire.LIST_PODS, request, self._deadline
+                channel, wire.PODS, wire.LIST_PODS, request, self._deadline
             )
         except grpc.aio.AioRpcError as error:
-            await self.close()  # gRPC would pause, longer each time; a kubelet starts at once
+            self._leave(channel)  # gRPC would pause, longer each time; a kubelet starts at once
             cause = error.details() or error.code().name
             raise PodsUnavailable(str(self._socket), cause) from error
         known = self._known
@@ -72,6 +74,15 @@ class PodsApi:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close(None)
+
+    def _leave(self, channel: grpc.aio.Channel) -> None:
+        """Once the calls of others on it have ended: to close a channel cancels them, and with them
+        the answer to the kubelet that waits for such a list."""
+        if self._channel is channel:
+            self._channel = None
+        task = asyncio.create_task(channel.close(2 * self._deadline))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     def _parsed(self, body: bytes) -> PodView:
         try:

@@ -22,7 +22,6 @@ from gpumanager.sim.kubelet.pods import Phase, requested
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from tests.dra.node_of_claims import NODE, NodeOfClaims
 from tests.sim.claims.claim_objects import request
-from tests.waiting import until
 
 CORES, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 BLOCK = 256 << 20
@@ -115,6 +114,16 @@ class Judge:
                 if wrong:
                     figures.faults.append(f"GPU {gpu.index}: {what}: {rows}")
 
+    def rooms(self) -> list[int]:
+        """Free cores of each GPU that claims have not."""
+        self._read_slice()
+        held, claimed = Counter[int](), {self._minors[one] for one in self._listed}
+        for one in (*self._of_devices(), *self._of_claims()):
+            held[one.minor] += one.cores
+            claimed |= {one.minor} if one.kind == "claims" else set()
+        minors = (gpu.minor for gpu in self._by_uuid.values())
+        return [100 - held[minor] for minor in minors if minor not in claimed]
+
     def _read_slice(self) -> None:
         """A device is known by its UUID for as long as anybody may hold it."""
         found = self._node.slice()
@@ -174,17 +183,18 @@ class DeviceStorm:
         self._bound: dict[str, Pod] = {}
         self._allocatable: dict[str, int] = {}
         self.figures = StormFigures()
+        self._judge = Judge(node, self.figures)
 
     async def run(self) -> StormFigures:
-        judge = Judge(self._node, self.figures)
-        beside = [asyncio.create_task(one) for one in (judge.watch(), self._status(), self._move())]
+        watch = self._judge.watch()
+        beside = [asyncio.create_task(one) for one in (watch, self._status(), self._move())]
         try:
             async with asyncio.TaskGroup() as group:
                 for kind in (self._device_pod, self._claim_pod):
                     numbers = iter(range(self._pods))
                     for _ in range(WAITING):
                         group.create_task(self._one_by_one(kind, numbers))
-            judge.look()
+            self._judge.look()
         finally:
             for one in beside:
                 one.cancel()
@@ -220,30 +230,36 @@ class DeviceStorm:
 
     async def _try(self, pod: Pod) -> bool:
         """Bound when the scheduler sees room, admitted, and run to its end."""
-        await until(lambda: self._fits(pod), PATIENCE)
-        self._bound[pod.uid] = pod
         node = self._node.node
-        try:
+        while pod.uid not in self._bound:
             async with self._admission:
-                rejected = await node.admit(pod)
+                if self._fits(pod):
+                    self._bound[pod.uid] = pod
+                    rejected = await node.admit(pod)
+            await asyncio.sleep(0.05)
+        try:
             if rejected is not None:
                 self.figures.refusals.append(str(rejected))
-            if rejected is None:
-                (result,) = await node.run_admitted(pod)
-                if result.exit_code != 0:
-                    self.figures.failed.append(f"{pod.name}: {result.exit_code} {result.refused}")
+                return False
+            (result,) = await node.run_admitted(pod)
+            if result.exit_code != 0:
+                self.figures.failed.append(f"{pod.name}: {result.exit_code} {result.refused}")
         finally:
             del self._bound[pod.uid]
             node.kubelet.delete(pod.uid)
-        return rejected is None
+        return True
 
     def _fits(self, pod: Pod) -> bool:
-        return all(
-            requested(pod.containers, name)
-            + sum(requested(one.containers, name) for one in self._bound.values())
+        """By what the kubelet has told, and by the rooms of GPUs, as an extender knows them. That
+        a GPU is about to go neither knows."""
+        wanted = {name: requested(pod.containers, name) for name in (CORES, MEMORY)}
+        fits = all(
+            amount + sum(requested(one.containers, name) for one in self._bound.values())
             <= self._allocatable.get(name, 0)
-            for name in (CORES, MEMORY)
+            for name, amount in wanted.items()
         )
+        rooms = self._judge.rooms() if fits else ()
+        return any(cores >= wanted[CORES] for cores in rooms)
 
     async def _claim_pod(self, number: int) -> None:
         cores, memory = self._random.choice([20, 30, 50, 100]), 256 * self._random.randint(2, 6)

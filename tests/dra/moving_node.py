@@ -200,7 +200,7 @@ class MovingNode(Node):
 
     async def arrive(self) -> None:
         """All GPUs are where they should be, as far as those who use them let them."""
-        for _ in range(4):
+        for _ in range(6):
             self.read_all()
             await self.move(QUIET)
         self.read_all()

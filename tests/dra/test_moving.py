@@ -13,6 +13,7 @@ from gpumanager.dra.driver import ClaimRef
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.offers import OfferFile
 from gpumanager.kube.pod import PodView
+from gpumanager.names import VCORE
 from tests.deviceplugin.admission.admission_node import container, pod
 from tests.dra.claim_node import AgentDied
 from tests.dra.moving_node import QUIET, MovingNode
@@ -82,6 +83,7 @@ async def test_a_gpu_is_offered_by_nobody_before_it_has_been_quiet(node: MovingN
     node.read_all()
     assert (devices(node), claims(node)) == ([1, 2], [])
 
+    await node.move(QUIET)
     await node.move()
     await node.move(QUIET - 1)
     node.read_all()
@@ -173,6 +175,27 @@ async def test_an_allocate_that_comes_too_late_is_granted_where_there_is_room(
     assert {one.gpu for one in node.had()} == {left}
 
 
+async def test_what_is_free_stays_so_until_schedulers_know_that_there_is_less(
+    node: MovingNode,
+) -> None:
+    """GPU 0 is full and GPU 1 has to go: a pod that was bound for the last free one is admitted."""
+    pods = [pod(name, container(100, 0)) for name in ("first", "second", "late")]
+    assert await node.device_pod(pods[0])
+    assert await node.device_pod(pods[1])
+    node.claims_gpus = 1
+    await node.move()
+    node.read_all()
+    healthy = [one for one in node.heard[VCORE] if one.healthy]
+    assert len(healthy) == 200
+
+    assert await node.device_pod(pods[2])
+    await node.arrive()
+
+    assert claims(node) == []
+    assert len([one for one in node.heard[VCORE] if one.healthy]) == 200
+    node.judge()
+
+
 async def test_a_pod_that_is_bound_and_not_admitted_delays_the_withdrawal(node: MovingNode) -> None:
     bound = pod("bound", container(100, 0))
     node.listing.listed[bound.uid] = bound
@@ -207,7 +230,7 @@ async def test_an_agent_that_dies_at_any_step_of_a_move_offers_nothing_twice(
         await node.restart(ALL if there else 0)
         node.world.live_again(at)
         try:
-            for _ in range(5):
+            for _ in range(7):
                 node.judge()
                 await node.move(QUIET)
                 node.judge()

@@ -1,15 +1,20 @@
 """The kubelet's Pods API as a client meets it, and what is read where it does not answer."""
 
+import asyncio
 import logging
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 from gpumanager.kube.pod import ContainerKind
+from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pb
 from gpumanager.kubelet.pods import KubeletPods, PodsUnavailable
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
@@ -69,6 +74,43 @@ async def test_a_pod_is_read_as_from_pods(kubelet: SimulatedKubelet, api: PodsAp
     kinds = [one.kind for one in found[0].containers]
     assert kinds == [ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP]
     assert found[0].annotations == {"tencent.com/x": "1"}
+
+
+async def test_a_list_that_fails_does_not_end_another_that_is_under_way() -> None:
+    """Two of the agent's tasks ask at once; whoever is cancelled leaves the kubelet unanswered."""
+    asked, fail = [asyncio.Event(), asyncio.Event()], asyncio.Event()
+    calls = iter((0, 1))
+
+    async def lists(_request: pb.ListPodsRequest, context: Any) -> pb.ListPodsResponse:
+        number = next(calls)
+        asked[number].set()
+        await fail.wait()
+        if number == 0:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        await failed.wait()
+        return pb.ListPodsResponse()
+
+    failed = asyncio.Event()
+    directory = Path(tempfile.mkdtemp(prefix="gm"))
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((wire.pods_handler(lists),))
+    server.add_insecure_port(f"unix:{directory / 'p.sock'}")
+    await server.start()
+    api = PodsApi(directory / "p.sock", BOUND)
+    first = asyncio.create_task(api.pods())
+    await asked[0].wait()
+    second = asyncio.create_task(api.pods())
+    await asked[1].wait()
+
+    fail.set()
+    with pytest.raises(PodsUnavailable, match="not now"):
+        await first
+    failed.set()
+
+    assert await second == ()
+    await api.close()
+    await server.stop(None)
+    shutil.rmtree(directory)
 
 
 async def test_a_pod_with_the_same_bytes_is_not_read_again_and_a_changed_one_is(

@@ -44,8 +44,7 @@ ALL: Final = 1 << 10
 @dataclass(frozen=True, slots=True)
 class MovePolicy:
     """interface: what GPUs belong to of which nothing else is known. claims_gpus: how many GPUs
-    claims should have; None: not known yet. quiet: seconds for which a GPU has to be withdrawn and
-    unused before it goes over."""
+    claims should have; None: not known yet. quiet: seconds, see `moved`."""
 
     interface: str
     claims_gpus: Callable[[], int | None]
@@ -179,7 +178,9 @@ class BothInterfaces:
         leaving = {gpu for gpu, one in self.offers.items() if one.leaving}
         if leaving & offered_by(self.offers, DEVICE_PLUGINS):
             await self._devices.release_ended()
-        arriving = await self._devices.arriving()
+        target = wanted(self.offers, self._uses(), self._policy.claims_gpus())
+        going = {g for g, one in self.offers.items() if target[g] != one.interface} - leaving
+        arriving = bool(going) and await self._devices.arriving()
         before = _without_times(self.offers)
         async with self._store.lock:  # nothing is granted between the decision and its effect
             await self._move(replace(self._uses(), arriving=arriving))
@@ -199,8 +200,9 @@ class BothInterfaces:
     def _offer(self, offers: Offers) -> None:
         self.offers = offers
         leaving = frozenset(gpu for gpu, one in offers.items() if one.leaving)
-        self._devices.offer(offered_by(offers, CLAIMS), leaving)
-        self._claims.offer(offered_by(offers, DEVICE_PLUGINS), leaving)
+        closing = frozenset(gpu for gpu in leaving if not offers[gpu].withdrawn)
+        self._devices.offer(offered_by(offers, CLAIMS), leaving, closing)
+        self._claims.offer(offered_by(offers, DEVICE_PLUGINS), leaving, closing)
 
     def _uses(self) -> GpuUses:
         cores: dict[GpuUUID, int] = {}
@@ -216,5 +218,5 @@ class BothInterfaces:
         return {gpu.uuid: GpuOffer(self._policy.interface) for gpu in self.topology.gpus}
 
 
-def _without_times(offers: Offers) -> Mapping[GpuUUID, tuple[str, bool]]:
-    return {gpu: (one.interface, one.leaving) for gpu, one in offers.items()}
+def _without_times(offers: Offers) -> Mapping[GpuUUID, GpuOffer]:
+    return {gpu: replace(one, since=None) for gpu, one in offers.items()}

@@ -66,14 +66,17 @@ def nothing_found() -> tuple[Disagreement, ...]:
     return ()
 
 
+GpuSet = frozenset[GpuUUID]
+
+
 def nothing_released() -> int:
     """Whatever is granted here is released by its own reconciler."""
     return 0
 
 
-def nothing_moves(elsewhere: frozenset[GpuUUID], leaving: frozenset[GpuUUID]) -> None:
+def nothing_moves(elsewhere: GpuSet, leaving: GpuSet, closing: GpuSet) -> None:
     """An interface alone has all GPUs."""
-    del elsewhere, leaving
+    del elsewhere, leaving, closing
 
 
 async def nothing_to_do() -> None:
@@ -95,10 +98,11 @@ class NodeInterface:
     kubelet knows of us. first: what has to go on before. released: claims that nobody unprepared,
     so far. drain: before another agent takes over. close: in the end.
     offers: which interface has which GPU. withheld: GPUs that device plugins do not give to pods.
-    The rest is for two in one agent. offer: GPUs of the other one, and GPUs that go from one to the
-    other, from now on. in_use: GPUs that this one's pods have or may be about to get.
-    allocated: GPUs that the scheduler has given to claims. release_ended: grants of ended pods.
-    arriving: whether a pod is bound here that asks for GPUs and has none yet.
+    The rest is for two in one agent. offer: from now on these are the other one's, these go from
+    one to the other, and of these, schedulers have not learnt it yet. in_use: GPUs that this one's
+    pods have or may be about to get. allocated: GPUs that the scheduler has given to claims.
+    release_ended: grants of ended pods. arriving: whether a pod is bound here that asks for GPUs
+    and has none yet.
     """
 
     granter: Granter
@@ -114,7 +118,7 @@ class NodeInterface:
     close: Callable[[], Awaitable[None]] = nothing_to_do
     offers: Callable[[], Mapping[GpuUUID, str]] = dict
     withheld: Callable[[], frozenset[GpuUUID]] = frozenset
-    offer: Callable[[frozenset[GpuUUID], frozenset[GpuUUID]], None] = nothing_moves
+    offer: Callable[[GpuSet, GpuSet, GpuSet], None] = nothing_moves
     in_use: Callable[[], frozenset[GpuUUID]] = frozenset
     allocated: Callable[[], frozenset[GpuUUID]] = frozenset
     release_ended: Callable[[], Awaitable[None]] = nothing_to_do

@@ -161,6 +161,8 @@ def _placed(
         least = max(request.blocks, 1 if not request.whole_gpus else 0)
         asked = Request(request.cores, least)
         answer = place(ledger.topology, ledger.books(others), asked, policy)
+        if ledger.leaving and not isinstance(answer, GpuChoice):
+            answer = place(ledger.topology, ledger.books(others, leaving=True), asked, policy)
     else:
         answer = _memory_first(ledger, others, request)
     if isinstance(answer, GpuChoice):

@@ -140,6 +140,9 @@ def _plan(
         return grant
     policy = gpu_policy_of(transaction, gpu_policy)
     answer = place(ledger.topology, books, transaction.request, policy)
+    if ledger.leaving and not isinstance(answer, GpuChoice):
+        books = ledger.books(live, leaving=True)
+        answer = place(ledger.topology, books, transaction.request, policy)
     return answer if isinstance(answer, GpuChoice) else None
 
 
