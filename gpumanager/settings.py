@@ -109,6 +109,8 @@ class AgentSettings:
     third parties say tens to hundreds. The gap in `gpu_facts slices` is what it is on a GPU."""
     interface: str = DEVICE_PLUGINS
     """By what the kubelet asks for GPUs: one of INTERFACES."""
+    device_plugin_cdi: bool = False
+    """Whether Allocate answers with a CDI device in the place of mounts and device nodes."""
     unhealthy_taint: str = UNHEALTHY_TAINTS[0]
     """Effect of the taint on unhealthy GPUs in the node's slice: one of UNHEALTHY_TAINTS."""
     claims_gpus: int = 0

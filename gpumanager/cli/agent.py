@@ -280,6 +280,11 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     help="For claims: where the container runtime reads CDI files.",
 )
 @click.option(
+    "--device-plugin-cdi",
+    **BOOLEAN,
+    help="For extended resources: hand GPUs over as CDI devices (Kubernetes 1.29 and newer).",
+)
+@click.option(
     "--unhealthy-taint",
     type=click.Choice(UNHEALTHY_TAINTS),
     default=DEFAULTS.unhealthy_taint,

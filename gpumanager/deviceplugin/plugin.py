@@ -7,6 +7,8 @@ that never ends the agent. A setting that no kubelet accepts is an error at the 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,8 @@ from gpumanager.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 
+OBSTACLE_SECONDS: Final = 5.0
+"""Between two looks whether something still hinders us."""
 SOCKETS: Final = {VCORE: VCORE_SOCKET, VMEMORY: VMEMORY_SOCKET}
 
 
@@ -27,6 +31,7 @@ class DevicePlugin:
     """directory: the kubelet's device plugin directory.
 
     deadline: seconds for one registration. changes: what wakes us; by default inotify.
+    obstacle: why no kubelet may find us yet; asked until it is empty, with a pause between.
     supervisor: of the tasks that keep us registered; it is stopped with us.
     """
 
@@ -37,11 +42,15 @@ class DevicePlugin:
         *,
         deadline: float = DEADLINE,
         changes: Changes | None = None,
+        obstacle: Callable[[], Awaitable[str]] | None = None,
+        pause: float = OBSTACLE_SECONDS,
         supervisor: Supervisor | None = None,
     ) -> None:
         self._supervisor = supervisor or Supervisor()
         self._directory = directory
         self._changes = changes or Changes(directory)
+        self._obstacle = obstacle
+        self._pause = pause
         self._servers = tuple(
             ResourceServer(allocator, resource, directory / name)
             for resource, name in SOCKETS.items()
@@ -67,7 +76,18 @@ class DevicePlugin:
             logger.warning("%s: no such directory; waiting for a kubelet", self._directory)
         self._changes.open()
         for one in self._registrations:
-            self._supervisor.keep(f"registration of {one.standing.resource}", one.keep)
+            name = f"registration of {one.standing.resource}"
+            self._supervisor.keep(name, partial(self._keep, one))
+
+    async def _keep(self, one: Registration) -> None:
+        """Registered, as soon as nothing hinders us."""
+        said = ""
+        while self._obstacle and (hindered := await self._obstacle()):
+            if hindered != said:
+                logger.error("%s is not registered: %s", one.standing.resource, hindered)
+            said = hindered
+            await asyncio.sleep(self._pause)
+        await one.keep()
 
     async def served(self, within: float) -> None:
         """Wait until both listen. If the directory exists, raises what keeps them from it."""

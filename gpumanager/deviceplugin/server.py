@@ -253,6 +253,7 @@ def _response(answer: ContainerEdits) -> pb.ContainerAllocateResponse:
             )
             for one in answer.devices
         ],
+        cdi_devices=[pb.CDIDevice(name=one) for one in answer.cdi],
     )
 
 

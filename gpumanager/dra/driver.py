@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
-from gpumanager.dra.cdi import CdiDevice, CdiFiles, cdi_name, spec
 from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name
 from gpumanager.dra.plan import PreparedNode, plan
 from gpumanager.dra.pod_claims import PodClaims
@@ -30,6 +29,7 @@ from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.store import GrantStore
+from gpumanager.isolation.cdi import CdiDevice, CdiFiles, cdi_name, spec
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.pod import PodUID

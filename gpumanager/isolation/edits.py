@@ -48,12 +48,13 @@ class DeviceFile:
 
 @dataclass(frozen=True, slots=True)
 class ContainerEdits:
-    """Of one container."""
+    """Of one container. cdi: names of CDI devices, which say the rest."""
 
     devices: tuple[DeviceFile, ...] = ()
     mounts: tuple[Mount, ...] = ()
     envs: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi: tuple[str, ...] = ()
 
     def __add__(self, more: "ContainerEdits") -> "ContainerEdits":
         return ContainerEdits(
@@ -61,6 +62,7 @@ class ContainerEdits:
             (*self.mounts, *more.mounts),
             {**self.envs, **more.envs},
             {**self.annotations, **more.annotations},
+            (*self.cdi, *more.cdi),
         )
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.gpu.values import Gpu, GpuUUID
-from gpumanager.grants.grant import Grant, Share
+from gpumanager.grants.grant import DevicePluginSource, Grant, Share
+from gpumanager.isolation.cdi import AllocationFiles
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ContainerEdits, DeviceFiles
 from gpumanager.isolation.passthrough import PassThrough
 from gpumanager.isolation.protocol import Isolation, Means
@@ -49,38 +50,64 @@ def isolation_of(shares: Shares) -> str:
 
 
 class Isolations:
-    """The back ends of one node. A grant with no isolation of ours is held by nobody here."""
+    """The back ends of one node. A grant with no isolation of ours is held by nobody here.
 
-    def __init__(self, means: Means, files: DeviceFiles) -> None:
+    cdi: None where allocations are never CDI devices, and never were.
+    """
+
+    def __init__(
+        self, means: Means, files: DeviceFiles, cdi: AllocationFiles | None = None
+    ) -> None:
+        self._cdi = cdi
         self._virtual = means.virtual
         self._files = files
         self._back_ends = {row.name: row.make(means) for row in ROWS}
 
     async def prepare(self, grant: Grant, gpus: tuple[Gpu, ...]) -> ContainerEdits:
-        """Hold it, and what its container is given for that. gpus: its own."""
+        """Hold it, and what its container is given for that. gpus: its own.
+
+        Raises OSError where its CDI file cannot be written, and what the back end raises.
+        """
         grant = replace(grant, shares={gpu.uuid: grant.shares[gpu.uuid] for gpu in gpus})
         common = ContainerEdits(
             devices=self._files.of(gpus),
             envs={ENV_GPUS: ",".join(gpu.uuid for gpu in gpus), ENV_ALLOCATION: grant.id},
         )
-        return common + await self._back_ends[grant.isolation].prepare(grant)
+        edits = common + await self._back_ends[grant.isolation].prepare(grant)
+        cdi = self._cdi if isinstance(grant.source, DevicePluginSource) else None
+        return cdi.write(grant.id, edits) if cdi and cdi.wanted else edits
 
     def allocations(self) -> tuple[AllocationID, ...]:
         """Those that have a directory, whoever knows of them."""
         return self._virtual.allocations()
+
+    def handed_over(self) -> frozenset[AllocationID]:
+        """Those that have a CDI file, whoever knows of them."""
+        names = self._cdi.files.names() if self._cdi else ()
+        return frozenset(AllocationID(name) for name in names)
 
     def limits(self, name: AllocationID) -> tuple[Limit, ...]:
         """What its directory says; nothing where that cannot be read."""
         return self._virtual.limits(name)
 
     async def update(self, grant: Grant) -> None:
-        if grant.isolation:
-            await self._back_ends[grant.isolation].update(grant)
+        """Hold it as it is now. A CDI file that is missing is written again, where all of its GPUs
+        are here: a reboot empties the directory, and the kubelet does not ask again."""
+        if not grant.isolation:
+            return
+        await self._back_ends[grant.isolation].update(grant)
+        own, cdi = isinstance(grant.source, DevicePluginSource) and not grant.legacy, self._cdi
+        if cdi and cdi.wanted and own and grant.id not in cdi.files:
+            gpus = tuple(gpu for gpu in cdi.gpus() if gpu.uuid in grant.shares)
+            if len(gpus) == len(grant.shares):
+                await self.prepare(grant, gpus)
 
     async def release(self, name: AllocationID) -> None:
         """Whoever holds it; the journal may not say that any more."""
         for back_end in self._back_ends.values():
             await back_end.release(name)
+        if self._cdi:
+            self._cdi.files.remove(name)
 
     def usage(self, grant: Grant) -> AllocationUsage | None:
         """None where nothing of ours measures it. Raises GpuManagerError."""

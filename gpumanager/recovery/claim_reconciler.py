@@ -20,12 +20,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gpumanager.dra.cdi import KIND
 from gpumanager.dra.claim import AllocatedDevice
 from gpumanager.dra.driver import ClaimDriver, ClaimRef, as_granted, uid_of
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import ClaimSource, Grant, RetryLater
+from gpumanager.isolation.cdi import KIND
 from gpumanager.isolation.edits import ENV_ALLOCATION
 from gpumanager.kube.pod import PodUID
 from gpumanager.runtime.values import LiveContainers

@@ -75,9 +75,11 @@ def held_besides(
 
 
 async def _clear(store: GrantStore, deps: Dependencies) -> None:
-    """Remove directories without a grant: an agent stopped between making one and journalling."""
-    for name in set(deps.isolation.allocations()) - set(store.journal.grants):
-        logger.info("removing the leftover directory of allocation %s", name)
+    """Remove directories and CDI files without a grant: an agent stopped between making one and
+    journalling, or removing it."""
+    there = {*deps.isolation.allocations(), *deps.isolation.handed_over()}
+    for name in there - set(store.journal.grants):
+        logger.info("removing what is left of allocation %s", name)
         await store.close(name)
 
 

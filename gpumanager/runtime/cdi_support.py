@@ -21,7 +21,7 @@ CRIO: Final = (1, 28)
 WHAT_TO_DO: Final = (
     "containers would start without their GPUs and limits. Use containerd 2.0 or newer, or 1.7 "
     "with enable_cdi = true in its CRI plugin, or CRI-O 1.28 or newer; or serve this node by "
-    "--interface=device-plugin"
+    "--interface=device-plugin without --device-plugin-cdi"
 )
 
 

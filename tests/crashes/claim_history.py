@@ -21,7 +21,6 @@ from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
-from gpumanager.dra.cdi import CdiFiles
 from gpumanager.dra.claim import device_name
 from gpumanager.dra.driver import ClaimDependencies, ClaimDriver
 from gpumanager.dra.health import HealthService
@@ -29,6 +28,7 @@ from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import ClaimSource
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations

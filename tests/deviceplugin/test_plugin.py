@@ -45,6 +45,30 @@ async def plugin(tmp_path: Path, allocator: NodeAllocator) -> AsyncIterator[Devi
     await plugin.stop()
 
 
+async def test_nothing_is_registered_while_something_hinders_it(
+    kubelet: Kubelet, allocator: NodeAllocator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a runtime that would pass CDI devices over in silence."""
+    hindered, asked = asyncio.Event(), asyncio.Event()
+
+    async def obstacle() -> str:
+        asked.set()
+        return "" if hindered.is_set() else "knows nothing of CDI devices"
+
+    plugin = DevicePlugin(allocator, tmp_path, deadline=BOUND, obstacle=obstacle, pause=0.01)
+    await kubelet.start()
+    await plugin.start()
+    await asked.wait()
+    assert sockets_in(tmp_path) == ["kubelet.sock"]
+
+    hindered.set()
+    await plugin.registered(BOUND)
+
+    assert set(await kubelet.registered()) == {VCORE, VMEMORY}
+    assert f"{VCORE} is not registered: knows nothing of CDI devices" in caplog.text
+    await plugin.stop()
+
+
 async def test_both_resources_are_registered_with_their_sockets(
     kubelet: Kubelet, plugin: DevicePlugin, tmp_path: Path
 ) -> None:

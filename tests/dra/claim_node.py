@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpumanager.dra.cdi import CdiFiles
 from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name, read_claim
 from gpumanager.dra.driver import AnsweredDevice, ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations

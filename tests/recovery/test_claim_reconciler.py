@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.dra.cdi import CdiDevice, cdi_name
 from gpumanager.dra.driver import ClaimRef
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant, Refused
+from gpumanager.isolation.cdi import CdiDevice, cdi_name
 from gpumanager.isolation.edits import ENV_ALLOCATION, ContainerEdits
 from gpumanager.kube.pod import PodUID
 from gpumanager.recovery.claim_reconciler import PASSES, ClaimReconciler

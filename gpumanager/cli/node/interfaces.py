@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -13,18 +13,19 @@ from gpumanager.cli.node.monitoring import Monitoring
 from gpumanager.cli.node.parts import Outside, dependencies
 from gpumanager.cli.node.timed_allocator import TimedAllocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.dra.cdi import CdiFiles
 from gpumanager.errors import InputError
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import ClaimSource
 from gpumanager.grants.offers import CLAIMS, DEVICE_PLUGINS, OfferFile
 from gpumanager.grants.store import GrantStore
+from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodUID
 from gpumanager.node.claims_target import ClaimsTarget
+from gpumanager.runtime.cdi_support import obstacle_of
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
@@ -63,7 +64,9 @@ def node_interface(
     journal, skipped = monitoring.journal, supervisor.skipped
     deps = dependencies(settings, outside, isolation, containers, journal, skipped=skipped)
     allocator = TimedAllocator(topology, deps, monitoring.latencies)
-    devices = device_plugins(settings, allocator, supervisor)
+    by_cdi = partial(obstacle_of, outside.runtime, settings.cdi_path)
+    obstacle = by_cdi if settings.device_plugin_cdi else None
+    devices = device_plugins(settings, allocator, supervisor, obstacle)
     file = OfferFile(settings.checkpoint_path)
     if settings.interface == DEVICE_PLUGINS and not _had_claims(settings, file):
         return devices
@@ -120,10 +123,15 @@ def _had_claims(settings: AgentSettings, file: OfferFile) -> bool:
 
 
 def device_plugins(
-    settings: AgentSettings, allocator: TimedAllocator, supervisor: Supervisor
+    settings: AgentSettings,
+    allocator: TimedAllocator,
+    supervisor: Supervisor,
+    obstacle: Callable[[], Awaitable[str]] | None = None,
 ) -> NodeInterface:
-    """Two extended resources."""
-    plugin = DevicePlugin(allocator, settings.device_plugin_path, supervisor=supervisor)
+    """Two extended resources. obstacle: why the kubelet may not know of them yet."""
+    plugin = DevicePlugin(
+        allocator, settings.device_plugin_path, obstacle=obstacle, supervisor=supervisor
+    )
     allocator.on_devices_changed = plugin.refresh
     period = min(RECONCILE_SECONDS, settings.allocation_check_period)
 
@@ -175,7 +183,6 @@ def claims(
     from gpumanager.gpu.usage.process_memory import NvmlMeter
     from gpumanager.kubelet.pod_resources import PodResources
     from gpumanager.recovery.claim_reconciler import PASS_SECONDS, ClaimReconciler
-    from gpumanager.runtime.cdi_support import obstacle_of
     from gpumanager.runtime.tenants import GpuTenants
 
     node = node_name(settings.hostname_override)

@@ -45,6 +45,7 @@ from gpumanager.gpu.usage.process_memory import NvmlMeter
 from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import Claimant, ClaimSource
+from gpumanager.isolation.cdi import ALLOCATION, AllocationFiles, CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
@@ -196,6 +197,11 @@ class NodeAgent:
         isolation = Isolations(
             Means(self._virtual, outside.volumes),
             DeviceFiles(settings.device_directory, extra=settings.extra_devices),
+            AllocationFiles(
+                CdiFiles(settings.cdi_path, ALLOCATION),
+                lambda: self._granter.topology.gpus,
+                settings.device_plugin_cdi,
+            ),
         )
         self._interface = node_interface(
             settings,

@@ -10,7 +10,6 @@ from gpumanager.cli.node_agents import page
 from gpumanager.cli.support.bundle_sources import agent_url
 from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.values import ClaimObjects, ClaimsView, ListeningSocket, Unseen
-from gpumanager.dra.cdi import PREFIX, SUFFIX
 from gpumanager.dra.claim import DRIVER, NotAClaim, results_of
 from gpumanager.dra.plugin import REGISTRATIONS
 from gpumanager.dra.slice import PATH as SLICES
@@ -21,6 +20,7 @@ from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import ClaimSource, Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.grants.ledger import Ledger
+from gpumanager.isolation.cdi import PREFIX, SUFFIX
 from gpumanager.kube.access import find_access, node_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused, Object

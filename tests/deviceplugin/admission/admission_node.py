@@ -20,6 +20,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.grant import Claimant, Refused
 from gpumanager.grants.journal_file import ROOM, JournalFile
+from gpumanager.isolation.cdi import AllocationFiles
 from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
@@ -227,6 +228,7 @@ class Node:
         self.runtime = Runtime()
         self.tenants = Tenanted()
         self.annotated = Annotated()
+        self.handover: AllocationFiles | None = None
         self.allocator = self.new_allocator()
 
     def new_allocator(self, journal: JournalFile | None = None) -> NodeAllocator:
@@ -234,7 +236,9 @@ class Node:
             self.topology,
             Dependencies(
                 isolation=Isolations(
-                    Means(self.virtual, VOLUMES), DeviceFiles(Path("/dev"), control_if_present=())
+                    Means(self.virtual, VOLUMES),
+                    DeviceFiles(Path("/dev"), control_if_present=()),
+                    self.handover,
                 ),
                 journal=journal or JournalFile(self.directory / JOURNAL),
                 books=DeviceCheckpoint(self.directory / "kubelet_internal_checkpoint"),

@@ -1,30 +1,33 @@
-"""What a container is given, as the Container Device Interface says it, in one file per claim.
+"""What a container is given, as the Container Device Interface says it.
 
-Every device has a name that no other ever had: runtimes keep what a name once meant. The fields are
-those of version 0.6.0 of the specification. A file carries the grants that it was made of, as the
-journal has them: where that is lost, what containers hold is still known.
+One file for each claim, and one for each allocation of the device plugins where these are handed
+over so. Every device has a name that no other ever had: runtimes keep what a name once meant. The
+fields are those of version 0.6.0 of the specification. A claim's file carries the grants that it
+was made of, as the journal has them: where that is lost, what containers hold is still known.
 """
 
 import json
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.dra.claim import DRIVER
+from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_text import UNREADABLE, Malformed, dump, grant_of, record
 from gpumanager.isolation.edits import ContainerEdits
+from gpumanager.names import CLAIM_DRIVER
 from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 
 VERSION: Final = "0.6.0"
-CLASS: Final = "claim"
-KIND: Final = f"{DRIVER}/{CLASS}"
-GRANTS: Final = f"{DRIVER}/grants"
-PREFIX: Final = f"{DRIVER}-{CLASS}_"
+CLAIM: Final = "claim"
+ALLOCATION: Final = "allocation"
+KIND: Final = f"{CLAIM_DRIVER}/{CLAIM}"
+GRANTS: Final = f"{CLAIM_DRIVER}/grants"
+PREFIX: Final = f"{CLAIM_DRIVER}-{CLAIM}_"
 SUFFIX: Final = ".json"
 HALF: Final = ".tmp"
 """Behind the name of a file that is being written; runtimes pass it over."""
@@ -33,14 +36,19 @@ MOUNT_OPTIONS: Final = ("ro", "nosuid", "nodev", "bind")
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """A name, without the kind, and what a container with it gets."""
+    """A name, without the kind, and what a container with it gets. of: CLAIM or ALLOCATION."""
 
     name: str
     edits: ContainerEdits
+    of: str = CLAIM
+
+    @property
+    def kind(self) -> str:
+        return f"{CLAIM_DRIVER}/{self.of}"
 
     @property
     def id(self) -> str:
-        return f"{KIND}={self.name}"
+        return f"{self.kind}={self.name}"
 
 
 def cdi_name(grant: AllocationID, index: int) -> str:
@@ -49,11 +57,11 @@ def cdi_name(grant: AllocationID, index: int) -> str:
 
 
 def spec(devices: Sequence[CdiDevice], grants: Sequence[Grant]) -> str:
-    """The text of the file, the same for the same devices."""
+    """The text of the file, the same for the same devices, which are all of one kind."""
     document = {
         "cdiVersion": VERSION,
-        "kind": KIND,
-        "annotations": {GRANTS: dump([record(one) for one in grants])},
+        "kind": devices[0].kind if devices else KIND,
+        **({"annotations": {GRANTS: dump([record(one) for one in grants])}} if grants else {}),
         "devices": [{"name": one.name, "containerEdits": _edits(one.edits)} for one in devices],
     }
     return json.dumps(document, indent=1) + "\n"
@@ -88,16 +96,17 @@ def _edits(edits: ContainerEdits) -> dict[str, Any]:
 
 
 class CdiFiles:
-    """The files of all claims in one directory, by the UIDs of the claims."""
+    """Files in one directory: of all claims, by their UIDs, or of all allocations."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, of: str = CLAIM) -> None:
         self.directory = directory
+        self._prefix = f"{CLAIM_DRIVER}-{of}_"
 
     def __contains__(self, claim: str) -> bool:
         return self.path(claim).exists()
 
     def path(self, claim: str) -> Path:
-        return self.directory / f"{PREFIX}{claim}{SUFFIX}"
+        return self.directory / f"{self._prefix}{claim}{SUFFIX}"
 
     def write(self, claim: str, text: str) -> None:
         """Whole or not at all, for whoever reads the directory meanwhile. Raises OSError."""
@@ -112,12 +121,23 @@ class CdiFiles:
             raise
 
     def remove(self, claim: str) -> None:
-        self.path(claim).unlink(missing_ok=True)
+        """Also where it was never finished. Raises OSError."""
+        path = self.path(claim)
+        path.unlink(missing_ok=True)
+        path.with_name(path.name + HALF).unlink(missing_ok=True)
+
+    def names(self) -> frozenset[str]:
+        """Claims or allocations that have a file, finished or not."""
+        paths = self.directory.glob(f"{self._prefix}*")
+        return frozenset(
+            one.name.removeprefix(self._prefix).removesuffix(HALF).removesuffix(SUFFIX)
+            for one in paths
+        )
 
     def grants(self) -> tuple[Grant, ...]:
         """Of all files; one that cannot be read has none."""
         found: list[Grant] = []
-        for path in sorted(self.directory.glob(f"{PREFIX}*{SUFFIX}")):
+        for path in sorted(self.directory.glob(f"{self._prefix}*{SUFFIX}")):
             try:
                 found += grants_in(path.read_text())
             except (OSError, Malformed) as error:
@@ -126,7 +146,27 @@ class CdiFiles:
 
     def keep_only(self, claims: Container[str]) -> None:
         """Remove the files of others, and what was never finished."""
-        for path in sorted(self.directory.glob(f"{PREFIX}*")):
-            if path.name.removeprefix(PREFIX).removesuffix(SUFFIX) not in claims:
+        for path in sorted(self.directory.glob(f"{self._prefix}*")):
+            if path.name.removeprefix(self._prefix).removesuffix(SUFFIX) not in claims:
                 log.info("removing %s", path)
                 path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationFiles:
+    """How allocations of the device plugins are handed over.
+
+    files: of ALLOCATION. gpus: of the node, as they are now. wanted: from now on each is a CDI
+    device. Files that there are go with their allocations, whatever is wanted now.
+    """
+
+    files: CdiFiles
+    gpus: Callable[[], Sequence[Gpu]]
+    wanted: bool
+
+    def write(self, name: AllocationID, edits: ContainerEdits) -> ContainerEdits:
+        """What the kubelet is answered: the device's name; and the variables, by which an agent
+        without its journal knows the allocation in the kubelet's checkpoint. Raises OSError."""
+        device = CdiDevice(name, ContainerEdits(edits.devices, edits.mounts), ALLOCATION)
+        self.files.write(name, spec([device], ()))
+        return ContainerEdits(envs=edits.envs, cdi=(device.id,))
