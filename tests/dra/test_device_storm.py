@@ -19,7 +19,7 @@ pytestmark = [
 ]
 PODS = int(os.environ.get("GPUMANAGER_STORM_PODS", "6"))
 ENOUGH = 100
-"""Pods of which a part may be judged. On a slow machine, what schedulers know is late more often."""
+"""Pods of which a part may be judged: on a slow machine schedulers learn late more often."""
 KILLS = int(os.environ.get("GPUMANAGER_STORM_KILLS", "0"))
 FLAGS = {
     "interface": "both",
