@@ -55,7 +55,7 @@ class ExtenderSettings:
 
     client_authority: of the certificates that callers have to show. client_names: of which those
     have one. open_pages: they are for decisions alone. schedulers: whose pods are bound.
-    quota: namespace and name of the ConfigMap with GPU quotas; None: there are none.
+    claims: nodes are scored for pods with claims. quota: namespace and name of the ConfigMap with GPU quotas; None: there are none.
     """
 
     address: str
@@ -74,6 +74,7 @@ class ExtenderSettings:
     max_body: int = 16
     policy: str = ""
     gpu_policy: str = ""
+    claims: bool = False
     quota: tuple[str, str] | None = None
 
 
@@ -148,6 +149,11 @@ class ExtenderSettings:
     default=16,
     show_default=True,
     help="The largest request. Node names need 1; whole nodes about 1 for each 50 nodes.",
+)
+@click.option(
+    "--claims",
+    **BOOLEAN,
+    help="Score nodes for pods with ResourceClaims too, at /scheduler/prioritize-claims.",
 )
 @quota_configmap(help="GPU quotas of namespaces, by model and pool.")
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
@@ -224,6 +230,7 @@ async def serve(settings: ExtenderSettings) -> None:
         preference=preference,
         rules=rules,
         schedulers=frozenset(settings.schedulers),
+        claims=settings.claims,
         election=election,
         skipped=supervisor.skipped,
     )

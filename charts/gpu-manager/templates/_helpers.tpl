@@ -213,6 +213,16 @@ prioritizeVerb: prioritize
 bindVerb: bind
 preemptVerb: preempt
 weight: {{ .Values.scheduler.extenderWeight }}
+{{- include "gpu-manager.extenderTls" . }}
+nodeCacheCapable: true
+httpTimeout: 15s # a bind may take 8 s where the API server is slow
+ignorable: false # without the extender pods with GPUs wait, others are scheduled
+managedResources:
+  - {name: tencent.com/vcuda-core, ignoredByScheduler: false}
+  - {name: tencent.com/vcuda-memory, ignoredByScheduler: false}
+{{- end -}}
+
+{{- define "gpu-manager.extenderTls" -}}
 {{- if ne .Values.extender.tls.source "none" }}
 enableHTTPS: true
 tlsConfig:
@@ -222,12 +232,22 @@ tlsConfig:
   keyFile: /etc/kubernetes/gpu-manager/client/tls.key
   {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* Whether anything here uses claims; empty: no. */}}
+{{- define "gpu-manager.claims" -}}
+{{- if or (eq .Values.agent.interface "claims") (ne .Values.webhook.claims "never") }}true{{ end -}}
+{{- end -}}
+
+{{/* For pods with claims, a second entry: it scores nodes and decides nothing else. */}}
+{{- define "gpu-manager.claimsEntry" -}}
+urlPrefix: {{ include "gpu-manager.extenderUrl" . }}
+prioritizeVerb: prioritize-claims
+weight: {{ .Values.scheduler.extenderWeight }}
+{{- include "gpu-manager.extenderTls" . }}
 nodeCacheCapable: true
-httpTimeout: 15s # a bind may take 8 s where the API server is slow
-ignorable: false # without the extender pods with GPUs wait, others are scheduled
-managedResources:
-  - {name: tencent.com/vcuda-core, ignoredByScheduler: false}
-  - {name: tencent.com/vcuda-memory, ignoredByScheduler: false}
+httpTimeout: 5s
+ignorable: true # without it claims are placed less tightly
 {{- end -}}
 
 {{- define "gpu-manager.podMonitor" -}}

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from gpumanager.supervisor import Supervisor
 
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
-VERBS: Final = ("filter", "prioritize", "bind", "preempt")
+VERBS: Final = ("filter", "prioritize", "prioritize_claims", "bind", "preempt")
 OUTCOMES: Final = ("answered", "refused", "failed")
 """refused: the request was not one; failed: ours, or the API server's."""
 
