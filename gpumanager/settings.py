@@ -30,8 +30,11 @@ BEHIND_THE_SHIM: Final = ("pause", "report", "end")
 """What may be done about containers that get round their limits."""
 DEVICE_PLUGINS: Final = "device-plugin"
 CLAIMS: Final = "claims"
-INTERFACES: Final = (DEVICE_PLUGINS, CLAIMS)
-"""By what the kubelet may ask for GPUs: extended resources, or ResourceClaims."""
+INTERFACES: Final = (DEVICE_PLUGINS, CLAIMS, "both")
+"""By what the kubelet may ask for GPUs: extended resources, or ResourceClaims, or some by each."""
+
+UNHEALTHY_TAINTS: Final = ("NoSchedule", "NoExecute")
+"""What the taint of a GPU out of use does: nothing new comes to it, or its pods go too."""
 
 NOT_USED_YET: Final = {
     "cgroup-driver": "which driver made a cgroup is seen in its name",
@@ -106,6 +109,12 @@ class AgentSettings:
     third parties say tens to hundreds. The gap in `gpu_facts slices` is what it is on a GPU."""
     interface: str = DEVICE_PLUGINS
     """By what the kubelet asks for GPUs: one of INTERFACES."""
+    unhealthy_taint: str = UNHEALTHY_TAINTS[0]
+    """Effect of the taint on unhealthy GPUs in the node's slice: one of UNHEALTHY_TAINTS."""
+    claims_gpus: int = 0
+    """Of `both`: how many GPUs claims have where the node's annotation says nothing."""
+    move_after: float = 5.0
+    """Seconds for which a GPU is withdrawn and unused before the other interface offers it."""
     plugins_path: Path = Path(PLUGINS_PATH)
     plugins_registry_path: Path = Path(PLUGINS_REGISTRY_PATH)
     """The kubelet's directories for the sockets of DRA drivers, and where it finds them."""

@@ -19,6 +19,7 @@ from gpumanager import __version__
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
 from gpumanager.cli.node.wiring import serve
 from gpumanager.errors import InputError
+from gpumanager.names import ANNOTATION_CLAIMS_GPUS
 from gpumanager.node.labels import parse_node_labels
 from gpumanager.placement.preference import read_gpu_policy
 from gpumanager.settings import (
@@ -29,6 +30,7 @@ from gpumanager.settings import (
     INTERFACES,
     LOAD_MODULES,
     NOT_USED_YET,
+    UNHEALTHY_TAINTS,
     AgentSettings,
 )
 from gpumanager.units import Bytes, parse_bytes
@@ -249,7 +251,20 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     default=DEFAULTS.interface,
     show_default=True,
     help="By what the kubelet asks for GPUs: extended resources, or ResourceClaims (Kubernetes "
-    "1.36 and newer).",
+    "1.36 and newer), or some by each. What pods have by the other is served until they end.",
+)
+@click.option(
+    "--claims-gpus",
+    type=click.IntRange(0),
+    default=DEFAULTS.claims_gpus,
+    help="With --interface=both: how many GPUs claims have, where the node's annotation "
+    f"{ANNOTATION_CLAIMS_GPUS} says nothing.",
+)
+@click.option(
+    "--move-after",
+    callback=_seconds,
+    default=str(DEFAULTS.move_after),
+    help="How long a GPU has to be withdrawn and unused before the other interface offers it.",
 )
 @click.option("--plugins-path", type=Path, default=DEFAULTS.plugins_path, help="For claims.")
 @click.option(
@@ -263,6 +278,13 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     type=Path,
     default=DEFAULTS.cdi_path,
     help="For claims: where the container runtime reads CDI files.",
+)
+@click.option(
+    "--unhealthy-taint",
+    type=click.Choice(UNHEALTHY_TAINTS),
+    default=DEFAULTS.unhealthy_taint,
+    show_default=True,
+    help="For claims: what the taint of a GPU out of use does; NoExecute evicts its pods too.",
 )
 @click.option("--cgroup-driver", type=click.Choice(CGROUP_DRIVERS), expose_value=False)
 @click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")

@@ -16,7 +16,6 @@ ended, and tries the call as the first one of another pod. Examples of grants to
 * A static pod was deleted and created again under the same UID, as if it had never gone.
 """
 
-import asyncio
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -25,10 +24,10 @@ from typing import Final
 from gpumanager.deviceplugin.admission.decision import AllocateCall, decide
 from gpumanager.deviceplugin.admission.steering import PreferenceCall, steer
 from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
-from gpumanager.deviceplugin.admission.transaction import Transaction
+from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.device_ids import Device, UnknownDeviceID
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, accepted, advertised
+from gpumanager.deviceplugin.device_ledger import DeviceLedger, accepted, advertised, all_ids
 from gpumanager.deviceplugin.identity.evidence import PodLister, lived_on, who_lives
 from gpumanager.deviceplugin.identity.lifecycle import Conflict, again, conflict, ended, never_given
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
@@ -45,6 +44,7 @@ logger = logging.getLogger(__name__)
 PRE_START_AGE: Final = 0.5
 """Seconds that the list of pods may be old when a container starts, so that its two resources need
 one. A look under load takes as long."""
+PENDING: Final = "Pending"
 HURRY: Final = 1.0
 """Seconds for the container runtime to tell who runs, while the kubelet waits."""
 
@@ -59,8 +59,10 @@ class Allocator:
         self._lister = PodLister(deps.pods)
         self._tracker = AdmissionTracker(self._ledger, self._store, self._lister, deps.elapsed)
         self._resolver = IdentityResolver(self._ledger, self._store, deps)
-        self._lock = asyncio.Lock()
+        self._lock = self._store.lock
         self._unhealthy: frozenset[GpuUUID] = frozenset()
+        self._elsewhere: frozenset[GpuUUID] = frozenset()
+        self._leaving: frozenset[GpuUUID] = frozenset()
 
     @property
     def journal(self) -> Journal:
@@ -87,8 +89,18 @@ class Allocator:
         return self._ledger.topology
 
     @property
+    def store(self) -> GrantStore:
+        """For the other interface, which shares its journal."""
+        return self._store
+
+    @property
     def unhealthy(self) -> frozenset[GpuUUID]:
-        """GPUs on which nothing is placed: unhealthy, or granted by another interface."""
+        """GPUs that are out of use."""
+        return self._unhealthy
+
+    @property
+    def withheld(self) -> frozenset[GpuUUID]:
+        """GPUs on which nothing is placed, whether healthy or not."""
         return self._ledger.closed
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
@@ -96,9 +108,40 @@ class Allocator:
         self._unhealthy = frozenset(gpus)
         self._close()
 
+    def offer(self, elsewhere: frozenset[GpuUUID], leaving: frozenset[GpuUUID]) -> None:
+        """From now on `elsewhere` are another interface's; `leaving` get nothing new, but a call
+        that has their IDs already is served."""
+        self._elsewhere, self._leaving = elsewhere, leaving
+        self._close()
+
+    def in_use(self) -> frozenset[GpuUUID]:
+        """GPUs that a grant has, and those whose device IDs a pod holds for another GPU."""
+        ids, live = self._ledger.ids, self._store.live()
+        named = {ids.decode(i).gpu.uuid for one in live for i in all_ids(one) if i in ids}
+        return frozenset(named.union(*(one.gpus for one in live)))
+
+    async def arriving(self) -> bool:
+        """Whether a pod is bound to this node that asks for devices and has none yet."""
+        holders = {one.owner for one in self._store.live()}
+        pods = await self._lister.list() or ()
+        return any(p.phase == PENDING and asking(p) and p.uid not in holders for p in pods)
+
+    async def release_ended(self) -> None:
+        """Release the grants of ended pods of which no container runs, without waiting as long as
+        the reconciler does. Raises JournalUnwritable."""
+        async with self._lock:
+            view, live = await self._lister.list(), self._store.live()
+            over = {
+                i for i in ended(live, "", view) if not self._tracker.under(self.journal.grants[i])
+            }
+            running = await who_lives(self._deps.runtime, HURRY) if over else None
+            if running is not None:
+                await self._store.release(over - lived_on(running, live))
+
     def _close(self) -> None:
-        claimed = {gpu for one in self._store.others() for gpu in one.gpus}
-        self._ledger.closed = self._unhealthy | claimed
+        claimed = {gpu for one in self._store.others() if one.counts for gpu in one.gpus}
+        self._ledger.foreign = self._elsewhere | claimed
+        self._ledger.closed = self._unhealthy | self._leaving | self._ledger.foreign
 
     async def adopt(self, topology: Topology) -> None:
         """Use these GPUs from now on. Raises IndistinctGPUs."""

@@ -4,6 +4,7 @@ A finding is wrong only where pods would get no GPU, or not what they were grant
 makes something worse is a note. Whatever is not well says what to do.
 """
 
+from gpumanager.doctor.about_claims import about_claims
 from gpumanager.doctor.about_gpus import about_gpus
 from gpumanager.doctor.about_kubelet import about_kubelet
 from gpumanager.doctor.about_node import about_containers, about_own
@@ -16,6 +17,7 @@ def examine(node: Node) -> tuple[Finding, ...]:
         *about_gpus(node.gpus),
         *about_kubelet(node.kubelet),
         *about_containers(node.containers),
+        *(about_claims(node.claims) if node.claims else ()),
         *about_own(node.own),
     )
 

@@ -4,7 +4,8 @@
 the answer: what was found, whether that is well, and what to do where it is not.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -168,8 +169,45 @@ class OwnView:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimObjects:
+    """What the API server has. denied: rights of an agent that the account has not.
+
+    devices: of the node's slice. slice_differences: between it and what an agent would write; None:
+    there is no slice. claims: of all namespaces, by UID; allocated: those that pods use here.
+    """
+
+    device_class: bool | Unseen
+    denied: tuple[str, ...] | Unseen
+    devices: int
+    slice_differences: tuple[str, ...] | Unseen | None
+    claims: Mapping[str, str] = field(default_factory=dict)
+    allocated: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsView:
+    """What serves claims here. socket: by which the kubelet finds the driver, in registry.
+
+    ready: what the agent says of itself. cdi_obstacle: why the runtime ignores CDI files, empty
+    where it does not. cdi_files: UIDs of their claims. prepared: claims in the journal, by UID.
+    """
+
+    registry: Path
+    socket: ListeningSocket
+    ready: str | Unseen
+    cdi_obstacle: str
+    cdi_directory: Path
+    cdi_files: frozenset[str] | Unseen
+    prepared: Mapping[str, str] | Unseen
+    objects: ClaimObjects | Unseen
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
+    """claims: None where the node serves none."""
+
     gpus: GpuView
     kubelet: KubeletView
     containers: ContainersView
     own: OwnView
+    claims: ClaimsView | None = None

@@ -104,8 +104,12 @@ class CdiFiles:
         path = self.path(claim)
         half = path.with_name(path.name + HALF)
         self.directory.mkdir(parents=True, exist_ok=True)
-        half.write_text(text)
-        half.replace(path)
+        try:
+            half.write_text(text)
+            half.replace(path)
+        except OSError:
+            half.unlink(missing_ok=True)
+            raise
 
     def remove(self, claim: str) -> None:
         self.path(claim).unlink(missing_ok=True)

@@ -101,12 +101,12 @@ def read_claim(item: Any) -> ResourceClaim:
     """Raises NotAClaim for what is none, or has parameters that mean nothing."""
     try:
         metadata, status = item["metadata"], item.get("status") or {}
-        allocated = (status.get("allocation") or {}).get("devices") or {}
+        allocated = _allocated(item)
         return ResourceClaim(
             uid=str(metadata["uid"]),
             namespace=str(metadata["namespace"]),
             name=str(metadata["name"]),
-            devices=tuple(_devices(allocated.get("results") or ())),
+            devices=results_of(item),
             configs=tuple(_configs(allocated.get("config") or ())),
             reserved_for=tuple(_users(status.get("reservedFor") or ())),
         )
@@ -116,6 +116,15 @@ def read_claim(item: Any) -> ResourceClaim:
         raise NotAClaim(str(error)) from error
     except (KeyError, TypeError, AttributeError) as error:
         raise NotAClaim(f"no ResourceClaim ({error!r})") from error
+
+
+def results_of(item: Any) -> tuple[AllocatedDevice, ...]:
+    """What a ResourceClaim was allocated of this driver. Raises NotAClaim, KeyError, TypeError."""
+    return tuple(_devices(_allocated(item).get("results") or ()))
+
+
+def _allocated(item: Any) -> Mapping[str, Any]:
+    return ((item.get("status") or {}).get("allocation") or {}).get("devices") or {}
 
 
 def _devices(results: Sequence[Any]) -> Iterator[AllocatedDevice]:

@@ -9,12 +9,12 @@ is asked for, once.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from gpumanager.dra.claim import DRIVER, NotAClaim, ResourceClaim, read_claim
-from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
-from gpumanager.grants.grant import RetryLater
+from gpumanager.dra.claim import DRIVER, AllocatedDevice, NotAClaim, ResourceClaim, read_claim
+from gpumanager.dra.pod_claims import ALL, PodClaims, read_pod_claims
+from gpumanager.grants.grant import Claimant, RetryLater
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 from gpumanager.kube.informer import Informer
@@ -47,6 +47,11 @@ class NodeClaims:
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """By namespace and name."""
         return {(one.namespace, one.name): tuple(one.requests) for one in self._claims.values()}
+
+    def devices(self) -> frozenset[str]:
+        """Names of those that claims hold. A claim that only looks holds none."""
+        of_claims = (one for claim in self._claims.values() for one in claim.devices)
+        return frozenset(o.name for o in of_claims if o.pool == self._node and not o.admin)
 
     def name(self, item: Any) -> str:
         return str(item["metadata"]["uid"])
@@ -88,6 +93,14 @@ class PodClaimsStore:
     def get(self, uid: PodUID) -> PodClaims | None:
         return self._pods.get(uid)
 
+    def names(self, namespace: str, claim: str) -> bool:
+        """Whether a pod that has not ended names this claim."""
+        return any(
+            pod.namespace == namespace and not pod.finished and use.claim == claim
+            for pod in self._pods.values()
+            for use in pod.uses
+        )
+
     def name(self, item: Any) -> str:
         return str(item["metadata"]["uid"])
 
@@ -110,6 +123,7 @@ class ClaimCluster:
         self, api: KubeClient, node: str, changed: Callable[[], None] = lambda: None
     ) -> None:
         self._api = api
+        self._node = node
         self.claims = NodeClaims(node, changed)
         self.pods = PodClaimsStore()
         fields = f"spec.nodeName={node}"
@@ -117,6 +131,11 @@ class ClaimCluster:
             Informer(api, self.claims, cached=True),
             Informer(api, self.pods, fields=fields, cached=True),
         )
+
+    @property
+    def current(self) -> bool:
+        """Whether both are complete and no outage is known."""
+        return all(informer.current for informer in self._informers)
 
     async def run(self) -> None:
         """Follow both, for as long as the task lives."""
@@ -128,6 +147,20 @@ class ClaimCluster:
         """The pods that may use it, as far as the watch has told; none where it has not."""
         known = self.claims.get(claim)
         return frozenset(one.uid for one in known.reserved_for) if known else frozenset()
+
+    def containers(
+        self, uid: str, name: str, requests: Collection[str] = ()
+    ) -> tuple[Claimant, ...]:
+        """Those that may use these requests of a claim, or any, as far as the watch has told."""
+        known = self.claims.get(uid)
+        pods = [self.pods.get(one.uid) for one in known.reserved_for] if known else ()
+        found = (
+            Claimant(pod.uid, pod.namespace, pod.name, use.container)
+            for pod in filter(None, pods)
+            for use in pod.uses
+            if use.claim == name and (not requests or use.request in (ALL, *requests))
+        )
+        return tuple(dict.fromkeys(found))
 
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Of the claims that are known to be allocated on this node, by namespace and name."""
@@ -148,6 +181,34 @@ class ClaimCluster:
             raise NotAClaim(f"claim {namespace}/{name} is {found.uid} now; asked for was {uid}")
         return found
 
+    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
+        """Its devices by the watch; None where that does not know the claim, or is behind."""
+        known = self.claims.get(uid)
+        current = all(informer.current for informer in self._informers)
+        return known.devices if known and current else None
+
+    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
+        """Its devices on this node, as the API server has them; none where the claim is gone, is
+        another one, or is not allocated here. Raises RetryLater, also while a watch is behind."""
+        if not all(informer.current for informer in self._informers):
+            raise RetryLater("claims and pods are not listed yet, or the API server is away")
+        path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+        try:
+            item = await self._get(path)
+            if item is None or item["metadata"]["uid"] != uid:
+                return ()
+            return tuple(one for one in read_claim(item).devices if one.pool == self._node)
+        except (NotAClaim, *NOT_UNDERSTOOD) as error:
+            raise RetryLater(f"claim {namespace}/{name} is not understood: {error!r}") from error
+
+    async def named_by_pod(self, namespace: str, name: str) -> bool:
+        """Whether a claim of this name does not exist, and a pod of this node that has not ended
+        names it. Raises RetryLater."""
+        if not self.pods.names(namespace, name):
+            return False
+        path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+        return await self._get(path) is None
+
     async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
         """None for one that is gone. Raises RetryLater."""
         known = self.pods.get(uid)
@@ -163,7 +224,7 @@ class ClaimCluster:
     def _is_fresh(self, claim: ResourceClaim) -> bool:
         pods = (self.pods.get(one.uid) for one in claim.reserved_for)
         used = any(pod is not None and not pod.ended for pod in pods)
-        return used and all(informer.current for informer in self._informers)
+        return used and self.current
 
     async def _get(self, path: str) -> Any:
         """None where there is none."""

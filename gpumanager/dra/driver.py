@@ -3,28 +3,29 @@
 One claim at a time, under one lock. What is prepared is in the journal before it is answered, and
 the answer is made of the journal alone: the same bytes as often as the kubelet asks, also when the
 claim is gone. Whatever happens in between leaves a directory or a file that the journal does not
-know, which the next start removes.
+know, which `repair` or the next start removes.
 
     prepare      directory and socket, CDI file, journal, answer
-    unprepare    journal, CDI file, directory
+    unprepare    CDI file, journal, directory
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from gpumanager.dra.cdi import CdiDevice, CdiFiles, cdi_name, spec
-from gpumanager.dra.claim import NotAClaim, ResourceClaim, device_name
+from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name
 from gpumanager.dra.plan import PreparedNode, plan
 from gpumanager.dra.pod_claims import PodClaims
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.grants.grant import ClaimSource, Grant, Refused
+from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant, Refused, RetryLater
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.ledger import Ledger
@@ -73,13 +74,23 @@ class ClaimsReader(Protocol):
     async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
         """None for one that is gone. Raises RetryLater."""
 
+    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
+        """Its devices by the watch; None where that does not know the claim, or is behind."""
+
+    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
+        """Its devices on this node, as the API server has them; none where the claim is gone, is
+        another one, or is not allocated here. Raises RetryLater."""
+
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Of the claims that are known to be allocated on this node, by namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimDependencies:
-    """What the driver works with. node: its name, and its pool's. clock: seconds since 1970."""
+    """What the driver works with. node: its name, and its pool's. clock: seconds since 1970.
+
+    beside: the store of the device plugins' grants, where the agent has both interfaces.
+    """
 
     isolation: Isolations
     journal: JournalFile
@@ -87,22 +98,39 @@ class ClaimDependencies:
     cdi: CdiFiles
     node: str
     clock: Callable[[], float] = time.time
+    beside: GrantStore | None = None
 
 
 class ClaimDriver:
-    """Call `take_up` once, before the kubelet asks, and `serve_again` as soon as there is time."""
+    """Call `take_up` once, and `serve_again` as soon as there is time."""
 
     def __init__(self, topology: Topology, deps: ClaimDependencies) -> None:
         self._deps = deps
-        self._store = GrantStore(deps.journal, deps.isolation, ClaimSource)
-        self._lock = asyncio.Lock()
+        self._store = GrantStore(deps.journal, deps.isolation, ClaimSource, deps.beside)
+        self._lock = self._store.lock
         self._served: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
+        self._unserved: dict[str, str] = {}
+        """Why not, as logged last."""
+        self._asked: list[ClaimRef] = []
+        """Claims that are being prepared; without those that were unprepared meanwhile."""
+        self._prepared: set[str] = set()
+        """Claims that the kubelet asked for since `take_asked`."""
+        self.whole = False
+        """Whether the journal knows all that this node ever granted."""
         self.ledger = Ledger(topology)
-        self.recovered = False
-        """Whether the journal is loaded."""
+        self.taken_up = asyncio.Event()
+        """Set once the journal is loaded; calls of the kubelet wait for it."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after what is free, or fit for use, has changed."""
+        self._elsewhere: frozenset[GpuUUID] = frozenset()
+        self.leaving: frozenset[GpuUUID] = frozenset()
+        """GPUs that get no new claims; those that were allocated them are prepared."""
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the journal is loaded."""
+        return self.taken_up.is_set()
 
     @property
     def journal(self) -> Journal:
@@ -122,13 +150,20 @@ class ClaimDriver:
         """The grants of claims."""
         return self._store.live()
 
+    def offer(self, elsewhere: frozenset[GpuUUID], leaving: frozenset[GpuUUID]) -> None:
+        """From now on `elsewhere` are another interface's, and `leaving` get nothing new."""
+        if (elsewhere, leaving) != (self._elsewhere, self.leaving):
+            self._elsewhere, self.leaving = elsewhere, leaving
+            self.on_change()
+
     def withheld(self) -> Mapping[GpuUUID, str]:
         """GPUs that another interface has, and who there."""
-        return {
+        holders = {
             gpu: f"{one.pod or one.candidate or 'an allocation'} holds it"
             for one in self._store.others()
             for gpu in one.gpus
         }
+        return {**dict.fromkeys(self._elsewhere, "they offer it"), **holders}
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """These, and no others. Claims that were allocated them before are prepared all the same:
@@ -143,17 +178,16 @@ class ClaimDriver:
         self.on_change()
 
     async def take_up(self) -> None:
-        """Know every grant in force, after a start. From now on the kubelet may ask."""
+        """Know every grant in force, after a start. From now on the kubelet is answered."""
         async with self._lock:
-            if await self._store.load():
-                await self._clear()
-            else:
+            self.whole = await self._store.load()
+            if not self.whole:
                 await self._adopt()
-            await self._store.forget()
+            await self._clear(running=())
             await self._store.tidy()
-            self.recovered = True
+        self.taken_up.set()
         for holder in sorted(set(self.withheld().values())):
-            log.warning("a GPU is not offered to claims, because of device plugins: %s", holder)
+            log.info("a GPU is not offered to claims, because of device plugins: %s", holder)
 
     async def serve_again(self) -> None:
         """Hold everything that was taken up, whichever interface asked for it.
@@ -161,38 +195,81 @@ class ClaimDriver:
         CDI files are made anew: they lie in memory, which a reboot empties, and name directories
         of a driver that may have been replaced; the kubelet does not ask again for either.
         """
-        for uid in dict.fromkeys(_uid(one) for one in self.live()):
-            async with self._lock:
-                try:
-                    await self._hold(self._of(uid))
-                except (GpuManagerError, OSError) as error:
-                    log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
-            await asyncio.sleep(0)
+        await self._serve_missing()
         for other in self._store.others():
             async with self._lock:
                 await self._store.serve_again(other.id)
 
+    async def repair(self, running: Collection[AllocationID] | None = None) -> None:
+        """Try again what a failing disk has left: claims that are not served, and whatever could
+        not be removed.
+
+        running: the allocations that containers run with; None where that is not known, and then no
+        directory is removed. Where the journal was lost, nothing is before all of them are known.
+        """
+        await self._serve_missing()
+        async with self._lock:
+            if running is not None and self.journal.grants.keys() >= set(running):
+                self.whole = True
+            try:
+                await self._clear(running)
+            except OSError as error:
+                log.warning("what is left of earlier claims cannot be removed yet: %s", error)
+
     async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         """Goes on to its end although whoever asked gives up, and then has the answer ready.
 
-        Raises RetryLater, JournalUnwritable, and what back ends and the disk raise.
+        It waits until the journal is loaded: the agent before this one may still have it. Raises
+        RetryLater, JournalUnwritable, and what back ends and the disk raise.
         """
+        await self.taken_up.wait()
         return await self._to_its_end(self._prepare(claim))
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Safe to repeat; an unknown one is no error. Raises JournalUnwritable, OSError."""
+        await self.taken_up.wait()
         await self._to_its_end(self._unprepare(claim))
 
+    async def finished(self) -> None:
+        """Until the calls that went on to their end have come to it."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def take_asked(self) -> frozenset[str]:
+        """The UIDs of claims that the kubelet asked to prepare since the last time."""
+        asked, self._prepared = self._prepared, set()
+        return frozenset(asked)
+
+    async def reclaim(self, claim: ClaimRef) -> bool:
+        """Unprepare it, unless the kubelet has asked to prepare it since `take_asked`. Whether it
+        was unprepared. Raises as `unprepare`."""
+        return await self._to_its_end(self._unprepare(claim, unless_asked=True))
+
     async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
+        self._prepared.add(claim.uid)
         if not _UID.fullmatch(claim.uid):
-            return Refused(f"{claim.uid[:40]!r} is no UID of a claim")
+            return Refused(f"{claim.uid[:40]!r} is no UID of a claim", "invalid")
+        if await self._is_reallocated(claim):
+            self._prepared.discard(claim.uid)
+            return Refused(
+                f"claim {claim} was allocated other devices than it has here, and was not "
+                "unprepared: it is released once nothing runs with it",
+                "not-free",
+            )
         async with self._lock:
             if held := self._of(claim.uid):
                 return await self._again(held)
+        self._asked.append(claim)
+        try:
+            return await self._prepare_new(claim)
+        finally:
+            if claim in self._asked:
+                self._asked.remove(claim)
+
+    async def _prepare_new(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         try:
             found = await self._deps.claims.claim(claim.namespace, claim.name, claim.uid)
         except NotAClaim as error:
-            return Refused(str(error))
+            return Refused(str(error), "invalid")
         pods = [
             await self._deps.claims.pod(found.namespace, one.name, one.uid)
             for one in found.reserved_for
@@ -200,6 +277,10 @@ class ClaimDriver:
         async with self._lock:
             if held := self._of(claim.uid):  # the kubelet asked twice
                 return await self._again(held)
+            if claim not in self._asked:
+                # The API server took its time, the kubelet gave up, and the pod was deleted: nobody
+                # would unprepare it a second time.
+                return Refused(f"claim {claim} was unprepared meanwhile", "invalid")
             node = PreparedNode(
                 self._deps.node, self.ledger, self.live(), self.withheld(), self._requests()
             )
@@ -214,23 +295,37 @@ class ClaimDriver:
             )
             if isinstance(planned, Refused):
                 return planned
-            await self._promise(planned)
+            await self._grant(planned)
         self.on_change()
         return self._answer(planned)
 
+    async def _is_reallocated(self, claim: ClaimRef) -> bool:
+        """Freed and allocated anew while the kubelet, or its checkpoint, was away: the scheduler
+        may have given what it held to others."""
+        held, known = self._of(claim.uid), self._deps.claims.allocated(claim.uid)
+        if not held or known is None or as_granted(known, held):
+            return False
+        with contextlib.suppress(RetryLater):
+            found = await self._deps.claims.reread(claim.namespace, claim.name, claim.uid)
+            return bool(found) and not as_granted(found, held)
+        return False
+
     async def _again(self, held: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
-        uid = _uid(held[0])
+        uid = uid_of(held[0])
         if uid not in self._served or uid not in self._deps.cdi:
             await self._hold(held)
         return self._answer(held)
 
-    async def _promise(self, planned: tuple[Grant, ...]) -> None:
-        """Held, then on the disk; or nothing of it."""
+    async def _grant(self, planned: tuple[Grant, ...]) -> None:
+        """Held, then on the disk; or nothing of it, as far as the disk can be changed."""
+        uid = uid_of(planned[0])
         try:
             await self._hold(planned)
             await self._store.put(*planned)
         except BaseException:
-            self._deps.cdi.remove(_uid(planned[0]))
+            self._served.discard(uid)
+            with contextlib.suppress(OSError):  # what stays is removed by `repair`
+                self._deps.cdi.remove(uid)
             for one in planned:
                 await self._store.close(one.id)
             raise
@@ -240,7 +335,7 @@ class ClaimDriver:
 
         Of a GPU that is missing the file stays as it is: its containers may come back with it.
         """
-        uid, devices, missing = _uid(grants[0]), list[CdiDevice](), False
+        uid, devices, missing = uid_of(grants[0]), list[CdiDevice](), False
         for grant in grants:
             gpus = tuple(gpu for gpu in self.topology.gpus if gpu.uuid in grant.shares)
             missing = missing or len(gpus) < len(grant.shares)
@@ -274,20 +369,30 @@ class ClaimDriver:
             for index, device in enumerate(grant.source.devices)
         )
 
-    async def _unprepare(self, claim: ClaimRef) -> None:
+    async def _unprepare(self, claim: ClaimRef, *, unless_asked: bool = False) -> bool:
         async with self._lock:
+            if unless_asked and claim.uid in self._prepared:
+                return False
+            self._asked = [one for one in self._asked if one.uid != claim.uid]
             held = self._of(claim.uid)
             if _UID.fullmatch(claim.uid):
                 self._deps.cdi.remove(claim.uid)
             self._served.discard(claim.uid)
-            await self._store.release(one.id for one in held)
+            self._unserved.pop(claim.uid, None)
+            if held:
+                await self._store.release(one.id for one in held)
+            else:
+                # A grant that could not be synced was refused, and may be on the disk all the same:
+                # then all is written anew. Where nothing is unsure this writes nothing.
+                await self._store.put()
             await self._store.forget()  # of earlier ones, whose directories could not be removed
         if held:
             log.info("unprepared claim %s", claim)
             self.on_change()
+        return True
 
     def _of(self, uid: str) -> tuple[Grant, ...]:
-        return tuple(one for one in self.live() if _uid(one) == uid)
+        return tuple(one for one in self.live() if uid_of(one) == uid)
 
     def _requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Of all claims that containers may use besides: those prepared, and those allocated."""
@@ -301,17 +406,40 @@ class ClaimDriver:
     async def _adopt(self) -> None:
         """Without a whole journal, what the CDI files were made of is held again: containers run
         with it. Nothing is removed: whose it is may not be known."""
-        known = self.journal.grants
+        known = {one.id for one in self.live()}
         if found := [one for one in self._deps.cdi.grants() if one.id not in known]:
             await self._store.put(*found)
             for one in found:
                 log.warning("allocation %s is held again, by its CDI file: %s", one.id, one.source)
 
-    async def _clear(self) -> None:
-        """What the journal does not know was never answered, or is given back."""
-        known = {_uid(one) for one in self.live()}
-        self._deps.cdi.keep_only(known)
-        for name in set(self._deps.isolation.allocations()) - set(self.journal.grants):
+    async def _serve_missing(self) -> None:
+        """Each claim that is not served, or has no CDI file."""
+        for uid in dict.fromkeys(uid_of(one) for one in self.live()):
+            async with self._lock:
+                held = self._of(uid)
+                if not held or (uid in self._served and uid in self._deps.cdi):
+                    continue
+                try:
+                    await self._hold(held)
+                    self._unserved.pop(uid, None)
+                except (GpuManagerError, OSError) as error:
+                    if self._unserved.get(uid) != str(error):
+                        log.error("claim %s is not served: %s", uid, error)  # noqa: TRY400
+                    self._unserved[uid] = str(error)
+            await asyncio.sleep(0)
+
+    def orphans(self) -> frozenset[AllocationID]:
+        """Directories of allocations that the journal does not know."""
+        return frozenset(self._deps.isolation.allocations()) - self.journal.grants.keys()
+
+    async def _clear(self, running: Collection[AllocationID] | None) -> None:
+        """What the journal does not know was never answered, or is given back. Directories only
+        where it is known what containers run with. Raises OSError."""
+        await self._store.forget()
+        if not self.whole:
+            return
+        self._deps.cdi.keep_only({uid_of(one) for one in self.live()})
+        for name in () if running is None else self.orphans().difference(running):
             log.info("removing what is left of allocation %s", name)
             await self._store.close(name)
 
@@ -322,9 +450,21 @@ class ClaimDriver:
         return await asyncio.shield(task)
 
 
-def _uid(grant: Grant) -> str:
-    """The claim's; empty for what came otherwise."""
+def uid_of(grant: Grant) -> str:
+    """Its claim's; empty for what came otherwise."""
     return grant.source.uid if isinstance(grant.source, ClaimSource) else ""
+
+
+def as_granted(devices: Iterable[AllocatedDevice], grants: Iterable[Grant]) -> bool:
+    """Whether a claim is allocated what its grants hold."""
+    sources = (one.source for one in grants)
+    held = {
+        ClaimedDevice(device.name, device.request, device.share)
+        for source in sources
+        if isinstance(source, ClaimSource)
+        for device in source.devices
+    }
+    return held == {ClaimedDevice(one.name, one.request, one.share) for one in devices}
 
 
 def _gpus_of(grant: Grant, topology: Topology) -> Iterable[GpuUUID | None]:

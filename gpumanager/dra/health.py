@@ -51,6 +51,7 @@ class HealthService:
     async def watch(
         self, _request: pb.NodeWatchResourcesRequest, _context: wire.Context
     ) -> AsyncIterator[pb.NodeWatchResourcesResponse]:
+        await self._driver.taken_up.wait()
         while not self._stopped:
             changed = self._changed
             yield self.devices()

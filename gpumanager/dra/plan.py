@@ -13,6 +13,7 @@ knows that it is free: a pod's forced deletion frees its claim while its contain
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from gpumanager.dra.claim import AllocatedDevice, ResourceClaim, base, device_name
 from gpumanager.dra.pod_claims import ALL, PodClaims
@@ -31,6 +32,12 @@ from gpumanager.isolation.table import isolation_of, whole_gpus
 from gpumanager.placement.values import Evaluator
 from gpumanager.units import CORES_PER_GPU, blocks
 from gpumanager.virtual.values import AllocationID
+
+REASONS: Final = (
+    *("invalid", "not-allocated", "pod-unknown", "other-node", "gpu-gone", "other-interface"),
+    *("several-grants", "not-free", "other"),
+)
+"""Why claims are refused, in a word each."""
 
 Users = frozenset[tuple[str, str]]
 """Pods, by namespace and name, and their containers."""
@@ -79,17 +86,21 @@ def _gpus(
 ) -> Mapping[str, Gpu] | Refused:
     """By the names of the claim's devices."""
     if not claim.devices:
-        return Refused(f"claim {claim} is not allocated by this driver")
+        return Refused(f"claim {claim} is not allocated by this driver", "not-allocated")
     if unknown := {one.name for one in claim.reserved_for} - {pod.name for pod in pods}:
-        return Refused(f"claim {claim}: what pod {min(unknown)} uses of it is not known yet")
+        pod = min(unknown)
+        return Refused(f"claim {claim}: what pod {pod} uses of it is not known yet", "pod-unknown")
     known = {device_name(gpu.uuid): gpu for gpu in node.ledger.topology.gpus}
     for one in claim.devices:
         if one.pool != node.name:
-            return Refused(f"claim {claim} is allocated in pool {one.pool}; this is {node.name}")
+            elsewhere = f"claim {claim} is allocated in pool {one.pool}; this is {node.name}"
+            return Refused(elsewhere, "other-node")
         if one.name not in known:
-            return Refused(f"claim {claim}: {one.name} is no GPU of node {node.name} now")
-        if holder := node.others.get(known[one.name].uuid):
-            return Refused(f"claim {claim}: {one.name} is not free of device plugins yet: {holder}")
+            gone = f"claim {claim}: {one.name} is no GPU of node {node.name} now"
+            return Refused(gone, "gpu-gone")
+        if not one.admin and (holder := node.others.get(known[one.name].uuid)):
+            held = f"claim {claim}: {one.name} is not free of device plugins yet: {holder}"
+            return Refused(held, "other-interface")
     return {one.name: known[one.name] for one in claim.devices}
 
 
@@ -120,7 +131,12 @@ def _scattered(
     pods: Sequence[PodClaims],
     groups: Sequence[tuple[str, ...]],
 ) -> Refused | None:
-    """Where the requests of one container are in several grants."""
+    """Where the requests of one container are in several grants. Whole GPUs of one claim may be:
+    nothing limits them, so there is no directory that could hide another.
+
+    Example: an init container that uses the two GPUs of which each app container has one later.
+    """
+    whole = {(claim.name, *group) for group in groups if _is_whole(claim, group)}
     for pod in pods:
         for container in dict.fromkeys(use.container for use in pod.uses):
             places: set[tuple[str, ...]] = set()
@@ -130,14 +146,21 @@ def _scattered(
                     places.update((claim.name, *group) for group in named)
                 elif found := node.claims.get((pod.namespace, use.claim)):
                     places.add((use.claim, *found))
-            if len(places) > 1 and any(place[0] == claim.name for place in places):
+            ours = any(place[0] == claim.name for place in places)
+            if len(places) > 1 and ours and not places <= whole:
                 names = "; ".join(f"{name}: {', '.join(of)}" for name, *of in sorted(places))
                 return Refused(
                     f"container {container} of pod {pod} uses GPUs that cannot be served in one "
                     f"container ({names}); put them into one claim, and let each container name "
-                    "either all of its requests or a request that no other container combines"
+                    "either all of its requests or a request that no other container combines",
+                    "several-grants",
                 )
     return None
+
+
+def _is_whole(claim: ResourceClaim, requests: Sequence[str]) -> bool:
+    devices = [one for name in requests for one in claim.requests[name]]
+    return all(not one.admin and one.cores in (None, CORES_PER_GPU) for one in devices)
 
 
 def _grant(
@@ -222,6 +245,7 @@ def _lacking(node: PreparedNode, live: Iterable[Grant], grant: Grant) -> Refused
         return Refused(
             f"{grant.source}: {share.cores} cores and {share.blocks} blocks of "
             f"{device_name(uuid)} (GPU {gpu.index}, {blocks(gpu.memory)} blocks) are not free on "
-            f"this node yet: {users or 'nobody has any'}. The kubelet tries again"
+            f"this node yet: {users or 'nobody has any'}. The kubelet tries again",
+            "not-free",
         )
     return None

@@ -40,6 +40,8 @@ LOOK_SECONDS: Final = 1.0
 """Between two looks whether our socket is still in the kubelet's directory."""
 OBSTACLE_SECONDS: Final = 5.0
 """Between two looks whether something still hinders us."""
+DRAIN_SECONDS: Final = 45.0
+"""The kubelet waits no longer for a call (pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""
 SERVICES: Final = "dra-*.sock"
 REGISTRATIONS: Final = f"{DRIVER}-*-reg.sock"
 SOCKET_PATH_LIMIT: Final = 107
@@ -106,6 +108,10 @@ class PluginSockets:
                     other.unlink(missing_ok=True)
 
 
+def say_nothing(_claim: ClaimRef, _text: str) -> None:
+    """Nobody is told."""
+
+
 class CallTimer(Protocol):
     """Whoever measures how long the kubelet waits: `monitor.metrics.latency`."""
 
@@ -130,7 +136,10 @@ class DriverStanding:
 
 
 class ClaimPlugin:
-    """Serves `driver`. obstacle: why no kubelet may find us yet; asked until it is empty."""
+    """Serves `driver`. obstacle: why no kubelet may find us yet; asked until it is empty.
+
+    refused: told of each claim that was not prepared, and why.
+    """
 
     def __init__(
         self,
@@ -140,6 +149,7 @@ class ClaimPlugin:
         *,
         timer: CallTimer | None = None,
         obstacle: Obstacle = no_obstacle,
+        refused: Callable[[ClaimRef, str], None] = say_nothing,
         supervisor: Supervisor | None = None,
     ) -> None:
         self._driver = driver
@@ -147,6 +157,7 @@ class ClaimPlugin:
         self.sockets = sockets
         self._timer = timer or NoTimer()
         self._obstacle = obstacle
+        self._refused = refused
         self._supervisor = supervisor or Supervisor()
         self._failure: CannotListen | None = None
         self._servers: list[grpc.aio.Server] = []
@@ -192,6 +203,15 @@ class ClaimPlugin:
         self.sockets.registration.unlink(missing_ok=True)
         self._health.stop()
         await self._close()
+
+    async def drain(self) -> None:
+        """Take no more calls, and end those under way: another instance is registered.
+
+        Before `stop`; the tasks of the supervisor have ended.
+        """
+        self._health.stop()
+        await asyncio.gather(*(one.stop(grace=DRAIN_SECONDS) for one in self._servers))
+        await self._driver.finished()
 
     async def _keep(self) -> None:
         """Listen, and anew where somebody has removed a socket, for as long as the task lives."""
@@ -266,9 +286,11 @@ class ClaimPlugin:
             devices = await self._timer.timed(wire.PREPARE.name, DRIVER, work)
         except (GpuManagerError, OSError) as error:
             log.warning("claim %s is not prepared: %s", claim, error)
+            self._refused(claim, str(error))
             return pb.NodePrepareResourceResponse(error=str(error))
         if isinstance(devices, Refused):
             log.info("claim %s is refused: %s", claim, devices.text)
+            self._refused(claim, devices.text)
             return pb.NodePrepareResourceResponse(error=devices.text)
         return pb.NodePrepareResourceResponse(devices=[_device(one) for one in devices])
 

@@ -31,7 +31,7 @@ class ClaimUse:
 class PodClaims:
     """A pod, and what its containers use, init containers and sidecars too.
 
-    ended: it has, or is told to.
+    ended: it has, or is told to. finished: it has.
     """
 
     uid: PodUID
@@ -39,6 +39,7 @@ class PodClaims:
     name: str
     uses: tuple[ClaimUse, ...] = ()
     ended: bool = False
+    finished: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -47,12 +48,14 @@ class PodClaims:
 def read_pod_claims(item: Any) -> PodClaims:
     """Raises KeyError, TypeError, AttributeError where it is no pod."""
     metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    finished = status.get("phase") in ENDED
     return PodClaims(
         PodUID(metadata["uid"]),
         metadata["namespace"],
         metadata["name"],
         (*_named(spec, _claims(spec, status)), *_extended(status)),
-        ended=bool(metadata.get("deletionTimestamp")) or status.get("phase") in ENDED,
+        ended=finished or bool(metadata.get("deletionTimestamp")),
+        finished=finished,
     )
 
 

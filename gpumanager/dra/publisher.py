@@ -9,7 +9,7 @@ import asyncio
 import copy
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gpumanager.dra.claim import DRIVER
@@ -36,6 +36,13 @@ class PublishedSlice:
         self._name = name
         self._changed = changed
         self.object: Any = None
+        self.last: Any = None
+        """The object, or the last one that there was."""
+
+    def devices(self) -> frozenset[str]:
+        """Their names; none of a slice that is not there."""
+        spec = (self.object or {}).get("spec") or {}
+        return frozenset(str(one["name"]) for one in spec.get("devices") or ())
 
     def name(self, item: Any) -> str:
         return str(item["metadata"]["name"])
@@ -43,7 +50,7 @@ class PublishedSlice:
     def put(self, item: Any) -> None:
         """An answer to a write may be newer than what the watch brings after it."""
         if self.name(item) == self._name and _version(item) > _version(self.object):
-            self.object = item
+            self.object = self.last = item
             self._changed()
 
     def remove(self, item: Any) -> None:
@@ -116,7 +123,7 @@ class SlicePublisher:
         wanted = resource_slice(self._node, self._uid, self._gpus())
         if same(self.published.object, wanted):
             return
-        written = await self._write(wanted)
+        written = await self._write(since(wanted, self.published.last))
         self.writes += 1
         self.published.put(written)
         log.debug("ResourceSlice %s is published", slice_name(self._node))
@@ -142,12 +149,35 @@ def same(found: Any, wanted: Object) -> bool:
     """Whether it says what is wanted; the server adds when a taint began."""
     if found is None:
         return False
-    spec = copy.deepcopy(found.get("spec") or {})
-    for device in spec.get("devices") or ():
-        for taint in device.get("taints") or ():
-            taint.pop("timeAdded", None)
+    found = copy.deepcopy(found)
+    for _, taint in _taints(found):
+        taint.pop("timeAdded", None)
     owners = (found.get("metadata") or {}).get("ownerReferences")
-    return bool(spec == wanted["spec"] and owners == wanted["metadata"].get("ownerReferences"))
+    return bool(
+        found.get("spec") == wanted["spec"] and owners == wanted["metadata"].get("ownerReferences")
+    )
+
+
+def since(wanted: Object, last: Any) -> Object:
+    """With the times at which taints began, for those that go on.
+
+    The server takes each write for the beginning of a taint that says no time, and whoever
+    tolerates it for some seconds would have them anew with each change of the slice.
+    """
+    wanted, times = copy.deepcopy(wanted), dict[tuple[str, ...], str]()
+    for device, taint in _taints(last or {}):
+        if "timeAdded" in taint:
+            times[device, taint["key"], taint["effect"]] = taint["timeAdded"]
+    for device, taint in _taints(wanted):
+        if time := times.get((device, taint["key"], taint["effect"])):
+            taint["timeAdded"] = time
+    return wanted
+
+
+def _taints(item: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    for device in (item.get("spec") or {}).get("devices") or ():
+        for taint in device.get("taints") or ():
+            yield device["name"], taint
 
 
 def _version(item: Any) -> int:

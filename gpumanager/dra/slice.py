@@ -6,7 +6,7 @@ and nothing is allocated from it then. Devices stand in the order in which they 
 device; everything else here may change at any time.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ class NodeGpus:
     """What the slice tells. free: what nobody holds of each GPU. unhealthy: GPUs out of use.
 
     withheld: GPUs that are not offered: another interface has them. driver: its version,
-    `555.58.02`. known: what else is known of them.
+    `555.58.02`. known: what else is known of them. effect: of the taint of unhealthy ones.
     """
 
     topology: Topology
@@ -42,6 +42,7 @@ class NodeGpus:
     withheld: Collection[GpuUUID] = frozenset()
     driver: str = ""
     known: DeviceAttributes = field(default_factory=DeviceAttributes)
+    effect: str = "NoSchedule"
 
 
 def slice_name(node: str) -> str:
@@ -75,6 +76,25 @@ def devices(gpus: NodeGpus) -> list[dict[str, Any]]:
     ][:MOST_DEVICES]
 
 
+def differences(
+    found: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """What is otherwise in published devices, in words; not their order, and not their taints."""
+    there = {one["name"]: one for one in found}
+    should = {one["name"]: one for one in wanted}
+    fields = ("allowMultipleAllocations", "attributes", "capacity")
+    return (
+        *(f"{name} is missing" for name in should if name not in there),
+        *(f"{name} is no GPU of this node" for name in there if name not in should),
+        *(
+            f"{name}: {field} differs"
+            for name, one in should.items()
+            for field in fields
+            if name in there and there[name].get(field) != one.get(field)
+        ),
+    )
+
+
 def _device(gpu: Gpu, gpus: NodeGpus, nvlink: int | None) -> dict[str, Any]:
     memory = quantity(blocks(gpu.memory) * MEMORY_BLOCK)
     found: dict[str, Any] = {
@@ -87,7 +107,7 @@ def _device(gpu: Gpu, gpus: NodeGpus, nvlink: int | None) -> dict[str, Any]:
         },
     }
     if gpu.uuid in gpus.unhealthy:
-        found["taints"] = [{"key": TAINT, "value": "true", "effect": "NoSchedule"}]
+        found["taints"] = [{"key": TAINT, "value": "true", "effect": gpus.effect}]
     return found
 
 

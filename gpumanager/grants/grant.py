@@ -31,9 +31,13 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No grant, which is final for the pod. text: the reason, for the user."""
+    """No grant, which is final for the pod; a claim is asked for again.
+
+    text: the reason, for the user. reason: one word, for metrics.
+    """
 
     text: str
+    reason: str = ""
 
 
 class RetryLater(GpuManagerError):
@@ -159,16 +163,17 @@ class Grant:
     pod: Claimant | None = None
     suspect: bool = False
     released: bool = False
+    ids: DevicePluginSource = field(init=False, repr=False, compare=False)
+    """The kubelet's device IDs; none for what came by another interface."""
+
+    def __post_init__(self) -> None:
+        own = self.source if isinstance(self.source, DevicePluginSource) else NO_DEVICES
+        object.__setattr__(self, "ids", own)  # every call of the kubelet asks all grants
 
     @property
     def gpus(self) -> tuple[GpuUUID, ...]:
         """The GPUs it has; they may differ from those that its device IDs name."""
         return tuple(self.shares)
-
-    @property
-    def ids(self) -> DevicePluginSource:
-        """The kubelet's device IDs; none for what came by another interface."""
-        return self.source if isinstance(self.source, DevicePluginSource) else NO_DEVICES
 
     @property
     def counts(self) -> bool:

@@ -40,6 +40,8 @@ class Ledger:
     def __init__(self, topology: Topology) -> None:
         self.closed: frozenset[GpuUUID] = frozenset()
         """GPUs on which nothing new is placed; grants that are there stay."""
+        self.foreign: frozenset[GpuUUID] = frozenset()
+        """GPUs of another interface, on which nothing fits."""
         self.adopt(topology)
 
     def adopt(self, topology: Topology) -> None:
@@ -102,7 +104,9 @@ class Ledger:
 
     def _fits_on(self, gpu: Gpu, others: Iterable[Grant], grant: Grant) -> bool:
         beside = _on(others, gpu.uuid)
-        if any(self._excludes(gpu.uuid, other, grant) for other in beside):
+        if gpu.uuid in self.foreign or any(
+            self._excludes(gpu.uuid, other, grant) for other in beside
+        ):
             return False
         if grant.shares[gpu.uuid].blocks - self.repeated([grant]).blocks > blocks(gpu.memory):
             return False

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from gpumanager.errors import GpuManagerError
@@ -34,23 +34,54 @@ class BackEnds(Protocol):
         """Remove its limits; an unknown name is no error."""
 
 
-class GrantStore:
-    """The owner of the journal. Not for concurrent use: the allocator's lock guards it.
+def _writer() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
 
-    own: where the grants of the interface come from that this store is of.
+
+@dataclass(slots=True)
+class JournalState:
+    """What stores of one journal share. whole: what its file was when it was read; None: not yet.
+
+    lock: to be held from a decision to the end of its change, whichever interface decides.
+    """
+
+    journal: Journal = field(default_factory=Journal)
+    whole: bool | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    writer: ThreadPoolExecutor = field(default_factory=_writer)
+
+
+class GrantStore:
+    """The owner of the journal. Not for concurrent use: `lock` guards it.
+
+    own: where the grants of the interface come from that this store is of. beside: the store of the
+    other interface, where one agent has both: they share journal, file and lock.
     """
 
     def __init__(
-        self, file: JournalFile, isolation: BackEnds, own: type[Source] = DevicePluginSource
+        self,
+        file: JournalFile,
+        isolation: BackEnds,
+        own: type[Source] = DevicePluginSource,
+        beside: "GrantStore | None" = None,
     ) -> None:
         self._own = own
-        self._file = file
+        self._file: JournalFile = beside._file if beside else file  # noqa: SLF001
         self._isolation = isolation
-        self._writer = ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
-        self.journal = Journal()
+        self._state: JournalState = beside._state if beside else JournalState()  # noqa: SLF001
         self._live: tuple[Journal, tuple[Grant, ...]] = (self.journal, ())
+        self.lock = self._state.lock
         self.lingering: frozenset[AllocationID] = frozenset()
         """Grants of ended pods of which a container still runs."""
+
+    @property
+    def journal(self) -> Journal:
+        """Of all interfaces."""
+        return self._state.journal
+
+    @journal.setter
+    def journal(self, journal: Journal) -> None:
+        self._state.journal = journal
 
     def live(self) -> tuple[Grant, ...]:
         """Grants of this interface that are not released; the same tuple until one changes."""
@@ -65,10 +96,15 @@ class GrantStore:
         return tuple(one for one in self.journal.live() if not isinstance(one.source, self._own))
 
     async def load(self) -> bool:
-        """Read the journal. False if there is none, or if it is damaged and read in parts.
+        """Read the journal, once. False if there is none, or if it is damaged and read in parts.
 
         A damaged file is kept under another name, which is logged as an error.
         """
+        if self._state.whole is None:
+            self._state.whole = await self._load()
+        return self._state.whole
+
+    async def _load(self) -> bool:
         try:
             self.journal = await self._on_disk(self._file.load)
         except JournalUnreadable as error:
@@ -147,4 +183,4 @@ class GrantStore:
     async def _on_disk(self, work: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Run it in the writer's thread, to its end even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.run_in_executor(self._writer, work, *arguments))
+        return await asyncio.shield(loop.run_in_executor(self._state.writer, work, *arguments))

@@ -7,10 +7,12 @@
     policy: binpack        # for whoever chooses the node
 
 Pure. Each means what the pod's annotation of the same name means. A field that is not known is an
-error here and in the webhook: what is misspelt would silently not hold.
+error, because what is misspelt would silently not hold. The webhook reads it by the same function,
+so that it is said when the object is written and not only when a pod is to start.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,30 +40,41 @@ class VcudaConfig:
         return LATENCY_BURST_US if self.profile == PROFILE_LATENCY else 0
 
 
-def read_vcuda_config(parameters: Any) -> VcudaConfig:
-    """Raises ValueError, which names the field and what may stand there."""
+def read_vcuda_config(parameters: Any, where: str = KIND) -> VcudaConfig:
+    """Raises ValueError, which names all fields that are wrong, and what may stand there.
+
+    where: they stand in an object, `spec.devices.config[0].opaque.parameters`.
+    """
+    if wrong := [f"{where}{field}: {fault}" for field, fault in _faults(parameters)]:
+        raise ValueError("; ".join(wrong))
+    return VcudaConfig(
+        parameters.get("coreLimit"), parameters.get("profile", ""), parameters.get("policy", "")
+    )
+
+
+def _faults(parameters: Any) -> Iterator[tuple[str, str]]:
+    """By field, which is empty for the whole."""
     if not isinstance(parameters, Mapping):
-        raise ValueError(f"{KIND}: not an object")  # noqa: TRY004 - as of any wrong contents
+        yield "", f"not an object; write one of kind {KIND}"
+        return
     if (parameters.get("apiVersion"), parameters.get("kind")) != (API_VERSION, KIND):
-        raise ValueError(
-            f"parameters of another kind; write apiVersion: {API_VERSION}, kind: {KIND}"
-        )
-    if unknown := sorted(str(name)[:40] for name in parameters if name not in FIELDS):
-        raise ValueError(f"{KIND}: unknown {', '.join(unknown)}; there are {', '.join(FIELDS[2:])}")
+        yield "", f"parameters of another kind; write apiVersion: {API_VERSION}, kind: {KIND}"
+        return
+    for name in sorted(str(name)[:40] for name in parameters if name not in FIELDS):
+        near = difflib.get_close_matches(name, FIELDS, 1)
+        meant = f"is {near[0]} meant?" if near else f"there are {', '.join(FIELDS[2:])}"
+        yield f".{name}", f"unknown field; {meant}"
     ceiling = parameters.get("coreLimit")
     if ceiling is not None and (type(ceiling) is not int or not 1 <= ceiling <= CORES_PER_GPU):
-        raise ValueError(f"{KIND}.coreLimit: {str(ceiling)[:40]}; write 1 to {CORES_PER_GPU}")
+        yield ".coreLimit", f"{str(ceiling)[:40]!r}; write 1 to {CORES_PER_GPU}, percent of a GPU"
     profile = parameters.get("profile", "")
     if profile not in ("", PROFILE_LATENCY):
-        raise ValueError(
-            f"{KIND}.profile: {str(profile)[:40]}; write {PROFILE_LATENCY}, or nothing"
-        )
+        yield ".profile", f"{str(profile)[:40]!r}; write {PROFILE_LATENCY}, or leave it out"
     policy = parameters.get("policy", "")
     if not isinstance(policy, str):
-        raise ValueError(f"{KIND}.policy: not a text")  # noqa: TRY004
-    if policy:
-        try:
-            read_preference(policy)
-        except ValueError as error:
-            raise ValueError(f"{KIND}.policy: {error}") from error
-    return VcudaConfig(ceiling, profile, policy)
+        yield ".policy", "not a text"
+        return
+    try:
+        read_preference(policy)
+    except ValueError as error:
+        yield ".policy", str(error)

@@ -5,8 +5,12 @@ tells the truth, with the pod's UID, also for init containers (PodResources does
 It is the kubelet's own file and has had three shapes: IDs in a list or, from 1.20 on, by NUMA node;
 and the entries at the top or, since 1.10, below `Data`. What is of no shape at all is refused as a
 whole: of a file that says one thing wrongly nothing else is believed.
+
+The kubelet writes all of it again for each container. An entry that has the bytes it had in the
+last file is not decoded again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -64,12 +68,30 @@ class Entry(msgspec.Struct, rename=FIELDS.get):
 
 
 class _Checkpoint(msgspec.Struct, rename=FIELDS.get):
-    entries: list[Entry] | msgspec.UnsetType | None = msgspec.UNSET
+    entries: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
     data: "_Checkpoint | msgspec.UnsetType" = msgspec.UNSET
+
+
+Known = Mapping[bytes, DeviceHolder]
+"""Holders by the bytes of their entries, in the kubelet's order."""
 
 
 def read_checkpoint(path: Path) -> tuple[DeviceHolder, ...]:
     """All holders in the kubelet's order; raises CheckpointUnreadable."""
+    return parse_checkpoint(_text(path), path)
+
+
+def parse_checkpoint(text: bytes, path: Path | str = "checkpoint") -> tuple[DeviceHolder, ...]:
+    """Holders in any of the shapes; raises CheckpointUnreadable."""
+    return tuple(_holders(text, path, {}).values())
+
+
+def entries(text: bytes, path: Path | str) -> list[Entry]:
+    """As they are in the file, in any of the shapes; raises CheckpointUnreadable."""
+    return [_entry(one, path) for one in _raw_entries(text, path)]
+
+
+def _text(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             text = file.read(LARGEST + 1)
@@ -77,19 +99,10 @@ def read_checkpoint(path: Path) -> tuple[DeviceHolder, ...]:
         raise CheckpointUnreadable(path, error.strerror or str(error)) from error
     if len(text) > LARGEST:
         raise CheckpointUnreadable(path, f"larger than {LARGEST} bytes")
-    return parse_checkpoint(text, path)
+    return text
 
 
-def parse_checkpoint(text: bytes, path: Path | str = "checkpoint") -> tuple[DeviceHolder, ...]:
-    """Holders in any of the shapes; raises CheckpointUnreadable."""
-    return tuple(
-        DeviceHolder(PodUID(one.pod_uid), one.container, one.resource, _ids(one.ids))
-        for one in entries(text, path)
-    )
-
-
-def entries(text: bytes, path: Path | str) -> list[Entry]:
-    """As they are in the file, in any of the shapes; raises CheckpointUnreadable."""
+def _raw_entries(text: bytes, path: Path | str) -> list[bytes]:
     try:
         whole = msgspec.json.decode(text, type=_Checkpoint)
         found = (whole.data or whole).entries
@@ -97,7 +110,23 @@ def entries(text: bytes, path: Path | str) -> list[Entry]:
         raise CheckpointUnreadable(path, f"unknown shape ({error})") from error
     if found is msgspec.UNSET:
         raise CheckpointUnreadable(path, "unknown shape (no PodDeviceEntries)")
-    return found or []
+    return [bytes(one) for one in found or []]
+
+
+def _entry(text: bytes, path: Path | str) -> Entry:
+    try:
+        return msgspec.json.decode(text, type=Entry)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointUnreadable(path, f"unknown shape ({error})") from error
+
+
+def _holders(text: bytes, path: Path | str, known: Known) -> Known:
+    """known: of the file before. Raises CheckpointUnreadable."""
+    return {one: known.get(one) or _holder(_entry(one, path)) for one in _raw_entries(text, path)}
+
+
+def _holder(entry: Entry) -> DeviceHolder:
+    return DeviceHolder(PodUID(entry.pod_uid), entry.container, entry.resource, _ids(entry.ids))
 
 
 class CheckpointFile:
@@ -109,18 +138,30 @@ class CheckpointFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: tuple[tuple[int, ...], tuple[DeviceHolder, ...]] | None = None
+        self._last: tuple[tuple[int, ...], Known] = ((), {})
+
+    def unchanged(self) -> tuple[DeviceHolder, ...] | None:
+        """What was read last, if the file is still that one. Takes one look at its inode."""
+        version, known = self._last
+        try:
+            return tuple(known.values()) if self._stat() == version else None
+        except CheckpointUnreadable:
+            return None
 
     def read(self) -> tuple[DeviceHolder, ...]:
         """As `read_checkpoint`."""
+        version, (last, known) = self._stat(), self._last
+        if version != last:
+            known = _holders(_text(self._path), self._path, known)
+            self._last = version, known  # at once: other threads may read, too
+        return tuple(known.values())
+
+    def _stat(self) -> tuple[int, ...]:
         try:
             found = self._path.stat()
         except OSError as error:
             raise CheckpointUnreadable(self._path, error.strerror or str(error)) from error
-        version = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        if self._known is None or self._known[0] != version:
-            self._known = version, read_checkpoint(self._path)
-        return self._known[1]
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _ids(ids: NodeIDs) -> frozenset[str]:

@@ -82,6 +82,19 @@ class PodResources:
             answer = await self._ask(lambda client: client.list(wire.ALPHA))
         return tuple(_holders(answer.pod_resources))
 
+    async def cdi_devices(self) -> frozenset[str]:
+        """Of the claims of all containers, by the names that DRA drivers gave them; none where the
+        kubelet does not list claims (before 1.34, by a feature gate). Raises as `holders`."""
+        answer = await self._ask(lambda client: client.list())
+        return frozenset(
+            device.name
+            for pod in answer.pod_resources
+            for container in pod.containers
+            for claim in container.dynamic_resources
+            for resource in claim.claim_resources
+            for device in resource.cdi_devices
+        )
+
     async def allocatable(self, resource: str) -> frozenset[str]:
         """Healthy IDs as the kubelet knows them (1.21 on). Raises PodResourcesUnavailable."""
         answer = await self._ask(lambda client: client.allocatable())

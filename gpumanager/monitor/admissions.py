@@ -30,13 +30,17 @@ class AdmissionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """text: why, or for which pod it was. time: of the last of `count`, seconds since the epoch."""
+    """text: why, or for which pod it was. time: of the last of `count`, seconds since the epoch.
+
+    claim: namespace/name of a ResourceClaim that was not prepared.
+    """
 
     kind: AdmissionKind
     who: Claimant | None
     text: str
     time: float = 0.0
     count: int = 1
+    claim: str = ""
 
     def as_json(self) -> dict[str, Any]:
         who = self.who
@@ -48,6 +52,7 @@ class Happened:
             "text": self.text,
             "time": round(self.time, 3),
             "count": self.count,
+            "claim": self.claim or None,
         }
 
 
@@ -61,8 +66,8 @@ class Admissions:
     def __iter__(self) -> Iterator[Happened]:
         return iter(tuple(self._kept))
 
-    def add(self, kind: AdmissionKind, who: Claimant | None, text: str) -> None:
-        said = Happened(kind, who, text[:LONGEST], self._clock())
+    def add(self, kind: AdmissionKind, who: Claimant | None, text: str, *, claim: str = "") -> None:
+        said = Happened(kind, who, text[:LONGEST], self._clock(), claim=claim)
         before = next((one for one in self._kept if _alike(one, said)), None)
         if before is not None:
             self._kept.remove(before)
@@ -71,4 +76,9 @@ class Admissions:
 
 
 def _alike(one: Happened, other: Happened) -> bool:
-    return (one.kind, one.who, one.text) == (other.kind, other.who, other.text)
+    return (one.kind, one.who, one.claim, one.text) == (
+        other.kind,
+        other.who,
+        other.claim,
+        other.text,
+    )

@@ -12,7 +12,7 @@ from typing import Final
 from gpumanager.gpu.usage.samples import ProcessSample, UtilizationByGpu
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
-from gpumanager.grants.grant import ClaimSource, Grant, State
+from gpumanager.grants.grant import Claimant, ClaimSource, Grant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Resident
@@ -91,7 +91,7 @@ def gpu_views(
     fitness: Mapping[GpuUUID, GpuFitness],
 ) -> Iterator[GpuSnapshot]:
     books = ledger.unheld(live)
-    holders = Counter(gpu for one in live if not one.suspect for gpu in one.gpus)
+    holders = Counter(gpu for one in live if one.counts for gpu in one.gpus)
     for gpu in ledger.topology.gpus:
         book = books.of(gpu)
         yield GpuSnapshot(
@@ -112,23 +112,26 @@ def container_views(
 
 
 def container_view(
-    topology: Topology, grant: Grant, meters: MeterTotals
+    topology: Topology, grant: Grant, meters: MeterTotals, users: tuple[Claimant, ...] = ()
 ) -> ContainerSnapshot | None:
-    """None for one whose container is not confirmed yet: it has no name to go by."""
-    whole = grant.ids.core_ids or isinstance(grant.source, ClaimSource)
-    if grant.pod is None or grant.state is not State.CONFIRMED or not whole:
+    """None for one whose container is not confirmed yet, which has no name to go by, and for admin
+    access, which holds nothing. users: as far as known."""
+    claim = isinstance(grant.source, ClaimSource) and not grant.source.admin
+    if grant.pod is None or grant.state is not State.CONFIRMED or not (grant.ids.core_ids or claim):
         return None
+    users = users or (grant.pod,)
     usage = meters.usages.get(grant.id)
     devices = tuple(_devices(topology, grant, meters))
     processes = usage.processes if usage else ()
     return ContainerSnapshot(
-        grant.pod,
+        users[0],
         grant,
         devices,
         _degraded(processes),
         tuple(Process(one.pid, one.start_time) for one in processes if one.unlimited),
         read=usage is not None,
         overdrawn=usage is not None and usage.overdrawn,
+        users=users,
     )
 
 
@@ -145,12 +148,15 @@ def latest(views: Iterable[ContainerSnapshot]) -> tuple[ContainerSnapshot, ...]:
     return tuple(by_name.values())
 
 
-def same(view: ContainerSnapshot, grant: Grant, meters: MeterTotals) -> bool:
+def same(
+    view: ContainerSnapshot, grant: Grant, meters: MeterTotals, users: tuple[Claimant, ...]
+) -> bool:
     """Whether it would look the same again: nothing was done, and nobody is there."""
     name = grant.id
     usage = meters.usages.get(name)
     return (
         view.grant is grant
+        and view.users == (users or view.users)
         and usage is not None
         and usage is meters.before.get(name)
         and not any(
@@ -172,9 +178,9 @@ def _devices(topology: Topology, grant: Grant, meters: MeterTotals) -> Iterator[
 
 def _granted(gpu: Gpu, grant: Grant) -> DeviceView:
     """Before any book is kept, and for whole GPUs, of which none is."""
-    if grant.exclusive:
-        return DeviceView(gpu, gpu.memory, CORES_PER_GPU, CORES_PER_GPU)
     share = grant.shares[gpu.uuid]
+    if share.exclusive:
+        return DeviceView(gpu, gpu.memory, CORES_PER_GPU, CORES_PER_GPU)
     ceiling = max(grant.ceiling or 0, share.cores)
     memory = Bytes(share.blocks * MEMORY_BLOCK)
     return DeviceView(gpu, memory, share.cores, min(ceiling, CORES_PER_GPU))
@@ -184,7 +190,7 @@ def _with_driver(view: DeviceView, grant: Grant, meters: MeterTotals) -> DeviceV
     """Of a whole GPU, NVML's status gives all but the pods of its processes."""
     own = meters.residents.get((grant.id, view.gpu.uuid), ())
     pids = tuple(sorted(one.process.pid for one in own))
-    if grant.exclusive:
+    if grant.shares[view.gpu.uuid].exclusive:
         status = meters.status.get(view.gpu.uuid)
         if status is None:
             return replace(view, pids=pids)

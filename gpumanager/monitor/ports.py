@@ -7,7 +7,7 @@ from typing import Protocol
 from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.grants.grant import Grant
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.pod import PodUID
@@ -15,6 +15,12 @@ from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
 from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process
+
+
+def holder(grant: Grant) -> tuple[Claimant, ...]:
+    """The container of a grant that one container has; none where it is not known."""
+    return () if grant.pod is None else (grant.pod,)
+
 
 Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
 """Bare GPU → host pid → bytes, or None for a process of which the driver does not tell."""
@@ -92,10 +98,12 @@ class NoReports:
 
 @dataclass(frozen=True, slots=True)
 class GpuFitness:
-    """Whether a GPU is in use, and how often its driver reported which Xid."""
+    """Whether a GPU is in use, how often its driver reported which Xid, and by which interface pods
+    get it: `device-plugin` or `claims`; empty where nobody says."""
 
     healthy: bool = True
     xids: Mapping[int, int] = field(default_factory=dict)
+    interface: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,9 @@ class Sources:
     node: its name in the cluster. journal_bytes: of the journal's file. registered: which
     resources the kubelet knows us for. mismatched: callers of a socket that is another pod's.
     disagreements: between the journal, the kubelet, the runtime and the driver, by kind.
+    users: the containers that a grant is for; a claim may have several, of several pods.
+    slice_writes: how often the node's ResourceSlice was written.
+    released: claims that nobody unprepared, so far.
     """
 
     node: str
@@ -118,3 +129,6 @@ class Sources:
     mismatched: Callable[[], int] = lambda: 0
     fitness: Callable[[], Mapping[GpuUUID, GpuFitness]] = dict
     disagreements: Callable[[], Mapping[str, int]] = dict
+    users: Callable[[Grant], tuple[Claimant, ...]] = holder
+    slice_writes: Callable[[], int] = int
+    released: Callable[[], int] = lambda: 0

@@ -146,8 +146,12 @@ class Sampler:
     def _gpus(self) -> tuple[frozenset[GpuUUID], frozenset[GpuUUID]]:
         """Those that containers share, and all others, by their bare UUIDs."""
         live = self.sources.journal().live()
-        shares = (one for one in live if one.cores and not one.exclusive)
-        shared = frozenset(bare(gpu) for one in shares for gpu in one.gpus)
+        shared = frozenset(
+            bare(gpu)
+            for one in live
+            for gpu, share in one.shares.items()
+            if share.cores and not share.exclusive
+        )
         return shared, frozenset(bare(one.uuid) for one in self.sources.topology().gpus) - shared
 
     def _keep(self, question: DriverQuery, told: DriverAnswer | None) -> None:
@@ -182,9 +186,9 @@ class Sampler:
         for number, one in enumerate(live):
             if number % BREATH == BREATH - 1:
                 await asyncio.sleep(0)
-            view = known.get(one.id)
-            if view is None or not same(view, one, meters):
-                view = container_view(topology, one, meters)
+            view, users = known.get(one.id), self.sources.users(one)
+            if view is None or not same(view, one, meters, users):
+                view = container_view(topology, one, meters, users)
             if view is not None:
                 found[one.id] = view
         self._known, self._topology = found, topology
@@ -211,6 +215,8 @@ class Sampler:
             registered=sources.registered(),
             mismatched=sources.mismatched(),
             disagreements=sources.disagreements(),
+            slice_writes=sources.slice_writes(),
+            released=sources.released(),
         )
 
     async def _usages(self, live: Iterable[Grant]) -> tuple[AllocationUsage, ...]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Gpu
-from gpumanager.grants.grant import Claimant, Grant
+from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
@@ -64,8 +64,9 @@ def labels_of(owner: Claimant) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSnapshot:
-    """One container that has GPUs, whether it runs yet or not.
+    """A grant as it is used: by one container, or by all that use a claim together.
 
+    owner: the container it is shown for, the first of `users`, who share all its limits.
     degraded: how many of its processes lack what, by the names of `books.DEGRADATIONS`.
     unlimited: processes of which the shim reports that it cannot hold their limits.
     read: whether its books have ever been; of a whole GPU there are none.
@@ -79,6 +80,18 @@ class ContainerSnapshot:
     unlimited: tuple[Process, ...] = ()
     read: bool = True
     overdrawn: bool = False
+    users: tuple[Claimant, ...] = ()
+
+    @property
+    def claim(self) -> ClaimSource | None:
+        """None for one that came by a device plugin."""
+        source = self.grant.source
+        return source if isinstance(source, ClaimSource) else None
+
+    @property
+    def whole(self) -> bool:
+        """It has whole GPUs and nothing else, so that no books are kept."""
+        return all(share.exclusive for share in self.grant.shares.values())
 
     @property
     def labels(self) -> tuple[str, str, str]:
@@ -120,4 +133,6 @@ class Snapshot:
     registered: Mapping[str, bool] = field(default_factory=dict)
     mismatched: int = 0
     disagreements: Mapping[str, int] = field(default_factory=dict)
+    released: int = 0
     asked: bool = True
+    slice_writes: int = 0

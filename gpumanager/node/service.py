@@ -32,12 +32,14 @@ ROUND_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is true on this node now. allocations: the journal's live ones."""
+    """What is true on this node now. allocations: the journal's live ones. withheld: GPUs on which
+    schedulers should place no pod that asks for device IDs."""
 
     topology: Topology
     allocations: tuple[Grant, ...] = ()
     software: Software = field(default_factory=Software)
     unhealthy: frozenset[GpuUUID] = frozenset()
+    withheld: frozenset[GpuUUID] = frozenset()
 
 
 class NodeEventLike(Protocol):
@@ -132,7 +134,8 @@ class NodeCluster:
         before, self._facts = self._facts, facts
         for gpu in facts.unhealthy - (before.unhealthy if before else frozenset()):
             self._say_unhealthy(gpu, once=before is None)
+        closed = facts.unhealthy | facts.withheld
         labels = node_labels(facts.topology.gpus, facts.software, self._labels)
-        yield from self.node.tasks(labels, inventory(facts.topology, facts.unhealthy))
+        yield from self.node.tasks(labels, inventory(facts.topology, closed))
         yield from self.pods.tasks(facts.allocations, facts.topology)
         yield from self.events.tasks()

@@ -103,8 +103,14 @@ class Reconciler:
 
         Raises JournalUnwritable.
         """
-        names = self._deps.isolation.allocations()
-        evidence = replace(look.evidence, directories=dict.fromkeys(names, ()))
+        others = self._store.others()
+        claimed = {gpu for one in others for gpu in one.gpus}
+        names = {*self._deps.isolation.allocations()} - {one.id for one in others}
+        evidence = replace(
+            look.evidence,
+            directories=dict.fromkeys(names, ()),
+            tenants={g: pods for g, pods in look.evidence.tenants.items() if g not in claimed},
+        )
         live = self._store.live()
         known = [a for a in live if a.id in look.granted and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)

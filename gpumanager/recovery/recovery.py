@@ -47,6 +47,8 @@ async def recover(
         seen = Evidence(checkpoint=checkpoint, view=await lister.list())
         evidence = await _gather(deps, seen)
         found = held_besides(ledger, store.live(), evidence, _original(deps), deps.clock())
+        claimed = {one.id for one in store.others()}
+        found = tuple(one for one in found if one.id not in claimed)
         store.journal = store.journal.put(*found)
         store.lingering = lived_on(evidence.live or (), store.live())
         _say(found)

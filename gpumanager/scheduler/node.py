@@ -36,11 +36,27 @@ TYPES: Final = 1024
 """How many types of machine are told apart; beyond, machines of one type are seen as several."""
 
 
+class ClaimHolder(NamedTuple):
+    """A claim, as namespace/name, and the pods that share it. uses: cores and blocks by GPU."""
+
+    claim: str
+    pods: tuple[str, ...]
+    uses: tuple[tuple[GpuUUID, int, int], ...]
+
+    @property
+    def namespace(self) -> str:
+        return self.claim.partition("/")[0]
+
+
 class Offered(NamedTuple):
-    """What is left of the GPUs that a node offers to claims, in the order of its slice."""
+    """What is left of the GPUs that a node offers to claims, in the order of its slice.
+
+    holders: the claims that have the rest.
+    """
 
     model: str = ""
     gpus: tuple[FreeGpu, ...] = ()
+    holders: tuple[ClaimHolder, ...] = ()
 
 
 NOTHING_OFFERED: Final = Offered()

@@ -60,7 +60,7 @@ class SimulatedNode:
         self._version = version
         self._runtime_version = runtime
         self._api = api
-        self._agent_flags = agent_flags or {}
+        self._agent_flags = dict(agent_flags or {})
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
         self._on_event = on_event
@@ -164,16 +164,24 @@ class SimulatedNode:
         """Start the agent, also after `kill_agent`, and wait until it has registered."""
         self.kubelet.forget_devices()
         await self.agent.start(self.kubelet.http.endpoint)
-        if self._agent_flags.get("interface") == "claims":
-            ready = self.kubelet.wait_for_driver(CLAIM_DRIVER, REGISTERED_SECONDS)
-        else:
-            ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
+        interface = self._agent_flags.get("interface")
         try:
-            await self.unless_agent_dies(ready)
+            if interface in {"claims", "both"}:
+                ready = self.kubelet.wait_for_driver(CLAIM_DRIVER, REGISTERED_SECONDS)
+                await self.unless_agent_dies(ready)
+            else:
+                ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
+                await self.unless_agent_dies(ready)
         except DevicesNotReady as error:
             raise AgentDied(
                 f"{error}; the agent's last words: {self.agent.last_words()}"
             ) from error
+
+    async def restart_agent(self, **flags: object) -> None:
+        """As a rolling update does. flags: beside those that it had, `interface="claims"`."""
+        await self.agent.stop()
+        self._agent_flags.update(flags)
+        await self.start_agent()
 
     async def kill_agent(self) -> None:
         """SIGKILL, as a crash; containers keep running."""

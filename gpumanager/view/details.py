@@ -41,6 +41,9 @@ def _gpu(gpu: GpuRow) -> Iterator[str]:
 
 def _container(gpu: GpuRow, one: ContainerRow) -> Iterator[str]:
     yield f"{one.name} on GPU {gpu.index} ({gpu.uuid})"
+    if one.claim:
+        shared = " for all of them together" if len(one.users) > 1 else ""
+        yield f"claim     {one.claim[0]} (request {one.claim[1]}){shared}"
     yield from (f"limits    {text}" for text in sentences(one.unlimited))
     measured = f"by the driver {_bytes(one.measured)}"
     busy = f"busy by the driver {_percent(one.busy)}"

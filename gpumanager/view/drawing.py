@@ -186,7 +186,7 @@ def _name(row: Row, one: ContainerRow, width: int) -> str:
     pod = (one.namespace, one.pod)
     others = [each for each in (row.gpu.containers if row.gpu else ()) if each is not one]
     alone = all((each.namespace, each.pod) != pod for each in others)
-    return "/".join(pod) if alone and len(one.name) > width else one.name
+    return one.short if alone and len(one.name) > width else one.name
 
 
 def _cells(cells: Mapping[str, Line], columns: Layout) -> Line:

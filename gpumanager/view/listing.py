@@ -107,7 +107,7 @@ def _gpus(seen: Seen, wish: Wish) -> Sequence[GpuRow]:
 
 def _gpu(seen: Seen, gpu: GpuRow, wish: Wish) -> Iterator[Row]:
     itself = _has(wish, f"GPU{gpu.index} {gpu.model} {gpu.uuid} {seen.name}")
-    inside = [row for row in _ordered(gpu.containers, wish) if itself or _has(wish, row.name)]
+    inside = [row for row in _ordered(gpu.containers, wish) if itself or _has(wish, _words(row))]
     if not itself and not inside:
         return
     key = _key(seen, gpu)
@@ -130,7 +130,7 @@ def _flat(nodes: Sequence[Seen], wish: Wish) -> Iterator[Row]:
         for seen in nodes
         for gpu in (seen.node.gpus if seen.node else ())
         for row in gpu.containers
-        if _has(wish, f"{row.name} GPU{gpu.index} {gpu.model} {seen.name}")
+        if _has(wish, f"{_words(row)} GPU{gpu.index} {gpu.model} {seen.name}")
     ]
     order = CONTAINER_ORDER.get(wish.sort)
     if order is None:
@@ -145,6 +145,11 @@ def _of(row: Row, order: Callable[[ContainerRow], float]) -> float:
 
 def _key(seen: Seen, gpu: GpuRow) -> str:
     return f"{seen.agent} {gpu.uuid}"
+
+
+def _words(row: ContainerRow) -> str:
+    """What it is found by."""
+    return f"{row.name} {row.claim[0]}" if row.claim else row.name
 
 
 def _has(wish: Wish, text: str) -> bool:

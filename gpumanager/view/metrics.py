@@ -25,6 +25,7 @@ KEYS: Final = {
     "gpumanager_gpu_xid_errors_total": ("uuid", "xid"),
     "container_request_gpu_utilization": ("node",),
     "gpumanager_container_unlimited_processes": ("namespace", "pod", "container", "reason"),
+    "gpumanager_claim_info": ("namespace", "claim", "request", "pod", "container"),
 }
 """By which labels these series are told apart; those of a GPU by UUID, of a container by DEVICE."""
 
@@ -85,16 +86,28 @@ def printable(text: str) -> str:
 def _containers(series: Series) -> Mapping[str, tuple[ContainerRow, ...]]:
     """By the UUID of the GPU."""
     found: dict[str, list[ContainerRow]] = {}
+    users = _users(series)
     for labels in series.get("gpumanager_container_memory_limit_bytes", {}):
-        found.setdefault(labels[-1], []).append(_container(series, labels))
+        found.setdefault(labels[-1], []).append(_container(series, labels, users))
     return {uuid: tuple(sorted(rows, key=lambda one: one.name)) for uuid, rows in found.items()}
 
 
-def _container(series: Series, labels: Labels) -> ContainerRow:
+def _users(series: Series) -> Mapping[Labels, tuple[Labels, ...]]:
+    """By namespace, pod and container: all containers that share its claim."""
+    shared: dict[Labels, list[Labels]] = {}
+    for one in series.get("gpumanager_claim_info", {}):
+        shared.setdefault(one[:3], []).append(one)
+    return {(one[0], *one[3:]): tuple(group) for group in shared.values() for one in group}
+
+
+def _container(
+    series: Series, labels: Labels, users: Mapping[Labels, tuple[Labels, ...]]
+) -> ContainerRow:
     def told(name: str) -> float | None:
         return series.get(CONTAINER_METRIC + name, {}).get(labels)
 
     namespace, pod, container, _ = labels
+    shared = users.get(labels[:3], ())
     return ContainerRow(
         namespace,
         pod,
@@ -113,6 +126,8 @@ def _container(series: Series, labels: Labels) -> ContainerRow:
         refusals=told("memory_refusals_total"),
         processes=told("processes") or 0,
         unlimited=_unlimited(series, namespace, pod, container),
+        claim=next(((one[1], one[2]) for one in shared), None),
+        users=tuple((one[3], one[4]) for one in shared),
     )
 
 

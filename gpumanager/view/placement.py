@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.units import Bytes
+from gpumanager.units import CORES_PER_GPU, Bytes
 from gpumanager.view.metrics import NotAnAgent, printable
+from gpumanager.view.values import of_users
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,9 @@ class PlacedGrant:
 
     expected: the pod that was thought to be admitted, where another one got the grant. rule: the
     evaluator's name. time: seconds since the epoch. confirmed: it has started, or is about to.
-    unlimited: how many of its processes no limit holds for, by what they lack.
+    unlimited: how many of its processes no limit holds for, by what they lack. shares: cores and
+    blocks of each GPU, by UUID. claim: name and requests of the claim, if it came by one; admin: it
+    looks, and holds nothing. users: all containers that share the claim, by pod and name.
     """
 
     pod: str
@@ -34,15 +37,37 @@ class PlacedGrant:
     suspect: bool = False
     legacy: bool = False
     unlimited: Mapping[str, int] = field(default_factory=dict)
+    shares: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    claim: str = ""
+    requests: tuple[str, ...] = ()
+    admin: bool = False
+    users: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.pod}:{self.container}" if self.pod else "not known yet"
+        """With all containers that share it: `default/train:main,side eval:main`."""
+        if not self.pod:
+            return "not known yet"
+        namespace, _, pod = self.pod.partition("/")
+        return f"{namespace}/{of_users(self.users or ((pod, self.container),))}"
+
+    def is_for(self, pod: str) -> bool:
+        """pod: namespace/name."""
+        namespace, _, name = pod.partition("/")
+        used = self.pod.startswith(f"{namespace}/") and any(name == user for user, _ in self.users)
+        return used or self.pod == pod
+
+    def of(self, gpu: str) -> tuple[int, int]:
+        """Cores and blocks of one of its GPUs, by UUID."""
+        return self.shares.get(gpu, (self.cores, self.blocks))
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementEvent:
-    """kind: refused, put-off or swapped. time: of the last of `count`, seconds since the epoch."""
+    """kind: refused, put-off or swapped. time: of the last of `count`, seconds since the epoch.
+
+    claim: namespace/name of the claim that it was about, if any.
+    """
 
     kind: str
     pod: str
@@ -50,6 +75,7 @@ class PlacementEvent:
     text: str
     time: float
     count: int
+    claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +142,28 @@ def _grant(said: Mapping[str, Any]) -> PlacedGrant:
         suspect=bool(said["doubted"]),
         legacy=bool(said["inherited"]),
         unlimited={printable(key): int(n) for key, n in said.get("unlimited", {}).items()},
+        shares={
+            _text(uuid): (CORES_PER_GPU if one["whole"] else int(one["cores"]), int(one["blocks"]))
+            for uuid, one in said.get("shares", {}).items()
+        },
+        **_claim(said),
     )
+
+
+def _claim(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Agents of before tell of none."""
+    claim = said.get("claim")
+    if not claim:
+        return {}
+    return {
+        "claim": _text(claim["name"]),
+        "requests": tuple(map(_text, claim["requests"])),
+        "admin": bool(claim["admin"]),
+        "users": tuple(
+            (_text(one["pod"]).partition("/")[2], _text(one["container"]))
+            for one in said.get("users", ())
+        ),
+    }
 
 
 def _happening(said: Mapping[str, Any]) -> PlacementEvent:
@@ -127,6 +174,7 @@ def _happening(said: Mapping[str, Any]) -> PlacementEvent:
         text=_text(said["text"]),
         time=float(said["time"]),
         count=int(said["count"]),
+        claim=_text(said.get("claim")),
     )
 
 

@@ -4,6 +4,7 @@ From what the agent granted (`view.placement`) and what its metrics say of the c
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from gpumanager.names import ANNOTATION_CORE_LIMIT, VMEMORY
@@ -12,7 +13,7 @@ from gpumanager.view.figures import seconds
 from gpumanager.view.placement import PlacedGrant, Placement, PlacementEvent
 from gpumanager.view.topology_tree import granted, short_model
 from gpumanager.view.unlimited import sentences
-from gpumanager.view.values import ContainerRow, NodeView
+from gpumanager.view.values import ContainerRow, NodeView, of_users
 
 RULES = {
     "share": "less than a whole GPU",
@@ -23,24 +24,92 @@ RULES = {
 
 def story(pod: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
     """pod: namespace/name. now: None where it is not told. Empty: the agent knows nothing of it."""
-    grants = [one for one in placement.grants if one.pod == pod]
+    grants = [one for one in placement.grants if one.is_for(pod)]
     happened = [one for one in placement.happened if one.pod == pod]
+    rows = [(index, row) for index, row in _rows(now) if _is_for(row, pod)]
     return tuple(
         line
         for lines in (
-            *(_grant(one, placement) for one in grants),
+            *(_claimed(one, pod, placement) if one.claim else _grant(one, placement)
+              for one in grants),
             *(_happening(one) for one in happened),
-            *(_container(row, index) for index, row in _rows(pod, now)),
+            *(_container(row, index) for index, row in rows),
+        )
+        for line in lines
+    )  # fmt: skip
+
+
+def claim_story(claim: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
+    """The same of a ResourceClaim. claim: namespace/name."""
+    grants = [one for one in placement.grants if one.claim == claim]
+    happened = [one for one in placement.happened if one.claim == claim]
+    namespace, _, name = claim.partition("/")
+    rows = [
+        (index, row)
+        for index, row in _rows(now)
+        if row.claim and (row.namespace, row.claim[0]) == (namespace, name)
+    ]
+    return tuple(
+        line
+        for lines in (
+            *(_prepared(one, placement) for one in grants),
+            *(_happening(one) for one in happened),
+            *(_container(row, index) for index, row in rows),
         )
         for line in lines
     )
 
 
-def _rows(pod: str, now: NodeView | None) -> Iterator[tuple[int, ContainerRow]]:
-    for gpu in now.gpus if now else ():
-        for row in gpu.containers:
-            if f"{row.namespace}/{row.pod}" == pod:
-                yield gpu.index, row
+def _rows(now: NodeView | None) -> Iterator[tuple[int, ContainerRow]]:
+    return ((gpu.index, row) for gpu in (now.gpus if now else ()) for row in gpu.containers)
+
+
+def _is_for(row: ContainerRow, pod: str) -> bool:
+    pods = {row.pod, *(name for name, _ in row.users)}
+    return any(f"{row.namespace}/{name}" == pod for name in pods)
+
+
+def _claimed(one: PlacedGrant, pod: str, placement: Placement) -> Iterator[str]:
+    """Of a pod that has its GPUs by a claim, alone or together with others."""
+    _, _, name = pod.partition("/")
+    mine = [container for user, container in one.users if user == name] or [one.container]
+    who = f"Container {mine[0]}" if len(mine) == 1 else f"Containers {' and '.join(mine)}"
+    by = f"claim {one.claim.partition('/')[2]} (request {', '.join(one.requests)})"
+    if one.admin:
+        yield f"{who} can look at {_gpus(one, placement)} by {by}, since {when(one.time)}."
+        yield "That is admin access: it holds nothing of them, and nothing limits it."
+        return
+    verb = "has" if len(mine) == 1 else "have together"
+    yield f"{who} {verb} {_amounts(one, placement)} since {when(one.time)}, by {by}."
+    if others := [user for user in one.users if user[0] != name]:
+        yield f"The same limits hold for {of_users(others)} too, for all of them together."
+    yield f"kube-scheduler chose the GPU{'s' if len(one.uuids) > 1 else ''}."
+
+
+def _prepared(one: PlacedGrant, placement: Placement) -> Iterator[str]:
+    users = of_users(one.users) or "a pod that is not known"
+    what = f"admin access to {_gpus(one, placement)}" if one.admin else _amounts(one, placement)
+    yield (
+        f"Request {', '.join(one.requests)} is prepared on node {placement.node} since "
+        f"{when(one.time)}: {what}, for {users}."
+    )
+
+
+def _amounts(one: PlacedGrant, placement: Placement) -> str:
+    """`30 % and 2 GiB of GPU 2 (T4), the whole GPU of GPU 3 (T4)`, those alike together."""
+    index = {str(gpu.uuid): gpu.index for gpu in placement.topology.gpus}
+    alike: dict[str, list[str]] = {}
+    for uuid in one.uuids:
+        much = "all" if one.of(uuid)[0] == CORES_PER_GPU else granted(one, uuid)
+        alike.setdefault(much, []).append(uuid)
+    return ", ".join(
+        f"{much} of "
+        + _gpus(
+            replace(one, gpus=tuple(sorted(index[uuid] for uuid in uuids if uuid in index))),
+            placement,
+        )
+        for much, uuids in alike.items()
+    )
 
 
 def _grant(one: PlacedGrant, placement: Placement) -> Iterator[str]:
@@ -73,6 +142,10 @@ def _gpus(one: PlacedGrant, placement: Placement) -> str:
 
 def _happening(one: PlacementEvent) -> Iterator[str]:
     often = "" if one.count == 1 else f", {one.count} times, lately"
+    if one.claim:
+        claim = one.claim.partition("/")[2]
+        yield f"Claim {claim} was not prepared{often} at {when(one.time)}: {one.text}."
+        return
     match one.kind:
         case "refused":
             yield f"Container {one.container} was refused{often} at {when(one.time)}: {one.text}."
@@ -90,7 +163,8 @@ def _happening(one: PlacementEvent) -> Iterator[str]:
 
 
 def _container(row: ContainerRow, index: int) -> Iterator[str]:
-    where = f"Container {row.container} on GPU {index}"
+    who = f"Claim {row.claim[0]}" if row.claim and len(row.users) > 1 else None
+    where = f"{who or f'Container {row.container}'} on GPU {index}"
     if row.used is None:
         yield f"{where} has it whole: nothing is limited there, and nothing refused."
         return
@@ -125,7 +199,8 @@ def _time(row: ContainerRow) -> Iterator[str]:
         return
     advice = ""
     if not burst and row.granted < CORES_PER_GPU:
-        advice = f" The annotation {ANNOTATION_CORE_LIMIT} lets it take what others leave."
+        name = "parameter coreLimit" if row.claim else f"annotation {ANNOTATION_CORE_LIMIT}"
+        advice = f" The {name} lets it take what others leave."
     yield (
         f"{row.throttled_launches:,.0f} of its {row.launches or 0:,.0f} launches had to wait, "
         f"{seconds(row.throttled_seconds)} in all, because it wants more than that.{advice}"
@@ -141,7 +216,7 @@ def as_json(pod: str, placement: Placement) -> dict[str, object]:
     """What the agent has about one pod."""
     return {
         "node": placement.node,
-        "promises": [_grant_json(one) for one in placement.grants if one.pod == pod],
+        "promises": [_grant_json(one) for one in placement.grants if one.is_for(pod)],
         "happened": [
             {"kind": one.kind, "container": one.container, "text": one.text, "time": one.time,
              "count": one.count}
@@ -161,4 +236,6 @@ def _grant_json(one: PlacedGrant) -> dict[str, object]:
         "thought": one.expected,
         "doubted": one.suspect,
         "inherited": one.legacy,
+        "claim": one.claim or None,
+        "users": [{"pod": pod, "container": name} for pod, name in one.users],
     }

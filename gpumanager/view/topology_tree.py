@@ -21,18 +21,31 @@ def sitting(placement: Placement) -> Sitting:
     return held
 
 
-def share(grant: PlacedGrant) -> int:
-    """Percent of each of its GPUs."""
-    return CORES_PER_GPU if grant.whole else grant.cores
+def share(grant: PlacedGrant, gpu: str) -> int:
+    """Percent of one of its GPUs, by UUID."""
+    if not grant.shares and grant.whole:  # as agents of before tell it
+        return CORES_PER_GPU
+    return grant.of(gpu)[0]
 
 
-def granted(grant: PlacedGrant) -> str:
-    """`30 % and 1 GiB`, in words."""
-    if grant.whole:
+def granted(grant: PlacedGrant, gpu: str = "") -> str:
+    """`30 % and 1 GiB`, in words. gpu: the UUID of one of its GPUs; by default the first."""
+    gpu = gpu or next(iter(grant.uuids), "")
+    if grant.admin:
+        return "admin access"
+    if grant.whole and share(grant, gpu) == CORES_PER_GPU:
         several = len(grant.uuids) > 1
         return f"one of {len(grant.uuids)} whole GPUs" if several else "the whole GPU"
-    memory = f" and {format_bytes(grant.blocks * MEMORY_BLOCK)}" if grant.blocks else ""
-    return f"{grant.cores} %{memory}"
+    cores, blocks = grant.of(gpu)
+    memory = f" and {format_bytes(blocks * MEMORY_BLOCK)}" if blocks else ""
+    return f"{cores} %{memory}"
+
+
+def origin(grant: PlacedGrant) -> str:
+    """By what it got its GPUs: a rule of placement, or a claim, which the scheduler allocated."""
+    if grant.claim:
+        return f"claim {grant.claim.partition('/')[2]} ({', '.join(grant.requests)})"
+    return f"by the rule {grant.rule}"
 
 
 def short_model(model: str) -> str:
@@ -46,14 +59,20 @@ def leaf(gpu: Gpu, held: Sequence[PlacedGrant] | None) -> str:
     name = f"GPU{gpu.index}  {short_model(gpu.model)}, {format_bytes(gpu.memory)}{numa}"
     if held is None:
         return name
-    return f"{name}, {sum(map(share, held))} % granted" if held else f"{name}, free"
+    taken = [one for one in held if not one.admin]
+    percent = sum(share(one, gpu.uuid) for one in taken)
+    return f"{name}, {percent} % granted" if taken else f"{name}, free"
 
 
 def free(topology: Topology, branch: Branch, held: Sitting) -> str:
     """How many of a branch's GPUs nobody has."""
     gpus = [topology.gpus[place] for place in branch.members]
-    unused = sum(not held.get(gpu.uuid) for gpu in gpus)
-    return f"{unused} of {len(gpus)} free"
+    return f"{unheld(gpus, held)} of {len(gpus)} free"
+
+
+def unheld(gpus: Sequence[Gpu], held: Sitting) -> int:
+    """How many of these nobody has; whoever only looks has none."""
+    return sum(all(one.admin for one in held.get(gpu.uuid, ())) for gpu in gpus)
 
 
 def island(topology: Topology, one: Island) -> str:
@@ -104,10 +123,18 @@ def _gpu_json(gpu: Gpu, held: Sitting | None) -> dict[str, Any]:
         {
             "pod": one.pod or None,
             "container": one.container or None,
-            "share_percent": share(one),
-            "memory_bytes": gpu.memory if one.whole else one.blocks * MEMORY_BLOCK,
+            "share_percent": share(one, gpu.uuid),
+            "memory_bytes": _memory(one, gpu),
             "rule": one.rule,
+            "claim": one.claim or None,
+            "admin": one.admin,
+            "users": [{"pod": pod, "container": name} for pod, name in one.users],
         }
         for one in held.get(gpu.uuid, ())
     ]
     return {**known, "containers": containers}
+
+
+def _memory(grant: PlacedGrant, gpu: Gpu) -> int:
+    whole = grant.whole and share(grant, gpu.uuid) == CORES_PER_GPU
+    return gpu.memory if whole else grant.of(gpu.uuid)[1] * MEMORY_BLOCK

@@ -4,7 +4,7 @@ Values only; read from what an agent serves (`view.metrics`), put in order (`vie
 (`view.drawing`). What an agent does not tell is None, and shown as such.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ class ContainerRow:
     driver. throttled_seconds: for how long its launches had to wait, refusals: how many requests
     for memory were refused, both since it started. Of whole GPUs there are no books.
     unlimited: processes for which no limit holds, by what they lack (`view.unlimited`).
+    claim: name and requests of the claim that it has the GPU by, if any; users: all containers that
+    use that one, by pod and container, and share its limits.
     """
 
     namespace: str
@@ -37,10 +39,19 @@ class ContainerRow:
     refusals: float | None = None
     processes: float = 0
     unlimited: Mapping[str, int] = field(default_factory=dict)
+    claim: tuple[str, str] | None = None
+    users: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.namespace}/{self.pod}:{self.container}"
+        """`default/train:main`; of all that share a claim `default/train:main,side eval:main`."""
+        return f"{self.namespace}/{of_users(self.users or ((self.pod, self.container),))}"
+
+    @property
+    def short(self) -> str:
+        """Without the containers: `default/train`, or `default/train +1`."""
+        others = len({pod for pod, _ in self.users} - {self.pod})
+        return f"{self.namespace}/{self.pod}" + (f" +{others}" if others else "")
 
     @property
     def held(self) -> float | None:
@@ -115,6 +126,14 @@ class Seen:
         return bool(self.trouble)
 
 
+def of_users(users: Iterable[tuple[str, str]]) -> str:
+    """Containers by pod and name, each pod once: `train:main,side eval:main`."""
+    pods: dict[str, list[str]] = {}
+    for pod, container in users:
+        pods.setdefault(pod, []).append(container)
+    return " ".join(f"{pod}:{','.join(names)}" for pod, names in pods.items())
+
+
 def as_json(seen: Seen) -> dict[str, Any]:
     """One agent's node for programs; numbers in bytes, percent, seconds, as the values say."""
     if seen.node is None:
@@ -154,6 +173,8 @@ def _container_json(gpu: GpuRow) -> Iterator[dict[str, Any]]:
         yield {
             "pod": f"{row.namespace}/{row.pod}",
             "container": row.container,
+            "claim": row.claim and row.claim[0],
+            "users": [{"pod": pod, "container": name} for pod, name in row.users],
             "memory_limit_bytes": row.limit,
             "memory_used_bytes": row.used,
             "memory_peak_bytes": row.peak,

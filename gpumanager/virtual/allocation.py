@@ -17,6 +17,7 @@ from typing import Final
 
 from gpumanager.compute.values import Reading, ShareLease
 from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.names import BOOKS_NAME, CONFIG_NAME
 from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.legacy.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, SocketListener
@@ -37,6 +38,7 @@ from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.pages.mapping import RegionUnreadable, close_all, open_region
 from gpumanager.virtual.pages.meters import Meters
 from gpumanager.virtual.pages.region import UsageReader
+from gpumanager.virtual.pages.slot_file import SlotFile
 from gpumanager.virtual.pages.slot_table import SlotTable
 from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.peers import (
@@ -115,9 +117,13 @@ class ServedAllocation:
         self._measures = TokenBucket(MEASURED_PER_SECOND, MEASURED_AT_ONCE)
         self._limits = tuple(limits)
         self._try_again = 0.0
+        boot = boot_id()
+        if SlotFile.of_another_boot(directory, boot):
+            for name in (CONFIG_NAME, BOOKS_NAME):
+                (directory / name).unlink(missing_ok=True)
         with ExitStack() as undo:
             self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
-            self._books = undo.enter_context(Books.prepare(directory, boot_id()))
+            self._books = undo.enter_context(Books.prepare(directory, boot))
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
             measured = 0 if measuring is None else len(self._limits)
@@ -231,11 +237,13 @@ class ServedAllocation:
             for owner, taken in self._slots.all()
             if owner in marks
         }
-        if all(
-            outcomes.get(owner, OverheadOutcome.MOVED) is not OverheadOutcome.MOVED
-            for owner, _ in self._slots.all()
-        ):
-            self._slots.forget_exited(exited)
+        slots = dict(self._slots.all())
+        if any(outcomes.get(one, OverheadOutcome.MOVED) is OverheadOutcome.MOVED for one in slots):
+            return outcomes
+        self._slots.forget_exited(exited)
+        for owner, outcome in outcomes.items():
+            if outcome is OverheadOutcome.ENTERED:
+                self._overheads.drop_estimate(slots[owner].slot, marks[owner])
         return outcomes
 
     def _recall_sizes(self) -> None:

@@ -89,7 +89,7 @@ const view = (() => {
   function makePod({ pod }) {
     const where = pod.gpus === null ? "GPU not known" : `GPU ${pod.gpus.join(", ")}`;
     return { node: el("li", { class: "pod" }, el("b", { text: `${pod.namespace}/${pod.pod}` }),
-      el("small", { text: `${gpusOf(pod.cores)} on ${where}` })) };
+      el("small", { text: `${gpusOf(pod.cores)} on ${where}${pod.claim === null ? "" : `, claim ${pod.claim}`}` })) };
   }
 
   function makeWaiting({ pod }) {

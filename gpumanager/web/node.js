@@ -52,7 +52,7 @@ const view = (() => {
     const order = ORDERS[get("order").value];
     const matches = (text) => text.toLowerCase().includes(wanted);
     const all = !wanted || matches(`gpu ${gpu.index}`) || matches(gpu.model) || matches(gpu.uuid);
-    const left = all ? [...rows] : rows.filter((row) => matches(row.name));
+    const left = all ? [...rows] : rows.filter((row) => matches(`${row.name} ${row.one.claim ?? ""}`));
     return { rows: order ? left.sort(order) : left, all };
   }
 
@@ -165,11 +165,17 @@ const view = (() => {
     return row;
   }
 
+  // Namespace, container if it is not called main, and the claim; of a shared claim all who use it.
+  function whose(one) {
+    const users = one.users.length > 1 ? one.users.map((user) => `${user.pod}:${user.container}`).join(" ") : one.container;
+    return [one.namespace, users === "main" ? "" : users, one.claim && `claim ${one.claim}`].filter(Boolean).join(" · ");
+  }
+
   function updateRow(row, { one, device, key, name }) {
     mark(row.node, "class", `row own${colours.get(name)}`);
     say(row.pod, one.pod);
     mark(row.pod, "title", name);
-    say(row.who, one.container === "main" ? one.namespace : `${one.namespace} · ${one.container}`);
+    say(row.who, whose(one));
     const share = past.shareOf(device, one.whole);
     const [granted, ceiling] = [device.share_promised_percent, device.share_ceiling_percent];
     figure(row.share, share === null ? "–" : `${number(share, 1)} %`);

@@ -106,7 +106,11 @@ def claims(resource: str, verb: str) -> tuple[Right, When]:
 
 def driver(resource: str, verb: str) -> tuple[Right, When]:
     group = "resource.k8s.io" if resource.startswith("resource") else ""
-    return Right("agent", group, resource, verb), has("--interface=claims")
+    return Right("agent", group, resource, verb), has("--plugins-path=")
+
+
+def own_node(verb: str) -> tuple[Right, When]:
+    return Right("agent", "", "nodes", verb), has("--interface=both")
 
 
 def followed_for_claims(verb: str) -> tuple[tuple[Right, When], ...]:
@@ -162,6 +166,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         *followed_for_claims("list"),
         driver("resourceclaims", "list"),
         driver("resourceslices", "list"),
+        own_node("list"),
     ),
     ("kube/informer.py", "watch"): (
         agent("pods", "watch"),
@@ -172,6 +177,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         *followed_for_claims("watch"),
         driver("resourceclaims", "watch"),
         driver("resourceslices", "watch"),
+        own_node("watch"),
     ),
     ("scheduler/claims/keeper.py", "create"): (claims("resourceclaimtemplates", "create"),),
     ("scheduler/claims/keeper.py", "delete"): (claims("resourceclaimtemplates", "delete"),),

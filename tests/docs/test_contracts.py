@@ -15,6 +15,7 @@ from gpumanager.cli import COMMANDS, gpumanager
 from gpumanager.cli.node.state_lock import FILE_NAME as LOCK
 from gpumanager.cli.output.simulate_report import as_json
 from gpumanager.grants.journal_file import FILE_NAME as JOURNAL
+from gpumanager.grants.offers import FILE_NAME as OFFERS
 from gpumanager.monitor.metrics.families import EVERY, KEPT
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
@@ -167,7 +168,7 @@ def test_files_and_sockets_are_those_of_the_code() -> None:
     words = {constants[name] for name in constants if name.endswith(("_SOCKET", "_NAME"))}
     settings = AgentSettings()
     directories = {str(settings.virtual_manager_path), str(settings.checkpoint_path)}
-    files = {JOURNAL, LOCK, INHERITED, VCUDA_CONFIG, PIDS_CONFIG, names.KUBELET_CHECKPOINT}
+    files = {JOURNAL, OFFERS, LOCK, INHERITED, VCUDA_CONFIG, PIDS_CONFIG, names.KUBELET_CHECKPOINT}
 
     wanted = paths | words | directories | files | {names.DEVICE_PLUGIN_PATH}
     assert first("Files and sockets") == wanted | {"volume.conf", "extra-config.json"}

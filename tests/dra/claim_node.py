@@ -4,13 +4,16 @@ Everything that the driver does to the world goes through `World.step`, once bef
 so that a test can end the agent between any two of them. A dead agent does nothing more.
 """
 
+import asyncio
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpumanager.dra.cdi import CdiFiles
-from gpumanager.dra.claim import NotAClaim, ResourceClaim, device_name, read_claim
+from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name, read_claim
 from gpumanager.dra.driver import AnsweredDevice, ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
 from gpumanager.gpu.values import Topology
@@ -70,6 +73,13 @@ class MortalJournal(JournalFile):
     def __init__(self, path: Path, world: World) -> None:
         super().__init__(path)
         self.world = world
+        self.syncs = True
+        """Whether the disk does: if not, what was written may be there all the same."""
+
+    def _force(self) -> None:
+        super()._force()
+        if not self.syncs:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def _append(self, text: bytes) -> None:
         self.world.step()
@@ -109,15 +119,20 @@ class MortalCdi(CdiFiles):
 
 @dataclass
 class AnsweringApi:
-    """Claims and pods as JSON objects. silent: it answers nobody."""
+    """Claims and pods as JSON objects. silent: it answers nobody; gate: it does once set."""
 
     items: dict[tuple[str, str], Any] = field(default_factory=dict)
     pods: dict[tuple[str, str], Any] = field(default_factory=dict)
     silent: bool = False
     asked: int = 0
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.gate.set()
 
     async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
         self.asked += 1
+        await self.gate.wait()
         if self.silent:
             raise RetryLater("the API server does not answer")
         item = self.items.get((namespace, name))
@@ -132,6 +147,26 @@ class AnsweringApi:
         item = self.pods.get((namespace, name))
         found = read_pod_claims(item) if item else None
         return found if found and found.uid == uid else None
+
+    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
+        """The watch is never behind."""
+        found = (one for one in self.items.values() if one["metadata"]["uid"] == uid)
+        item = next(found, None)
+        return None if item is None else read_claim(item).devices
+
+    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
+        if self.silent:
+            raise RetryLater("the API server does not answer")
+        item = self.items.get((namespace, name))
+        found = read_claim(item) if item else None
+        return found.devices if found and found.uid == uid else ()
+
+    async def named_by_pod(self, namespace: str, name: str) -> bool:
+        named = any(
+            pod.namespace == namespace and name in {use.claim for use in pod.uses}
+            for pod in map(read_pod_claims, self.pods.values())
+        )
+        return named and (namespace, name) not in self.items
 
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         return {key: tuple(read_claim(item).requests) for key, item in self.items.items()}
@@ -151,9 +186,10 @@ class ClaimNode:
 
     def _agent(self) -> ClaimDriver:
         self.virtual.open_now.clear()
+        self.journal = MortalJournal(self.root / "allocations.json", self.world)
         deps = ClaimDependencies(
             isolation=Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev")),
-            journal=MortalJournal(self.root / "allocations.json", self.world),
+            journal=self.journal,
             claims=self.api,
             cdi=self.cdi,
             node=NODE,

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from gpumanager.kube.access import Access
@@ -18,7 +19,7 @@ from gpumanager.sim.manifest.pods import Pod, parse_pods
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult
 from tests.sim.claims.claim_objects import device_class
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 NODE = "n1"
 
@@ -31,10 +32,16 @@ class WaitingForNobody(SimulatedNode):
 
 
 class NodeOfClaims:
-    """Use as an async context manager; `root` is for the agent's kubeconfig."""
+    """Use as an async context manager. root: for the agent's kubeconfig. flags: the agent's."""
 
     def __init__(
-        self, root: Path, machine: str = "t4x4", *, waits: bool = True, **more: Any
+        self,
+        root: Path,
+        machine: str = "t4x4",
+        *,
+        waits: bool = True,
+        flags: Mapping[str, object] = MappingProxyType({}),
+        **more: Any,
     ) -> None:
         self.server = SimulatedApiServer()
         self.plane = ClaimControlPlane(self.server)
@@ -42,6 +49,7 @@ class NodeOfClaims:
         self._root = root
         self._machine = machine
         self._more = more
+        self.flags = flags
         self._waits = waits
 
     async def __aenter__(self) -> Self:
@@ -57,6 +65,8 @@ class NodeOfClaims:
             "hostname-override": NODE,
             "health-check-period": "0.1s",
             "health-recovery": "0.2s",
+            "allocation-check-period": "0.2s",
+            **self.flags,
         }
         make = SimulatedNode if self._waits else WaitingForNobody
         self.node = make(
@@ -86,8 +96,16 @@ class NodeOfClaims:
             "resourceclaims", {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
         )
 
+    def offered(self) -> int:
+        """How many GPUs the slice has."""
+        return len((self.slice() or {"spec": {}})["spec"].get("devices") or ())
+
     async def pod(
-        self, name: str, containers: Mapping[str, Sequence[tuple[str, str]]], command: str
+        self,
+        name: str,
+        containers: Mapping[str, Sequence[tuple[str, str]]],
+        command: str,
+        within: float = SECONDS,
     ) -> Pod:
         """Scheduled. containers: by name, each a claim and a request of it, empty for all."""
         claims = dict.fromkeys(claim for used in containers.values() for claim, _ in used)
@@ -111,7 +129,7 @@ class NodeOfClaims:
         await self.server.create(
             "pods", {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
         )
-        item = await until(lambda: self._scheduled(name))
+        item = await until(lambda: self._scheduled(name), within)
         (pod,) = parse_pods(json.dumps(item), name)
         return pod
 

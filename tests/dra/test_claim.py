@@ -111,7 +111,7 @@ def test_parameters_of_another_driver_are_passed_over() -> None:
 
 
 def test_parameters_that_mean_nothing_are_no_claim() -> None:
-    with pytest.raises(NotAClaim, match="unknown coreLimits"):
+    with pytest.raises(NotAClaim, match=r"coreLimits: unknown field; is coreLimit meant\?"):
         read_claim(claim_item("a", config=[opaque([], coreLimits=50)]))
 
 
@@ -143,7 +143,7 @@ def test_parameters_are_read(parameters: dict[str, Any], config: VcudaConfig) ->
         (KIND | {"profile": ["latency"]}, "profile"),
         (KIND | {"policy": "bin-pack"}, "policy"),
         (KIND | {"policy": 3}, "policy"),
-        (KIND | {"burst": 3}, "unknown burst"),
+        (KIND | {"burst": 3}, "burst: unknown field; there are coreLimit, profile, policy"),
     ],
 )
 def test_parameters_that_cannot_be_meant_are_refused_by_name(parameters: Any, said: str) -> None:

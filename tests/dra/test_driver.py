@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from gpumanager.dra.driver import ClaimRef
-from gpumanager.grants.grant import RetryLater
+from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.units import Bytes
-from gpumanager.virtual.values import Limit
-from tests.dra.claim_node import AgentDied, ClaimNode, pod_item
+from gpumanager.virtual.values import AllocationID, Limit
+from tests.dra.claim_node import ClaimNode, pod_item
+from tests.waiting import until
 
 MIB256 = 256 << 20
 
@@ -181,6 +182,70 @@ async def test_nothing_is_held_that_cannot_be_written_down(
     assert node.left() == (set(), set(), set())
 
 
+async def test_a_grant_that_could_not_be_synced_is_gone_once_it_is_unprepared(
+    node: ClaimNode,
+) -> None:
+    """Its line may be on the disk: the agent after this one would hold it for nobody."""
+    claim = node.claim("a", node.share(0, 70))
+    node.journal.syncs = False
+    with pytest.raises(JournalUnwritable):
+        await node.driver.prepare(claim)
+    node.journal.syncs = True
+
+    await node.driver.unprepare(claim)
+    await node.restart()
+
+    assert node.driver.live() == ()
+    assert node.left() == (set(), set(), set())
+
+
+async def test_a_claim_that_is_unprepared_while_the_api_server_is_slow_is_not_granted(
+    node: ClaimNode,
+) -> None:
+    """The kubelet gave up, the pod was deleted: nobody would unprepare it a second time."""
+    claim = node.claim("a", node.share(0, 70))
+    node.api.gate.clear()
+    preparing = asyncio.create_task(node.driver.prepare(claim))
+    await until(lambda: node.api.asked)
+
+    await node.driver.unprepare(claim)
+    node.api.gate.set()
+
+    assert isinstance(await preparing, Refused)
+    assert node.left() == (set(), set(), set())
+    assert await node.prepare(claim)
+
+
+async def test_a_claim_that_could_not_be_served_after_a_start_is_served_later(
+    node: ClaimNode,
+) -> None:
+    claim = node.claim("a", node.share(0, 70))
+    await node.prepare(claim)
+    node.virtual.failing = True
+    await node.restart()
+    assert node.virtual.open_now == {}
+    node.virtual.failing = False
+
+    await node.driver.repair()
+
+    assert len(node.virtual.open_now) == 1
+
+
+async def test_directories_are_kept_without_a_journal_while_containers_run_with_them(
+    node: ClaimNode,
+) -> None:
+    (node.root / "allocations.json").unlink()
+    node.virtual.kept[AllocationID("theirs")] = ()
+    await node.restart()
+
+    await node.driver.repair()
+    await node.driver.repair([AllocationID("theirs")])
+    assert list(node.virtual.kept) == ["theirs"]
+    await node.driver.repair([])
+
+    assert node.virtual.kept == {}
+
+
 async def test_requests_of_one_container_are_one_budget(node: ClaimNode) -> None:
     """A container that names no request has all of them; both of its devices lead there."""
     claim = node.claim(
@@ -286,6 +351,32 @@ async def test_a_whole_gpu_beside_a_share_in_one_container_is_held_by_the_shim(
     assert [(limit.cores, limit.memory // MIB256) for limit in limits] == [(100, 16), (30, 4)]
 
 
+async def test_a_container_may_have_whole_gpus_of_several_requests_that_others_have_alone(
+    node: ClaimNode,
+) -> None:
+    """As the scheduler maps an init container to the GPUs of both app containers."""
+    uses = {"init": [("a", "x"), ("a", "y")], "first": [("a", "x")], "second": [("a", "y")]}
+    node.api.pods["default", "p"] = pod_item("p", uses)
+    whole = (node.share(0, 100, "4Gi", "x"), node.share(1, 100, "4Gi", "y"))
+
+    answer = await node.prepare(node.claim("a", *whole, pod="p"))
+
+    assert [one.request for one in answer] == ["x", "y"]
+    assert [one.cores for one in node.driver.live()] == [100, 100]
+
+
+async def test_a_container_may_not_have_a_share_and_a_whole_gpu_that_another_has_alone(
+    node: ClaimNode,
+) -> None:
+    uses = {"both": [("a", "x"), ("a", "y")], "first": [("a", "x")]}
+    node.api.pods["default", "p"] = pod_item("p", uses)
+    mixed = (node.share(0, 30, request="x"), node.share(1, 100, "16Gi", "y"))
+
+    said = await node.refused(node.claim("a", *mixed, pod="p"))
+
+    assert "container both of pod default/p uses GPUs that cannot be served" in said
+
+
 async def test_parameters_of_the_claim_win_over_those_of_its_class(node: ClaimNode) -> None:
     def opaque(source: str, **parameters: Any) -> Any:
         kind = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}
@@ -346,79 +437,3 @@ async def test_a_cdi_file_that_cannot_be_read_is_left_alone(node: ClaimNode) -> 
 
     assert node.driver.live() == ()
     assert node.cdi.path(claim.uid).exists()
-
-
-async def steps_of(node: ClaimNode, work: Any) -> int:
-    node.world.live_again()
-    await work
-    return node.world.taken
-
-
-async def test_the_agent_may_die_at_any_step_of_prepare(tmp_path: Path) -> None:
-    """Prepared by the next agent, once, with nothing left of the first."""
-    whole = ClaimNode(tmp_path / "whole")
-    await whole.restart()
-    shares = (whole.share(0, 30, request="one"), whole.share(1, 100, "4Gi", request="two"))
-    steps = await steps_of(whole, whole.prepare(whole.claim("a", *shares)))
-    assert steps >= 7  # directory, CDI file, journal: before and after
-
-    for at in range(steps + 1):
-        node = ClaimNode(tmp_path / str(at))
-        await node.restart()
-        claim = node.claim("a", *shares)
-        node.world.live_again(at)
-        if at < steps:
-            with pytest.raises(AgentDied):
-                await node.driver.prepare(claim)
-        else:
-            await node.prepare(claim)
-
-        await node.restart()
-        promised = len(node.driver.live())
-        answer = await node.prepare(claim)
-        again = await node.prepare(claim)
-
-        assert promised in {0, 1}, at
-        assert answer == again, at
-        assert len(node.virtual.kept) == len(node.virtual.open_now) == 1, at
-        assert node.left()[2] == {node.cdi.path(claim.uid).name}, at
-        await node.driver.unprepare(claim)
-        assert node.left() == (set(), set(), set()), at
-
-
-async def test_the_agent_may_die_at_any_step_of_unprepare_and_of_its_next_start(
-    tmp_path: Path,
-) -> None:
-    """Nothing is left of the claim, and another's is not touched."""
-    whole = ClaimNode(tmp_path / "whole")
-    await whole.restart()
-    claim = whole.claim("a", whole.share(0, 30))
-    await whole.prepare(claim)
-    steps = await steps_of(whole, whole.driver.unprepare(claim))
-    starting = await steps_of(whole, whole.restart())
-
-    for at in range(steps):
-        for starts_at in range(starting + 2):
-            node = ClaimNode(tmp_path / f"{at}-{starts_at}")
-            await node.restart()
-            other = node.claim("b", node.share(0, 50))
-            await node.prepare(other)
-            kept = set(node.virtual.kept)
-            text = node.cdi.path(other.uid).read_text()
-            await node.prepare(node.claim("a", node.share(0, 30)))
-            node.world.live_again(at)
-            with pytest.raises(AgentDied):
-                await node.driver.unprepare(claim)
-
-            try:
-                await node.restart(starts_at)
-            except AgentDied:
-                await node.restart()
-            node.world.live_again()
-            await node.driver.unprepare(claim)
-
-            assert node.left() == (kept, kept, {node.cdi.path(other.uid).name}), (at, starts_at)
-            assert node.cdi.path(other.uid).read_text() == text
-            assert [str(one.source) for one in node.driver.live()] == [
-                "claim default/b (request gpu)"
-            ]

@@ -2,18 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpumanager.dra.api import dra_v1_pb2 as pb
 from gpumanager.dra.claim import device_name
 from gpumanager.dra.slice import PATH, slice_name
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
+from gpumanager.names import CLAIM_DRIVER
+from gpumanager.sim.agent import AgentProcess
+from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.container_runtime import CONTAINERD_1_6
+from gpumanager.sim.kubelet.dra.claims import ClaimBooks
 from tests.dra.node_of_claims import NODE, NodeOfClaims
 from tests.sim.claims.claim_objects import request
 from tests.waiting import until
@@ -174,32 +181,73 @@ async def test_a_runtime_without_cdi_is_refused_before_any_pod_comes(tmp_path: P
 async def test_a_gpu_that_falls_ill_is_tainted_and_its_pods_are_told(node: NodeOfClaims) -> None:
     """And both are taken back when it is well again."""
 
-    def tainted() -> list[str]:
-        devices = (node.slice() or {}).get("spec", {}).get("devices", ())
-        return [one["name"] for one in devices if "taints" in one]
+    ill, running = await a_pod_runs(node)
 
-    def told(word: str) -> bool:
-        (pod,) = node.server.objects.list("pods")
-        statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-        return any(f"'{word}'" in str(one.get("allocatedResourcesStatus")) for one in statuses)
+    node.node.gpus.faults.remap(ill, failed=True)
 
+    await until(lambda: [*taints(node)] == [device_name(ill)])
+    await until(lambda: is_told(node, "Unhealthy"))
+    node.node.gpus.faults.restore(ill)
+    await until(lambda: taints(node) == {})
+    await until(lambda: is_told(node, "Healthy"))
+    node.node.kill_containers()
+    await running
+
+
+async def test_an_xid_is_told_by_its_event_and_evicts_where_that_is_wanted(tmp_path: Path) -> None:
+    """No round of questions comes before the test gives up; the GPU recovers by rounds alone."""
+    flags = {"unhealthy-taint": "NoExecute", "health-check-period": "600s"}
+    async with NodeOfClaims(tmp_path, flags=flags) as node:
+        ill, running = await a_pod_runs(node)
+
+        node.node.gpus.faults.xid(ill, 79)
+
+        await until(lambda: is_told(node, "Unhealthy"))
+        await until(lambda: taints(node))
+        (taint,) = taints(node)[device_name(ill)]
+        assert (taint["key"], taint["effect"]) == ("gpu.tencent.com/unhealthy", "NoExecute")
+        assert taint["timeAdded"]
+        node.node.kill_containers()
+        await running
+
+
+async def test_a_gpu_that_had_an_xid_is_used_again_when_it_has_been_good(
+    node: NodeOfClaims,
+) -> None:
+    ill, running = await a_pod_runs(node)
+
+    node.node.gpus.faults.xid(ill, 79)
+
+    await until(lambda: is_told(node, "Unhealthy"))
+    await until(lambda: is_told(node, "Healthy"))
+    await until(lambda: taints(node) == {})
+    node.node.kill_containers()
+    await running
+
+
+def taints(node: NodeOfClaims) -> dict[str, list[dict[str, str]]]:
+    """By device."""
+    devices = (node.slice() or {}).get("spec", {}).get("devices", ())
+    return {one["name"]: one["taints"] for one in devices if "taints" in one}
+
+
+def is_told(node: NodeOfClaims, word: str) -> bool:
+    """In the status of the pod."""
+    (pod,) = node.server.objects.list("pods")
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(f"'{word}'" in str(one.get("allocatedResourcesStatus")) for one in statuses)
+
+
+async def a_pod_runs(node: NodeOfClaims) -> tuple[GpuUUID, "asyncio.Task[Any]"]:
+    """Its GPU, and how it ends."""
     await until(node.slice)
     await node.claim("a", request("gpu", 60, "2Gi"))
     pod = await node.pod("p", {"main": [("a", "gpu")]}, "echo up; sleep 600")
     running = asyncio.create_task(node.run(pod))
     await until(lambda: "up" in node.printed)
     (grant,) = JournalFile(node.node.disk.checkpoint / FILE_NAME).load().live()
-    (ill,) = grant.gpus
-
-    node.node.gpus.faults.remap(ill, failed=True)
-
-    await until(lambda: tainted() == [device_name(ill)])
-    await until(lambda: told("Unhealthy"))
-    node.node.gpus.faults.restore(ill)
-    await until(lambda: tainted() == [])
-    await until(lambda: told("Healthy"))
-    node.node.kill_containers()
-    await running
+    (gpu,) = grant.gpus
+    return gpu, running
 
 
 async def test_a_kubelet_that_is_restarted_has_the_slice_again_and_ends_the_claims(
@@ -222,3 +270,97 @@ async def test_a_kubelet_that_is_restarted_has_the_slice_again_and_ends_the_clai
     (result,) = await running
     assert result.exit_code == 0, node.printed
     await until(lambda: list(node.node.disk.cdi[1].iterdir()) == [])
+
+
+async def test_a_claim_of_which_nobody_knows_any_more_is_released_once_nothing_runs_with_it(
+    node: NodeOfClaims,
+) -> None:
+    """Pods and claims deleted by force, and the kubelet's checkpoint lost: nobody unprepares."""
+    running, specs = [], dict[str, Path]()
+    cdi = node.node.disk.cdi[1]
+    for name in ("a", "b"):
+        await node.claim(name, request("gpu", 30, "2Gi"))
+        command = f"echo {name}; cuda-play launch --kernel 2ms --seconds 600"
+        pod = await node.pod(name, {"main": [(name, "gpu")]}, command)
+        running.append(asyncio.create_task(node.run(pod)))
+        await until(partial(node.printed.__contains__, name))
+        (specs[name],) = set(cdi.iterdir()) - set(specs.values())
+    kubelet = node.node.kubelet.dra
+    assert kubelet is not None
+
+    kubelet.books = ClaimBooks()
+    for name in ("a", "b"):
+        await node.server.remove(Key("pods", "default", name))
+        await node.server.remove(Key("resourceclaims", "default", name))
+    node.node._containers[-1].kill()
+
+    await until(lambda: not specs["b"].exists())
+    assert specs["a"].exists()
+    directories = node.node.disk.virtual / "alloc"
+    await until(lambda: len(list(directories.iterdir())) == 1)
+    node.node.kill_containers()
+    await until(lambda: not specs["a"].exists())
+    await until(lambda: not list(directories.iterdir()))
+    for one in running:
+        one.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_the_next_agent_takes_over_without_a_call_that_fails(node: NodeOfClaims) -> None:
+    """As `maxSurge: 1` does it. Programs that start meanwhile are let in, and held to 2 GiB."""
+    await until(node.slice)
+    await node.claim("a", request("gpu", 60, "2Gi"))
+    play = "cuda-play launch --kernel 2ms --seconds 0.1 --memory"
+    command = (
+        f"while sleep 0.05; do {play} 1GiB >/dev/null && echo held || echo failed; "
+        f"{play} 3GiB >/dev/null 2>&1 && echo unlimited; done"
+    )
+    pod = await node.pod("p", {"main": [("a", "gpu")]}, command)
+    running = asyncio.create_task(node.run(pod))
+    await until(lambda: "held" in node.printed)
+    await node.claim("b", request("gpu", 10, "256Mi"))
+    await node.pod("q", {"main": [("b", "gpu")]}, SAY)
+    (uid,) = (
+        one["metadata"]["uid"]
+        for one in node.server.objects.list("resourceclaims")
+        if one["metadata"]["name"] == "b"
+    )
+    asked = pb.Claim(namespace="default", name="b", uid=uid)
+    answers, ending = list[str](), asyncio.Event()
+    manager = node.node.kubelet.dra
+    assert manager is not None
+
+    async def call_all_the_time() -> None:
+        while not ending.is_set():
+            prepared = await manager.drivers.get(CLAIM_DRIVER).prepare([asked])
+            answers.append(prepared.claims[uid].error)
+            unprepared = await manager.drivers.get(CLAIM_DRIVER).unprepare([asked])
+            answers.append(unprepared.claims[uid].error)
+
+    async def calls(number: int) -> None:
+        """More of them, or the one that failed."""
+        until_now = len(answers)
+        await until(lambda: calling.done() or len(answers) > until_now + number)
+
+    calling = asyncio.create_task(call_all_the_time())
+    await calls(10)
+    before, after = node.node.agent, AgentProcess(node.node.disk, node.node._agent_flags)
+    try:
+        await after.start(node.node.kubelet.http.endpoint)
+        lock = node.node.disk.checkpoint / "agent.lock"
+        await until(lambda: calling.done() or f"process {after.pid}\n" in lock.read_text())
+        await calls(20)
+        await before.stop()
+        await calls(20)
+        ending.set()
+        await calling
+        programs = len(node.printed)
+        await until(lambda: len(node.printed) > programs + 2)
+
+        assert set(answers) == {""}
+        assert set(node.printed) == {"held"}
+        node.node.kill_containers()
+        await running
+        await until(lambda: not list(node.node.disk.cdi[1].iterdir()))
+    finally:
+        await after.stop()

@@ -49,7 +49,7 @@ class OneSliceApi:
         self.slice["metadata"]["resourceVersion"] = str(self.version)
         for device in self.slice["spec"]["devices"]:
             for taint in device.get("taints", ()):
-                taint["timeAdded"] = "2026-11-20T10:00:00Z"
+                taint.setdefault("timeAdded", f"2026-11-20T10:00:{self.version}Z")
         return copy.deepcopy(self.slice)
 
 
@@ -68,6 +68,14 @@ class Node:
             for gpu in self.topology.gpus
         }
         return NodeGpus(self.topology, FreeGpus(free), unhealthy=self.ill)
+
+    def began(self) -> dict[str, str]:
+        """When the taint of each GPU began, by the GPU's UUID."""
+        return {
+            str(device["attributes"]["uuid"]["string"]): str(taint["timeAdded"])
+            for device in self.api.slice["spec"]["devices"]
+            for taint in device.get("taints", ())
+        }
 
     def first(self) -> str:
         device = self.api.slice["spec"]["devices"][0]
@@ -172,6 +180,28 @@ async def test_the_time_that_the_server_adds_to_a_taint_is_no_difference(node: N
     node.ill.clear()
     await node.publisher.publish()
     assert "taints" not in str(node.api.slice)
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["changed", "deleted by the kubelet"])
+async def test_a_taint_keeps_its_time_whatever_else_changes(node: Node, deleted: object) -> None:
+    """Who tolerates it for a minute would be evicted a minute after the last change, or never."""
+    first, second = (gpu.uuid for gpu in node.topology.gpus)
+    node.ill.add(first)
+    await node.publisher.publish()
+    began = node.began()
+    if deleted:
+        node.publisher.published.remove(node.api.slice)
+        node.api.slice = None
+
+    node.ill.add(second)
+    await node.publisher.publish()
+
+    assert node.began()[first] == began[first] != node.began()[second]
+    node.ill.remove(first)
+    await node.publisher.publish()
+    node.ill.add(first)
+    await node.publisher.publish()
+    assert node.began()[first] != began[first]
 
 
 async def test_an_api_server_that_is_away_is_told(node: Node) -> None:

@@ -159,6 +159,14 @@ def test_an_unhealthy_gpu_is_tainted_and_stays() -> None:
     ]
 
 
+def test_the_taint_evicts_pods_where_that_is_wanted() -> None:
+    gpus = NodeGpus(NO_LINKS, free(NO_LINKS), {GpuUUID("GPU-3")}, effect="NoExecute")
+
+    (tainted,) = [one for one in slice_of(gpus)["spec"]["devices"] if "taints" in one]
+
+    assert [one["effect"] for one in tainted["taints"]] == ["NoExecute"]
+
+
 def test_a_gpu_that_another_interface_has_is_not_offered() -> None:
     gpus = NodeGpus(NO_LINKS, free(NO_LINKS), withheld={GpuUUID("GPU-3")})
 

@@ -114,9 +114,10 @@ def pods(node: RealNode) -> Iterator[RealPods]:
     made.delete()
 
 
-@pytest.fixture
-def claims_node(node: RealNode) -> RealNode:
+@pytest.fixture(scope="session")
+def claims_node(stage: tuple[RealNode, RealAgent, SimulatedGpus]) -> RealNode:
     """The node, where claims of shares come as far as into containers."""
+    node = stage[0]
     if node.minor < FIRST_WITH_SHARED_DEVICES:
         pytest.skip(f"Kubernetes {node.version} shares no device by claims")
     if not node.has_controllers:

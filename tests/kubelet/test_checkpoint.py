@@ -7,6 +7,7 @@ import pytest
 
 from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.checkpoint import (
+    CheckpointFile,
     CheckpointUnreadable,
     DeviceHolder,
     parse_checkpoint,
@@ -108,3 +109,54 @@ def test_a_full_nodes_checkpoint_is_read() -> None:
     holders = parse_checkpoint(json.dumps({"Data": {"PodDeviceEntries": entries}}).encode())
 
     assert sum(len(one.ids) for one in holders) == 256 * 500
+
+
+def write(path: Path, *uids: str) -> None:
+    """As the kubelet does: a new file in place of the old one."""
+    rows = [{**entry(["a"]), "PodUID": uid} for uid in uids]
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"Data": {"PodDeviceEntries": rows}}))
+    new.replace(path)
+
+
+def test_an_entry_is_decoded_again_only_where_its_bytes_are_others(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    file = CheckpointFile(path)
+    write(path, "u1", "u2")
+    stays, _ = file.read()
+
+    write(path, "u3", "u1")
+    new, kept = file.read()
+
+    assert new.pod_uid == "u3"
+    assert kept is stays
+
+
+def test_a_file_is_unchanged_until_the_kubelet_writes_another(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    file = CheckpointFile(path)
+    assert file.unchanged() is None
+
+    write(path, "u1")
+    assert file.unchanged() is None
+
+    found = file.read()
+    assert file.unchanged() == found != ()
+    write(path, "u1")
+    assert file.unchanged() is None
+
+
+def test_a_half_written_file_leaves_what_was_read_before(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    file = CheckpointFile(path)
+    write(path, "u1")
+    before = file.read()
+    whole = path.read_bytes()
+
+    path.write_bytes(whole[:-4])
+    with pytest.raises(CheckpointUnreadable):
+        file.read()
+    assert file.unchanged() is None
+
+    write(path, "u1")
+    assert file.read() == before

@@ -108,6 +108,8 @@ def test_whatever_is_said_to_the_server_it_answers_in_http_or_not_at_all(
         try:
             async with asyncio.timeout(120):
                 return await reader.read()
+        except ConnectionResetError:  # hung up on before all that was said had been read
+            return b""
         finally:
             writer.close()
             await server.stop()

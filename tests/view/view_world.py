@@ -126,7 +126,9 @@ def promise(name: str = "team/train-0:main", **more: Any) -> Grant:
     return replace(container(name).grant, **more)
 
 
-def placement_page(*promises: Grant, admissions: Admissions | None = None) -> dict[str, Any]:
+def placement_page(
+    *promises: Grant, admissions: Admissions | None = None, **more: Any
+) -> dict[str, Any]:
     """What the agent of a machine of two GPUs answers for `/api/placement`."""
     sources = Sources(
         node="node-a",
@@ -137,5 +139,6 @@ def placement_page(*promises: Grant, admissions: Admissions | None = None) -> di
         books=None,  # type: ignore[arg-type]
         residents=None,  # type: ignore[arg-type]
         registered=dict,
+        **more,
     )
     return document(sources, admissions or Admissions(clock=lambda: 7.0), 10.0)

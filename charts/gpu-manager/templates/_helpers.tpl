@@ -43,6 +43,11 @@ namespace: {{ .root.Release.Namespace }}
 {{ include "gpu-manager.named" . }}
 {{- end -}}
 
+{{/* Not empty where GPUs are asked for with ResourceClaims. */}}
+{{- define "gpu-manager.claims" -}}
+{{- if or (ne .Values.agent.interface "device-plugin") (ne .Values.webhook.claims "never") }}claims{{ end -}}
+{{- end -}}
+
 {{- define "gpu-manager.image" -}}
 {{- with .Values.image -}}
 {{- $name := ternary .repository (printf "%s/%s" .registry .repository) (empty .registry) -}}
@@ -263,14 +268,20 @@ spec:
     matchLabels:
       {{- include "gpu-manager.selector" . | nindent 6 }}
   podMetricsEndpoints:
-    - port: {{ .port }}
-      path: /metrics
+    - path: /metrics
+      {{- with .port }}
+      port: {{ . }}
+      {{- end }}
       interval: {{ .root.Values.monitoring.podMonitors.interval }}
       honorLabels: true # namespace, pod and container are of whom a series tells
       scheme: {{ .scheme }}
       relabelings: # as the rules and dashboards expect
         - {targetLabel: job, replacement: gpu-manager-{{ .part }}}
         - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}
+        {{- with .number }}
+        # Its pods name no port, so that two of them may be on one node.
+        - {sourceLabels: [__meta_kubernetes_pod_ip], targetLabel: __address__, replacement: "$1:{{ . }}"}
+        {{- end }}
       {{- with .tlsConfig }}
       tlsConfig:
         {{- toYaml . | nindent 8 }}

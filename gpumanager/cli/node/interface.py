@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.pod import PodUID
+from gpumanager.monitor.ports import holder
 from gpumanager.recovery.reconciliation import Disagreement
 from gpumanager.supervisor import Start
 from gpumanager.virtual.values import AllocationID
@@ -41,6 +43,9 @@ class PluginStanding(Protocol):
     def resource(self) -> str: ...
     @property
     def registered(self) -> bool: ...
+    @property
+    def failure(self) -> str | None:
+        """What kept it from that, or what the kubelet answered."""
 
 
 class KubeletPlugin(Protocol):
@@ -61,23 +66,56 @@ def nothing_found() -> tuple[Disagreement, ...]:
     return ()
 
 
-async def nothing_to_close() -> None:
-    """Nothing is open."""
+def nothing_released() -> int:
+    """Whatever is granted here is released by its own reconciler."""
+    return 0
+
+
+def nothing_moves(elsewhere: frozenset[GpuUUID], leaving: frozenset[GpuUUID]) -> None:
+    """An interface alone has all GPUs."""
+    del elsewhere, leaving
+
+
+async def nothing_to_do() -> None:
+    """For an interface that has nothing to release, to drain or to close."""
+
+
+async def nobody_arrives() -> bool:
+    """Pods name what they get."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInterface:
-    """One of the two, put together.
+    """One of the two, put together, or both.
 
-    owners: the pods that an allocation is for, as far as known; none where it is not.
+    owners: the pods that an allocation is for, as far as known; none where it is not. users: their
+    containers. slice_writes: how often the node's ResourceSlice was written.
     disagreements: what the last reconciliation found. tasks: what goes on by itself, once the
-    kubelet knows of us. first: what has to go on before. close: in the end.
+    kubelet knows of us. first: what has to go on before. released: claims that nobody unprepared,
+    so far. drain: before another agent takes over. close: in the end.
+    offers: which interface has which GPU. withheld: GPUs that device plugins do not give to pods.
+    The rest is for two in one agent. offer: GPUs of the other one, and GPUs that go from one to the
+    other, from now on. in_use: GPUs that this one's pods have or may be about to get.
+    allocated: GPUs that the scheduler has given to claims. release_ended: grants of ended pods.
+    arriving: whether a pod is bound here that asks for GPUs and has none yet.
     """
 
     granter: Granter
     plugin: KubeletPlugin
     owners: Callable[[AllocationID], Collection[PodUID]]
+    users: Callable[[Grant], tuple[Claimant, ...]] = holder
+    slice_writes: Callable[[], int] = int
     disagreements: Callable[[], Sequence[Disagreement]] = nothing_found
     tasks: Mapping[str, Start] = field(default_factory=dict)
     first: Mapping[str, Start] = field(default_factory=dict)
-    close: Callable[[], Awaitable[None]] = nothing_to_close
+    released: Callable[[], int] = nothing_released
+    drain: Callable[[], Awaitable[None]] = nothing_to_do
+    close: Callable[[], Awaitable[None]] = nothing_to_do
+    offers: Callable[[], Mapping[GpuUUID, str]] = dict
+    withheld: Callable[[], frozenset[GpuUUID]] = frozenset
+    offer: Callable[[frozenset[GpuUUID], frozenset[GpuUUID]], None] = nothing_moves
+    in_use: Callable[[], frozenset[GpuUUID]] = frozenset
+    allocated: Callable[[], frozenset[GpuUUID]] = frozenset
+    release_ended: Callable[[], Awaitable[None]] = nothing_to_do
+    arriving: Callable[[], Awaitable[bool]] = nobody_arrives

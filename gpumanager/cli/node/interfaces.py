@@ -1,30 +1,40 @@
 """The interfaces of the node agent, each put together from its parts."""
 
+import logging
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
+from gpumanager.cli.node.both import ALL, BothInterfaces, MovePolicy
 from gpumanager.cli.node.interface import NodeInterface
 from gpumanager.cli.node.monitoring import Monitoring
 from gpumanager.cli.node.parts import Outside, dependencies
 from gpumanager.cli.node.timed_allocator import TimedAllocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
+from gpumanager.dra.cdi import CdiFiles
 from gpumanager.errors import InputError
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import ClaimSource
+from gpumanager.grants.offers import CLAIMS, DEVICE_PLUGINS, OfferFile
+from gpumanager.grants.store import GrantStore
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.access import find_access, node_name
+from gpumanager.kube.access import NoAccess, find_access, node_name
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodUID
+from gpumanager.node.claims_target import ClaimsTarget
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.values import AllocationID
 
+log = logging.getLogger(__name__)
+
 RECONCILE_SECONDS: Final = 10.0
 """Between two looks at everybody's books, or less by --allocation-check-period."""
 
 
-def device_plugins(
+def node_interface(
     settings: AgentSettings,
     outside: Outside,
     topology: Topology,
@@ -33,11 +43,79 @@ def device_plugins(
     containers: Containers,
     monitoring: Monitoring,
     supervisor: Supervisor,
+    cause: Callable[[GpuUUID], str],
 ) -> NodeInterface:
-    """Two extended resources."""
+    """What `settings` say, and what pods still have of the other interface.
+
+    cause: why a GPU is out of use. Raises NoAccess and InputError where claims are asked for and
+    there is no API server.
+    """
+    if settings.standalone and settings.interface != DEVICE_PLUGINS:
+        flag = f"--interface={settings.interface}"
+        raise InputError(flag, "claims are in the API server; leave --standalone")
     journal, skipped = monitoring.journal, supervisor.skipped
     deps = dependencies(settings, outside, isolation, containers, journal, skipped=skipped)
     allocator = TimedAllocator(topology, deps, monitoring.latencies)
+    devices = device_plugins(settings, allocator, supervisor)
+    file = OfferFile(settings.checkpoint_path)
+    if settings.interface == DEVICE_PLUGINS and not _had_claims(settings, file):
+        return devices
+    api, node = KubeClient(find_access(settings.kubeconfig)), node_name(settings.hostname_override)
+    claimed = claims(
+        settings,
+        outside,
+        topology,
+        isolation=isolation,
+        containers=containers,
+        monitoring=monitoring,
+        supervisor=supervisor,
+        cause=cause,
+        beside=allocator.store,
+        api=api,
+    )
+    first, counts = dict(claimed.first), {DEVICE_PLUGINS: 0, CLAIMS: ALL}
+    target = ClaimsTarget(node, settings.claims_gpus)
+    if settings.interface in counts:
+        target.gpus = counts[settings.interface]
+    else:
+        informer = Informer(api, target, fields=f"metadata.name={node}", cached=True)
+        first["GPUs for claims"] = informer.run
+    interface = CLAIMS if settings.interface == CLAIMS else DEVICE_PLUGINS
+    policy = MovePolicy(interface, lambda: target.gpus, settings.move_after)
+    both = BothInterfaces(devices, claimed, allocator.store, file=file, policy=policy)
+    return NodeInterface(
+        both,
+        both,
+        both.owners,
+        users=claimed.users,
+        slice_writes=claimed.slice_writes,
+        disagreements=devices.disagreements,
+        tasks={**devices.tasks, **claimed.tasks, "GPUs between interfaces": both.move_for_ever},
+        first=first,
+        released=claimed.released,
+        drain=claimed.drain,
+        close=claimed.close,
+        offers=lambda: {gpu: one.interface for gpu, one in both.offers.items()},
+        withheld=devices.withheld,
+    )
+
+
+def _had_claims(settings: AgentSettings, file: OfferFile) -> bool:
+    """Whether claims may still have to be served here, and an API server knows of them."""
+    if not file.read() and not CdiFiles(settings.cdi_path).grants():
+        return False
+    try:
+        find_access(settings.kubeconfig)
+    except NoAccess as error:
+        log.error("claims that this node may still have are not served: %s", error)  # noqa: TRY400
+        return False
+    return not settings.standalone
+
+
+def device_plugins(
+    settings: AgentSettings, allocator: TimedAllocator, supervisor: Supervisor
+) -> NodeInterface:
+    """Two extended resources."""
     plugin = DevicePlugin(allocator, settings.device_plugin_path, supervisor=supervisor)
     allocator.on_devices_changed = plugin.refresh
     period = min(RECONCILE_SECONDS, settings.allocation_check_period)
@@ -52,6 +130,12 @@ def device_plugins(
         owners,
         disagreements=lambda: allocator.disagreements,
         tasks={"reconciler": partial(allocator.reconcile_every, period)},
+        offers=lambda: {gpu.uuid: DEVICE_PLUGINS for gpu in allocator.topology.gpus},
+        withheld=lambda: allocator.withheld,
+        offer=allocator.offer,
+        in_use=allocator.in_use,
+        release_ended=allocator.release_ended,
+        arriving=allocator.arriving,
     )
 
 
@@ -61,44 +145,50 @@ def claims(
     topology: Topology,
     *,
     isolation: Isolations,
+    containers: Containers,
     monitoring: Monitoring,
     supervisor: Supervisor,
     cause: Callable[[GpuUUID], str],
+    beside: GrantStore,
+    api: KubeClient,
 ) -> NodeInterface:
-    """ResourceClaims, by a DRA driver. cause: why a GPU is out of use.
-
-    Raises NoAccess and InputError where there is no API server.
-    """
-    if settings.standalone:
-        raise InputError("--interface=claims", "claims are in the API server; leave --standalone")
+    """ResourceClaims, by a DRA driver. cause: why a GPU is out of use. beside: of device plugins.
+    api: closed in the end."""
+    from gpumanager.cli.node.claim_users import ClaimUsers
     from gpumanager.dra import wire
-    from gpumanager.dra.cdi import CdiFiles
-    from gpumanager.dra.claim import DRIVER
+    from gpumanager.dra.claim import DRIVER, device_name
     from gpumanager.dra.cluster import ClaimCluster
     from gpumanager.dra.driver import ClaimDependencies, ClaimDriver
     from gpumanager.dra.health import HealthService
+    from gpumanager.dra.plan import REASONS
     from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
     from gpumanager.dra.publisher import SlicePublisher
     from gpumanager.dra.slice import NodeGpus
     from gpumanager.gpu.device_attributes import DeviceAttributes, device_attributes
-    from gpumanager.kube.client import KubeClient
+    from gpumanager.gpu.usage.process_memory import NvmlMeter
+    from gpumanager.kubelet.pod_resources import PodResources
+    from gpumanager.recovery.claim_reconciler import PASS_SECONDS, ClaimReconciler
     from gpumanager.runtime.cdi_support import obstacle_of
+    from gpumanager.runtime.tenants import GpuTenants
 
-    api, node = KubeClient(find_access(settings.kubeconfig)), node_name(settings.hostname_override)
+    node = node_name(settings.hostname_override)
     cluster = ClaimCluster(api, node)
     cdi = CdiFiles(settings.cdi_path)
     driver = ClaimDriver(
-        topology, ClaimDependencies(isolation, monitoring.journal, cluster, cdi, node)
+        topology,
+        ClaimDependencies(isolation, monitoring.journal, cluster, cdi, node, beside=beside),
     )
     health = HealthService(driver, node, cause)
     sockets = PluginSockets.under(settings.plugins_path, settings.plugins_registry_path)
-    monitoring.latencies.expect((wire.PREPARE.name, wire.UNPREPARE.name), (DRIVER,))
+    monitoring.latencies.expect((wire.PREPARE.name, wire.UNPREPARE.name), (DRIVER,), REASONS)
+    users = ClaimUsers(cluster, monitoring.latencies.admissions)
     plugin = ClaimPlugin(
         driver,
         health,
         sockets,
         timer=monitoring.latencies,
         obstacle=partial(obstacle_of, outside.runtime, settings.cdi_path),
+        refused=users.refused,
         supervisor=supervisor,
     )
     known = DeviceAttributes()
@@ -108,9 +198,10 @@ def claims(
             driver.topology,
             driver.ledger.unheld(driver.live()),
             driver.unhealthy,
-            frozenset(driver.withheld()),
+            driver.leaving.union(driver.withheld()),
             outside.volumes.version,
             known,
+            settings.unhealthy_taint,
         )
 
     publisher = SlicePublisher(api, node, gpus)
@@ -135,6 +226,46 @@ def claims(
             else ()
         )
 
+    reconciler = ClaimReconciler(
+        driver,
+        cluster,
+        kubelet=PodResources(settings.pod_resources_socket),
+        runtime=outside.runtime,
+        usages=isolation,
+        tenants=GpuTenants(NvmlMeter(), containers),
+    )
+
+    def named(devices: Collection[str]) -> frozenset[GpuUUID]:
+        gpus = (gpu.uuid for gpu in driver.topology.gpus)
+        return frozenset(gpu for gpu in gpus if device_name(gpu) in devices)
+
+    def allocated() -> frozenset[GpuUUID]:
+        return named(cluster.claims.devices())
+
+    def in_use() -> frozenset[GpuUUID]:
+        """All of them while the API server does not tell."""
+        if not (cluster.current and publisher.informer.current):
+            return frozenset(gpu.uuid for gpu in driver.topology.gpus)
+        granted = (gpu for one in driver.live() if one.counts for gpu in one.gpus)
+        return allocated() | named(publisher.published.devices()) | frozenset(granted)
+
     driver.on_change = changed
-    first = {"claims": cluster.run, "ResourceSlice": publish}
-    return NodeInterface(driver, plugin, owners, first=first, close=api.close)
+    return NodeInterface(
+        driver,
+        plugin,
+        owners,
+        users=users.of,
+        slice_writes=lambda: publisher.writes,
+        tasks={
+            "claim reconciler": partial(
+                reconciler.reconcile_every, min(PASS_SECONDS, settings.allocation_check_period)
+            )
+        },
+        first={"claims": cluster.run, "ResourceSlice": publish},
+        released=lambda: reconciler.released,
+        drain=plugin.drain,
+        close=api.close,
+        offer=driver.offer,
+        in_use=in_use,
+        allocated=allocated,
+    )

@@ -67,12 +67,23 @@ class Monitoring:
         self._waiting_for = waiting_for
         self._reports = reports
         self._parts: asyncio.Future[Monitored] = asyncio.get_running_loop().create_future()
+        self._standing_by: str | None = None
         self.latencies = Latencies()
         self.journal = TimedJournalFile(settings.checkpoint_path / FILE_NAME)
 
     def look_at(self, parts: Monitored) -> None:
         """From now on; once."""
         self._parts.set_result(parts)
+
+    def stand_by(self, reason: str) -> None:
+        """Serve probes alone: another agent has the grants, and without them every process looks
+        unlimited. reason: why this one is not ready; empty where it counts as ready."""
+        self._standing_by = reason
+        self._parts = asyncio.get_running_loop().create_future()
+
+    def resume(self) -> None:
+        """This agent is the one that serves."""
+        self._standing_by = None
 
     async def run(self) -> None:
         """For as long as the task lives; what it looks at may come later."""
@@ -87,6 +98,8 @@ class Monitoring:
 
     def not_ready(self) -> str:
         """Why the agent is not ready; empty when it is."""
+        if self._standing_by is not None:
+            return self._standing_by
         if reason := self._without_parts():
             return reason
         parts = self._parts.result()
@@ -128,7 +141,10 @@ class Monitoring:
             residents=parts.residents,
             registered=lambda: {one.resource: one.registered for one in plugin.standings},
             mismatched=lambda: parts.peers.refusals,
-            fitness=lambda: fitness(parts.health),
+            users=interface.users,
+            slice_writes=interface.slice_writes,
+            fitness=lambda: fitness(parts.health, interface.offers()),
+            released=interface.released,
             disagreements=lambda: (
                 dict.fromkeys(KINDS, 0) | Counter(one.kind for one in interface.disagreements())
             ),
@@ -137,16 +153,21 @@ class Monitoring:
     def _serving(self) -> "Serving":
         return Serving(
             address=self._settings.query_addr,
-            port=self._settings.query_port or None,
+            port=(self._settings.query_port or None) if self._standing_by is None else None,
             period=self._settings.sample_period,
             version=__version__,
             probes=self._settings.probe_socket,
         )
 
 
-def fitness(watch: "HealthWatch | None") -> "Mapping[GpuUUID, GpuFitness]":
-    known = watch.health.gpus if watch else ()
-    return {one.gpu: GpuFitness(one.healthy, one.xids) for one in known}
+def fitness(
+    watch: "HealthWatch | None", offers: "Mapping[GpuUUID, str]"
+) -> "Mapping[GpuUUID, GpuFitness]":
+    """offers: which interface has which GPU."""
+    found = {gpu: GpuFitness(interface=one) for gpu, one in offers.items()}
+    for one in watch.health.gpus if watch else ():
+        found[one.gpu] = GpuFitness(one.healthy, one.xids, offers.get(one.gpu, ""))
+    return found
 
 
 def name_of(pod: PodUID, parts: Monitored) -> str | None:
@@ -162,5 +183,9 @@ def not_ready(granter: Granter, plugin: KubeletPlugin) -> str:
     """Why the agent is not ready; empty when it is."""
     if not granter.recovered:
         return "the journal is not loaded yet"
-    missing = [one.resource for one in plugin.standings if not one.registered]
+    missing = [
+        f"{one.resource} ({one.failure})" if one.failure else one.resource
+        for one in plugin.standings
+        if not one.registered
+    ]
     return f"not registered with the kubelet: {', '.join(missing)}" if missing else ""

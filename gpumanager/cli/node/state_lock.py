@@ -3,6 +3,10 @@
 Two agents would write one journal, each over what the other granted. The kernel holds the lock for
 as long as the process lives, so that none is left behind by `kill -9`. A rolling update may start
 the new agent before the old one is gone: it waits for a while (decision 0096).
+
+An agent of claims hands over: the next one registers, lets the kubelet's calls wait, and then holds
+a lock on a second file. The first one sees that, ends its calls, and gives the first lock back
+(decision 0192). Both locks end with their processes, so nobody waits for an agent that has died.
 """
 
 import asyncio
@@ -13,6 +17,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +26,14 @@ from gpumanager.errors import GpuManagerError, words_of
 log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "agent.lock"
+NEXT_NAME: Final = "agent.next"
+"""Locked by the agent that is ready to take over."""
+HANDS_OVER: Final = "hands over when asked"
+AFTER: Final = "after "
+ASKED_SECONDS: Final = 0.25
+"""Between two looks whether the next agent is ready."""
+ABANDONED_SECONDS: Final = 30.0
+"""How long nobody may serve after a handover: the next agent is started again at once."""
 WAIT_SECONDS: Final = 60.0
 """Twice what Kubernetes gives a pod to end."""
 RETRY_SECONDS: Final = 0.1
@@ -39,6 +52,15 @@ class AnotherAgent(GpuManagerError):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """The agent that has the lock. after: the one that handed over to it."""
+
+    name: str
+    hands_over: bool = False
+    after: str = ""
+
+
 @contextlib.contextmanager
 def locked(descriptor: int) -> Iterator[int]:
     """Close it in the end, which gives the lock back."""
@@ -48,13 +70,58 @@ def locked(descriptor: int) -> Iterator[int]:
         os.close(descriptor)
 
 
+def instance_name() -> str:
+    """Of this agent's pod; empty outside of pods."""
+    return os.environ.get("POD_NAME", "")
+
+
+def lock_holder(directory: Path) -> LockHolder | None:
+    """None where no agent has the lock, or that cannot be told."""
+    try:
+        descriptor = _opened(directory / FILE_NAME)
+    except OSError:
+        return None
+    try:
+        return None if _taken(descriptor) else _holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+async def ask_for_handover(directory: Path) -> contextlib.AbstractContextManager[object]:
+    """From now on the other agent may hand over; until the context ends. Raises OSError."""
+    descriptor = _opened(directory / NEXT_NAME)
+    while not _taken(descriptor):  # noqa: ASYNC110 - a third agent, which tells nobody
+        await asyncio.sleep(RETRY_SECONDS)
+    return locked(descriptor)
+
+
+async def until_asked(directory: Path, asked: asyncio.Event) -> None:
+    """Set it when the next agent is ready to take over. Raises OSError."""
+    descriptor = _opened(directory / NEXT_NAME)
+    with locked(descriptor):
+        while _taken(descriptor):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            await asyncio.sleep(ASKED_SECONDS)
+    asked.set()
+
+
+async def until_abandoned(directory: Path, seconds: float = ABANDONED_SECONDS) -> None:
+    """Until nobody has had the lock for so long: the next agent has died, and did not return."""
+    since = time.monotonic()
+    while time.monotonic() < since + seconds:
+        await asyncio.sleep(RETRY_SECONDS)
+        if lock_holder(directory) is not None:
+            since = time.monotonic()
+
+
 async def lock_state(
-    directory: Path, wait: float = WAIT_SECONDS
+    directory: Path, wait: float = WAIT_SECONDS, *, hands_over: bool = False
 ) -> contextlib.AbstractContextManager[object]:
     """The lock, for as long as the context; waits so many seconds for another agent to end.
 
-    Raises AnotherAgent. Where no lock file can be opened no journal can be written either, so
-    nothing is granted: that is said, and the agent goes on without.
+    hands_over: whether the next agent may ask for it. Raises AnotherAgent. Where no lock file can
+    be opened no journal can be written either, so nothing is granted: that is said, and the agent
+    goes on without.
     """
     path = directory / FILE_NAME
     try:
@@ -63,17 +130,17 @@ async def lock_state(
         log.warning("%s: cannot be locked against a second agent: %s", path, words_of(error))
         return contextlib.nullcontext()
     until = time.monotonic() + wait
-    said = False
+    before: LockHolder | None = None
     while not _taken(descriptor):
+        known = _holder(descriptor)
         if time.monotonic() >= until:
-            error_ = AnotherAgent(path, _holder(descriptor))
             os.close(descriptor)
-            raise error_
-        if not said:
-            log.warning("%s; waiting up to %g s", AnotherAgent(path, _holder(descriptor)), wait)
-            said = True
+            raise AnotherAgent(path, known.name)
+        if before is None:
+            log.warning("%s; waiting up to %g s", AnotherAgent(path, known.name), wait)
+        before = known
         await asyncio.sleep(RETRY_SECONDS)
-    _sign(descriptor)
+    _sign(descriptor, hands_over=hands_over, after=before.name if before else "")
     return locked(descriptor)
 
 
@@ -95,16 +162,19 @@ def _taken(descriptor: int) -> bool:
     return True
 
 
-def _sign(descriptor: int) -> None:
-    """For the message of a second agent; a full disk keeps none from starting."""
-    name = os.environ.get("POD_NAME") or socket.gethostname()
+def _sign(descriptor: int, *, hands_over: bool, after: str) -> None:
+    """For the next agent; a full disk keeps none from starting."""
+    name = f"{instance_name() or socket.gethostname()}, process {os.getpid()}"
+    lines = [name, HANDS_OVER * hands_over, f"{AFTER}{after}" if after else ""]
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{name}, process {os.getpid()}\n".encode(), 0)
+        os.pwrite(descriptor, "".join(f"{line}\n" for line in lines if line).encode(), 0)
 
 
-def _holder(descriptor: int) -> str:
+def _holder(descriptor: int) -> LockHolder:
     with contextlib.suppress(OSError):
-        if text := os.pread(descriptor, LONGEST, 0).decode(errors="replace").strip():
-            return text.splitlines()[0]
-    return "it has not said who it is"
+        text = os.pread(descriptor, LONGEST, 0).decode(errors="replace")
+        if lines := text.strip().splitlines():
+            after = next((one.removeprefix(AFTER) for one in lines if one.startswith(AFTER)), "")
+            return LockHolder(lines[0], HANDS_OVER in lines, after)
+    return LockHolder("it has not said who it is")

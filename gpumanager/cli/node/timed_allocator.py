@@ -11,7 +11,7 @@ from gpumanager.deviceplugin.device_ledger import ids_of
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Claimant, Refused, State
-from gpumanager.grants.journal import Journal
+from gpumanager.grants.journal import Journal, differences
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.monitor.admissions import AdmissionKind
 from gpumanager.monitor.metrics.latency import CALLS, Latencies
@@ -80,11 +80,11 @@ def holder(journal: Journal, resource: str, ids: Collection[str]) -> Claimant | 
 def healed(before: Journal, after: Journal) -> Sequence[str]:
     """Confirmed in between, for another pod than the one that was expected."""
     return [
-        name
-        for name, one in after.grants.items()
+        one.id
+        for one in differences(before, after)[1]
         if one.state is State.CONFIRMED
         and one.pod is not None
         and one.candidate is not None
         and one.pod.uid != one.candidate.uid
-        and ((known := before.get(name)) is None or known.pod != one.pod)
+        and ((known := before.get(one.id)) is None or known.pod != one.pod)
     ]

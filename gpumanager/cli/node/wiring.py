@@ -7,18 +7,19 @@ runs already come first.
 """
 
 import asyncio
+import gc
 import logging
 import resource
 import signal
 from collections.abc import Collection
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Final
 
 from gpumanager.cli.node.cleanup import PRUNE_SECONDS, prune_every
 from gpumanager.cli.node.gpu_health import Kubelet, health_watch
-from gpumanager.cli.node.interface import Granter
-from gpumanager.cli.node.interfaces import claims, device_plugins
+from gpumanager.cli.node.interface import Granter, NodeInterface
+from gpumanager.cli.node.interfaces import node_interface
 from gpumanager.cli.node.monitoring import Monitored, Monitoring
 from gpumanager.cli.node.parts import (
     Outside,
@@ -29,7 +30,14 @@ from gpumanager.cli.node.parts import (
     publish_driver,
 )
 from gpumanager.cli.node.startup import registered_or_late, unless
-from gpumanager.cli.node.state_lock import lock_state
+from gpumanager.cli.node.state_lock import (
+    ask_for_handover,
+    instance_name,
+    lock_holder,
+    lock_state,
+    until_abandoned,
+    until_asked,
+)
 from gpumanager.gpu.discovery import DeviceDiscovery
 from gpumanager.gpu.driver_version import cuda_version
 from gpumanager.gpu.tree import render_tree
@@ -77,15 +85,14 @@ async def serve(settings: AgentSettings) -> None:
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
         closing.push_async_callback(pods_api.close)
-        lock = await unless(stopping, lock_state(settings.checkpoint_path))
-        if lock is None:
-            return
-        closing.enter_context(lock)
-        lead_to_nvml(settings.driver_root)
         search = DeviceDiscovery.here(settings.driver_root / "sys", settings.reserved_memory)
         supervisor = Supervisor()
         monitoring = Monitoring(settings, supervisor, lambda: search.missing, cluster)
+        state = StateOwner(settings, closing.enter_context(ExitStack()), monitoring)
         closing.push_async_callback(supervisor.stop)
+        if not state.succeeds and not await state.taken(stopping):
+            return
+        lead_to_nvml(settings.driver_root)
         supervisor.keep("monitoring", monitoring.run)
         await asyncio.to_thread(load_driver, settings)
         topology = await unless(stopping, search.first())
@@ -96,7 +103,76 @@ async def serve(settings: AgentSettings) -> None:
         outside = Outside(cluster, PreferredPods(pods_api, http), runtime, search, volumes)
         agent = NodeAgent(settings, outside, topology, monitoring, supervisor)
         closing.push_async_callback(agent.stop)
+        if state.succeeds:
+            await unless(stopping, agent.register())
+            if stopping.is_set() or not await state.handed_over(stopping):
+                return
+        asked = asyncio.Event()
+        if state.hands_over:
+            supervisor.keep("handover", partial(until_asked, settings.checkpoint_path, asked))
         await agent.run(stopping)
+        await unless(stopping, asked.wait())
+        if stopping.is_set():
+            return
+        log.info("handing over to the next agent")
+        await agent.hand_over()
+        await state.give_back(stopping, supervisor)
+
+
+class StateOwner:
+    """When this agent owns the node's state: its journal, and the directories of its containers.
+
+    succeeds: another agent has it, and will hand over. held: keeps the lock.
+    """
+
+    def __init__(self, settings: AgentSettings, held: ExitStack, monitoring: Monitoring) -> None:
+        self._directory = settings.checkpoint_path
+        self._held = held
+        self._monitoring = monitoring
+        self.hands_over = settings.interface == CLAIMS
+        self._other = lock_holder(self._directory) if self.hands_over else None
+        self.succeeds = self._other is not None and self._other.hands_over and not self._was_before
+
+    @property
+    def _was_before(self) -> bool:
+        """Whether it was we who handed over: a container of the old pod that was started again."""
+        name = instance_name()
+        return bool(name and self._other and self._other.after.startswith(f"{name}, "))
+
+    async def taken(self, stopping: asyncio.Event) -> bool:
+        """False where the agent is told to stop before. Raises AnotherAgent."""
+        waiting = Supervisor()
+        if self._other is not None:
+            # The agent before this one does not hand over: it serves device plugins, or is older.
+            # A rolling update ends it when this pod is ready. Not where this is the older one.
+            self._monitoring.stand_by("another agent took over" if self._was_before else "")
+            waiting.keep("monitoring", self._monitoring.run)
+        try:
+            return await self._lock(stopping)
+        finally:
+            await waiting.stop()
+            self._monitoring.resume()
+
+    async def handed_over(self, stopping: asyncio.Event) -> bool:
+        """The same, once the kubelet's calls come to us and wait."""
+        asking = await unless(stopping, ask_for_handover(self._directory))
+        if asking is None:
+            return False
+        with asking:
+            return await self._lock(stopping)
+
+    async def give_back(self, stopping: asyncio.Event, supervisor: Supervisor) -> None:
+        """Serve nothing but probes until this pod is ended, or the next agent is lost."""
+        self._held.close()
+        self._monitoring.stand_by("handed over to the next agent")
+        supervisor.keep("monitoring", self._monitoring.run)
+        await unless(stopping, until_abandoned(self._directory))
+
+    async def _lock(self, stopping: asyncio.Event) -> bool:
+        lock = await unless(stopping, lock_state(self._directory, hands_over=self.hands_over))
+        if lock is not None:
+            self._held.enter_context(lock)
+        return lock is not None
 
 
 class NodeAgent:
@@ -113,6 +189,7 @@ class NodeAgent:
         self._settings = settings
         self._outside = outside
         self._supervisor = supervisor
+        self._started = False
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._owners)
         self._virtual = self._sockets()
@@ -120,26 +197,16 @@ class NodeAgent:
             Means(self._virtual, outside.volumes),
             DeviceFiles(settings.device_directory, extra=settings.extra_devices),
         )
-        if settings.interface == CLAIMS:
-            self._interface = claims(
-                settings,
-                outside,
-                topology,
-                isolation=isolation,
-                monitoring=monitoring,
-                supervisor=supervisor,
-                cause=self._cause,
-            )
-        else:
-            self._interface = device_plugins(
-                settings,
-                outside,
-                topology,
-                isolation=isolation,
-                containers=self._containers,
-                monitoring=monitoring,
-                supervisor=supervisor,
-            )
+        self._interface = node_interface(
+            settings,
+            outside,
+            topology,
+            isolation=isolation,
+            containers=self._containers,
+            monitoring=monitoring,
+            supervisor=supervisor,
+            cause=self._cause,
+        )
         self._granter, self._plugin = self._interface.granter, self._interface.plugin
         self._parts = Monitored(
             self._interface,
@@ -148,22 +215,40 @@ class NodeAgent:
             self._containers,
             outside.cluster.pod_name,
         )
-        monitoring.look_at(self._parts)
+        self._monitoring = monitoring
+
+    async def register(self) -> None:
+        """The kubelet's calls come here, and wait for `run`. Raises what keeps them from it."""
+        await self._plugin.start()
+        self._started = True
+        await self._plugin.registered(self._settings.wait_timeout)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until `stopping` is set. Raises what keeps the agent from listening."""
+        """Serve from now on, until `stop`; returns when the kubelet can find us, or `stopping` is
+        set. Raises what keeps the agent from listening."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
         self._supervisor.keep("runtime version", self._outside.runtime.say_who)
         await self._granter.take_up()
+        self._monitoring.look_at(self._parts)
         for name, start in self._interface.first.items():
             self._supervisor.keep(name, start)
-        await self._plugin.start()
+        if not self._started:
+            await self._plugin.start()
         self._supervisor.keep("start", self._begin)
         await unless(stopping, self._plugin.served(self._settings.wait_timeout))
-        await stopping.wait()
+
+    async def hand_over(self) -> None:
+        """Finish what the kubelet asked for; then nothing of the node's state is written any more.
+
+        Containers keep their limits, in memory that they share with the next agent.
+        """
+        await self._supervisor.stop()
+        await self._interface.drain()
+        await self.stop()
 
     async def stop(self) -> None:
+        """Safe to repeat."""
         await self._supervisor.stop()
         await self._plugin.stop()
         await self._virtual.stop()
@@ -174,6 +259,7 @@ class NodeAgent:
         await registered_or_late(self._plugin)
         await self._granter.serve_again()
         await self._virtual.remove_spares()
+        gc.freeze()  # the imports: 0.1 s of each full collection, amid a call (decision 0181)
         around, granter, virtual = self._outside, self._granter, self._virtual
         health = health_watch(self._settings, granter, around.cluster)
         self._parts.health = health
@@ -183,7 +269,7 @@ class NodeAgent:
             **self._interface.tasks,
             "gpu-manager's containers": partial(follow_originals, virtual, granter),
             "health": partial(health.watch, Kubelet(granter, self._plugin, around.search)),
-            "cluster": partial(tell, around.cluster, granter, around.volumes.version),
+            "cluster": partial(tell, around.cluster, self._interface, around.volumes.version),
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
@@ -225,13 +311,19 @@ class NodeAgent:
         )
 
 
-async def tell(cluster: Cluster, granter: Granter, driver: str) -> None:
+async def tell(cluster: Cluster, interface: NodeInterface, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Standalone):
         return
-    software = Software(driver, await cuda_version())
+    software, granter = Software(driver, await cuda_version()), interface.granter
     await cluster.run(
-        lambda: Facts(granter.topology, granter.journal.live(), software, granter.unhealthy)
+        lambda: Facts(
+            granter.topology,
+            granter.journal.live(),
+            software,
+            granter.unhealthy,
+            interface.withheld(),
+        )
     )
 
 

@@ -10,26 +10,42 @@ from rich.table import Table
 from rich.text import Text
 
 from gpumanager.cli.output.console import OutputConsole
+from gpumanager.dra.unallocated import NodesWithout
 from gpumanager.errors import GpuManagerError
 
 Said = Mapping[str, Any]
 
 
+Claims = Sequence[tuple[str, Sequence[str], Sequence[NodesWithout]]]
+"""Name, sentences, and why it is not allocated."""
+
+
 def print_told(
-    pod: str, extender: Said | GpuManagerError, admission: Sequence[str], cluster: Sequence[str]
+    pod: str,
+    extender: Said | GpuManagerError | None,
+    admission: Sequence[str],
+    cluster: Sequence[str],
+    claims: Claims = (),
 ) -> None:
-    """extender: its record, or why there is none. admission: by the node's agent."""
+    """extender: its record, or why there is none; None where it is not asked for. admission: by the
+    node's agent. pod: empty where claims alone are explained."""
     console = OutputConsole()
-    if isinstance(extender, GpuManagerError):
-        console.print(Text(pod, style="bold"))
-        console.print(Text(f"The extender does not say: {extender}", style="dim"))
+    if extender is None or isinstance(extender, GpuManagerError):
+        if pod:
+            console.print(Text(pod, style="bold"))
+        if extender is not None:
+            console.print(Text(f"The extender does not say: {extender}", style="dim"))
     else:
         print_explanation(console, extender)
-    for title, sentences in (("On its node", admission), ("In the cluster", cluster)):
+    node, api = ("On its node", admission), ("In the cluster", cluster)
+    told = [(f"Claim {name}", said, reasons) for name, said, reasons in claims]
+    for title, sentences, reasons in ((*api, ()), *told, (*node, ())):
         if sentences:
             console.print(Text(f"\n{title}", style="bold"))
         for line in sentences:
             console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
+        if reasons:
+            console.print(_reasons([_row(one) for one in reasons]))
 
 
 def print_explanation(console: OutputConsole, said: Said) -> None:
@@ -110,6 +126,12 @@ def _reasons(rows: Sequence[Said]) -> Table:
         why.append(f": {row['detail']}" if row["detail"] else "", style="dim")
         table.add_row(f"{row['nodes']:,}", why)
     return table
+
+
+def _row(one: NodesWithout) -> Said:
+    """Of a request of a claim, as of a pod."""
+    reason = f"request {one.request}: {one.reason}" if one.request else one.reason
+    return {"nodes": one.nodes, "reason": reason, "example": one.example, "detail": one.detail}
 
 
 def _nodes(count: int) -> str:

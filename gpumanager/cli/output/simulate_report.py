@@ -111,6 +111,8 @@ def _memory(result: ContainerResult) -> str:
     held, limit = (
         format_bytes(amount) for amount in (result.measured.memory_peak, result.memory_limit)
     )
+    if not result.memory_limit:  # admin access
+        return held
     same_unit = held.split()[1] == limit.split()[1] or result.measured.memory_peak == 0
     return f"{held.split()[0] if same_unit else held} of {limit}"
 
@@ -127,7 +129,7 @@ def _share(result: ContainerResult) -> str:
     if not result.gpus:
         return NOTHING
     got = NOTHING if result.measured.share is None else f"{result.measured.share:g}"
-    return f"{got} of {result.share_target} %"
+    return got if result.share_target is None else f"{got} of {result.share_target} %"
 
 
 def _exit(result: ContainerResult) -> Text:

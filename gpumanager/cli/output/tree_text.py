@@ -7,7 +7,7 @@ from rich.tree import Tree
 
 from gpumanager.gpu.tree import Branch, branches, islands
 from gpumanager.gpu.values import Topology
-from gpumanager.view.topology_tree import Sitting, free, granted, island, leaf
+from gpumanager.view.topology_tree import Sitting, free, granted, island, leaf, origin, unheld
 
 
 def tree(node: str, topology: Topology, held: Sitting | None) -> Tree:
@@ -16,8 +16,7 @@ def tree(node: str, topology: Topology, held: Sitting | None) -> Tree:
     title = Text(node or "machine", style="bold")
     title.append(f"  {count} GPU{'' if count == 1 else 's'}", style="not bold")
     if held is not None:
-        unused = sum(not held.get(gpu.uuid) for gpu in topology.gpus)
-        title.append(f", {unused} free", style="not bold")
+        title.append(f", {unheld(topology.gpus, held)} free", style="not bold")
     root = Tree(title)
     _grow(root, branches(topology), topology, held)
     if joined := islands(topology):
@@ -44,7 +43,7 @@ def _add_gpu(root: Tree, topology: Topology, part: Branch, held: Sitting | None)
     below = root.add(Text(leaf(gpu, grants), style="" if grants is None or grants else "dim"))
     for one in grants or ():
         label = Text(one.name, style="bold")
-        label.append(f"  {granted(one)}, by the rule {one.rule}", style="not bold")
+        label.append(f"  {granted(one, gpu.uuid)}, {origin(one)}", style="not bold")
         if one.unlimited:
             count = sum(one.unlimited.values())
             label.append(f"  NO LIMIT holds for {count} of its processes", style="bold red")

@@ -1,5 +1,6 @@
 """What goes into a support bundle, and how each part of it is read. Nothing is changed."""
 
+import asyncio
 import importlib.metadata
 import json
 import os
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpumanager import __version__
 from gpumanager.cli.logs import FILE
@@ -22,9 +23,11 @@ from gpumanager.doctor.bundle import MOST_BYTES
 from gpumanager.doctor.redact import checkpoint_without_answers
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.journal_file import FILE_NAME
-from gpumanager.names import KUBELET_CHECKPOINT
+from gpumanager.kube.access import find_access
+from gpumanager.kube.client import KubeClient
+from gpumanager.names import CLAIM_DRIVER, KUBELET_CHECKPOINT
 from gpumanager.runtime.cgroup_files import CgroupFiles
-from gpumanager.settings import AgentSettings
+from gpumanager.settings import DEVICE_PLUGINS, AgentSettings
 from gpumanager.volume.driver import find_driver, version
 from gpumanager.volume.elf import read_elf
 from gpumanager.volume.host import read_host
@@ -32,6 +35,7 @@ from gpumanager.volume.host import read_host
 COMMAND_SECONDS: Final = 10.0
 LOGS: Final = 4
 """How many files of the container's log: the newest."""
+CDI_FILES: Final = 200
 LISTED: Final = 5000
 """Names of a directory listing."""
 LARGEST: Final = 64 << 20
@@ -89,6 +93,8 @@ def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Sou
     yield Source("versions.json", "this program", versions)
     yield Source("settings.json", "the flags given to the doctor", partial(flags, settings))
     yield from _own_files(settings)
+    if settings.interface != DEVICE_PLUGINS:
+        yield from _claims(settings)
     yield from _agent(settings)
     yield from _driver(settings)
     for name, words in COMMANDS.items():
@@ -113,14 +119,55 @@ def _own_files(settings: AgentSettings) -> Iterator[Source]:
         yield Source(name, str(directory), partial(listing, directory))
 
 
-def _agent(settings: AgentSettings) -> Iterator[Source]:
+def _claims(settings: AgentSettings) -> Iterator[Source]:
+    """Of the API server, and what the kubelet and the container runtime read."""
+    selected = {"fieldSelector": f"spec.driver={CLAIM_DRIVER}"}
+    for name, query in (
+        ("resourceslices", selected),
+        ("resourceclaims", {}),
+        ("deviceclasses", {}),
+    ):
+        path = f"/apis/resource.k8s.io/v1/{name}"
+        yield Source(
+            f"claims/{name}.json", path, partial(objects, settings.kubeconfig, path, query)
+        )
+    for file in sorted(settings.cdi_path.glob(f"{CLAIM_DRIVER}*"))[:CDI_FILES]:
+        yield Source(f"claims/cdi/{file.name}", str(file), partial(end_of, file))
+    for name, directory in (
+        ("listings/plugins.txt", settings.plugins_path),
+        ("listings/plugins-registry.txt", settings.plugins_registry_path),
+        ("listings/cdi.txt", settings.cdi_path),
+    ):
+        yield Source(name, str(directory), partial(listing, directory))
+
+
+def objects(kubeconfig: Path | None, path: str, query: Mapping[str, str]) -> str:
+    """Of a list of the API server those that name our driver; raises GpuManagerError."""
+    found: list[str] = []
+
+    def take(item: Any) -> None:
+        item["metadata"].pop("managedFields", None)
+        text = json.dumps(item, indent=1)
+        if CLAIM_DRIVER in text:
+            found.append(text)
+
+    async def ask() -> None:
+        async with KubeClient(find_access(kubeconfig), agent="gpumanager-doctor") as client:
+            await client.list(path, take, **query)
+
+    asyncio.run(ask())
+    return f"[{','.join(found)}]"
+
+
+def agent_url(settings: AgentSettings) -> str:
+    """Where an agent with these settings serves its pages."""
     address = settings.query_addr
     host = "localhost" if address in {"0.0.0.0", "::", ""} else address
-    url = (
-        f"http://[{host}]:{settings.query_port}"
-        if ":" in host
-        else (f"http://{host}:{settings.query_port}")
-    )
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.query_port}"
+
+
+def _agent(settings: AgentSettings) -> Iterator[Source]:
+    url = agent_url(settings)
     for name, path in PAGES.items():
         yield Source(name, url + path, partial(agent_page, url, path))
 

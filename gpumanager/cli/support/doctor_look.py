@@ -8,12 +8,13 @@ import contextlib
 import os
 import resource
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from gpumanager.cli.node.parts import SHIMS, container_runtime, lead_to_nvml
+from gpumanager.cli.support.claims_look import look_at_claims, registrations
 from gpumanager.deviceplugin.server import sockets_like
 from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.values import (
@@ -50,7 +51,7 @@ from gpumanager.names import (
 )
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.nvidia_runtime import nvidia_defaults, nvidia_devices
-from gpumanager.settings import AgentSettings
+from gpumanager.settings import CLAIMS, DEVICE_PLUGINS, AgentSettings
 from gpumanager.units import Bytes
 from gpumanager.volume.config import SHIPPED, read_config
 from gpumanager.volume.driver import find_driver
@@ -75,7 +76,13 @@ async def look(settings: AgentSettings) -> Node:
         look_at_containers(settings),
         asyncio.to_thread(look_at_own, settings),
     )
-    return Node(gpus, kubelet, containers, own)
+    claims = None
+    if settings.interface != DEVICE_PLUGINS:
+        driver = "" if isinstance(gpus.installed, Unseen) else gpus.installed.version
+        claims = await look_at_claims(
+            settings, gpus.topology, driver, _best(registrations(settings))
+        )
+    return Node(gpus, kubelet, containers, own, claims)
 
 
 def look_at_gpus(settings: AgentSettings) -> GpuView:
@@ -133,7 +140,7 @@ async def look_at_kubelet(settings: AgentSettings) -> KubeletView:
     return KubeletView(
         socket=directory / KUBELET_SOCKET,
         listener=listener(directory / KUBELET_SOCKET),
-        sockets=tuple(_served(directory / name) for name in (VCORE_SOCKET, VMEMORY_SOCKET)),
+        sockets=tuple(_best(paths) for paths in _own_sockets(settings)),
         version=await seen(kubelet.version()),
         pods=pods if isinstance(pods, Unseen) else len(pods),
         held=await asyncio.to_thread(held.answer),
@@ -150,10 +157,18 @@ async def _spoken(path: Path) -> Speaks | Unseen:
     )
 
 
-def _served(name: Path) -> ListeningSocket:
-    """The best that can be said of any instance's socket."""
-    found = (listener(path) for path in (name, *sockets_like(name)))
-    return max(found, key=list(ListeningSocket).index)
+def _own_sockets(settings: AgentSettings) -> list[list[Path]]:
+    """By which the kubelet finds an agent with these settings: of each, those of all instances."""
+    names = (settings.device_plugin_path / name for name in (VCORE_SOCKET, VMEMORY_SOCKET))
+    plugins = [[name, *sockets_like(name)] for name in names]
+    claims = [registrations(settings)]
+    return {DEVICE_PLUGINS: plugins, CLAIMS: claims}.get(settings.interface, plugins + claims)
+
+
+def _best(paths: Sequence[Path]) -> ListeningSocket:
+    """That can be said of any instance's socket."""
+    found = (listener(path) for path in paths)
+    return max(found, key=list(ListeningSocket).index, default=ListeningSocket.ABSENT)
 
 
 def listener(path: Path) -> ListeningSocket:

@@ -192,14 +192,16 @@ def _choose(
     Then, at worst, what is only granted (its pod may have been rejected), then what is in use.
     """
     must, offered = dict.fromkeys(question.must_include), frozenset(question.available)
-    held = {i: 3 + (a.state is State.CONFIRMED) for a in holders(live, offered) for i in all_ids(a)}
-    wanted = ledger.ids.on(gpus)
+    found = holders(live, offered)
+    granted, used = _of(found, State.ANSWERED), _of(found, State.CONFIRMED)
+    free = offered - granted - used
+    wanted, most = free & ledger.ids.on(gpus), max(question.size, len(must))
+    for rank in (wanted, frozenset(originals(free)), free, offered - used, offered):
+        if len(must) >= most:
+            break
+        must |= dict.fromkeys((*ledger.ids.ordered(rank), *originals(rank)))
+    return tuple(must)[:most]
 
-    def rank(device_id: str) -> int:
-        if device_id in held:
-            return held[device_id]
-        return 0 if device_id in wanted else 2 if device_id in ledger.ids else 1
 
-    every = (*ledger.ids.ordered(offered), *originals(offered))
-    rest = [i for i in every if i not in must]
-    return (*must, *sorted(rest, key=rank)[: max(0, question.size - len(must))])
+def _of(grants: Iterable[Grant], state: State) -> frozenset[str]:
+    return frozenset(i for one in grants if one.state is state for i in all_ids(one))

@@ -51,6 +51,8 @@ class DeviceCheckpoint:
 
     async def read(self) -> Checkpoint | None:
         """The checkpoint; None where there is none to read."""
+        if (known := self._file.unchanged()) is not None:
+            return known
         try:
             return await asyncio.to_thread(self._file.read)
         except CheckpointUnreadable as error:

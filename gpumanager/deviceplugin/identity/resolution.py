@@ -51,10 +51,11 @@ def holding(
     if len({h.pod_uid for h in found}) > 1:
         pods = " and ".join(sorted({h.pod_uid for h in found}))
         raise NotResolved(f"the kubelet has given the same devices to the pods {pods}")
-    sets = {_container(checkpoint, h.pod_uid, h.container).core_ids for h in found}
-    names = dict.fromkeys((h.pod_uid, h.container) for h in checkpoint)
     uids = {h.pod_uid for h in found}
-    containers = (_container(checkpoint, *name) for name in names if name[0] in uids)
+    theirs = tuple(h for h in checkpoint if h.pod_uid in uids)
+    sets = {_container(theirs, h.pod_uid, h.container).core_ids for h in found}
+    names = dict.fromkeys((h.pod_uid, h.container) for h in theirs)
+    containers = (_container(theirs, *name) for name in names)
     return tuple(one for one in containers if one.core_ids in sets)
 
 
@@ -92,7 +93,8 @@ def _allocation_of(
     """
     if not container.core_ids:
         raise NotResolved(f"container {container.name} has GPU memory without {VCORE}")
-    fitting = [a for a in live if frozenset(a.ids.core_ids) == container.core_ids]
+    holding_any = holders(live, container.core_ids)
+    fitting = [a for a in holding_any if frozenset(a.ids.core_ids) == container.core_ids]
     own = [a for a in fitting if a.pod and _is(a.pod, container)]
     open_ = [a for a in fitting if a.pod is None and a.id not in taken]
     shared = [a for a in fitting if a.id in taken or a.owner == container.uid]
@@ -213,13 +215,14 @@ def rivals(live: Iterable[Grant], owned: Grant, checkpoint: Checkpoint) -> Rival
 def contested(
     live: Iterable[Grant], containers: Collection[BookedContainer], view: View | None
 ) -> tuple[Grant, ...]:
-    """GrantStore of pods that have begun, which these containers would push aside if they start.
+    """Grants of pods that have begun, which these containers would push aside if they start.
 
     Those with the same devices, and those of which others have been given the devices already. Not
     those of pods that have ended for certain.
     """
     uids, ids = {one.uid for one in containers}, _ids(containers)
-    pushed = (a for a in live if a.suspect or not ids.isdisjoint(all_ids(a)))
+    shared = {a.id for a in holders(live, ids)}
+    pushed = (a for a in live if a.suspect or a.id in shared)
     return tuple(
         a
         for a in pushed

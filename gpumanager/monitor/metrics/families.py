@@ -15,9 +15,11 @@ from gpumanager.monitor.metrics.rows import (
     ORIGINAL,
     Family,
     busy_percent,
+    claim_containers,
     degraded,
     each_and_total,
     gpu_info,
+    gpu_interface,
     memory_mib,
     of_devices,
     of_gpus,
@@ -59,6 +61,9 @@ OF_GPUS: Final = (
            (*GPU, "model", "bus_id", "minor"), gpu_info),
     Family("gpumanager_gpu_healthy", "gauge", "1 while the GPU is healthy and may be granted",
            GPU, of_gpus(lambda one: one.fitness.healthy)),
+    Family("gpumanager_gpu_interface", "gauge",
+           "Always 1; the interface by which pods get the GPU: device-plugin or claims",
+           (*GPU, "interface"), gpu_interface),
     Family("gpumanager_gpu_xid_errors", "counter",
            "Xid errors that the driver reported since the agent started",
            (*GPU, "xid"), xids),
@@ -129,6 +134,17 @@ OF_CONTAINERS: Final = (
            (*CONTAINER, "reason"), unlimited),
 )  # fmt: skip
 
+OF_CLAIMS: Final = (
+    Family("gpumanager_claim_info", "gauge",
+           "Always 1; a container that uses a prepared ResourceClaim",
+           ("namespace", "claim", "request", "pod", "container"), claim_containers),
+    Family("gpumanager_claim_refusals", "counter",
+           "ResourceClaims that were not prepared, by reason; the kubelet asks again",
+           ("reason",), lambda page: (((name,), n) for name, n in page.latencies.refusals.items())),
+    Family("gpumanager_slice_writes", "counter", "Writes of the node's ResourceSlice",
+           (), single(lambda page: page.snapshot.slice_writes)),
+)  # fmt: skip
+
 OF_THE_AGENT: Final = (
     Family("gpumanager_build_info", "gauge", "Always 1; the version of this agent",
            ("version",), lambda page: [((page.version,), 1)]),
@@ -162,6 +178,9 @@ OF_THE_AGENT: Final = (
            "Differences between journal, device checkpoint and container runtime",
            ("kind",),
            lambda page: (((name,), n) for name, n in page.snapshot.disagreements.items())),
+    Family("gpumanager_claims_released", "counter",
+           "Claims that were released because nothing needed them and nobody unprepared them",
+           (), single(lambda page: page.snapshot.released)),
     Family("gpumanager_background_task_restarts", "counter",
            "How often a background task failed and was restarted",
            ("task",), lambda page: (((name,), n) for name, n in page.tasks.restarts.items())),
@@ -181,5 +200,5 @@ RPC_SECONDS: Final = Family(
     SECONDS_NAME, "histogram", SECONDS_HELP, SECONDS_LABELS, lambda _page: ()
 )
 
-FAMILIES: Final = tuple(chain(KEPT, OF_GPUS, OF_CONTAINERS, OF_THE_AGENT))
+FAMILIES: Final = tuple(chain(KEPT, OF_GPUS, OF_CONTAINERS, OF_CLAIMS, OF_THE_AGENT))
 EVERY: Final = (*FAMILIES, RPC_SECONDS)

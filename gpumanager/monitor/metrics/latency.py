@@ -36,6 +36,8 @@ class Latencies:
         )
         self._histograms: dict[tuple[str, str], Histogram] = {}
         self.outcomes = Counter[tuple[str, str, str]]()
+        self.refusals = Counter[str]()
+        """Of claims, by reason."""
         self.expect(CALLS, RESOURCES)
         self.admissions = Admissions()
         """What went otherwise than planned."""
@@ -44,8 +46,11 @@ class Latencies:
         self.on_refusal: Callable[[str], None] = lambda _: None
         """Told why, for each pod that fails by our answer."""
 
-    def expect(self, calls: Iterable[str], resources: Iterable[str]) -> None:
-        """From now on these are shown, though nobody may ever call."""
+    def expect(
+        self, calls: Iterable[str], resources: Iterable[str], refusals: Iterable[str] = ()
+    ) -> None:
+        """From now on these are shown, though nobody may ever call. refusals: reasons."""
+        self.refusals.update(dict.fromkeys(refusals, 0))
         for call, name in product(calls, tuple(resources)):
             self._histograms[call, name] = self.seconds.labels(call, name)
             self.outcomes.update({(call, name, one): 0 for one in OUTCOMES})
@@ -57,6 +62,8 @@ class Latencies:
             outcome = "answered"
             if isinstance(result, Refused):
                 outcome = "refused"
+                if resource not in RESOURCES:
+                    self.refusals[result.reason or "other"] += 1
                 self.on_refusal(result.text)
         except RetryLater:
             outcome = "retry"

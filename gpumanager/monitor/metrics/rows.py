@@ -17,7 +17,8 @@ Rows = Iterable[tuple[tuple[str, ...], float]]
 ORIGINAL: Final = ("pod_name", "namespace", "node", "container_name")
 GPU: Final = ("gpu", "uuid")
 CONTAINER: Final = ("namespace", "pod", "container")
-DEVICE: Final = (*CONTAINER, *GPU)
+DEVICE: Final = (*CONTAINER, "claim", *GPU)
+"""claim: empty, and so no label, for what came by a device plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,11 @@ def of_devices(
 
     def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
         for view in page.snapshot.containers:
-            for device in () if shares and view.grant.exclusive else view.devices:
+            for device in () if shares and view.whole else view.devices:
                 number = value(device)
                 if number is not None:
-                    yield (*view.labels, *_gpu_labels(device)), number
+                    claim = view.claim.name if view.claim else ""
+                    yield (*view.labels, claim, *_gpu_labels(device)), number
 
     return rows
 
@@ -125,7 +127,7 @@ def degraded(page: Page) -> Rows:
     return (
         ((*view.labels, reason), count)
         for view in page.snapshot.containers
-        if not view.grant.exclusive
+        if not view.whole
         for reason, count in view.degraded.items()
     )
 
@@ -135,10 +137,20 @@ def unlimited(page: Page) -> Rows:
     none = {
         (*view.labels, reason): 0
         for view in page.snapshot.containers
-        if not view.grant.exclusive
+        if not view.whole
         for reason in UNLIMITED.values()
     }
     return (none | dict(page.tally.unlimited)).items()
+
+
+def claim_containers(page: Page) -> Rows:
+    """Of each container that uses a claim, also of those that it is not shown for."""
+    return (
+        ((claim.namespace, claim.name, ",".join(claim.requests), user.name, user.container), 1)
+        for view in page.snapshot.containers
+        if (claim := view.claim)
+        for user in view.users
+    )
 
 
 def xids(page: Page) -> Rows:
@@ -153,6 +165,14 @@ def gpu_info(page: Page) -> Rows:
     return (
         ((*_gpu_labels(view), view.gpu.model, view.gpu.bus_id, str(view.gpu.minor)), 1)
         for view in page.snapshot.gpus
+    )
+
+
+def gpu_interface(page: Page) -> Rows:
+    return (
+        ((*_gpu_labels(view), view.fitness.interface), 1)
+        for view in page.snapshot.gpus
+        if view.fitness.interface
     )
 
 

@@ -26,6 +26,7 @@ from gpumanager.grants.grant import Claimant, ClaimSource
 from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, Resident, Snapshot, labels_of
 from gpumanager.monitor.unlimited.residents import by_holder, same_pod
+from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import MIB, Bytes, format_bytes
 from gpumanager.virtual.processes import Process
 
@@ -143,7 +144,7 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
                 view.owner.uid,
                 certain=True,
             )
-        for device in () if view.grant.exclusive else view.devices:
+        for device in () if view.whole else view.devices:
             own = present.get((view.grant.id, device.gpu.uuid), ())
             yield from _over(view, device, own, tolerance)
             for one in own if view.overdrawn else ():
@@ -166,7 +167,7 @@ def _kind(
 
 def _without_a_seat(views: Sequence[ContainerSnapshot]) -> UnlimitedKind | None:
     """Of a process that is of one of these."""
-    sure = bool(views) and all(view.read and not view.grant.exclusive for view in views)
+    sure = bool(views) and all(view.read and not view.whole for view in views)
     return UnlimitedKind.UNBOOKED if sure else None
 
 
@@ -176,7 +177,7 @@ def _granted(views: Iterable[ContainerSnapshot]) -> tuple[Views, Views]:
     whole: dict[GpuUUID, list[ContainerSnapshot]] = {}
     for view in views:
         for device in view.devices:
-            kind = whole if view.grant.exclusive else shared
+            kind = whole if view.whole else shared
             kind.setdefault(device.gpu.uuid, []).append(view)
     return shared, whole
 
@@ -184,7 +185,11 @@ def _granted(views: Iterable[ContainerSnapshot]) -> tuple[Views, Views]:
 def _own(one: Resident, views: Iterable[ContainerSnapshot]) -> list[ContainerSnapshot]:
     """Those of its pod."""
     of = one.of
-    return [view for view in views if of is not None and same_pod(view.owner.uid, of)]
+    return [view for view in views if of is not None and _is_user(view, of)]
+
+
+def _is_user(view: ContainerSnapshot, of: Membership) -> bool:
+    return any(same_pod(one.uid, of) for one in (view.owner, *view.users))
 
 
 def _over(
@@ -206,7 +211,7 @@ def _suspect(
 ) -> Suspect:
     owner = view.owner if view else None
     of = one.of
-    others = of is not None and owner is not None and not same_pod(owner.uid, of)
+    others = of is not None and view is not None and not _is_user(view, of)
     called = one.booked is not None and not one.adopted
     certain = not others and (called or bool(of and of.container_id))
     pod = owner.uid if owner else one.of.pod_uid if one.of else None

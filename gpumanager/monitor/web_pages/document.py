@@ -63,8 +63,13 @@ def _containers(views: Iterable[ContainerSnapshot]) -> Iterator[dict[str, Any]]:
             "pod_uid": view.owner.uid,
             "admitted": round(view.grant.time, 3),
             "why": view.grant.why,
-            "whole": view.grant.exclusive,
-            "gpus": [_device(one, whole=view.grant.exclusive) for one in view.devices],
+            "whole": view.whole,
+            "claim": view.claim and view.claim.name,
+            "users": [
+                {"pod": one.name, "pod_uid": one.uid, "container": one.container}
+                for one in view.users
+            ],
+            "gpus": [_device(one, whole=view.whole) for one in view.devices],
         }
 
 

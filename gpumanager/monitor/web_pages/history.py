@@ -138,7 +138,7 @@ class ShareHistory:
         self, view: ContainerSnapshot, device: DeviceView, slot: int, since: float | None
     ) -> None:
         key = (view.grant.id, device.gpu.uuid)
-        memory = device.measured if view.grant.exclusive else device.used
+        memory = device.measured if view.whole else device.used
         member = self._members.get(key)
         if member is None:
             if not (memory or device.charged_ns or device.percent):
@@ -150,7 +150,7 @@ class ShareHistory:
             )
             since = None
         row = member.row
-        percent = device.percent if view.grant.exclusive else _share(device, row, since)
+        percent = device.percent if view.whole else _share(device, row, since)
         row.write(slot, percent, memory)
         row.last, row.charged_ns = self.kept, device.charged_ns
 

@@ -6,14 +6,14 @@ For `tree` and `explain`. What of it is used is in `/metrics`.
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 from aiohttp import web
 
 from gpumanager.gpu.values import Gpu, Topology
-from gpumanager.grants.grant import Claimant, Grant
+from gpumanager.grants.grant import Claimant, ClaimSource, Grant, Source
 from gpumanager.http_server import RequestHandler
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.monitor.ports import Sources
@@ -47,7 +47,10 @@ def document(
         "node": sources.node,
         "time": round(now, 3),
         "topology": topology_json(topology),
-        "promises": list(grants_json(sources.journal().live(), topology, unlimited)),
+        "promises": [
+            grant_json(one, topology, sources.users(one), unlimited)
+            for one in sources.journal().live()
+        ],
         "happened": [one.as_json() for one in admissions],
     }
 
@@ -73,39 +76,58 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def grants_json(
-    live: Iterable[Grant], topology: Topology, unlimited: Mapping[tuple[str, ...], int]
-) -> Iterator[dict[str, Any]]:
-    """thought: the pod it was expected for, where another pod has it."""
-    for one in live:
-        known = one.pod or one.candidate
-        swapped = one.pod and one.candidate and one.pod.uid != one.candidate.uid
-        yield {
-            "pod": _pod(known),
-            "uid": known.uid if known else None,
-            "container": known.container if known else None,
-            "state": one.state.value,
-            "thought": _pod(one.candidate) if swapped else None,
-            "gpus": [gpu.index for gpu in topology.gpus if gpu.uuid in one.gpus],
-            "uuids": list(one.gpus),
-            "cores": one.cores,
-            "blocks": one.blocks,
-            "ceiling": one.ceiling,
-            "whole": one.exclusive,
-            "rule": one.evaluator.value,
-            "why": one.why,
-            "time": round(one.time, 3),
-            "doubted": one.suspect,
-            "inherited": one.legacy,
-            "unlimited": _unlimited(one, unlimited),
-        }
+def grant_json(
+    one: Grant,
+    topology: Topology,
+    users: Sequence[Claimant],
+    unlimited: Mapping[tuple[str, ...], int],
+) -> dict[str, Any]:
+    """thought: the pod it was expected for, where another pod has it. users: of a claim, as far as
+    known; pod and container are the first of them."""
+    known = next(iter(users), one.pod or one.candidate)
+    swapped = one.pod and one.candidate and one.pod.uid != one.candidate.uid
+    return {
+        "pod": _pod(known),
+        "uid": known.uid if known else None,
+        "container": known.container if known else None,
+        "state": one.state.value,
+        "thought": _pod(one.candidate) if swapped else None,
+        "gpus": [gpu.index for gpu in topology.gpus if gpu.uuid in one.gpus],
+        "uuids": list(one.gpus),
+        "cores": one.cores,
+        "blocks": one.blocks,
+        "ceiling": one.ceiling,
+        "whole": one.exclusive,
+        "rule": one.evaluator.value,
+        "why": one.why,
+        "time": round(one.time, 3),
+        "doubted": one.suspect,
+        "inherited": one.legacy,
+        "unlimited": _unlimited(one, known, unlimited),
+        "shares": {
+            uuid: {"cores": share.cores, "blocks": share.blocks, "whole": share.exclusive}
+            for uuid, share in one.shares.items()
+        },
+        "claim": _claim(one.source),
+        "users": [{"pod": _pod(user), "container": user.container} for user in users],
+    }
 
 
-def _unlimited(grant: Grant, found: Mapping[tuple[str, ...], int]) -> dict[str, int]:
+def _claim(source: Source) -> dict[str, Any] | None:
+    """None for what came by a device plugin. requests: by the names that pods use."""
+    if not isinstance(source, ClaimSource):
+        return None
+    name, requests = f"{source.namespace}/{source.name}", list(source.requests)
+    return {"name": name, "uid": source.uid, "requests": requests, "admin": source.admin}
+
+
+def _unlimited(
+    grant: Grant, known: Claimant | None, found: Mapping[tuple[str, ...], int]
+) -> dict[str, int]:
     """Its processes for which no limit holds, and those of which only the pod is known."""
-    if grant.pod is None or grant.exclusive:
+    if grant.pod is None or known is None or grant.exclusive:
         return {}
-    namespace, pod, container = labels_of(grant.pod)
+    namespace, pod, container = labels_of(known)
     mine = {(namespace, pod, container), (namespace, pod, "")}
     counts = Counter[str]()
     for (*who, reason), count in found.items():

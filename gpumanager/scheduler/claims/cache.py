@@ -18,6 +18,7 @@ from gpumanager.scheduler.claims.objects import (
     AskingClaim,
     HeldDevice,
     NodeSlice,
+    holder_of,
     is_ours,
     offered,
     read_asking_claim,
@@ -119,7 +120,7 @@ class ClaimCache:
         if said is not None:
             self._claims[name] = said
         had, has = before.held if before else (), said.held if said else ()
-        if had == has:
+        if before and said and (had, before.pods) == (has, said.pods):
             return
         for node in {one.node for one in (*had, *has)}:
             on = self._on.setdefault(node, {})
@@ -136,6 +137,11 @@ class ClaimCache:
             self._classes[name] = True
 
     def _refresh(self, node: str) -> None:
-        held = [one for some in self._on.get(node, {}).values() for one in some]
-        slices = [one for one in self._slices.values() if one.node == node]
-        self._offer(node, offered(slices[0], held) if slices else NOTHING_OFFERED)
+        on = self._on.get(node, {})
+        held = [one for some in on.values() for one in some]
+        one = next((one for one in self._slices.values() if one.node == node), None)
+        if one is None:
+            self._offer(node, NOTHING_OFFERED)
+            return
+        holders = [holder_of(name, self._claims[name], some, one) for name, some in on.items()]
+        self._offer(node, offered(one, held, holders))

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.kube.quantity import exact
 from gpumanager.names import CLAIM_DRIVER
 from gpumanager.placement.preference import Preference, read_preference
 from gpumanager.placement.values import FreeGpu, Request
-from gpumanager.scheduler.node import Offered
+from gpumanager.scheduler.node import ClaimHolder, Offered
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
 CORES: Final = "cores"
@@ -28,11 +29,12 @@ MOST_DEVICES: Final = 32
 @dataclass(frozen=True, slots=True)
 class NodeSlice:
     """A ResourceSlice of our driver. node: also its pool. devices: name, memory blocks, and whether
-    claims may have it, in the slice's order."""
+    claims may have it, in the slice's order. uuids: of the GPUs, in the same order."""
 
     node: str
     model: str
     devices: tuple[tuple[str, int, bool], ...]
+    uuids: tuple[GpuUUID, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,16 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True)
 class AskingClaim:
-    """requests: with the DeviceClass of each. allocated: it has what it asks for, on its node."""
+    """requests: with the DeviceClass of each. allocated: it has what it asks for, on its node.
+
+    pods: names of those that it is reserved for.
+    """
 
     requests: tuple[tuple[str, Request], ...]
     preference: Preference = NO_PREFERENCE
     allocated: bool = False
     held: tuple[HeldDevice, ...] = ()
+    pods: tuple[str, ...] = ()
 
 
 def read_node_slice(item: Any) -> NodeSlice:
@@ -67,6 +73,7 @@ def read_node_slice(item: Any) -> NodeSlice:
             (str(one["name"]), _blocks(one["capacity"][MEMORY]["value"]), not _is_closed(one))
             for one in devices
         ),
+        tuple(GpuUUID(_uuid(one)) for one in devices),
     )
 
 
@@ -75,11 +82,13 @@ def read_asking_claim(item: Any) -> AskingClaim:
     devices = (item.get("spec") or {}).get("devices") or {}
     allocation = (item.get("status") or {}).get("allocation")
     results = ((allocation or {}).get("devices") or {}).get("results") or ()
+    users = (item.get("status") or {}).get("reservedFor") or ()
     return AskingClaim(
         tuple(_requests(devices.get("requests") or ())),
         _preference(devices.get("config") or ()),
         allocation is not None,
         tuple(_held(results)),
+        tuple(str(one["name"]) for one in users if one.get("resource") == "pods"),
     )
 
 
@@ -89,13 +98,32 @@ def is_ours(device_class: Any) -> bool:
     return any(CLAIM_DRIVER in (one.get("cel") or {}).get("expression", "") for one in selectors)
 
 
-def offered(node: NodeSlice, held: Iterable[HeldDevice]) -> Offered:
+def holder_of(
+    name: str, claim: AskingClaim, held: Iterable[HeldDevice], node: NodeSlice
+) -> ClaimHolder:
+    """Two requests of a claim may meet on one GPU."""
+    devices = {
+        device: (uuid, blocks)
+        for (device, blocks, _), uuid in zip(node.devices, node.uuids, strict=False)
+    }
+    uses: dict[GpuUUID, tuple[int, int]] = {}
+    for one in held:
+        uuid, memory = devices.get(one.device, (GpuUUID(""), 0))
+        cores, blocks = uses.get(uuid, (0, 0))
+        cores += CORES_PER_GPU if one.cores is None else one.cores
+        uses[uuid] = cores, blocks + (memory if one.blocks is None else one.blocks)
+    return ClaimHolder(name, claim.pods, tuple((uuid, *much) for uuid, much in uses.items()))
+
+
+def offered(
+    node: NodeSlice, held: Iterable[HeldDevice], holders: Iterable[ClaimHolder] = ()
+) -> Offered:
     """What is left of the slice's devices, in its order."""
     uses: dict[str, list[HeldDevice]] = {}
     for one in held:
         uses.setdefault(one.device, []).append(one)
     gpus = [_left(blocks, uses.get(name, ()), open_=open_) for name, blocks, open_ in node.devices]
-    return Offered(node.model, tuple(gpus))
+    return Offered(node.model, tuple(gpus), tuple(holders))
 
 
 def _left(blocks: int, uses: Iterable[HeldDevice], *, open_: bool) -> FreeGpu:
@@ -105,6 +133,10 @@ def _left(blocks: int, uses: Iterable[HeldDevice], *, open_: bool) -> FreeGpu:
         left = free.blocks - (blocks if one.blocks is None else one.blocks)
         free = FreeGpu(max(0, cores), max(0, left), free.processes + 1, blocks)
     return free if open_ else free._replace(cores=0, blocks=0)
+
+
+def _uuid(device: Any) -> str:
+    return str(((device.get("attributes") or {}).get("uuid") or {}).get("string", ""))
 
 
 def _is_closed(device: Any) -> bool:

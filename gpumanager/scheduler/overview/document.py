@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpumanager.kube.pod import PodUID
 from gpumanager.scheduler.cooperative import Work, batches
 from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore, RefusalReason
-from gpumanager.scheduler.node import Holder, NodeState
+from gpumanager.scheduler.node import ClaimHolder, Holder, NodeState
 from gpumanager.scheduler.overview.find import PORTION, NodePage
 from gpumanager.scheduler.overview.lines import Amounts, GpuLine, Overview, gpu_lines
 from gpumanager.scheduler.quota.limits import NamespaceQuota, Usage
@@ -119,12 +119,17 @@ def _amounts(one: Amounts) -> dict[str, Any]:
 
 def _node(node: NodeState, word: str) -> dict[str, Any]:
     pods = _some(tuple(node.holders.values()), word)
+    claims = node.offered.holders[: PODS - len(pods)]
+    left = len(node.holders) - len(pods) + len(node.offered.holders) - len(claims)
     return {
         "name": node.name,
         "trouble": node.trouble,
         "gpus": [_gpu(one) for one in gpu_lines(node)],
-        "pods": [_pod(node, holder) for holder in pods],
-        "pods_left_out": len(node.holders) - len(pods),
+        "pods": [
+            *(_pod(node, holder) for holder in pods),
+            *(_claim(node, holder) for holder in claims),
+        ],
+        "pods_left_out": left,
     }
 
 
@@ -156,6 +161,19 @@ def _pod(node: NodeState, holder: Holder) -> dict[str, Any]:
         "pod": holder.name,
         "cores": cores_of(holder.ask),
         "gpus": None if places is None else [node.topology.gpus[one].index for one in places],
+        "claim": None,
+    }
+
+
+def _claim(node: NodeState, holder: ClaimHolder) -> dict[str, Any]:
+    """One line for all pods that share it. gpus: without those that the node does not list."""
+    index = {gpu.uuid: gpu.index for gpu in node.topology.gpus}
+    return {
+        "namespace": holder.namespace,
+        "pod": ", ".join(holder.pods),
+        "cores": sum(cores for _, cores, _ in holder.uses),
+        "gpus": [index[uuid] for uuid, _, _ in holder.uses if uuid in index],
+        "claim": holder.claim.partition("/")[2],
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gpumanager.gpu.values import Gpu
+from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.scheduler.node import NodeState
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
@@ -63,7 +63,9 @@ class NodeLine:
 
     @property
     def pods(self) -> int:
-        return len(self.node.holders)
+        claims = self.node.offered.holders
+        return len(self.node.holders) + len({(one.namespace, pod) for one in claims
+                                             for pod in one.pods})  # fmt: skip
 
 
 Place = tuple[list[tuple[int, str]], str]
@@ -137,19 +139,23 @@ def line_of(node: NodeState) -> NodeLine:
     total = next(iter(amounts.values())) if len(amounts) == 1 else _sum(amounts)
     granted = total.cores_granted / total.gpus if total.gpus else 0.0
     who = [f"{one.namespace}/{one.name}" for one in node.holders.values()]
+    for claim in node.offered.holders:
+        who += [claim.claim, *(f"{claim.namespace}/{pod}" for pod in claim.pods)]
     return NodeLine(node, amounts, total, granted, "\n".join((node.name, *amounts, *who)).lower())
 
 
 def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
     """A GPU that is closed has nothing free in the books: what is granted there stands in who
     holds it."""
-    held = _held(node)
+    held, claimed = _held(node), _claimed(node)
     for place, gpu in enumerate(node.topology.gpus):
         free, closed = node.gpus[place], gpu.uuid in node.closed
         cores, memory = CORES_PER_GPU - free.cores, free.memory - free.blocks
         if closed:
             cores, memory = held.get(place, (0, 0))
-        yield GpuLine(gpu, cores, memory * MEMORY_BLOCK, free.processes, closed)
+        more = claimed.get(gpu.uuid, (0, 0, 0))
+        granted = (memory + more[1]) * MEMORY_BLOCK
+        yield GpuLine(gpu, cores + more[0], granted, free.processes + more[2], closed)
 
 
 NOTHING: Final = Amounts()
@@ -179,6 +185,16 @@ def _held(node: NodeState) -> dict[int, tuple[int, int]]:
         for place, (cores, memory, _) in holder.packing.uses.items() if holder.packing else ():
             before = found.get(place, (0, 0))
             found[place] = (before[0] + cores, before[1] + memory)
+    return found
+
+
+def _claimed(node: NodeState) -> dict[GpuUUID, tuple[int, int, int]]:
+    """Cores, blocks and claims of each GPU that any claim has."""
+    found: dict[GpuUUID, tuple[int, int, int]] = {}
+    for claim in node.offered.holders:
+        for uuid, cores, blocks in claim.uses:
+            before = found.get(uuid, (0, 0, 0))
+            found[uuid] = (before[0] + cores, before[1] + blocks, before[2] + 1)
     return found
 
 

@@ -20,10 +20,10 @@ LISTS: Final = ("initContainers", "containers")
 
 
 class PodUnreadable(GpuManagerError):
-    """What should be a pod is none: where, and what stands there."""
+    """What should be a pod, or a claim, is none: where, and what stands there."""
 
     def __init__(self, where: str, found: object) -> None:
-        super().__init__(f"not a pod: {where} is {type(found).__name__}")
+        super().__init__(f"not of its kind: {where} is {type(found).__name__}")
 
 
 @dataclass(frozen=True, slots=True)

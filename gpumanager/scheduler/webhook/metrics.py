@@ -12,10 +12,10 @@ from gpumanager.scheduler.webhook.review import Decision
 from gpumanager.supervisor import Supervisor
 
 BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)
-ENDPOINTS: Final = ("mutate", "claims", "validate")
+ENDPOINTS: Final = ("mutate", "claims", "validate", "validate-claims")
 MALFORMED: Final = "malformed"
 OUTCOMES: Final = ("allowed", "changed", "refused", "failed", MALFORMED)
-"""failed: the pod could not be looked at. malformed: what was sent is no review."""
+"""failed: the object could not be looked at. malformed: what was sent is no review."""
 
 Gauges = Callable[[], dict[str, float]]
 """By name, without `gpumanager_webhook_`: those of GAUGES that there are now."""

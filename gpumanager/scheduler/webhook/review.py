@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 GROUP: Final = "admission.k8s.io/"
 VERSIONS: Final = (f"{GROUP}v1", f"{GROUP}v1beta1")
+CLAIMS: Final = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
 INVALID: Final = 422
 LONGEST_WARNING: Final = 250
 """The API server cuts at 256, and leaves out what is beyond 4096 together."""
@@ -33,7 +34,10 @@ class ReviewUnreadable(GpuManagerError):
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What is asked. version: of the API. kind: of the object. object: as it was sent."""
+    """What is asked. version: of the API. kind: of the object. object: as it was sent.
+
+    old: what is updated.
+    """
 
     version: str
     uid: str
@@ -42,11 +46,22 @@ class Review:
     subresource: str
     namespace: str
     object: Any
+    old: Any = None
     dry_run: bool = False
 
     @property
-    def is_new_pod(self) -> bool:
-        return (self.kind, self.operation, self.subresource) == ("Pod", "CREATE", "")
+    def subject(self) -> str:
+        """For people: `pod` or `claim`; empty for what is not looked at.
+
+        Nor is an update that leaves the spec as it is: what was let in, or was there before us, has
+        to be changed by the scheduler and deleted, which removes a finalizer.
+        """
+        if self.subresource or self.operation not in ("CREATE", "UPDATE"):
+            return ""
+        if self.kind in CLAIMS:
+            same = self.operation == "UPDATE" and _spec(self.old) == _spec(self.object)
+            return "" if same else "claim"
+        return "pod" if (self.kind, self.operation) == ("Pod", "CREATE") else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +91,27 @@ def read_review(body: bytes) -> Review:
         ) from None
 
 
-def decided(review: Review, decide: Callable[[Review], Decision], *, fail_open: bool) -> Decision:
-    """Whatever `decide` does, there is a decision."""
-    if not review.is_new_pod:
+def decided(
+    review: Review,
+    decide: Callable[[Review], Decision],
+    *,
+    fail_open: bool,
+    subject: str = "pod",
+) -> Decision:
+    """Whatever `decide` does, there is a decision. subject: it decides about these alone."""
+    if review.subject != subject:
         return Decision()
     try:
         return decide(review)
     except PodUnreadable as error:
-        return _failed(str(error), fail_open=fail_open)
+        return _failed(subject, str(error), fail_open=fail_open)
     except Exception:
-        log.exception("reviewing a pod of namespace %r failed", review.namespace[:100])
-        return _failed("internal error, see the webhook's log", fail_open=fail_open)
+        log.exception("reviewing a %s of namespace %r failed", subject, review.namespace[:100])
+        return _failed(subject, "internal error, see the webhook's log", fail_open=fail_open)
 
 
-def _failed(why: str, *, fail_open: bool) -> Decision:
-    text = f"gpu-manager could not look at this pod: {why}"
+def _failed(subject: str, why: str, *, fail_open: bool) -> Decision:
+    text = f"gpu-manager could not look at this {subject}: {why}"
     if fail_open:
         return Decision(warnings=(text,), failed=True)
     return Decision(errors=(text,), failed=True)
@@ -110,8 +131,13 @@ def _review(content: Any) -> Review:
         subresource=str(request.get("subResource") or ""),
         namespace=str(request.get("namespace") or ""),
         object=request.get("object"),
+        old=request.get("oldObject"),
         dry_run=request.get("dryRun") is True,
     )
+
+
+def _spec(item: Any) -> Any:
+    return item.get("spec") if isinstance(item, dict) else None
 
 
 def encoded(review: Review, decision: Decision) -> bytes:

@@ -1,4 +1,4 @@
-"""What the webhook serves: two questions of the API server, and how it is itself."""
+"""What the webhook serves: the questions of the API server, and how it is itself."""
 
 import logging
 import time
@@ -11,6 +11,7 @@ from aiohttp import web
 
 from gpumanager.scheduler.claims.convert import convert, shape_of
 from gpumanager.scheduler.claims.template import ClaimShape
+from gpumanager.scheduler.claims.validate import validate_claim
 from gpumanager.scheduler.http.server import JSON, METRICS, Bounds, HttpRefusal, Routes, plain
 from gpumanager.scheduler.quota.limits import Quotas, could_never
 from gpumanager.scheduler.webhook.asks import is_mirror, read_asks
@@ -34,6 +35,8 @@ MUTATE: Final = "/mutate"
 CLAIMS: Final = "/mutate/claims"
 """For pods whose two lines are to become a claim: the webhook's configuration says which."""
 VALIDATE: Final = "/validate"
+VALIDATE_CLAIMS: Final = "/validate/claims"
+"""For claims, their templates, and classes of devices."""
 BOUNDS: Final = Bounds(
     body=4 << 20, bodies=32 << 20, connections=128, head_seconds=5.0, answer_seconds=5.0
 )
@@ -86,6 +89,7 @@ class Webhook:
             **claims,
             MUTATE: {"POST": self._mutate},
             VALIDATE: {"POST": self._validate},
+            VALIDATE_CLAIMS: {"POST": self._validate_claims},
             "/healthz": {"GET": self._well},
             "/readyz": {"GET": self._ready},
             "/metrics": {"GET": self._tell_metrics},
@@ -106,6 +110,14 @@ class Webhook:
         verdict = validate(review.object, self._policy, self._nodes(), never)
         if verdict.errors:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
+        return Decision(verdict.errors, verdict.warnings)
+
+    def judged_claim(self, review: Review) -> Decision:
+        """Whether a claim, a template or a class is let in."""
+        verdict = validate_claim(review.kind, review.object, self._policy, self._nodes())
+        if verdict.errors:
+            text = "; ".join(verdict.errors)
+            log.info("%s %s is refused: %s", review.kind, name_of(review), text)
         return Decision(verdict.errors, verdict.warnings)
 
     def changed_to_claims(self, review: Review) -> Decision:
@@ -138,19 +150,23 @@ class Webhook:
     async def _validate(self, request: web.BaseRequest, body: bytes) -> web.Response:
         return self._answer("validate", self.judged, request, body)
 
+    async def _validate_claims(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        return self._answer("validate-claims", self.judged_claim, request, body, "claim")
+
     def _answer(
         self,
         endpoint: str,
         decide: Callable[[Review], Decision],
         request: web.BaseRequest,
         body: bytes,
+        subject: str = "pod",
     ) -> web.Response:
         if request.content_type != JSON:
             raise HttpRefusal(415, f"send {JSON}")
         began, outcome = time.perf_counter(), MALFORMED
         try:
             review = read_review(body)
-            decision = decided(review, decide, fail_open=self._policy.fail_open)
+            decision = decided(review, decide, fail_open=self._policy.fail_open, subject=subject)
             outcome = outcome_of(decision)
         except ReviewUnreadable as error:
             raise HttpRefusal(400, str(error)) from None
@@ -177,7 +193,7 @@ class Webhook:
 
 
 def name_of(review: Review) -> str:
-    """For the log: a pod of a controller has no name yet."""
+    """For the log: a pod of a controller has no name yet, a class has no namespace."""
     metadata = review.object.get("metadata") or {}
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
     return f"{review.namespace}/{name}"[:300]

@@ -69,7 +69,7 @@ class ClaimControlPlane:
             choose=self._choose,
         )
         if isinstance(found, PodUnschedulable):
-            writes: Sequence[ObjectWrite] = _condition(pod, found.reason)
+            writes: Sequence[ObjectWrite] = [*found.writes, *_condition(pod, found.reason)]
         else:
             writes = found.writes
         if writes:

@@ -3,10 +3,9 @@
 From a template comes a claim per pod, which the pod owns; a claim that no pod uses any more is
 deallocated and, where it was made for a pod, deleted. The garbage collector's part is here too:
 claims of pods that are gone. Followed is pkg/controller/resourceclaim of Kubernetes 1.37, without
-pod groups and extended resources.
+pod groups.
 """
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,7 +18,13 @@ from gpumanager.sim.claims.pod_claims import (
     is_reserved_for,
     owner,
 )
-from gpumanager.sim.claims.writes import PROTECTED, ObjectWrite, with_finalizers, with_status
+from gpumanager.sim.claims.writes import (
+    PROTECTED,
+    ObjectWrite,
+    random_suffix,
+    with_finalizers,
+    with_status,
+)
 from gpumanager.sim.cluster.resource_rules import CONSUMERS
 
 Object = Mapping[str, Any]
@@ -28,15 +33,11 @@ LONGEST_BASE: Final = 57
 """Letters of a generated name before its last five and their hyphen."""
 
 
-def _random_suffix() -> str:
-    return secrets.token_hex(3)[:5]
-
-
 def claim_writes(
     pods: Sequence[Object],
     claims: Sequence[Object],
     templates: Sequence[Object],
-    suffix: Callable[[], str] = _random_suffix,
+    suffix: Callable[[], str] = random_suffix,
 ) -> list[ObjectWrite]:
     """What is to be written now; nothing where all is as it should be.
 

@@ -20,10 +20,17 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.quantity import whole_number
-from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER, VCORE, VMEMORY
+from gpumanager.names import (
+    CLAIM_DEVICE_CLASS,
+    CLAIM_DRIVER,
+    CLAIM_WHOLE_CLASS,
+    VCORE,
+    VMEMORY,
+    WHOLE_GPU,
+)
 from gpumanager.sim import events
 from gpumanager.sim.claims.control_plane import ClaimControlPlane
-from gpumanager.sim.claims.pod_claims import allocation_of, claim_name, is_done
+from gpumanager.sim.claims.pod_claims import allocation_of, is_done
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -37,11 +44,15 @@ from gpumanager.units import MEMORY_BLOCK
 Object = Mapping[str, Any]
 NODE: Final = "simulated"
 PUBLISHED_SECONDS: Final = 60.0
-CLASS: Final[Object] = {
-    "metadata": {"name": CLAIM_DEVICE_CLASS},
-    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]},
-}
-"""As the chart installs it."""
+_OURS: Final = [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]
+CLASSES: Final[tuple[Object, ...]] = (
+    {"metadata": {"name": CLAIM_DEVICE_CLASS}, "spec": {"selectors": _OURS}},
+    {
+        "metadata": {"name": CLAIM_WHOLE_CLASS},
+        "spec": {"selectors": _OURS, "extendedResourceName": WHOLE_GPU},
+    },
+)
+"""As the chart installs them."""
 
 
 class SliceNotPublished(GpuManagerError):
@@ -81,7 +92,8 @@ class ClaimsNode:
         await self.server.start()
         stack.push_async_callback(self.server.stop)
         await self.server.create("nodes", {"metadata": {"name": NODE}})
-        await self.server.create("deviceclasses", CLASS)
+        for one in CLASSES:
+            await self.server.create("deviceclasses", one)
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-"))
         kubeconfig = Path(directory) / "kubeconfig"
         kubeconfig.write_text(_kubeconfig(self.server.url))
@@ -113,7 +125,7 @@ class ClaimsNode:
         for one in manifest.objects:
             if one.resource == "pods":
                 using[one.item["metadata"]["uid"]] = one.item
-            elif one.item["metadata"]["name"] != CLAIM_DEVICE_CLASS:
+            elif one.item["metadata"]["name"] not in {CLAIM_DEVICE_CLASS, CLAIM_WHOLE_CLASS}:
                 await self.server.create(one.resource, one.item)
         return await self.node.unless_agent_dies(self._run(manifest.pods, using))
 
@@ -136,7 +148,7 @@ class ClaimsNode:
             return tuple(ContainerResult(pod, one, refused=refused) for one in pod.containers)
         item = self.server.objects.get(key)
         (bound,) = parse_pods(json.dumps(item), pod.full_name)
-        asked = {one.name: self._with_amounts(item, one) for one in bound.containers}
+        asked = {one.name: self._with_amounts(bound, one) for one in bound.containers}
         results = await self.node.run([bound])
         await self._end(key, failed=any(one.exit_code != 0 for one in results))
         return tuple(_as_claimed(one, asked[one.container.name]) for one in results)
@@ -163,21 +175,23 @@ class ClaimsNode:
             self._ends += 1
             self._ended.notify_all()
 
-    def _with_amounts(self, pod: Object, container: ContainerManifest) -> ContainerManifest:
-        """What its claims hold, in the units of the two lines."""
+    def _with_amounts(self, pod: Pod, container: ContainerManifest) -> ContainerManifest:
+        """What its claims hold, in the units of the two lines; with admin access nothing."""
         asks: dict[str, int] = {}
         for result in self._results(pod, container):
+            if result.get("adminAccess"):
+                continue
             consumed = result.get("consumedCapacity") or {}
             asks[VCORE] = asks.get(VCORE, 0) + (whole_number(consumed.get("cores")) or 0)
             memory = whole_number(consumed.get("memory")) or 0
             asks[VMEMORY] = asks.get(VMEMORY, 0) + memory // MEMORY_BLOCK
         return replace(container, asks=asks) if asks else container
 
-    def _results(self, pod: Object, container: ContainerManifest) -> Iterator[Object]:
+    def _results(self, pod: Pod, container: ContainerManifest) -> Iterator[Object]:
         """The devices of the requests that the container names; of all where it names none."""
-        for used in pod["spec"]["resourceClaims"]:
-            rows = [one.request for one in container.claims if one.claim == used["name"]]
-            key = Key("resourceclaims", pod["metadata"]["namespace"], claim_name(pod, used) or "")
+        for used in pod.claims:
+            rows = [one.request for one in container.claims if one.claim == used.name]
+            key = Key("resourceclaims", pod.namespace, used.claim)
             allocation = allocation_of(self.server.objects.get(key)) or {"devices": {}}
             for result in allocation["devices"].get("results") or ():
                 if any(not row or result["request"].partition("/")[0] == row for row in rows):

@@ -10,6 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpumanager.sim.claims.allocator import CannotAllocate, allocate, allocated_devices
+from gpumanager.sim.claims.extended import (
+    TEMPORARY,
+    ExtendedClaim,
+    extended_claim,
+    extended_claim_of,
+    extended_resources,
+)
 from gpumanager.sim.claims.pod_claims import (
     allocation_of,
     claim_name,
@@ -21,7 +28,13 @@ from gpumanager.sim.claims.pod_claims import (
 from gpumanager.sim.claims.quantities import NotRepresentable
 from gpumanager.sim.claims.selectors import SelectorFailed
 from gpumanager.sim.claims.slices import PoolSlice, selects
-from gpumanager.sim.claims.writes import PROTECTED, ObjectWrite, with_finalizers, with_status
+from gpumanager.sim.claims.writes import (
+    PROTECTED,
+    ObjectWrite,
+    random_suffix,
+    with_finalizers,
+    with_status,
+)
 from gpumanager.sim.cluster.resource_rules import ALTERNATIVES, CONSUMERS
 
 Object = Mapping[str, Any]
@@ -37,9 +50,10 @@ class PodScheduled:
 
 @dataclass(frozen=True, slots=True)
 class PodUnschedulable:
-    """reason: in kube-scheduler's words."""
+    """reason: in kube-scheduler's words. writes: what is left of an earlier try goes."""
 
     reason: str
+    writes: tuple[ObjectWrite, ...] = ()
 
 
 def schedule(
@@ -50,38 +64,59 @@ def schedule(
     slices: Sequence[PoolSlice],
     *,
     now: str,
+    suffix: Callable[[], str] = random_suffix,
     choose: Callable[[Sequence[Object]], Object] = lambda best: best[0],
 ) -> PodScheduled | PodUnschedulable:
-    """claims: of all pods. now: the time of the allocation, `2026-11-23T08:00:00Z`."""
+    """claims: of all pods. now: the time of the allocation, `2026-11-23T08:00:00Z`.
+
+    suffix: five characters that the name of a claim for extended resources ends with.
+    """
     mine = _claims_of(pod, claims)
     if isinstance(mine, PodUnschedulable):
         return mine
+    resources = extended_resources(pod, classes)
+    if stale := extended_claim_of(pod, claims):
+        away = (
+            ObjectWrite("update", "resourceclaims", with_finalizers(stale, [])),
+            ObjectWrite("delete", "resourceclaims", stale),
+        )
+        return PodUnschedulable("cannot schedule extended resource claim", away)
     to_allocate = [one for one in mine if allocation_of(one) is None]
     allocated = allocated_devices(held for one in claims if (held := allocation_of(one)))
     by_name = {one["metadata"]["name"]: one for one in classes}
-    fits: list[tuple[int, Object, dict[str, Object]]] = []
+    fits: list[tuple[int, Object, dict[str, Object], ExtendedClaim | None]] = []
     for node in nodes:
         if not _is_allowed(pod, node) or not all(_is_available(one, node) for one in mine):
             continue
+        special = extended_claim(pod, node, resources, suffix())
+        asked = [*to_allocate, *([special.claim] if special else ())]
         try:
-            found = allocate(node, to_allocate, by_name, slices, allocated)
+            found = allocate(node, asked, by_name, slices, allocated)
         except (CannotAllocate, NotRepresentable, SelectorFailed) as error:
             return PodUnschedulable(str(error))
         if found is not None:
             made = {
-                one["metadata"]["uid"]: new for one, new in zip(to_allocate, found, strict=True)
+                one["metadata"].get("uid", TEMPORARY): new
+                for one, new in zip(asked, found, strict=True)
             }
             score = sum(_score(one, made.get(one["metadata"]["uid"])) for one in mine)
-            fits.append((score, node, made))
+            fits.append((score, node, made, special))
     if not fits:
         reason = (
-            "cannot allocate all claims" if to_allocate or not mine else "no node for the claims"
+            "cannot allocate all claims"
+            if to_allocate or resources or not mine
+            else "no node for the claims"
         )
         return PodUnschedulable(f"0/{len(nodes)} nodes are available: {reason}")
-    best = max(score for score, _, _ in fits)
-    node = choose([one for score, one, _ in fits if score == best])
-    (made,) = (new for _, one, new in fits if one is node)
-    return PodScheduled(node["metadata"]["name"], tuple(_reserve(pod, mine, made, node, now)))
+    best = max(score for score, *_ in fits)
+    node = choose([one for score, one, *_ in fits if score == best])
+    ((made, special),) = ((new, own) for _, one, new, own in fits if one is node)
+    writes = _reserve(pod, mine, made, now)
+    if special:
+        pod, own = _make(pod, special, made[TEMPORARY], now)
+        writes += own
+    bound = {**pod, "spec": {**pod["spec"], "nodeName": node["metadata"]["name"]}}
+    return PodScheduled(node["metadata"]["name"], (*writes, ObjectWrite("bind", "pods", bound)))
 
 
 def _claims_of(pod: Object, claims: Sequence[Object]) -> list[Object] | PodUnschedulable:
@@ -134,7 +169,7 @@ def _score(claim: Object, made: Object | None) -> int:
 
 
 def _reserve(
-    pod: Object, claims: Sequence[Object], made: Mapping[str, Object], node: Object, now: str
+    pod: Object, claims: Sequence[Object], made: Mapping[str, Object], now: str
 ) -> list[ObjectWrite]:
     """The finalizer comes before the allocation that it protects."""
     writes = []
@@ -149,5 +184,27 @@ def _reserve(
         if new is not None or not is_reserved_for(claim, pod):
             changed = with_status(changed, reservedFor=[*consumers(claim), consumer(pod)])
             writes.append(ObjectWrite("update_status", "resourceclaims", changed))
-    bound = {**pod, "spec": {**pod["spec"], "nodeName": node["metadata"]["name"]}}
-    return [*writes, ObjectWrite("bind", "pods", bound)]
+    return writes
+
+
+def _make(
+    pod: Object, special: ExtendedClaim, allocation: Object, now: str
+) -> tuple[Object, list[ObjectWrite]]:
+    """The claim, allocated and reserved, and the pod whose status says what is whose."""
+    protected = with_finalizers(special.claim, [PROTECTED])
+    allocated = with_status(
+        protected,
+        allocation={**allocation, "allocationTimestamp": now},
+        reservedFor=[consumer(pod)],
+    )
+    told = {
+        "requestMappings": list(special.mappings),
+        "resourceClaimName": special.claim["metadata"]["name"],
+    }
+    pod = with_status(pod, extendedResourceClaimStatus=told)
+    return pod, [
+        ObjectWrite("create", "resourceclaims", special.claim),
+        ObjectWrite("update", "resourceclaims", protected),
+        ObjectWrite("update_status", "resourceclaims", allocated),
+        ObjectWrite("update_status", "pods", pod),
+    ]

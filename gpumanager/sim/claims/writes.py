@@ -1,5 +1,6 @@
 """What the control plane's parts decide to write, and how a simulated API server takes it."""
 
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -58,6 +59,11 @@ def _apply(objects: Objects, write: ObjectWrite, item: Object) -> Object:
             return objects.delete(write.key, {"uid": item["metadata"]["uid"]})
         case verb:
             return objects.update(write.key, item, status=verb == "update_status")
+
+
+def random_suffix() -> str:
+    """Of a generated name."""
+    return secrets.token_hex(3)[:5]
 
 
 def with_status(item: Object, **fields: Any) -> Object:

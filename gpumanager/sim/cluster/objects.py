@@ -11,7 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gpumanager.sim.cluster.patch import patched
-from gpumanager.sim.cluster.resource_rules import defaulted, problems, without_released_devices
+from gpumanager.sim.cluster.resource_rules import (
+    defaulted,
+    problems,
+    with_taint_times,
+    without_released_devices,
+)
 
 Object = Mapping[str, Any]
 FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
@@ -198,6 +203,8 @@ class Objects:
 
     def _put(self, key: Key, item: Object) -> Object:
         before = self.rows.get(key)
+        if key.resource == "resourceslices":
+            item = with_taint_times(item, _now())
         self.version += 1
         metadata = {**item["metadata"], "resourceVersion": str(self.version)}
         self.rows[key] = {**item, "metadata": metadata}

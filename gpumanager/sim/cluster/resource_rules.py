@@ -59,6 +59,17 @@ def defaulted(resource: str, item: Object) -> Object:
     return item
 
 
+def with_taint_times(item: Object, now: str) -> Object:
+    """A slice, with the time of each taint that says none; each write is a beginning then."""
+    devices = [
+        {**one, "taints": [{"timeAdded": now, **taint} for taint in one["taints"]]}
+        if one.get("taints")
+        else one
+        for one in item["spec"].get("devices") or ()
+    ]
+    return {**item, "spec": {**item["spec"], **({"devices": devices} if devices else {})}}
+
+
 def _without_status(item: Object) -> Object:
     return {name: value for name, value in item.items() if name != "status"}
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -34,7 +34,7 @@ from gpumanager.sim.kubelet.dra.claims import ClaimRefused
 from gpumanager.sim.kubelet.dra.manager import DraManager
 from gpumanager.sim.kubelet.http import PodsServer
 from gpumanager.sim.kubelet.plugins import Devices, PluginEndpoint, PluginFailed, Plugins
-from gpumanager.sim.kubelet.podresources import SimulatedPodResources
+from gpumanager.sim.kubelet.podresources import ClaimedDevices, SimulatedPodResources
 from gpumanager.sim.kubelet.pods import Phase, Rejection, SimulatedPodList, room_for
 from gpumanager.sim.kubelet.pods_api import PodsApiServer
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
@@ -129,6 +129,10 @@ class SimulatedKubelet:
         await self._serve(self._directory / KUBELET_SOCKET, registration)
         if self.dra is not None:
             self.dra.start()
+
+    def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimedDevices]:
+        """What drivers have prepared for it, by claim."""
+        return self.dra.books.claimed(pod, container) if self.dra is not None else ()
 
     async def stop(self) -> None:
         if self.dra is not None:

@@ -1,7 +1,7 @@
 """The kubelet's PodResources service, v1 and v1alpha1: the devices of each container."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import grpc
@@ -10,9 +10,13 @@ from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
 from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
+from gpumanager.sim.kubelet.dra.claims import ClaimKey, PreparedDevice
 from gpumanager.sim.kubelet.pods import SimulatedPodList
 from gpumanager.sim.kubelet.versions import KubeletVersion
-from gpumanager.sim.manifest.pods import Pod
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod
+
+ClaimedDevices = tuple[ClaimKey, Sequence[tuple[str, PreparedDevice]]]
+"""A claim, and its devices with their drivers."""
 
 TOO_MANY: Final = "rejected by rate limit"
 
@@ -25,6 +29,10 @@ class View(Protocol):
 
     @property
     def pods(self) -> SimulatedPodList: ...
+
+    def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimedDevices]:
+        """What drivers have prepared for it, by claim."""
+        ...
 
 
 class Bucket:
@@ -117,7 +125,12 @@ class SimulatedPodResources:
         for container in shown:
             rows = self._view.books.of_container(pod.uid, container.name)
             devices = [_without_nodes(entry) if alpha else entry for entry in self._entries(rows)]
-            containers.append(pb.ContainerResources(name=container.name, devices=devices))
+            claimed = [] if alpha else [_dynamic(one) for one in self._view.claimed(pod, container)]
+            containers.append(
+                pb.ContainerResources(
+                    name=container.name, devices=devices, dynamic_resources=claimed
+                )
+            )
         return pb.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
 
     def _entries(self, rows: Iterable[Holding]) -> Iterator[pb.ContainerDevices]:
@@ -137,6 +150,24 @@ class SimulatedPodResources:
                     device_ids=[device_id],
                     topology=None if node is None else _on_node(node),
                 )
+
+
+def _dynamic(claimed: ClaimedDevices) -> pb.DynamicResource:
+    key, devices = claimed
+    return pb.DynamicResource(
+        claim_name=key.name,
+        claim_namespace=key.namespace,
+        claim_resources=[
+            pb.ClaimResource(
+                cdi_devices=[pb.CDIDevice(name=name) for name in device.cdi_ids],
+                driver_name=driver,
+                pool_name=device.pool,
+                device_name=device.name,
+                share_id=device.share,
+            )
+            for driver, device in devices
+        ],
+    )
 
 
 def _on_node(node: int) -> pb.TopologyInfo:

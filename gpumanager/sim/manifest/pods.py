@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from gpumanager.errors import InputError
 from gpumanager.kube.pod import ContainerKind
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import VCORE, VMEMORY, WHOLE_GPU
 from gpumanager.sim.manifest import claims, pod_fields
 from gpumanager.sim.manifest.yaml_text import Value, documents, read_text
 from gpumanager.sim.names import LABEL, RULES, SUBDOMAIN
 
-RESOURCES: Final = (VCORE, VMEMORY)
+RESOURCES: Final = (VCORE, VMEMORY, WHOLE_GPU)
 
 _NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
 """What every node has, and a simulated one does not count."""
@@ -168,7 +168,9 @@ def _objects(value: Value) -> Iterator[tuple[Pod | ApiObject, Value]]:
     elif kind == "Pod" and version == "v1":
         pod = _pod(value.known_fields(pod_fields.POD), value)
         yield pod, value
-        if "resourceClaims" in fields["spec"].fields():
+        if "resourceClaims" in fields["spec"].fields() or any(
+            WHOLE_GPU in one.asks for one in pod.containers
+        ):
             yield ApiObject("pods", _as_api_object(pod, value)), value
     elif kind in claims.RESOURCES and version == claims.API_VERSION:
         yield ApiObject(claims.RESOURCES[kind], claims.read_object(kind, value)), value
@@ -240,15 +242,18 @@ def _extended_claim(extended: Value | None) -> Iterator[PodClaim]:
 
 
 def _with_extended(container: ContainerManifest, extended: Value | None) -> ContainerManifest:
-    """With the requests that the scheduler made for this container's extended resources."""
+    """With the requests that the scheduler made for this container's extended resources, which no
+    device plugin is asked for then."""
     rows = _optional(extended.fields(), "requestMappings") if extended else None
-    mappings = [row.fields() for row in _items(rows)]
-    claims = [
-        ContainerClaim(EXTENDED, row["requestName"].text())
-        for row in mappings
+    mine = [
+        row
+        for row in map(Value.fields, _items(rows))
         if row["containerName"].text() == container.name
     ]
-    return replace(container, claims=(*container.claims, *claims))
+    claims = [ContainerClaim(EXTENDED, row["requestName"].text()) for row in mine]
+    claimed = {row["resourceName"].text() for row in mine}
+    asks = {name: amount for name, amount in container.asks.items() if name not in claimed}
+    return replace(container, asks=asks, claims=(*container.claims, *claims))
 
 
 def _items(value: Value | None) -> list[Value]:
@@ -375,7 +380,7 @@ def _amounts(value: Value | None) -> dict[str, tuple[int, Value]]:
     for name, amount in fields.items():
         if name not in RESOURCES and not _NATIVE.fullmatch(name):
             raise amount.error(
-                f"a simulated node has no such resource, only {' and '.join(RESOURCES)}"
+                f"a simulated node has no such resource, only {', '.join(RESOURCES)}"
             )
     return {name: (_amount(fields[name]), fields[name]) for name in RESOURCES if name in fields}
 

@@ -39,6 +39,8 @@ class OverheadMark:
     """None while memory moves."""
     fresh: tuple[int, ...]
     """The devices of which it holds nothing yet by its books: what is found there is a context."""
+    estimates: tuple[int, ...] = ()
+    """Of each device, in bytes: what it says that the driver took, and nobody has measured."""
 
 
 class DriverOverhead:
@@ -73,8 +75,10 @@ class DriverOverhead:
     def mark(self, slot: int) -> OverheadMark:
         """To be taken before a measurement."""
         books, count = self._books, len(self._config.limits())
+        activity = books.activity(slot)  # first: of an estimate that comes later it will differ
         fresh = (at for at in range(count) if not books.used(at, slot) + books.overhead(at, slot))
-        return OverheadMark(books.activity(slot), tuple(fresh))
+        estimates = (books.estimate(at, slot) for at in range(count))
+        return OverheadMark(activity, tuple(fresh), tuple(estimates))
 
     def enter(self, slot: int, pid: int, mark: OverheadMark, held: Held) -> OverheadOutcome:
         """A measurement that began after `mark` was taken."""
@@ -102,6 +106,16 @@ class DriverOverhead:
             return OverheadOutcome.UNLISTED
         self._books.enter_sample(slot)
         return OverheadOutcome.ENTERED
+
+    def drop_estimate(self, slot: int, mark: OverheadMark) -> None:
+        """After it was entered, and all others of its container, by the measurement after `mark`.
+
+        Example: a process lets go of 1 GiB that it had exported, while nobody measures, and sleeps.
+        The charge stays with it until whoever imported it is measured; then nobody else drops it.
+        """
+        if mark.activity is not None:
+            for device, estimate in enumerate(mark.estimates):
+                self._books.drop_estimate(device, slot, mark.activity, estimate)
 
     def _beside(self, slot: int, figures: Sequence[Bytes | None]) -> dict[int, Beside]:
         """By device; holds only if no memory moved until the figures are entered."""

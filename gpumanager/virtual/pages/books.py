@@ -320,7 +320,7 @@ class Books:
 
     def estimated(self, device: int, slot: int) -> bool:
         """Whether its owner says that the driver took something of this device."""
-        return bool(self.words.context[device][slot])
+        return self.estimate(device, slot) > 0
 
     def managed(self, device: int, slot: int, devices: int) -> Bytes:
         """Of what is used, managed memory. devices: the allocation's; here and below."""
@@ -344,6 +344,15 @@ class Books:
             self.words, slot, mark, figures, len(figures), known
         )
         return answer == 0
+
+    def estimate(self, device: int, slot: int) -> int:
+        """What its owner says that the driver took, in bytes, and nobody has measured."""
+        estimate: int = lib.region_estimate(self.words, device, slot)
+        return estimate
+
+    def drop_estimate(self, device: int, slot: int, mark: int, estimate: int) -> None:
+        """All processes of the container are measured since its activity was `mark`."""
+        lib.region_estimate_drop(self.words, device, slot, mark, estimate)
 
     def enter_sample(self, slot: int) -> None:
         """All devices of a slot are measured."""

@@ -78,6 +78,21 @@ class SlotFile:
         taken = {slot: Process(row[0], row[2], row[3]) for slot, row in rows if row[0]}
         return cls(directory, boot, Identity(device, inode), Process(pid, started), taken)
 
+    @staticmethod
+    def of_another_boot(directory: Path, boot: bytes) -> bool:
+        """Whether no process of this boot can have had a slot; then no byte of what lies there is
+        to be believed: what had not reached the disk when the machine stopped is zero or missing.
+        """
+        try:
+            with (directory / BOOKS_NAME).open("rb") as file:
+                head = file.read(_HEAD.size)
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)
+        if len(head) < _HEAD.size:
+            return not any(head)
+        magic, _, written, *_ = _HEAD.unpack(head)
+        return not any(head) or (magic == MAGIC and written != boot)
+
     @classmethod
     def begin(cls, directory: Path, boot: bytes, books: Identity) -> Self:
         """For new books, which nobody has. Raises OSError, and then all is as it was."""

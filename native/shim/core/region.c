@@ -273,6 +273,21 @@ int region_overheads_enter(struct vcuda_books *books, uint32_t slot, uint32_t ma
     return 0;
 }
 
+uint64_t region_estimate(const struct vcuda_books *books, uint32_t device, uint32_t slot)
+{
+    return atomic_load(&books->context[device][slot]);
+}
+
+void region_estimate_drop(struct vcuda_books *books, uint32_t device, uint32_t slot, uint32_t mark,
+                          uint64_t estimate)
+{
+    if (estimate == 0 || atomic_load(&books->activity[slot]) != mark)
+        return;
+    if (atomic_compare_exchange_strong(&books->context[device][slot], &estimate, 0) &&
+        atomic_load(&books->activity[slot]) != mark) /* it may be a new one of the same size */
+        atomic_fetch_add(&books->context[device][slot], estimate);
+}
+
 void region_sample_publish(struct vcuda_books *books, uint32_t slot)
 {
     /* release: who sees the count sees the overheads */

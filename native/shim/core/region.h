@@ -85,6 +85,16 @@ struct region_figure {
 int region_overheads_enter(struct vcuda_books *books, uint32_t slot, uint32_t mark,
                            const uint64_t *measured, uint32_t devices, struct region_figure figure);
 
+/* What a slot's owner estimates of a device. */
+uint64_t region_estimate(const struct vcuda_books *books, uint32_t device, uint32_t slot);
+
+/* That `estimate` was there when a slot's activity was `mark`; a measurement that began then is
+ * entered for all processes of the container: so it goes. An owner that goes on drops it itself;
+ * one that does nothing more would keep what it let go of charged to its peers. If its memory moves
+ * meanwhile it stays, or comes back: too much for a while is charged, never too little. */
+void region_estimate_drop(struct vcuda_books *books, uint32_t device, uint32_t slot, uint32_t mark,
+                          uint64_t estimate);
+
 /* Of a slot: managed bytes, and those of other processes that are open; 0 where nobody says. */
 uint64_t region_managed(struct vcuda_books *books, uint32_t device, uint32_t slot,
                         uint32_t devices);

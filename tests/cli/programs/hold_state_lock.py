@@ -1,13 +1,20 @@
-"""Hold the lock of a directory until killed: `python hold_state_lock.py DIRECTORY`."""
+"""Hold the lock of a directory until killed: `hold_state_lock.py DIRECTORY [hands-over [AFTER]]`.
+
+AFTER: the agent that it took over from.
+"""
 
 import asyncio
 import sys
 import time
 from pathlib import Path
 
-from gpumanager.cli.node.state_lock import lock_state
+from gpumanager.cli.node.state_lock import AFTER, FILE_NAME, lock_state
 
-with asyncio.run(lock_state(Path(sys.argv[1]))):
+directory, words = Path(sys.argv[1]), sys.argv[2:]
+with asyncio.run(lock_state(directory, hands_over="hands-over" in words)):
+    for after in words[1:]:
+        with (directory / FILE_NAME).open("a") as file:
+            file.write(f"{AFTER}{after}\n")
     sys.stdout.write("held\n")
     sys.stdout.flush()
     time.sleep(600)

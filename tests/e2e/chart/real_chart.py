@@ -8,6 +8,7 @@ by a mount, as a driver's container would have it there; the GPUs are the simula
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import yaml
@@ -16,7 +17,7 @@ from gpumanager.sim.container import kernel
 from gpumanager.sim.host import NodeDisk
 from tests.e2e.chart.real_release import NAMESPACE, Release
 from tests.e2e.cluster.api_client import NOT_FOUND, ApiError, silent
-from tests.e2e.cluster.cluster_objects import Object, created, everything
+from tests.e2e.cluster.cluster_objects import Object, as_stored, created, everything
 from tests.e2e.node import agent_image
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_node import API_PORT, NODE, NODE_PATH, RealNode
@@ -32,16 +33,24 @@ AUTHORITY: Final = "kube-root-ca.crt"
 
 
 class ChartedAgent:
-    """The chart's agent on `node`, with the files that the host's own agent has on `disk`."""
+    """The chart's agent on `node`, with the files that the host's own agent has on `disk`.
 
-    def __init__(self, node: RealNode, disk: NodeDisk) -> None:
+    values: of the chart, by part; the others are as this node needs them.
+    """
+
+    def __init__(
+        self, node: RealNode, disk: NodeDisk, values: Mapping[str, Object] = MappingProxyType({})
+    ) -> None:
         self._node = node
         self._uid = ""
         self.before: frozenset[str] = frozenset()
-        DRIVER.mkdir(parents=True)
-        kernel.bind(str(disk.root), str(DRIVER))
+        if not DRIVER.exists():
+            DRIVER.mkdir(parents=True)
+            kernel.bind(str(disk.root), str(DRIVER))
         self._values = node.file("values.yaml")
-        self._values.write_text(yaml.safe_dump(_values(node, disk)))
+        here = _values(node, disk)
+        given = {part: {**here.get(part, {}), **more} for part, more in values.items()}
+        self._values.write_text(yaml.safe_dump({**here, **given}))
         self.release = Release(node, "gpu-manager")
 
     def prepare(self) -> None:
@@ -54,7 +63,9 @@ class ChartedAgent:
         archive = self._node.file("agent-image.tar")
         agent_image.write_image(archive, self._node.file("gpumanager"))
         self._node.load_image(archive)
-        created(self._node.api, _authority(self._node.certificate))
+        authority = _authority(self._node.certificate)
+        if silent(lambda: as_stored(self._node.api, authority)) is None:
+            created(self._node.api, authority)
         self.before = everything(self._node.api)
 
     def install(self) -> str:

@@ -16,6 +16,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from gpumanager.gpu.values import GpuUUID
 from tests.e2e.cluster.api_client import ApiClient, Object
+from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_pods import UID, prepared
 
 RESOURCE: Final = "/apis/resource.k8s.io/v1"
@@ -23,6 +24,8 @@ CLAIMS: Final = f"{RESOURCE}/namespaces/default/resourceclaims"
 TEMPLATES: Final = f"{RESOURCE}/namespaces/default/resourceclaimtemplates"
 SLICES: Final = f"{RESOURCE}/resourceslices"
 CLASSES: Final = f"{RESOURCE}/deviceclasses"
+CLASS: Final = "gpu.tencent.com"
+EVERY_GPU: Final = f"device.driver == '{CLASS}'"
 CLAIM: Final = "gpu"
 """What the containers of these tests call the claim of their pod."""
 
@@ -34,10 +37,26 @@ Amounts = Mapping[str, Decimal]
 
 def exactly(name: str, device_class: str, count: int = 1, **capacity: object) -> Object:
     """A request; capacity: what of each device, the whole of it where nothing is said."""
+    return {"name": name, "exactly": _wanted(device_class, count, capacity)}
+
+
+def first_available(name: str, **alternatives: Object) -> Object:
+    """A request with alternatives, each as `exactly` has it, by their names."""
+    rows = [{"name": key, **one["exactly"]} for key, one in alternatives.items()]
+    return {"name": name, "firstAvailable": rows}
+
+
+def admin(name: str, device_class: str, count: int, **capacity: object) -> Object:
+    """As `exactly`, of a request that only looks."""
+    wanted = _wanted(device_class, count, capacity)
+    return {"name": name, "exactly": wanted | {"adminAccess": True}}
+
+
+def _wanted(device_class: str, count: int, capacity: Object) -> dict[str, Any]:
     wanted: dict[str, Any] = {"deviceClassName": device_class, "count": count}
     if capacity:
         wanted["capacity"] = {"requests": {key: str(value) for key, value in capacity.items()}}
-    return {"name": name, "exactly": wanted}
+    return wanted
 
 
 def holder(name: str, command: str, request: str | None = None) -> Object:
@@ -64,11 +83,15 @@ def claiming(name: str, source: Object, *containers: Object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """One device for one request. consumed: of its capacities; empty where it is had whole."""
+    """One device for one request, which may be an alternative: `gpu/second`.
+
+    consumed: of its capacities. admin: to look only.
+    """
 
     request: str
     device: Device
     consumed: Amounts
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +123,9 @@ class RealClaims:
         selectors = [{"cel": {"expression": expression}}]
         return self._create(CLASSES, name, {"selectors": selectors})
 
-    def template(self, name: str, *requests: Object) -> Object:
-        """The source of claims that each pod has for itself."""
-        self._create(TEMPLATES, name, {"spec": {"devices": {"requests": requests}}})
+    def template(self, name: str, *requests: Object, **devices: object) -> Object:
+        """The source of claims that each pod has for itself. devices: as `constraints`."""
+        self._create(TEMPLATES, name, {"spec": {"devices": {"requests": requests, **devices}}})
         return {"resourceClaimTemplateName": name}
 
     def claim(self, name: str, *requests: Object) -> Object:
@@ -115,15 +138,20 @@ class RealClaims:
         (found,) = (one for one in self.all() if uid in _owners(one))
         return found
 
-    def uuid(self, device: Device) -> GpuUUID:
-        """Of the GPU, as its slice has it."""
+    def attribute(self, device: Device, name: str) -> Any:
+        """What the slice says of a device."""
         (found,) = (
-            one["attributes"]["uuid"]["string"]
+            one["attributes"][name]
             for each in self.slices()
             for one in each["spec"]["devices"]
             if device == (each["spec"]["pool"]["name"], one["name"])
         )
-        return GpuUUID(found)
+        (value,) = found.values()
+        return value
+
+    def uuid(self, device: Device) -> GpuUUID:
+        """Of the GPU."""
+        return GpuUUID(self.attribute(device, "uuid"))
 
     def all(self) -> list[dict[str, Any]]:
         return list(self._api.get(CLAIMS)["items"])
@@ -137,6 +165,13 @@ class RealClaims:
 
     def accounts(self) -> DeviceAccounts:
         return device_accounts(self.slices(), self.all())
+
+    def wait_until_freed(self) -> None:
+        """No claim has anything, once the pods are gone; fails with all claims."""
+        try:
+            wait_for(lambda: not self.allocated(), "all claims are freed")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.all()}") from None
 
     def remove(self) -> None:
         """After the pods."""
@@ -156,6 +191,7 @@ def allocated(claim: Object) -> tuple[Allocated, ...]:
             request=one["request"],
             device=(one["pool"], one["device"]),
             consumed=_amounts(one.get("consumedCapacity", {})),
+            admin=bool(one.get("adminAccess")),
         )
         for one in allocation.get("devices", {}).get("results", ())
     )
@@ -165,7 +201,7 @@ def device_accounts(slices: Sequence[Object], claims: Sequence[Object]) -> Devic
     """Of what slices have and claims were given."""
     held: dict[Device, Counter[str]] = {}
     for one in (each for claim in claims for each in allocated(claim)):
-        held.setdefault(one.device, Counter()).update(one.consumed)
+        held.setdefault(one.device, Counter()).update({} if one.admin else one.consumed)
     return DeviceAccounts(dict(_capacities(slices)), held)
 
 

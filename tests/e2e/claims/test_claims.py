@@ -5,7 +5,6 @@ simulated GPUs keep themselves, which knows nothing of limits.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import PLUGINS_REGISTRY_PATH
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB
-from tests.e2e.claims.real_claims import RealClaims, allocated, claiming, exactly, holder
+from tests.e2e.claims.real_claims import CLASS, RealClaims, allocated, claiming, exactly, holder
 from tests.e2e.node import node_runtime
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
@@ -30,48 +29,15 @@ from tests.e2e.node.real_pods import (
 )
 from tests.e2e.node_fixtures import FIRST_WITH_CDI, FIRST_WITH_SHARED_DEVICES
 
-pytest_plugins = ["tests.e2e.node_fixtures"]
+pytest_plugins = ["tests.e2e.node_fixtures", "tests.e2e.claims.claims_fixtures"]
 pytestmark = pytest.mark.e2e
 
-CLASS = "gpu.tencent.com"
-EVERY_GPU = "device.driver == 'gpu.tencent.com'"
 BURST = 10
 WAITS = "cuda-play query; echo ready; sleep 600"
 NOT_PREPARED = "FailedPrepareDynamicResources"
 HOLDING = "holding 3 GiB"
 REFUSED = "CUDA_ERROR_OUT_OF_MEMORY"
 HOLDS = "cuda-play query; cuda-play hold --memory 1GiB --seconds 600"
-
-
-@pytest.fixture
-def agent_of_claims(agent: RealAgent) -> Iterator[RealAgent]:
-    """The node's agent, which is to serve claims meanwhile. Not started."""
-    agent.stop()
-    agent.interface = "claims"
-    yield agent
-    agent.stop()
-    agent.interface = "device-plugin"
-    agent.start()
-    agent.wait_until_advertised()
-
-
-@pytest.fixture
-def claims_agent(claims_node: RealNode, agent_of_claims: RealAgent) -> RealAgent:
-    agent_of_claims.start()
-    return agent_of_claims
-
-
-@pytest.fixture
-def claims(claims_node: RealNode, claims_agent: RealAgent, pods: RealPods) -> Iterator[RealClaims]:
-    """The agent offers the node's GPUs to claims; all claims of the test go with it."""
-    claims_node.start_controllers()
-    made = RealClaims(claims_node.api)
-    made.device_class(CLASS, EVERY_GPU)
-    wait_for(made.slices, "the GPUs are offered")
-    yield made
-    pods.delete()
-    wait_for(lambda: not made.allocated(), "all claims are freed")
-    made.remove()
 
 
 def held(gpus: SimulatedGpus, pods: RealPods, name: str) -> Counter[GpuUUID]:
@@ -119,7 +85,7 @@ def test_a_claim_of_a_template_is_made_prepared_held_and_freed(
 
 
 def test_two_containers_of_one_claim_have_one_budget(
-    claims: RealClaims, pods: RealPods, gpus: SimulatedGpus
+    claims: RealClaims, pods: RealPods, claims_gpus: SimulatedGpus
 ) -> None:
     """Each alone could have what both want."""
     source = claims.template("common", exactly("gpu", CLASS, cores=40, memory="4Gi"))
@@ -133,7 +99,7 @@ def test_two_containers_of_one_claim_have_one_budget(
         return sorted(found) if len(found) == len(logs) else []
 
     assert wait_for(outcomes, "both have asked for memory") == [REFUSED, HOLDING]
-    (taken,) = held(gpus, pods, "both").values()
+    (taken,) = held(claims_gpus, pods, "both").values()
     assert 3 * GIB <= taken <= 4 * GIB
 
 
@@ -151,7 +117,7 @@ def test_containers_have_the_requests_that_they_name(claims: RealClaims, pods: R
 
 
 def test_equal_pods_at_once_each_have_the_share_that_their_claim_says(
-    claims: RealClaims, pods: RealPods, gpus: SimulatedGpus
+    claims: RealClaims, pods: RealPods, claims_gpus: SimulatedGpus
 ) -> None:
     source = claims.template("equal", exactly("gpu", CLASS, cores=30, memory="2Gi"))
     described = [claiming(f"equal-{n}", source, holder("main", HOLDS)) for n in range(BURST)]
@@ -164,7 +130,7 @@ def test_equal_pods_at_once_each_have_the_share_that_their_claim_says(
     assert [uuids_seen(one) for one in said] == [[gpu] for gpu in given]
     assert [memory_seen(one) for one in said] == [2 * GIB] * BURST
     for n, gpu in enumerate(given):
-        (taken,) = held(gpus, pods, f"equal-{n}").items()
+        (taken,) = held(claims_gpus, pods, f"equal-{n}").items()
         assert taken[0] == gpu
         assert GIB <= taken[1] <= 2 * GIB
     accounts = claims.accounts()
@@ -173,7 +139,7 @@ def test_equal_pods_at_once_each_have_the_share_that_their_claim_says(
 
 
 def test_two_whole_gpus_are_two_that_nobody_else_has(
-    claims: RealClaims, pods: RealPods, gpus: SimulatedGpus
+    claims: RealClaims, pods: RealPods, claims_gpus: SimulatedGpus
 ) -> None:
     shared = claims.template("share", exactly("gpu", CLASS, cores=10, memory="1Gi"))
     whole = claims.template("whole", exactly("gpus", CLASS, count=2))
@@ -186,7 +152,7 @@ def test_two_whole_gpus_are_two_that_nobody_else_has(
     given = {claims.uuid(one.device) for one in allocated(claims.of_pod(uid))}
     assert sorted(uuids_seen(said)) == sorted(given)
     assert len(given - {other}) == 2
-    assert memory_seen(said) == gpus.machine.topology.gpus[0].memory
+    assert memory_seen(said) == claims_gpus.machine.topology.gpus[0].memory
     assert claims.accounts().overbooked == []
 
 

@@ -73,8 +73,8 @@ class RealWebhook:
 
 
 def _patient(configuration: dict[str, Any]) -> dict[str, Any]:
-    (webhook,) = configuration["webhooks"]
-    return configuration | {"webhooks": [webhook | {"timeoutSeconds": PATIENCE}]}
+    webhooks = [one | {"timeoutSeconds": PATIENCE} for one in configuration["webhooks"]]
+    return configuration | {"webhooks": webhooks}
 
 
 def _token(node: RealNode) -> str:

@@ -45,11 +45,14 @@ class Containerd:
         archive = self._directory / "image.tar"
         node_image.write_image(archive)
         self._write_network()
-        configuration = self._directory / "containerd.toml"
-        configuration.write_text(_toml(self._configuration()))
-        process.start("containerd", "--config", configuration)
+        self._file.write_text(_toml(self._configuration()))
+        self.launch(process)
         process.wait_for(lambda: _succeeds(*self._ctr, "version"), "containerd answers")
         self.load(archive)
+
+    def launch(self, process: NodeProcess) -> None:
+        """Once it was started, again; without waiting for anything."""
+        process.start("containerd", "--config", self._file)
 
     def load(self, archive: Path) -> None:
         """Have the images of an archive."""
@@ -58,6 +61,10 @@ class Containerd:
     @property
     def _ctr(self) -> tuple[object, ...]:
         return "ctr", "--address", self.socket, "--namespace", "k8s.io"
+
+    @property
+    def _file(self) -> Path:
+        return self._directory / "containerd.toml"
 
     @property
     def _cni_plugins(self) -> Path:

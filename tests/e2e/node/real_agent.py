@@ -75,12 +75,13 @@ METRICS_PORT: Final = 5678
 class RealAgent:
     """The agent of `node`, which keeps its files on `disk` and its log there.
 
-    interface: as `--interface` has it, from the next start on.
+    interface: as `--interface` has it, flags: more of them, both from the next start on.
     """
 
     def __init__(self, node: RealNode, disk: NodeDisk, machine: Machine) -> None:
         self._node = node
         self.interface = "device-plugin"
+        self.flags: tuple[str, ...] = ()
         self.disk = disk
         self.machine = machine
         self._log = disk.agent_log
@@ -108,8 +109,12 @@ class RealAgent:
     def start(self, said: str = REGISTERED) -> None:
         """With the interface that it is to have, until it has said so much more."""
         before = self.log().count(said)
-        self.process.start(*self._command, f"--interface={self.interface}")
+        self.launch()
         self.process.wait_for(lambda: self.log().count(said) > before, said)
+
+    def launch(self) -> None:
+        """As `start`, without waiting for anything."""
+        self.process.start(*self._command, f"--interface={self.interface}", *self.flags)
 
     def stop(self) -> None:
         self.process.stop()

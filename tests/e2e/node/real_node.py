@@ -161,6 +161,14 @@ class RealNode:
     def stop_kubelet(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.part("kubelet").stop(number)
 
+    def kill_containerd(self) -> None:
+        """Containers go on."""
+        self.part("containerd").stop(signal.SIGKILL)
+
+    def start_containerd(self) -> None:
+        """After `kill_containerd`; does not wait until it answers."""
+        self._containerd.launch(self.part("containerd"))
+
     def stop_api(self) -> None:
         """At once: told to end, it would first wait a minute for who watches."""
         self.part("api").stop(signal.SIGKILL)
@@ -211,12 +219,15 @@ class RealNode:
     def has_controllers(self) -> bool:
         return node_programs.has(self._programs, node_programs.CONTROLLERS)
 
-    def start_controllers(self) -> None:
+    def start_controllers(self, *more: str) -> None:
         """Each with an account and the role that the API server has for it. Safe to repeat."""
         if self.part("controllers").runs:
             return
         flags = ["--kubeconfig", self.kubeconfig("controllers"), "--leader-elect=false"]
-        flags += [f"--controllers={','.join(CONTROLLERS)}", "--use-service-account-credentials"]
+        flags += [
+            f"--controllers={','.join((*CONTROLLERS, *more))}",
+            "--use-service-account-credentials",
+        ]
         self.part("controllers").start(self._programs / node_programs.CONTROLLERS, *flags)
 
     def stop_controllers(self) -> None:

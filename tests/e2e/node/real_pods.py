@@ -24,6 +24,7 @@ CHEAT: Final = "default/cheat"
 """The one pod that goes round the shim: the auditor is to accuse nobody else."""
 
 _QUERIED: Final = re.compile(r"free of ([0-9.]+) ([MG]iB)")
+_DEVICE: Final = re.compile(r"device \d+: .*(GPU-[0-9a-f-]{36}).* of ([0-9.]+) ([MG]iB)")
 _UUID: Final = re.compile(r"device \d+: .*(GPU-[0-9a-f-]{36})")
 _CONTAINER_ID: Final = re.compile(r"/([0-9a-f]{64})$", re.MULTILINE)
 _UNITS: Final = {"MiB": MIB, "GiB": GIB}
@@ -171,6 +172,14 @@ def memory_seen(log: str) -> int:
     found = _QUERIED.search(log)
     assert found is not None, f"no answer of a query in {log!r}"
     return round(float(found[1]) * _UNITS[found[2]])
+
+
+def gpus_seen(log: str) -> dict[GpuUUID, int]:
+    """The GPUs that a program saw, and how much memory it was told that each has."""
+    return {
+        GpuUUID(uuid): round(float(size) * _UNITS[unit])
+        for uuid, size, unit in _DEVICE.findall(log)
+    }
 
 
 def uuids_seen(log: str) -> list[GpuUUID]:

@@ -129,7 +129,7 @@ def test_what_is_no_review_is_said_to_be_none(body: bytes) -> None:
 def test_fields_nobody_knows_are_passed_over() -> None:
     asked = {**review(pod(), surprise={"a": []}), "more": None}
 
-    assert read_review(json.dumps(asked).encode()).is_new_pod
+    assert read_review(json.dumps(asked).encode()).subject == "pod"
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=5)

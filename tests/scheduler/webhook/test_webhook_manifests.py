@@ -22,14 +22,17 @@ from gpumanager.scheduler.certificates.requested import RequestedCertificate
 from gpumanager.scheduler.certificates.values import CertificateTrouble
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
-from gpumanager.scheduler.webhook.service import Webhook
+from gpumanager.scheduler.webhook.service import MUTATE, VALIDATE, VALIDATE_CLAIMS, Webhook
 from tests.kube.kube_clients import close_clients, opened
+from tests.scheduler.claims.claim_texts import device_class, exactly, opaque, resource_claim
 from tests.scheduler.http.served import serving
 from tests.scheduler.real_api import account, administrator, manifests
 from tests.scheduler.webhook.review_texts import container, node_kind, node_topology, pod
 
 PAGE = "webhook.md"
 PODS = "/api/v1/namespaces/default/pods"
+CLAIMS = "/apis/resource.k8s.io/{}/namespaces/default/{}"
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
 def configurations() -> list[Any]:
@@ -37,8 +40,10 @@ def configurations() -> list[Any]:
 
 
 def test_the_paths_to_install_are_those_that_are_served() -> None:
-    paths = {one["webhooks"][0]["clientConfig"]["service"]["path"] for one in configurations()}
+    hooks = [hook for one in configurations() for hook in one["webhooks"]]
+    paths = {hook["clientConfig"]["service"]["path"] for hook in hooks}
 
+    assert paths == {MUTATE, VALIDATE, VALIDATE_CLAIMS}
     assert paths < Webhook(AdmissionPolicy()).routes().keys()
 
 
@@ -55,9 +60,9 @@ class RealWorld:
 
     async def install(self, port: int) -> None:
         for one in configurations():
-            hook = one["webhooks"][0]
-            path = hook["clientConfig"].pop("service")["path"]
-            hook["clientConfig"]["url"] = f"https://localhost:{port}{path}"
+            for hook in one["webhooks"]:
+                path = hook["clientConfig"].pop("service")["path"]
+                hook["clientConfig"]["url"] = f"https://localhost:{port}{path}"
             one["metadata"]["name"] = self.name
             await self.api.create(f"{REGISTRATION}/{one['kind'].lower()}s", one)
 
@@ -67,6 +72,16 @@ class RealWorld:
         answer = await self.api.create(PODS, made)
         await self.api.delete(f"{PODS}/{made['metadata']['name']}", {"gracePeriodSeconds": 0})
         return answer
+
+    async def write(self, path: str, made: Any, update: Any = None) -> Any:
+        """As it was stored, or as `update` has changed it; it is taken away again."""
+        name = f"c-{secrets.token_hex(4)}"
+        made = {**made, "metadata": {"name": name}}
+        answer = await self.api.create(path, made)
+        try:
+            return await self.api.patch(f"{path}/{name}", update) if update else answer
+        finally:
+            await self.api.delete(f"{path}/{name}", {})
 
     async def uninstall(self) -> None:
         for one in configurations():
@@ -190,3 +205,54 @@ async def test_a_real_api_server_keeps_two_replicas_from_making_two_certificates
 
     assert len(set(first)) == len(set(second)) == 1
     assert first[0] != second[0]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+async def test_a_real_api_server_refuses_claims_in_our_words_in_every_version(
+    world: RealWorld, version: str, kind: str
+) -> None:
+    served = await world.api.get("/apis/resource.k8s.io")
+    if version not in {one["version"] for one in served["versions"]}:
+        pytest.skip(f"resource.k8s.io/{version} is not served")
+    path = CLAIMS.format(version, f"{kind.lower()}s")
+
+    def written(**parameters: Any) -> Any:
+        request = exactly(allocationMode="ExactCount", count=1)
+        flat = {"name": "gpu", **request} if version == "v1beta1" else None
+        row = flat or {"name": "gpu", "exactly": request}
+        made = resource_claim([row], [opaque(**parameters)], kind)
+        return {**made, "apiVersion": f"resource.k8s.io/{version}"}
+
+    with pytest.raises(ApiRefused, match=r"config\[0\].opaque.parameters.coreLimit: '0'") as caught:
+        await world.write(path, written(coreLimit=0))
+
+    assert caught.value.status == 422
+    assert await world.write(path, written(coreLimit=60))
+
+
+async def test_a_real_api_server_refuses_classes_too_and_their_updates(world: RealWorld) -> None:
+    with pytest.raises(ApiRefused, match=r"spec.config\[0\].opaque.parameters.profile"):
+        await world.write(CLASSES, device_class([opaque(profile="fast")]))
+    with pytest.raises(ApiRefused, match=r"spec.config\[0\].opaque.parameters.profile"):
+        await world.write(
+            CLASSES,
+            device_class([opaque(profile="latency")]),
+            {"spec": {"config": [opaque(profile="fast")]}},
+        )
+
+
+async def test_a_real_api_server_keeps_claims_of_others_to_itself(world: RealWorld) -> None:
+    other = {"opaque": {"driver": "nic.example.com", "parameters": {"coreLimits": 0}}}
+    nic = {"name": "nic", "exactly": exactly("nic.example.com")}
+
+    assert await world.write(CLAIMS.format("v1", "resourceclaims"), resource_claim([nic], [other]))
+    assert await world.write(CLASSES, device_class([other]))
+
+
+async def test_a_real_api_server_refuses_an_amount_that_no_gpu_has(world: RealWorld) -> None:
+    alternative = {"name": "a", **exactly(capacity={"requests": {"cores": "200"}})}
+    made = resource_claim([{"name": "gpu", "firstAvailable": [alternative]}])
+
+    with pytest.raises(ApiRefused, match="cores: 200 is more than a GPU has"):
+        await world.write(CLAIMS.format("v1", "resourceclaims"), made)

@@ -17,9 +17,16 @@ from gpumanager.scheduler.webhook.metrics import WebhookMetrics
 from gpumanager.scheduler.webhook.mutate import Operation
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
-from gpumanager.scheduler.webhook.service import BOUNDS, MUTATE, VALIDATE, Webhook
+from gpumanager.scheduler.webhook.service import (
+    BOUNDS,
+    MUTATE,
+    VALIDATE,
+    VALIDATE_CLAIMS,
+    Webhook,
+)
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of, close_clients
+from tests.scheduler.claims.claim_texts import device_class, opaque, resource_claim
 from tests.scheduler.http.served import Served, serving
 from tests.scheduler.webhook.review_texts import (
     applied,
@@ -88,6 +95,63 @@ async def test_a_pod_that_exceeds_its_quota_by_itself_is_warned_of_and_let_in(
     assert "quota" not in str(verdict.get("status"))
     verdict = await asked(served, VALIDATE, pod(container(cores=200)))
     assert "warnings" not in verdict
+
+
+def claim_review(made: Any, **request: Any) -> dict[str, Any]:
+    kind = {"group": "resource.k8s.io", "version": "v1", "kind": made["kind"]}
+    return review(made, kind=kind, **request)
+
+
+async def test_a_claim_is_judged_when_it_is_created(served: Served) -> None:
+    made = resource_claim(config=[opaque(coreLimits=60)])
+
+    verdict = response((await served.post(VALIDATE_CLAIMS, claim_review(made)))[1])
+
+    assert verdict["status"]["message"] == (
+        "spec.devices.config[0].opaque.parameters.coreLimits: unknown field; is coreLimit meant?"
+    )
+
+
+async def test_a_class_is_judged_again_only_when_its_spec_changes(served: Served) -> None:
+    """What was there before the webhook can still be labelled, and loses its finalizers."""
+    made = device_class([opaque(coreLimit=0)])
+    labelled = {**made, "metadata": {**made["metadata"], "labels": {"a": "b"}}}
+
+    answers = [
+        response((await served.post(VALIDATE_CLAIMS, body))[1])["allowed"]
+        for body in (
+            claim_review(labelled, operation="UPDATE", oldObject=made),
+            claim_review(made, operation="UPDATE", oldObject=device_class()),
+            claim_review(made, operation="UPDATE", oldObject=made, subResource="status"),
+            claim_review(made, operation="DELETE"),
+        )
+    ]
+
+    assert answers == [True, False, True, True]
+
+
+async def test_each_path_looks_at_its_own_kinds_alone(served: Served) -> None:
+    claim, wrong = resource_claim(config=[opaque(coreLimit=0)]), pod(container(cores=150))
+
+    answers = [
+        response((await served.post(path, body))[1])
+        for path, body in (
+            (VALIDATE, claim_review(claim)),
+            (MUTATE, claim_review(claim)),
+            (VALIDATE_CLAIMS, review(wrong)),
+        )
+    ]
+
+    assert answers == [{"uid": "0d3a2c6e", "allowed": True}] * 3
+
+
+async def test_a_claim_that_cannot_be_looked_at_passes_with_a_word(served: Served) -> None:
+    broken = {**resource_claim(), "spec": []}
+
+    answer = response((await served.post(VALIDATE_CLAIMS, claim_review(broken)))[1])
+
+    assert answer["allowed"] is True
+    assert "could not look at this claim: not of its kind: spec is list" in answer["warnings"][0]
 
 
 async def test_metrics_tell_what_became_of_reviews(served: Served) -> None:

@@ -73,17 +73,27 @@ def test_every_example_gets_what_it_asks_for_and_no_more() -> None:
         "two-containers-one-claim/second": (40, 4),
         "two-gpus/small": (20, 1),
         "two-gpus/large": (60, 4),
+        "watch-all/main": (0, 0),
         "whole-gpu-claim/main": (100, 15),
+        "whole-gpus-by-resource/check": (100, 15),
+        "whole-gpus-by-resource/first": (100, 15),
+        "whole-gpus-by-resource/second": (200, 30),
     }
     assert {name: row["exit_code"] for name, row in rows.items()} == dict.fromkeys(rows, 0)
     gpus = {name: row["gpus"] for name, row in rows.items()}
+    assert gpus.pop("watch-all/main")
+    by_resource = [gpus.pop(f"whole-gpus-by-resource/{name}") for name in ("check", "first")]
+    assert by_resource[0] == by_resource[1]
+    assert not {*by_resource[1]} & {*gpus.pop("whole-gpus-by-resource/second")}
     assert all(len(found) == 1 for found in gpus.values())
     assert gpus["two-containers-one-claim/first"] == gpus["two-containers-one-claim/second"]
     assert gpus["two-gpus/small"] != gpus["two-gpus/large"]
     assert all(
         gpus["whole-gpu-claim/main"] != found for name, found in gpus.items() if "whole" not in name
     )
+    del rows["watch-all/main"]  # it has no limit
     assert all(row["memory_peak_bytes"] <= row["memory_limit_bytes"] for row in rows.values())
+    del rows["whole-gpus-by-resource/check"]  # it launches nothing
     for row in rows.values():
         assert row["share_achieved_percent"] <= row["cores"] + SHARE_POINTS
     budget = [rows[f"two-containers-one-claim/{name}"] for name in ("first", "second")]

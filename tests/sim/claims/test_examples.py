@@ -7,19 +7,15 @@ import pytest
 
 from gpumanager.dra.slice import NodeGpus, resource_slice
 from gpumanager.errors import InputError
-from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.placement.values import FreeGpu, FreeGpus
 from gpumanager.sim.claims.control_plane import ClaimControlPlane
+from gpumanager.sim.claims.node import CLASSES
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import read_manifest
 from tests.sim.claims.claim_objects import node
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "claims"
-CLASS = {
-    "metadata": {"name": CLAIM_DEVICE_CLASS},
-    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]},
-}
 USED = 40
 """Percent of the second GPU that somebody else has."""
 
@@ -36,7 +32,7 @@ async def scheduled(*names: str) -> dict[str, list[str]]:
     server = SimulatedApiServer()
     for resource, item in (
         ("nodes", node()),
-        ("deviceclasses", CLASS),
+        *(("deviceclasses", one) for one in CLASSES),
         ("resourceslices", published),
     ):
         await server.create(resource, item)
@@ -80,6 +76,24 @@ async def test_a_whole_gpu() -> None:
     assert row == "gpu: 0 100 15Gi"
 
 
+async def test_whole_gpus_by_an_extended_resource() -> None:
+    """What is in use stands first in the slice, and no claim holds it here."""
+    found = (await scheduled("whole-gpus-by-resource"))["whole-gpus-by-resource"]
+
+    assert found == [
+        "container-1-request-0: 1 100 15Gi",
+        "container-2-request-0: 0 100 15Gi",
+        "container-2-request-0: 2 100 15Gi",
+    ]
+
+
+async def test_who_watches_sees_gpus_in_use_and_takes_nothing_of_them() -> None:
+    found = await scheduled("whole-gpu", "watch-all", "one-share")
+
+    assert sorted(found["watch-all"]) == [f"gpus: {index} 1 256Mi" for index in range(4)]
+    assert {*found} == {"whole-gpu-claim", "watch-all", "one-share"}
+
+
 async def test_the_first_alternative_that_is_available() -> None:
     assert await scheduled("first-available") == {"first-available": ["gpu/shared: 1 30 2Gi"]}
 
@@ -92,7 +106,9 @@ def test_every_example_is_tried_here() -> None:
         "one-share",
         "two-containers-one-claim",
         "two-gpus",
+        "watch-all",
         "whole-gpu",
+        "whole-gpus-by-resource",
     }
 
 

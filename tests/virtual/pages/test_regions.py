@@ -318,6 +318,21 @@ def test_a_measurement_counts_only_beside_what_was_used_when_it_was_made(books: 
     assert books.overhead(0, slot) == 70
 
 
+def test_an_estimate_of_before_a_measurement_goes_and_a_later_one_stays(books: Books) -> None:
+    slot = books.claim(Process(7, 70))
+    assert slot is not None
+    words, mark = books.words, books.activity(slot) or 0
+    words.context[0][slot], words.context[1][slot] = 30, 50
+
+    books.drop_estimate(0, slot, mark, 20)  # it has grown since the mark was taken
+    books.drop_estimate(1, slot, mark + lib.VCUDA_ACTIVITY_BEGUN, 50)  # its memory moves
+    assert [books.estimate(device, slot) for device in (0, 1)] == [30, 50]
+
+    books.drop_estimate(0, slot, mark, 30)
+    books.drop_estimate(1, slot, mark, 50)
+    assert [books.estimate(device, slot) for device in (0, 1)] == [0, 0]
+
+
 BESIDE = lib.VCUDA_BESIDE
 MANAGED, OPENED = 1000, 40
 """Of one process that has 300 plain bytes, 200 of the driver's own, and this besides."""

@@ -182,6 +182,17 @@ class ClaimBooks:
             for one in device.cdi_ids
         )
 
+    def claimed(
+        self, pod: Pod, container: ContainerManifest
+    ) -> Iterator[tuple[ClaimKey, tuple[tuple[str, PreparedDevice], ...]]]:
+        """The claims that a container uses, with all that drivers answered for them."""
+        names = {row.name: ClaimKey(pod.namespace, row.claim) for row in pod.claims}
+        for key in dict.fromkeys(
+            names[row.claim] for row in container.claims if row.claim in names
+        ):
+            if row := self.rows.get(key):
+                yield key, tuple((d, one) for d, devices in row.devices.items() for one in devices)
+
     def health_rows(
         self, pod: Pod, container: ContainerManifest
     ) -> Iterator[tuple[str, str, PreparedDevice]]:

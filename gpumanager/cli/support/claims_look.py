@@ -1,0 +1,177 @@
+"""Where a doctor looks on a node that serves claims; nothing is changed."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from gpumanager.cli.node.parts import container_runtime
+from gpumanager.cli.node_agents import page
+from gpumanager.cli.support.bundle_sources import agent_url
+from gpumanager.doctor.asking import DoctorQuestion
+from gpumanager.doctor.values import ClaimObjects, ClaimsView, ListeningSocket, Unseen
+from gpumanager.dra.cdi import PREFIX, SUFFIX
+from gpumanager.dra.claim import DRIVER, NotAClaim, results_of
+from gpumanager.dra.plugin import REGISTRATIONS
+from gpumanager.dra.slice import PATH as SLICES
+from gpumanager.dra.slice import NodeGpus, devices, differences, slice_name
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.device_attributes import device_attributes
+from gpumanager.gpu.values import Topology
+from gpumanager.grants.grant import ClaimSource, Grant
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
+from gpumanager.grants.ledger import Ledger
+from gpumanager.kube.access import find_access, node_name
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import ApiRefused, Object
+from gpumanager.names import CLAIM_DEVICE_CLASS
+from gpumanager.runtime.cdi_support import obstacle_of
+from gpumanager.settings import AgentSettings
+
+API: Final = "/apis/resource.k8s.io/v1"
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+RIGHTS: Final = (
+    *(("resource.k8s.io", "resourceclaims", verb) for verb in ("get", "list", "watch")),
+    *(("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch", "create", "patch")),
+    *(("", "pods", verb) for verb in ("get", "list", "watch")),
+    ("", "nodes", "get"),
+)
+
+
+async def look_at_claims(
+    settings: AgentSettings, topology: Topology | Unseen, driver: str, socket: ListeningSocket
+) -> ClaimsView:
+    """topology, driver: what was found of the GPUs. socket: of the registration."""
+    runtime = container_runtime(settings)
+    try:
+        obstacle = await obstacle_of(runtime, settings.cdi_path)
+    finally:
+        await runtime.close()
+    grants = DoctorQuestion(lambda: _grants(settings.checkpoint_path / FILE_NAME)).answer()
+    ready = DoctorQuestion(lambda: page(agent_url(settings), "/readyz").decode()).answer()
+    return ClaimsView(
+        registry=settings.plugins_registry_path,
+        socket=socket,
+        ready=ready,
+        cdi_obstacle=obstacle,
+        cdi_directory=settings.cdi_path,
+        cdi_files=DoctorQuestion(lambda: _cdi_files(settings.cdi_path)).answer(),
+        prepared=grants if isinstance(grants, Unseen) else _prepared(grants),
+        objects=await _objects(settings, topology, driver, grants),
+    )
+
+
+def registrations(settings: AgentSettings) -> list[Path]:
+    """Sockets of all instances of the driver."""
+    return sorted(settings.plugins_registry_path.glob(REGISTRATIONS))
+
+
+def _grants(journal: Path) -> tuple[Grant, ...]:
+    return JournalFile(journal).load().live() if journal.exists() else ()
+
+
+def _prepared(grants: tuple[Grant, ...]) -> Mapping[str, str]:
+    sources = (one.source for one in grants)
+    return {
+        one.uid: f"{one.namespace}/{one.name}" for one in sources if isinstance(one, ClaimSource)
+    }
+
+
+def _cdi_files(directory: Path) -> frozenset[str]:
+    names = (path.name for path in directory.glob(f"{PREFIX}*{SUFFIX}"))
+    return frozenset(name.removeprefix(PREFIX).removesuffix(SUFFIX) for name in names)
+
+
+async def _objects(
+    settings: AgentSettings,
+    topology: Topology | Unseen,
+    driver: str,
+    grants: tuple[Grant, ...] | Unseen,
+) -> ClaimObjects | Unseen:
+    node = node_name(settings.hostname_override)
+    try:
+        async with KubeClient(
+            find_access(settings.kubeconfig), agent="gpumanager-doctor"
+        ) as client:
+            slices, claims = list[Object](), list[Object]()
+            await client.list(SLICES, slices.append, fieldSelector=f"spec.driver={DRIVER}")
+            await client.list(f"{API}/resourceclaims", claims.append)
+            found = next((o for o in slices if o["metadata"]["name"] == slice_name(node)), None)
+            return ClaimObjects(
+                device_class=await _device_class(client),
+                denied=await denied_rights(client),
+                devices=len(found["spec"].get("devices") or ()) if found else 0,
+                slice_differences=await _differences(settings, topology, driver, grants, found),
+                claims={one["metadata"]["uid"]: _name(one) for one in claims},
+                allocated={
+                    one["metadata"]["uid"]: _name(one) for one in claims if _in_use(one, node)
+                },
+            )
+    except (GpuManagerError, LookupError, TypeError, AttributeError) as error:
+        return Unseen(str(error))
+
+
+def _name(claim: Object) -> str:
+    return f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+
+
+def _in_use(claim: Object, node: str) -> bool:
+    """By pods of this node, as far as the API server knows."""
+    try:
+        here = any(one.pool == node for one in results_of(claim))
+    except (NotAClaim, LookupError, TypeError, AttributeError):
+        return False
+    return here and bool((claim.get("status") or {}).get("reservedFor"))
+
+
+async def _device_class(client: KubeClient) -> bool | Unseen:
+    try:
+        await client.get(f"{API}/deviceclasses/{CLAIM_DEVICE_CLASS}")
+    except ApiRefused as error:
+        return False if error.status == HTTPStatus.NOT_FOUND else Unseen(str(error))
+    return True
+
+
+async def denied_rights(client: KubeClient) -> tuple[str, ...] | Unseen:
+    """Of what an agent does: what its account may not."""
+    denied = []
+    for group, resource, verb in RIGHTS:
+        asked = {"group": group, "resource": resource, "verb": verb}
+        review: dict[str, Any] = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        try:
+            answer = await client.create(REVIEWS, review)
+        except ApiRefused as error:
+            return Unseen(f"the API server does not tell what this account may do: {error.status}")
+        if not (answer.get("status") or {}).get("allowed"):
+            denied.append(f"{verb} {resource}")
+    return tuple(denied)
+
+
+async def _differences(
+    settings: AgentSettings,
+    topology: Topology | Unseen,
+    driver: str,
+    grants: tuple[Grant, ...] | Unseen,
+    found: Object | None,
+) -> tuple[str, ...] | Unseen | None:
+    """Between what is published and what an agent would write. Order and taints are not compared:
+    they are of the moment."""
+    if found is None:
+        return None
+    if isinstance(topology, Unseen) or isinstance(grants, Unseen):
+        return Unseen("is published; whether it is right cannot be told without GPUs and journal")
+    ours = [one for one in grants if isinstance(one.source, ClaimSource)]
+    others = (one for one in grants if not isinstance(one.source, ClaimSource))
+    known = await device_attributes(topology, settings.driver_root / "sys")
+    wanted = NodeGpus(
+        topology,
+        Ledger(topology).unheld(ours),
+        withheld=frozenset(gpu for one in others for gpu in one.gpus),
+        driver=driver,
+        known=known,
+    )
+    return differences(found["spec"].get("devices") or (), devices(wanted))

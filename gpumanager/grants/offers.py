@@ -1,0 +1,167 @@
+"""Which interface offers which GPU: device plugins or claims, never both.
+
+A GPU goes over in three steps, each of which a restart may interrupt:
+
+    offered     its interface gives it to pods
+    leaving     it is withdrawn (no device ID of it is healthy, the node's slice lacks it), and what
+                its pods still have, or are about to be given, is served on
+    offered     by the other interface, once nobody has used it for a while
+
+Only the last step is written down, before it takes effect; all else follows from what pods have. An
+agent that starts withdraws again what has to go. The decision is pure; `OfferFile` keeps it.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+
+FILE_NAME: Final = "interfaces.json"
+VERSION: Final = 1
+DEVICE_PLUGINS: Final = "device-plugin"
+CLAIMS: Final = "claims"
+
+
+class OffersUnwritable(GpuManagerError):
+    """A GPU cannot go over, because that cannot be written down."""
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        super().__init__(f"{path}: {cause.strerror}; GPUs stay with the interface that they have")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOffer:
+    """interface: the only one that may grant the GPU. leaving: it is withdrawn there.
+
+    unused_since: of one that is leaving, monotonic seconds; None while it is in use.
+    """
+
+    interface: str
+    leaving: bool = False
+    unused_since: float | None = None
+
+
+Offers = Mapping[GpuUUID, GpuOffer]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUses:
+    """What pods have now, or may be about to get.
+
+    devices, claims: GPUs in use by either interface, or not withdrawn there for certain.
+    cores: of each GPU that grants hold. allocated: GPUs that the scheduler has given to claims.
+    arriving: a pod that wants device IDs is bound to the node and has none yet.
+    """
+
+    devices: frozenset[GpuUUID] = frozenset()
+    claims: frozenset[GpuUUID] = frozenset()
+    cores: Mapping[GpuUUID, int] | None = None
+    allocated: frozenset[GpuUUID] = frozenset()
+    arriving: bool = False
+
+    def of(self, gpu: GpuUUID, interface: str) -> bool:
+        return gpu in (self.claims if interface == CLAIMS else self.devices)
+
+
+def first_offers(
+    gpus: Iterable[GpuUUID], written: Collection[GpuUUID], uses: GpuUses, wanted: str
+) -> Offers:
+    """At the start. written: those that claims had. wanted: for GPUs of which nothing is known.
+
+    What containers run with comes first: the file may be lost, or older than the grants. Example:
+    an agent of an earlier release had only device plugins, and left no file.
+    """
+    found = {}
+    for gpu in gpus:
+        held = [one for one in (DEVICE_PLUGINS, CLAIMS) if uses.of(gpu, one)]
+        known = CLAIMS if gpu in written else wanted
+        found[gpu] = GpuOffer(held[0] if len(held) == 1 else known)
+    return found
+
+
+def wanted(offers: Offers, uses: GpuUses, claims_gpus: int | None) -> Mapping[GpuUUID, str]:
+    """The interface that each GPU should come to. claims_gpus: as many as claims should have; None:
+    all stay.
+
+    A GPU that device plugins offer and the scheduler has given to a claim goes to claims, whatever
+    the number: that pod could never start. Example: the claim was allocated by a slice of before.
+    """
+    if claims_gpus is None:
+        return {gpu: one.interface for gpu, one in offers.items()}
+    order = sorted(offers, key=lambda gpu: _rank(gpu, offers, uses))
+    chosen = set(order[:claims_gpus])
+    late = {g for g in uses.allocated if g in offers and offers[g].interface == DEVICE_PLUGINS}
+    return {gpu: CLAIMS if gpu in chosen | late else DEVICE_PLUGINS for gpu in offers}
+
+
+def _rank(gpu: GpuUUID, offers: Offers, uses: GpuUses) -> tuple[bool | int, ...]:
+    """Claims should rather have those that they use, then unused ones, then the least used.
+
+    Of equals those that go already: no GPU turns back because another's pods have changed.
+    """
+    one, cores = offers[gpu], (uses.cores or {}).get(gpu, 0)
+    used = uses.of(gpu, one.interface)
+    if one.interface == CLAIMS:
+        return (0, not used, one.leaving, -cores)
+    return (1, used, not one.leaving, cores)
+
+
+def moved(
+    offers: Offers, target: Mapping[GpuUUID, str], uses: GpuUses, now: float, quiet: float
+) -> Offers:
+    """One step of each GPU towards its target. quiet: seconds that it has to be unused before.
+
+    What is in flight comes within that time. Examples: an Allocate for IDs that the kubelet chose
+    before it read that they are unhealthy; a claim that the scheduler allocated by its cache.
+    """
+    found = {}
+    for gpu, one in offers.items():
+        since = now if one.unused_since is None else one.unused_since
+        if one.interface == target[gpu]:
+            found[gpu] = GpuOffer(one.interface)
+        elif not one.leaving and one.interface == DEVICE_PLUGINS and uses.arriving:
+            found[gpu] = one  # the kubelet would refuse that pod, if these IDs are the last
+        elif not one.leaving or uses.of(gpu, one.interface):
+            found[gpu] = GpuOffer(one.interface, leaving=True)
+        elif now - since < quiet:
+            found[gpu] = GpuOffer(one.interface, leaving=True, unused_since=since)
+        else:
+            found[gpu] = GpuOffer(target[gpu])
+    return found
+
+
+def offered_by(offers: Offers, interface: str) -> frozenset[GpuUUID]:
+    """GPUs that no other interface may grant, those that leave it among them."""
+    return frozenset(gpu for gpu, one in offers.items() if one.interface == interface)
+
+
+class OfferFile:
+    """The GPUs that claims offer. A node that never had claims has no such file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE_NAME
+
+    def read(self) -> frozenset[GpuUUID]:
+        """None of them where there is no file, or one that says nothing."""
+        try:
+            content = json.loads(self.path.read_text())
+            return frozenset(GpuUUID(str(one)) for one in content["claims"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return frozenset()
+
+    def write(self, gpus: Collection[GpuUUID]) -> None:
+        """Returns once it is on the disk. Raises OffersUnwritable, and then nothing has changed."""
+        new = self.path.with_name(f"{FILE_NAME}.new")
+        try:
+            with new.open("w") as file:
+                json.dump({"version": VERSION, "claims": sorted(gpus)}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except OSError as error:
+            raise OffersUnwritable(self.path, error) from error

@@ -1,0 +1,124 @@
+"""What is wrong with a claim, a template of claims or a class of devices, said to its author. Pure.
+
+The API server takes opaque parameters as they are, and a request for more than any device has waits
+for ever in no clearer words than "cannot allocate all claims". Both are said here, by the path of
+the field. What is of another driver, or asks for devices of another class, is not looked at.
+"""
+
+import difflib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from gpumanager.grants.vcuda_config import read_vcuda_config
+from gpumanager.kube.quantity import exact
+from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
+from gpumanager.scheduler.webhook.asks import mapping, rows
+from gpumanager.scheduler.webhook.nodes import NodeKind
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
+from gpumanager.scheduler.webhook.validate import AdmissionVerdict, Remark
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
+
+DEVICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ResourceClaim": ("spec", "devices"),
+    "ResourceClaimTemplate": ("spec", "spec", "devices"),
+    "DeviceClass": ("spec",),
+}
+"""Where each kind has its requests and its parameters."""
+CAPACITIES: Final = ("cores", "memory")
+"""Of each device; a request for another is met by none."""
+
+
+def validate_claim(
+    kind: str, item: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
+) -> AdmissionVerdict:
+    """kind: one of DEVICES. Raises PodUnreadable."""
+    found, where = mapping(item, "the object"), ""
+    for name in DEVICES[kind]:
+        where = f"{where}.{name}".lstrip(".")
+        found = mapping(found.get(name), where)
+    remarks = [*_parameters(found, where), *_requests(found, where, policy, nodes)]
+    return AdmissionVerdict(
+        tuple(remark.text for remark in remarks if remark.fatal),
+        tuple(remark.text for remark in remarks if not remark.fatal),
+    )
+
+
+def _parameters(devices: Mapping[str, Any], where: str) -> Iterator[Remark]:
+    for place, row in enumerate(rows(devices.get("config"), f"{where}.config")):
+        path = f"{where}.config[{place}]"
+        opaque = mapping(mapping(row, path).get("opaque"), f"{path}.opaque")
+        if opaque.get("driver") == CLAIM_DRIVER:
+            try:
+                read_vcuda_config(opaque.get("parameters"), f"{path}.opaque.parameters")
+            except ValueError as error:
+                yield Remark(str(error))
+
+
+def _requests(
+    devices: Mapping[str, Any], where: str, policy: AdmissionPolicy, nodes: Collection[NodeKind]
+) -> Iterator[Remark]:
+    """Each request is one of `exactly`, or has alternatives."""
+    for place, row in enumerate(rows(devices.get("requests"), f"{where}.requests")):
+        path = f"{where}.requests[{place}]"
+        request = mapping(row, path)
+        others = rows(request.get("firstAvailable"), f"{path}.firstAvailable")
+        ways = {f"{path}.exactly": request.get("exactly")}
+        ways |= {f"{path}.firstAvailable[{index}]": one for index, one in enumerate(others)}
+        for of, one in ways.items():
+            asked = mapping(one, of)
+            if asked.get("deviceClassName") == CLAIM_DEVICE_CLASS:
+                yield from _request(asked, of, policy, nodes)
+
+
+def _request(
+    asked: Mapping[str, Any], where: str, policy: AdmissionPolicy, nodes: Collection[NodeKind]
+) -> Iterator[Remark]:
+    capacity = mapping(asked.get("capacity"), f"{where}.capacity")
+    path = f"{where}.capacity.requests"
+    amounts = mapping(capacity.get("requests"), path)
+    for name, amount in amounts.items():
+        if fault := _amount(name, amount):
+            yield Remark(f"{path}.{name}: {fault}")
+    if asked.get("adminAccess") and len(amounts) < len(CAPACITIES):
+        yield Remark(
+            f"{where}: admin access without capacity is only given to GPUs that nobody uses: "
+            f"write {path}: {{cores: 1, memory: 256Mi}}, which takes nothing",
+            fatal=False,
+        )
+    elif len(amounts) == 1 and not amounts.keys() - CAPACITIES:
+        (missing,) = (name for name in CAPACITIES if name not in amounts)
+        yield Remark(f"{path}.{missing} is not said and means all of the GPU's", fatal=False)
+    if policy.unmeetable is not Unmeetable.IGNORE:
+        fatal = policy.unmeetable is Unmeetable.DENY
+        yield from (Remark(f"{where}.{text}", fatal) for text in _unmeetable(asked, amounts, nodes))
+
+
+def _unmeetable(
+    asked: Mapping[str, Any], amounts: Mapping[str, Any], nodes: Collection[NodeKind]
+) -> Iterator[str]:
+    """Where nodes are known: a claim's GPUs are those of one node."""
+    largest = max((node.blocks[0] for node in nodes if node.blocks), default=0) * MEMORY_BLOCK
+    memory, count = exact(amounts.get("memory", "0")) or 0, asked.get("count")
+    if 0 < largest < memory:
+        text = f"{amounts['memory']}; no node has a GPU with that, the largest has"
+        yield f"capacity.requests.memory: {text} {format_bytes(largest)}"
+    most = max((len(node.blocks) for node in nodes), default=0)
+    if isinstance(count, int) and 0 < most < count:
+        yield f"count: {count}; the largest node has {most}"
+
+
+def _amount(name: str, written: Any) -> str:
+    """Why no GPU has it; empty where one may."""
+    if name not in CAPACITIES:
+        near = difflib.get_close_matches(name[:40], CAPACITIES, 1)
+        meant = f"is {near[0]} meant?" if near else f"there are {' and '.join(CAPACITIES)}"
+        return f"no GPU has such a capacity; {meant}"
+    amount = exact(written)
+    if amount is None or amount < 0:
+        return f"{str(written)[:40]!r} is not an amount"
+    if name == "cores" and amount > CORES_PER_GPU:
+        return (
+            f"{written} is more than a GPU has, {CORES_PER_GPU}: for several GPUs write count, and "
+            "cores of each"
+        )
+    return ""

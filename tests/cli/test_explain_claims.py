@@ -1,0 +1,133 @@
+"""What `explain` learns of a pod's claims from an API server, down to what is missing."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gpumanager.cli.explain_claims import INSTALL, ClusterClaims
+from gpumanager.kube.access import Access
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import ApiRefused
+from gpumanager.sim.claims.control_plane import ClaimControlPlane
+from gpumanager.sim.cluster.objects import Key
+from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.sim.claims.claim_objects import asked, claim, device_class, eight, node, pod, request
+
+SELECTOR = [{"cel": {"expression": "device.attributes['gpu.tencent.com'].uuid == 'none'"}}]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SimulatedApiServer]:
+    """One node of eight GPUs."""
+    found = SimulatedApiServer()
+    await found.start()
+    await found.create("nodes", node())
+    await found.create("deviceclasses", device_class())
+    await found.create("resourceslices", eight())
+    yield found
+    await found.stop()
+
+
+@pytest.fixture
+async def asking(server: SimulatedApiServer) -> AsyncIterator[ClusterClaims]:
+    async with KubeClient(Access(server.url)) as client:
+        yield ClusterClaims(client)
+
+
+async def scheduled(server: SimulatedApiServer, name: str) -> Any:
+    await ClaimControlPlane(server).settle()
+    return server.objects.get(Key("pods", "default", name))
+
+
+async def test_an_allocated_claim_is_told_with_its_gpu_and_its_pods(
+    server: SimulatedApiServer, asking: ClusterClaims
+) -> None:
+    await server.create("resourceclaims", claim(request("gpu", 30, "2Gi")))
+    used = {"claims": [{"name": "gpu", "request": "gpu"}]}
+    containers = [{"name": "main", "image": "none", "resources": used}]
+    await server.create("pods", pod("p", "c", containers=containers))
+
+    found = await asking.of_pod(await scheduled(server, "p"))
+
+    assert found.sentences == ("Container main uses claim c (request gpu).",)
+    (answer,) = found.claims
+    assert (answer.name, answer.pool, answer.reasons) == ("default/c", "n", ())
+    assert answer.sentences == (
+        "Request gpu asks for 1 device of class gpu: cores 30, memory 2Gi.",
+        "Request gpu was allocated gpu-0 (GPU-0) of pool n: cores 30, memory 2Gi.",
+        "It is in use by p.",
+    )
+
+
+async def test_of_a_claim_that_waits_the_reason_is_told(
+    server: SimulatedApiServer, asking: ClusterClaims
+) -> None:
+    await server.create("resourceclaims", claim(request("gpu", 30, "17Gi")))
+    large = await asking.of_claim("default", "c")
+    await server.create(
+        "resourceclaims",
+        claim({"name": "gpu", "exactly": asked(1, "1Gi", selectors=SELECTOR)}, name="selects"),
+    )
+    selects = await asking.of_claim("default", "selects")
+
+    assert [one.reason for one in large.reasons] == ["no GPU that is large enough"]
+    assert "It is not allocated" in large.sentences[-1]
+    assert [one.detail for one in selects.reasons] == ["0 of its 8 GPUs"]
+
+
+async def test_selectors_that_nobody_evaluates_are_said_to_be_so(
+    server: SimulatedApiServer, asking: ClusterClaims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpumanager.cli.explain_claims.selectors", lambda _: None)
+    wanted = {"name": "gpu", "exactly": asked(1, "1Gi", selectors=SELECTOR)}
+    await server.create("resourceclaims", claim(wanted))
+
+    assert INSTALL in (await asking.of_claim("default", "c")).sentences
+
+
+@pytest.mark.parametrize(
+    ("used", "words"),
+    [
+        ({"template": "t"}, "ResourceClaimTemplate t does not exist"),
+        ({"claim_name": "c"}, "ResourceClaim c does not exist"),
+    ],
+)
+async def test_what_is_missing_is_named(
+    server: SimulatedApiServer, asking: ClusterClaims, used: dict[str, str], words: str
+) -> None:
+    item = await server.create("pods", pod("p", **used, containers=[{"name": "m", "image": "i"}]))
+
+    found = await asking.of_pod(item)
+
+    assert found.uses_claims
+    assert found.claims == ()
+    assert any(words in one for one in found.sentences)
+
+
+async def test_a_pod_without_claims_is_asked_no_further(server: SimulatedApiServer) -> None:
+    async with KubeClient(Access(server.url)) as client:
+        found = await ClusterClaims(client).of_pod({"metadata": {"namespace": "a"}, "spec": {}})
+
+    assert (found.sentences, found.claims, found.uses_claims) == ((), (), False)
+    assert server.calls == []
+
+
+async def test_who_may_not_list_claims_is_told_the_rest(
+    server: SimulatedApiServer, asking: ClusterClaims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.create("resourceclaims", claim(request("gpu", 30, "2Gi")))
+
+    async def refused(*_: object, **__: object) -> None:
+        raise ApiRefused("GET claims", 403, "Forbidden", "may not list")
+
+    monkeypatch.setattr(KubeClient, "list", refused)
+    found = await asking.of_claim("default", "c")
+
+    assert found.sentences[0].startswith("Request gpu asks for 1 device")
+    assert "Why no node has room is not told: GET claims: 403" in found.sentences[-1]
+
+
+async def test_a_claim_that_is_not_there_is_an_error(asking: ClusterClaims) -> None:
+    with pytest.raises(ApiRefused, match="404"):
+        await asking.of_claim("default", "nobody")

@@ -1,0 +1,38 @@
+"""A storm of both kinds of pods while GPUs move: no GPU is ever given twice.
+
+GPUMANAGER_STORM_PODS: pods of each kind, 6 by default. GPUMANAGER_STORM_KILLS: agents killed.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpumanager.sim.container.process import namespaces_available
+from tests.dra.device_storm import DeviceStorm, said
+from tests.dra.node_of_claims import NodeOfClaims
+
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+PODS = int(os.environ.get("GPUMANAGER_STORM_PODS", "6"))
+KILLS = int(os.environ.get("GPUMANAGER_STORM_KILLS", "0"))
+FLAGS = {
+    "interface": "both",
+    "claims-gpus": 2,
+    "move-after": "0.5s",
+    "allocation-check-period": "1s",
+}
+
+
+async def test_a_storm_of_both_kinds_of_pods_gives_no_gpu_twice(tmp_path: Path) -> None:
+    async with NodeOfClaims(tmp_path, flags=FLAGS) as node:
+        figures = await DeviceStorm(node, PODS, seed=20, kills=KILLS).run()
+        print(said(figures), node.node.agent.last_words())  # noqa: T201
+
+    assert figures.faults == []
+    assert (figures.devices, figures.claims) == (PODS, PODS)
+    assert figures.tried_twice <= max(1, figures.devices // 100)
+    assert figures.moves > 0

@@ -1,0 +1,94 @@
+"""A GPU that has an Xid: a taint in the slice and the health of pods that have it, and back."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from gpumanager.sim.gpu import SimulatedGpus
+from tests.e2e.claims.real_claims import (
+    CLASS,
+    Device,
+    RealClaims,
+    allocated,
+    claiming,
+    exactly,
+    holder,
+)
+from tests.e2e.node.node_process import wait_for
+from tests.e2e.node.real_agent import RealAgent
+from tests.e2e.node.real_pods import RealPods
+
+pytest_plugins = ["tests.e2e.node_fixtures", "tests.e2e.claims.claims_fixtures"]
+pytestmark = pytest.mark.e2e
+
+WAITS: Final = "cuda-play query; echo ready; sleep 600"
+TRANSIENT: Final = 142
+"""The code of an Xid after which a GPU may be used again."""
+RECOVERS_SOON: Final = ("--health-check-period=1s", "--health-recovery=3s")
+TAINT: Final = f"{CLASS}/unhealthy"
+
+
+@pytest.fixture
+def recovers_soon(agent_of_claims: RealAgent) -> Iterator[None]:
+    """The agent has short times; it begins anew."""
+    agent_of_claims.stop()
+    agent_of_claims.flags = RECOVERS_SOON
+    yield
+    agent_of_claims.flags = ()
+    agent_of_claims.stop()
+
+
+def test_an_xid_becomes_a_taint_and_the_health_of_pods_and_recovery_takes_both_back(
+    recovers_soon: None,
+    claims: RealClaims,
+    pods: RealPods,
+    claims_gpus: SimulatedGpus,
+    record_property: Callable[[str, object], None],
+) -> None:
+    source = claims.template("share", exactly("gpu", CLASS, cores=30, memory="2Gi"))
+    uid = pods.create(claiming("ill", source, holder("main", WAITS)))
+    pods.printed("ill", "main", "ready")
+    (given,) = allocated(claims.of_pod(uid))
+    wait_for(lambda: health(pods, "ill") == "Healthy", "it is said to be well")
+
+    began = time.monotonic()
+    claims_gpus.faults.xid(claims.uuid(given.device), TRANSIENT)
+    wait_for(lambda: taints(claims, given.device), "the GPU is tainted")
+    tainted = time.monotonic() - began
+    wait_for(lambda: health(pods, "ill") == "Unhealthy", "the pod's status says so")
+    told = time.monotonic() - began
+    record_property("measured", f"tainted after {tainted:.2f} s, told after {told:.2f} s")
+
+    assert [one["effect"] for one in taints(claims, given.device)] == ["NoSchedule"]
+    other = pods.create(claiming("other", source, holder("main", WAITS)))
+    pods.printed("other", "main", "ready")
+    (elsewhere,) = allocated(claims.of_pod(other))
+    assert elsewhere.device != given.device
+    wait_for(lambda: not taints(claims, given.device), "the taint is taken back")
+    wait_for(lambda: health(pods, "ill") == "Healthy", "it is said to be well again")
+    assert pods.running("ill")["containerStatuses"][0]["restartCount"] == 0
+
+
+def taints(claims: RealClaims, device: Device) -> list[dict[str, Any]]:
+    """Of a device in its slice."""
+    return [
+        taint
+        for each in claims.slices()
+        for one in each["spec"]["devices"]
+        if one["name"] == device[1]
+        for taint in one.get("taints", ())
+        if taint["key"] == TAINT
+    ]
+
+
+def health(pods: RealPods, name: str) -> str:
+    """Of the one device that a pod has, by its status; empty where nothing is said."""
+    (container,) = pods.status(name)["containerStatuses"]
+    found = [
+        one["health"]
+        for row in container.get("allocatedResourcesStatus", ())
+        for one in row["resources"]
+    ]
+    return str(found[0]) if found else ""

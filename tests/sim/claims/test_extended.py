@@ -1,0 +1,164 @@
+"""The claim that the scheduler makes for a pod's extended resources."""
+
+from typing import Any
+
+from gpumanager.sim.claims.extended import extended_claim, extended_resources
+from gpumanager.sim.claims.scheduler import PodScheduled, PodUnschedulable, schedule
+from gpumanager.sim.claims.slices import read_slice
+from tests.sim.claims.claim_objects import claim, device_class, eight, node
+
+RESOURCE = "example.com/gpu"
+NOW = "2026-11-23T08:00:00Z"
+
+
+def backed(name: str = "whole", resource: str = RESOURCE) -> dict[str, Any]:
+    made = device_class(name)
+    return {**made, "spec": {**made["spec"], "extendedResourceName": resource}}
+
+
+def asking(*apps: int, inits: tuple[int, ...] = (), sidecars: tuple[int, ...] = ()) -> Any:
+    """A pod; each container asks for so many."""
+
+    def containers(prefix: str, amounts: tuple[int, ...], **more: Any) -> list[Any]:
+        return [
+            {
+                "name": f"{prefix}{index}",
+                "resources": {"limits": {"cpu": 1, RESOURCE: str(amount)} if amount else {}},
+                **more,
+            }
+            for index, amount in enumerate(amounts)
+        ]
+
+    always = {"restartPolicy": "Always"}
+    return {
+        "metadata": {"name": "p", "namespace": "default", "uid": "uid-of-p"},
+        "spec": {
+            "initContainers": [*containers("side", sidecars, **always), *containers("init", inits)],
+            "containers": containers("app", apps),
+        },
+    }
+
+
+def made(pod: Any, **more: Any) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Devices of each request, and the requests of each container."""
+    found = extended_claim(pod, node(**more), extended_resources(pod, [backed()]), "abcde")
+    assert found is not None
+    requests = found.claim["spec"]["devices"]["requests"]
+    return (
+        {one["name"]: one["exactly"]["count"] for one in requests},
+        [(row["containerName"], row["requestName"]) for row in found.mappings],
+    )
+
+
+def test_each_container_has_a_request_named_by_its_place_and_the_resource_s() -> None:
+    requests, mappings = made(asking(1, 0, 2))
+
+    assert requests == {"container-0-request-1": 1, "container-2-request-1": 2}
+    assert mappings == [("app0", "container-0-request-1"), ("app2", "container-2-request-1")]
+
+
+def test_an_init_container_uses_those_of_later_ones_and_only_what_is_missing_besides() -> None:
+    requests, mappings = made(asking(1, 1, inits=(2, 3)))
+
+    assert requests == {
+        "container-1-request-1": 1,
+        "container-2-request-1": 1,
+        "container-3-request-1": 1,
+    }
+    assert mappings[2:] == [
+        ("init0", "container-2-request-1"),
+        ("init0", "container-3-request-1"),
+        ("init1", "container-2-request-1"),
+        ("init1", "container-3-request-1"),
+        ("init1", "container-1-request-1"),
+    ]
+
+
+def test_init_containers_share_the_largest_of_what_they_need_besides() -> None:
+    requests, mappings = made(asking(1, inits=(2, 4)))
+
+    assert requests == {"container-1-request-1": 3, "container-2-request-1": 1}
+    assert ("init0", "container-1-request-1") in mappings
+
+
+def test_a_sidecar_keeps_its_own() -> None:
+    requests, _ = made(asking(1, sidecars=(1,), inits=(1,)))
+
+    assert requests == {"container-0-request-1": 1, "container-2-request-1": 1}
+
+
+def test_a_class_is_a_resource_by_its_name_and_by_what_it_says() -> None:
+    pod = asking(1)
+    pod["spec"]["containers"][0]["resources"]["limits"] = {
+        "deviceclass.resource.kubernetes.io/gpu": 1,
+        RESOURCE: 1,
+        "example.com/other": 1,
+    }
+
+    found = extended_resources(pod, [device_class("gpu"), backed()])
+
+    assert found == {"deviceclass.resource.kubernetes.io/gpu": "gpu", RESOURCE: "whole"}
+
+
+def scheduled(pod: Any, where: Any, *claims: Any) -> PodScheduled | PodUnschedulable:
+    published = [read_slice(eight("n"))]
+    return schedule(pod, [where], claims, [backed()], published, now=NOW, suffix=lambda: "abcde")
+
+
+def test_the_claim_is_made_allocated_and_told_in_the_pod_s_status() -> None:
+    found = scheduled(asking(2), node())
+
+    assert isinstance(found, PodScheduled)
+    create, protect, allocate, told, bind = found.writes
+    assert (create.verb, create.key.name) == ("create", "p-extended-resources-abcde")
+    assert create.item["metadata"]["annotations"] == {
+        "resource.kubernetes.io/extended-resource-claim": "true"
+    }
+    assert protect.item["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    results = allocate.item["status"]["allocation"]["devices"]["results"]
+    assert [(one["device"], one["consumedCapacity"]["cores"]) for one in results] == [
+        ("gpu-0", "100"),
+        ("gpu-1", "100"),
+    ]
+    assert allocate.item["status"]["reservedFor"][0]["name"] == "p"
+    assert told.item["status"]["extendedResourceClaimStatus"] == {
+        "requestMappings": [
+            {
+                "containerName": "app0",
+                "resourceName": RESOURCE,
+                "requestName": "container-0-request-1",
+            }
+        ],
+        "resourceClaimName": "p-extended-resources-abcde",
+    }
+    assert bind.item["spec"]["nodeName"] == "n"
+
+
+def test_a_node_with_a_device_plugin_for_it_gets_no_claim() -> None:
+    found = scheduled(asking(1), node() | {"status": {"allocatable": {RESOURCE: "8"}}})
+
+    assert isinstance(found, PodScheduled)
+    assert [one.verb for one in found.writes] == ["bind"]
+
+
+def test_more_than_a_node_has_waits() -> None:
+    found = scheduled(asking(9), node())
+
+    assert found == PodUnschedulable("0/1 nodes are available: cannot allocate all claims")
+
+
+def test_what_an_earlier_try_has_left_goes_first() -> None:
+    left = claim(name="p-extended-resources-xyzzz")
+    owner = {"kind": "Pod", "name": "p", "uid": "uid-of-p", "controller": True}
+    left["metadata"] |= {
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [owner],
+    }
+
+    found = scheduled(asking(1), node(), left)
+
+    assert isinstance(found, PodUnschedulable)
+    assert [(one.verb, one.key.name) for one in found.writes] == [
+        ("update", "p-extended-resources-xyzzz"),
+        ("delete", "p-extended-resources-xyzzz"),
+    ]
