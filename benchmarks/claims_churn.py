@@ -50,8 +50,6 @@ TIERED: Final = (TIERS, BOTH)
 GPUS: Final = 8
 SIZES: Final = (10, 20, 30, 50, 70)
 BLOCKS: Final = 1
-BAR: Final = 1.6
-"""GPUs beyond the least, with the extender."""
 SETTLED: Final = 1 / 3
 """Part of the steps after which is counted."""
 NOW: Final = "2026-11-23T08:00:00Z"

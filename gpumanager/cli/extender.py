@@ -55,7 +55,8 @@ class ExtenderSettings:
 
     client_authority: of the certificates that callers have to show. client_names: of which those
     have one. open_pages: they are for decisions alone. schedulers: whose pods are bound.
-    claims: nodes are scored for pods with claims. quota: namespace and name of the ConfigMap with GPU quotas; None: there are none.
+    claims: nodes are scored for pods with claims. quota: namespace and name of the ConfigMap with
+    GPU quotas; None: there are none.
     """
 
     address: str

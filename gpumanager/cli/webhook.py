@@ -112,6 +112,12 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     help="Pods sent to /mutate/claims get a ResourceClaim in the place of the two lines.",
 )
 @click.option(
+    "--claim-tiers",
+    is_flag=True,
+    help="Shares in such claims prefer GPUs in use, by two alternatives. For clusters whose "
+    "kube-scheduler does not ask the extender about claims; it takes longer for each pod.",
+)
+@click.option(
     "--drain",
     type=click.FloatRange(0, 300),
     default=5.0,
@@ -143,6 +149,7 @@ def read_settings(flags: dict[str, Any]) -> WebhookSettings:
         pin=given.pop("node_name") == "affinity",
         unmeetable=Unmeetable(given.pop("unmeetable")),
         fail_open=given.pop("fail") == "open",
+        claim_tiers=given.pop("claim_tiers"),
     )
     if bool(given["certificate"]) != bool(given["key"]):
         raise InputError("--tls-cert-file, --tls-key-file", "give both, or none")

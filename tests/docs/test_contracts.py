@@ -113,7 +113,7 @@ def test_paths_over_http_are_those_that_are_served() -> None:
 
 def paths_in(*packages: str) -> set[str]:
     """The keys of its tables of pages, and the paths that have a name."""
-    key = re.compile(r'(?:^PATH: Final = |^\s+|\{|, )"(/[a-z/]*)"(?=:|$)', re.MULTILINE)
+    key = re.compile(r'(?:^PATH: Final = |^\s+|\{|, )"(/[a-z/-]*)"(?=:|$)', re.MULTILINE)
     texts = (path.read_text() for one in packages for path in (ROOT / one).glob("*.py"))
     return {path for text in texts for path in key.findall(text)}
 

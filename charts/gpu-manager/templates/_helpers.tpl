@@ -239,11 +239,6 @@ tlsConfig:
 {{- end }}
 {{- end -}}
 
-{{/* Whether anything here uses claims; empty: no. */}}
-{{- define "gpu-manager.claims" -}}
-{{- if or (eq .Values.agent.interface "claims") (ne .Values.webhook.claims "never") }}true{{ end -}}
-{{- end -}}
-
 {{/* For pods with claims, a second entry: it scores nodes and decides nothing else. */}}
 {{- define "gpu-manager.claimsEntry" -}}
 urlPrefix: {{ include "gpu-manager.extenderUrl" . }}

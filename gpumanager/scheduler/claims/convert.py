@@ -23,8 +23,12 @@ CLAIM: Final = "vcuda"
 """What a pod calls its claim."""
 
 
-def shape_of(pod: Any, asks: Collection[ContainerAmounts]) -> tuple[ClaimShape, dict[str, str]]:
-    """The claim, and which request each container uses, by name. asks: valid, with memory."""
+def shape_of(
+    pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
+) -> tuple[ClaimShape, dict[str, str]]:
+    """The claim, and which request each container uses, by name. asks: valid, with memory.
+    tiers: shares prefer GPUs that are in use.
+    """
     own: dict[str, RequestShape] = {}
     for ask in asks:
         if ask.kind is not ContainerKind.INIT:
@@ -39,12 +43,14 @@ def shape_of(pod: Any, asks: Collection[ContainerAmounts]) -> tuple[ClaimShape, 
             )
             own |= {} if enough else {ask.name: wanted}
             uses[ask.name] = enough[0].name if enough else ask.name
-    return ClaimShape.of(tuple(sorted(own.values())), annotations(pod)), uses
+    return ClaimShape.of(tuple(sorted(own.values())), annotations(pod), tiers=tiers), uses
 
 
-def convert(pod: Any, asks: Collection[ContainerAmounts]) -> Iterator[Operation]:
-    """The steps of the patch. asks: of this pod, valid, shares with their memory."""
-    shape, uses = shape_of(pod, asks)
+def convert(
+    pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
+) -> Iterator[Operation]:
+    """The steps of the patch. asks, tiers: as `shape_of` has them."""
+    shape, uses = shape_of(pod, asks, tiers=tiers)
     metadata, spec = pod["metadata"], pod["spec"]
     for key, value, found in (
         ("labels", {LABEL_CLAIM_TEMPLATE: shape.name}, metadata.get("labels")),

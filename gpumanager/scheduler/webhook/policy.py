@@ -31,6 +31,7 @@ class AdmissionPolicy:
     missing_memory: a rule, or a fixed number of blocks of 256 MiB.
     pin: `spec.nodeName` becomes a node affinity, so that the scheduler sees the pod.
     fail_open: what goes wrong in here lets the pod pass.
+    claim_tiers: a share that becomes a claim prefers GPUs that are in use.
     """
 
     scheduler_name: str = ""
@@ -39,3 +40,4 @@ class AdmissionPolicy:
     pin: bool = True
     unmeetable: Unmeetable = Unmeetable.DENY
     fail_open: bool = True
+    claim_tiers: bool = False

@@ -129,14 +129,14 @@ class Webhook:
         verdict = validate(pod, self._policy, self._nodes())
         quota = self._claim_quota
         if quota and not verdict.errors:
-            shape, _ = shape_of(pod, asks)
+            shape, _ = shape_of(pod, asks, tiers=self._policy.claim_tiers)
             verdict = replace(verdict, errors=quota.refusals(review.namespace, shape))
             if not verdict.errors and not review.dry_run:
                 quota.expect(review.namespace, shape)
         if verdict.errors:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
             return Decision(verdict.errors, verdict.warnings)
-        steps = (*steps, *convert(review.object, asks))
+        steps = (*steps, *convert(review.object, asks, tiers=self._policy.claim_tiers))
         log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
         notes = [step.note for step in steps if step.note]
         return Decision(warnings=(*verdict.warnings, *notes), patch=steps)
