@@ -9,8 +9,7 @@ use beyond the least that would do: all cores that are given away, over 100, rou
   order      the slice in the order of placement, as the agent publishes it
   tiers      that, and requests with two alternatives, as the webhook writes them
   extender   the slice's order, and nodes scored by `gpumanager extender`, by its own code
-  both       the extender and the tiers; of the nodes that score best by tier, as the tiers' points
-             weigh in kube-scheduler, the extender's best
+  both       of the nodes that score best by tiers the extender's best
 """
 
 import argparse
@@ -50,8 +49,6 @@ TIERED: Final = (TIERS, BOTH)
 GPUS: Final = 8
 SIZES: Final = (10, 20, 30, 50, 70)
 BLOCKS: Final = 1
-BAR: Final = 1.6
-"""GPUs beyond the least, with the extender."""
 SETTLED: Final = 1 / 3
 """Part of the steps after which is counted."""
 NOW: Final = "2026-11-23T08:00:00Z"

@@ -10,6 +10,17 @@ each run the pods are deleted. Three settings take turns:
             kube-scheduler. It shows what the protocol alone costs
   with      `gpumanager extender`
 
+With `--claims` others do, which are compared with the first:
+
+  without         pods with device IDs, no extender
+  asked           the same pods; the extender that scores nodes for claims is asked about them too
+  claims          a ResourceClaim for each pod, made before it, as the webhook's templates have it
+  claims tiers    its requests with two alternatives
+  claims scored   the first of these two, and nodes scored by `gpumanager extender --claims`
+
+Nodes have ResourceSlices as agents publish them while all GPUs are free. There are no agents, so
+nobody writes slices while pods are placed.
+
 All processes share the machine's processors: what one of them works, the others wait.
 """
 
@@ -24,6 +35,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,18 +45,38 @@ from typing import Any, Final
 
 from aiohttp import ClientSession, TCPConnector
 from extender import empty, process
-from extender.cluster import node_object, pod_object
+from extender.cluster import gpus_of, node_name, node_object, pod_object, shape_of
 from machine_line import machine_line
 from rich.console import Console
 from rich.table import Table
 
-from gpumanager.names import ANNOTATION_PLAN, VCORE, VMEMORY
+from gpumanager.dra.slice import NodeGpus, resource_slice
+from gpumanager.names import ANNOTATION_PLAN, CLAIM_DEVICE_CLASS, CLAIM_DRIVER, VCORE, VMEMORY
+from gpumanager.placement.values import FreeGpus
+from gpumanager.scheduler.claims.template import ClaimShape, RequestShape
+from gpumanager.units import CORES_PER_GPU
 
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "e2e"))
+sys.path.append(str(Path(__file__).parent.parent))
 from tests.e2e.node import node_programs
 
-WITHOUT, EMPTY, WITH = SETTINGS = "without", "empty", "with"
-VERBS: Final = ("filter", "prioritize", "bind", "preempt")
+WITHOUT, EMPTY, WITH = "without", "empty", "with"
+ASKED, CLAIMS, TIERS, SCORED = "asked", "claims", "claims tiers", "claims scored"
+VERBS: Final = {
+    EMPTY: empty.VERBS,
+    WITH: ("filter", "prioritize", "bind", "preempt"),
+    ASKED: ("prioritize-claims",),
+    SCORED: ("prioritize-claims",),
+}
+SETTINGS: Final = (WITHOUT, EMPTY, WITH)
+CLAIM_SETTINGS: Final = (WITHOUT, ASKED, CLAIMS, TIERS, SCORED)
+WITH_CLAIMS: Final = (CLAIMS, TIERS, SCORED)
+PODS: Final = "/api/v1/namespaces/default/pods"
+RESOURCES: Final = "/apis/resource.k8s.io/v1"
+RESOURCE_CLAIMS: Final = f"{RESOURCES}/namespaces/default/resourceclaims"
+CLASS: Final = {
+    "metadata": {"name": CLAIM_DEVICE_CLASS},
+    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]},
+}
 BAR: Final = 85
 """Percent of the pods per second without the extender."""
 API_PORT, ETCD_PORT, PEER_PORT, SCHEDULER_PORT = 17443, 17379, 17380, 17259
@@ -68,6 +100,7 @@ KUBECONFIG: Final = {
 SCHEDULED: Final = (
     'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"}'
 )
+ANSWERED: Final = 'gpumanager_extender_requests_total{outcome="answered",verb="prioritize_claims"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +167,29 @@ class Cluster:
 
     def place(self, pods: int, setting: str, seconds: float) -> Run:
         """Create as many pods, place them, and delete them. Raises SystemExit where it fails."""
-        asyncio.run(
-            _post("/api/v1/namespaces/default/pods", [_pod(number) for number in range(pods)])
-        )
+        claims = setting in WITH_CLAIMS
+        if claims:
+            made = [_claim(number, tiers=setting == TIERS) for number in range(pods)]
+            asyncio.run(_post(RESOURCE_CLAIMS, made))
+        asyncio.run(_post(PODS, [_pod(number, claims=claims) for number in range(pods)]))
         with ExitStack() as stack:
-            asked = None
-            if setting == WITH:
-                asked = stack.enter_context(process.extender(self._kubeconfig))
-            elif setting == EMPTY:
+            asked, verbs = None, VERBS.get(setting, ())
+            if setting == EMPTY:
                 asked = stack.enter_context(empty.extender())
-            verbs = {WITHOUT: (), EMPTY: empty.VERBS, WITH: VERBS}[setting]
+            elif verbs:
+                flags = () if setting == WITH else ("--claims",)
+                asked = stack.enter_context(process.extender(self._kubeconfig, *flags))
             scheduler = stack.enter_context(self._scheduler(asked.port if asked else 0, verbs))
             before = [_worked(asked.pid) if asked else 0.0, sum(map(_worked, self.servers))]
             rate = _rate(pods, time.monotonic() + seconds)
             after = [_worked(asked.pid) if asked else 0.0, sum(map(_worked, self.servers))]
             spent = [1000 * (b - a) / pods for a, b in zip(before, after, strict=True)]
             found = Run(setting, rate, spent[0], 1000 * _worked(scheduler.pid) / pods, spent[1])
+            if asked and setting in (ASKED, SCORED):
+                _check_asked(asked.port, pods)
         asyncio.run(_check_and_delete(pods, planned=setting == WITH))
+        if claims:
+            asyncio.run(_delete_claims(pods))
         return found
 
     @contextmanager
@@ -158,13 +197,14 @@ class Cluster:
         self, extender: int, verbs: Sequence[str]
     ) -> Iterator["subprocess.Popen[bytes]"]:
         resources = [{"name": name, "ignoredByScheduler": False} for name in (VCORE, VMEMORY)]
+        scores_only = verbs == VERBS[SCORED]
         asked = {
             "urlPrefix": f"http://127.0.0.1:{extender}/scheduler",
-            **{f"{verb}Verb": verb for verb in verbs},
+            **{f"{verb.partition('-')[0]}Verb": verb for verb in verbs},
             "weight": 5,
             "nodeCacheCapable": True,
             "httpTimeout": "15s",
-            "managedResources": resources,
+            **({"ignorable": True} if scores_only else {"managedResources": resources}),
         }
         written = self._folder / "scheduler.json"
         configuration = {
@@ -259,22 +299,64 @@ async def _post(path: str, items: list[dict[str, Any]]) -> None:
 
 async def _check_and_delete(pods: int, *, planned: bool) -> None:
     """Raises SystemExit where a pod has no node, or no plan though there was an extender."""
-    path = "/api/v1/namespaces/default/pods"
     async with _session() as session:
-        async with session.get(path) as answer:
+        async with session.get(PODS) as answer:
             items = (await answer.json(content_type=None))["items"]
         placed = [one for one in items if one["spec"].get("nodeName")]
         plans = [one for one in placed if ANNOTATION_PLAN in one["metadata"].get("annotations", {})]
         if len(placed) != pods or len(plans) != (pods if planned else 0):
             raise SystemExit(f"{len(placed)} of {pods} pods have a node, {len(plans)} a plan")
         now = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
-        async with session.delete(path, json=now) as answer:
+        async with session.delete(PODS, json=now) as answer:
             await answer.read()
-        while True:
-            async with session.get(path, params={"limit": "1"}) as answer:
-                if not (await answer.json(content_type=None))["items"]:
-                    return
-            await asyncio.sleep(0.5)
+        await _until_none(session, PODS)
+
+
+async def _delete_claims(pods: int) -> None:
+    """As the claim controller and the garbage collector do. Raises SystemExit where one of the
+    claims has no allocation, or a GPU has more than it can have."""
+    given: Counter[tuple[str, str]] = Counter()
+    async with _session() as session:
+        async with session.get(RESOURCE_CLAIMS) as answer:
+            items = (await answer.json(content_type=None))["items"]
+        held = [one["status"]["allocation"] for one in items if one.get("status")]
+        for one in (result for each in held for result in each["devices"]["results"]):
+            given[one["pool"], one["device"]] += int(one["consumedCapacity"]["cores"])
+        if len(held) != pods or max(given.values()) > CORES_PER_GPU:
+            raise SystemExit(
+                f"{len(held)} of {pods} claims are allocated, of {given.most_common(1)}"
+            )
+        names = iter([one["metadata"]["name"] for one in items])
+
+        async def release() -> None:
+            kind = {"Content-Type": "application/merge-patch+json"}
+            for name in names:
+                path = f"{RESOURCE_CLAIMS}/{name}"
+                free = json.dumps({"metadata": {"finalizers": None}})
+                async with session.patch(path, data=free, headers=kind) as answer:
+                    await answer.read()
+                async with session.delete(path) as answer:
+                    await answer.read()
+
+        await asyncio.gather(*(release() for _ in range(CLIENTS)))
+        await _until_none(session, RESOURCE_CLAIMS)
+
+
+async def _until_none(session: ClientSession, path: str) -> None:
+    while True:
+        async with session.get(path, params={"limit": "1"}) as answer:
+            if not (await answer.json(content_type=None))["items"]:
+                return
+        await asyncio.sleep(0.5)
+
+
+def _check_asked(port: int, pods: int) -> None:
+    """Raises SystemExit where the extender was not asked about the pods."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        rows = answer.read().decode().splitlines()
+    counts = [float(row.split()[-1]) for row in rows if row.startswith(ANSWERED)]
+    if sum(counts) < pods:
+        raise SystemExit(f"the extender was asked {sum(counts):.0f} times about {pods} pods")
 
 
 def _session() -> ClientSession:
@@ -285,10 +367,40 @@ def _session() -> ClientSession:
     )
 
 
-def _pod(number: int) -> dict[str, Any]:
-    """Without a UID, which the API server gives."""
+def _pod(number: int, *, claims: bool = False) -> dict[str, Any]:
+    """Without a UID, which the API server gives. claims: with one in the place of device IDs."""
     pod = pod_object(number)
-    return {**pod, "metadata": {k: v for k, v in pod["metadata"].items() if k != "uid"}}
+    metadata = {k: v for k, v in pod["metadata"].items() if k != "uid"}
+    if not claims:
+        return {**pod, "metadata": metadata}
+    (container,) = pod["spec"]["containers"]
+    host = {
+        part: {k: v for k, v in amounts.items() if k not in (VCORE, VMEMORY)}
+        for part, amounts in container["resources"].items()
+    }
+    resources = {**host, "claims": [{"name": "vcuda", "request": "main"}]}
+    used = [{"name": "vcuda", "resourceClaimName": metadata["name"]}]
+    spec = {**pod["spec"], "resourceClaims": used}
+    return {
+        **pod,
+        "metadata": metadata,
+        "spec": {**spec, "containers": [{**container, "resources": resources}]},
+    }
+
+
+def _claim(number: int, *, tiers: bool) -> dict[str, Any]:
+    """Of the pod of this number, as its template would make it."""
+    asked = shape_of(number)
+    request = RequestShape("main", asked.cores, asked.blocks)
+    template = ClaimShape.of((request,), {}, tiers=tiers).template("default")
+    metadata = {"name": pod_object(number)["metadata"]["name"], "namespace": "default"}
+    return {"metadata": metadata, "spec": template["spec"]["spec"]}
+
+
+def _slice(number: int) -> dict[str, Any]:
+    """Of the node of this number, all of whose GPUs are free."""
+    gpus = gpus_of(number)
+    return resource_slice(node_name(number), "", NodeGpus(gpus, FreeGpus.of_idle(gpus)))
 
 
 def _worked(pid: int) -> float:
@@ -296,13 +408,17 @@ def _worked(pid: int) -> float:
 
 
 def measure(nodes: int, options: argparse.Namespace, programs: Path) -> list[Run]:
-    """Runs without and with the extender, in turns."""
+    """Runs of all settings, in turns."""
     with TemporaryDirectory(prefix="gmsched") as folder:
         cluster = Cluster(programs, Path(folder), options.qps)
         with cluster.running():
             asyncio.run(_post("/api/v1/nodes", [node_object(number) for number in range(nodes)]))
+            if options.claims:
+                asyncio.run(_post(f"{RESOURCES}/deviceclasses", [CLASS]))
+                slices = [_slice(number) for number in range(nodes)]
+                asyncio.run(_post(f"{RESOURCES}/resourceslices", slices))
             runs = []
-            for setting in SETTINGS * options.runs:
+            for setting in settings_of(options) * options.runs:
                 one = cluster.place(options.pods, setting, options.seconds)
                 print(f"{nodes} nodes: {one}", file=sys.stderr)
                 runs.append(one)
@@ -311,7 +427,9 @@ def measure(nodes: int, options: argparse.Namespace, programs: Path) -> list[Run
 
 def summary(nodes: int, pods: int, runs: list[Run]) -> dict[str, Any]:
     """Medians. percents: of what there is without an extender, in the same turn."""
-    by_setting = {name: [one for one in runs if one.setting == name] for name in SETTINGS}
+    by_setting: dict[str, list[Run]] = {}
+    for one in runs:
+        by_setting.setdefault(one.setting, []).append(one)
     before = [one.pods_per_second for one in by_setting[WITHOUT]]
     found: dict[str, Any] = {"nodes": nodes, "pods": pods}
     for name, some in by_setting.items():
@@ -330,11 +448,11 @@ def summary(nodes: int, pods: int, runs: list[Run]) -> dict[str, Any]:
 def show(found: list[dict[str, Any]], console: Console) -> None:
     load = f"load {os.getloadavg()[0]:.1f}"
     table = Table(box=None, pad_edge=False, title=f"{machine_line()}, {load}")
-    titles = "nodes", "pods", "extender", "pods/s", f"% (bar {BAR})", "each turn"
+    titles = "nodes", "pods", "setting", "pods/s", f"% (bar {BAR})", "each turn"
     for title in (*titles, "processor, ms a pod: extender", "kube-scheduler", "API server, etcd"):
         table.add_column(title, justify="right")
     for one in found:
-        for name in SETTINGS:
+        for name in (name for name in (*SETTINGS, *CLAIM_SETTINGS[1:]) if name in one):
             row = one[name]
             table.add_row(
                 *(f"{one['nodes']:,}", f"{one['pods']:,}", name),
@@ -343,6 +461,10 @@ def show(found: list[dict[str, Any]], console: Console) -> None:
                 *(f"{row[field]:.1f}" for field in ("extender", "scheduler", "api")),
             )
     console.print(table)
+
+
+def settings_of(options: argparse.Namespace) -> tuple[str, ...]:
+    return CLAIM_SETTINGS if options.claims else SETTINGS
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -358,6 +480,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
         help="requests a second of kube-scheduler; usually 50",
     )
     parser.add_argument("--version", default=node_programs.wanted(), help="of Kubernetes")
+    parser.add_argument("--claims", action="store_true", help="the settings with claims instead")
     parser.add_argument("--json", action="store_true", help="figures for programs")
     return parser.parse_args(words)
 

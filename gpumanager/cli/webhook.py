@@ -114,8 +114,8 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
 @click.option(
     "--claim-tiers",
     is_flag=True,
-    help="With --claims: shares prefer GPUs in use, by two alternatives of each request. For "
-    "clusters whose scheduler does not ask the extender.",
+    help="Shares in such claims prefer GPUs in use, by two alternatives. For clusters whose "
+    "kube-scheduler does not ask the extender about claims; it takes longer for each pod.",
 )
 @click.option(
     "--drain",

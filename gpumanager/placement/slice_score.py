@@ -30,9 +30,16 @@ from gpumanager.placement.workload_mix import Mix
 def _least_waste(node: FreeNode, left: FreeNode, pod: PodRequest, mix: Mix) -> float:
     worth = worth_under(mix)
     gain = worth.of(left) - worth.of(node)
-    if mix.leaving and breaks_idle(node, pod):
+    if mix.leaving and (breaks_idle(node, pod) or breaks_free(node, left)):
         gain -= mix.leaving * BREAKING
     return math.floor(gain / STEP + ROUNDING) - emptiness(node)
+
+
+def breaks_free(node: FreeNode, left: FreeNode) -> bool:
+    """A GPU that nobody had is shared from now on. Policies that choose among the node's GPUs need
+    no such rule."""
+    pairs = zip(node.gpus, left.gpus, strict=True)
+    return any(before.whole and not after.whole and after.cores for before, after in pairs)
 
 
 Points = Callable[[FreeNode, FreeNode, PodRequest, Mix], float]

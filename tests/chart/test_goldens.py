@@ -221,8 +221,8 @@ def test_the_extenders_certificate_is_for_whom_kube_scheduler_calls(path: Path) 
         metadata = service["metadata"]
         host = f"{metadata['name']}.{metadata['namespace']}.svc"
         (port,) = service["spec"]["ports"]
-        (called,) = {entry["urlPrefix"] for entry in entries}
-        assert called == f"https://{host}:{port['port']}/scheduler"
+        url = f"https://{host}:{port['port']}/scheduler"
+        assert {entry["urlPrefix"] for entry in entries} == {url}
         for certificate in goldens.of_kind(path, "Certificate"):
             if goldens.part(certificate) == "extender":
                 assert host in certificate["spec"]["dnsNames"]
@@ -230,20 +230,23 @@ def test_the_extenders_certificate_is_for_whom_kube_scheduler_calls(path: Path) 
 
 def test_kube_scheduler_is_told_what_the_docs_tell(path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "extender.md").read_text()
-    block = page.split("```yaml\n")[1].split("```")[0]
-    documented = yaml.safe_load(block)
+    first, second = (block.split("```")[0] for block in page.split("```yaml\n")[1:3])
+    documented, claims = yaml.safe_load(first), yaml.safe_load(second)
+    told = documented["extenders"] + (claims if "--claims" in extender_arguments(path) else [])
     for configuration in goldens.of_kind(path, "ConfigMap"):
         if goldens.part(configuration) == "scheduler":
             ours = yaml.safe_load(configuration["data"]["scheduler.yaml"])
             assert ours["percentageOfNodesToScore"] == documented["percentageOfNodesToScore"]
+            assert [one.keys() for one in ours["extenders"]] == [one.keys() for one in told]
             cluster = {"urlPrefix", "tlsConfig", "weight"}
-            entries = ours["extenders"]  # the second where there are claims
-            assert len(entries) in (1, 2)
-            for one, other in zip(entries, documented["extenders"], strict=False):
-                assert one.keys() == other.keys()
+            for one, other in zip(ours["extenders"], told, strict=True):
                 assert {k: v for k, v in one.items() if k not in cluster} == {
                     k: v for k, v in other.items() if k not in cluster
                 }
+
+
+def extender_arguments(path: Path) -> list[str]:
+    return dict(goldens.commands(path)).get("extender", [])
 
 
 def test_the_webhooks_are_those_of_the_docs(path: Path) -> None:

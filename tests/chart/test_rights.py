@@ -104,9 +104,8 @@ def claims(resource: str, verb: str) -> tuple[Right, When]:
     return Right("webhook", group, resource, verb), has("--claims")
 
 
-def scored(verb: str) -> tuple[tuple[Right, When], ...]:
-    """What the extender knows of claims."""
-    kinds = ("resourceclaims", "resourceslices", "deviceclasses")
+def scored_by_claims(verb: str) -> tuple[tuple[Right, When], ...]:
+    kinds = "resourceclaims", "resourceslices", "deviceclasses"
     rights = (Right("extender", "resource.k8s.io", kind, verb) for kind in kinds)
     return tuple((one, has("--claims")) for one in rights)
 
@@ -171,7 +170,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         budgets("list"),
         *quotas("list"),
         *followed_for_claims("list"),
-        *scored("list"),
+        *scored_by_claims("list"),
         driver("resourceclaims", "list"),
         driver("resourceslices", "list"),
         own_node("list"),
@@ -183,7 +182,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         budgets("watch"),
         *quotas("watch"),
         *followed_for_claims("watch"),
-        *scored("watch"),
+        *scored_by_claims("watch"),
         driver("resourceclaims", "watch"),
         driver("resourceslices", "watch"),
         own_node("watch"),

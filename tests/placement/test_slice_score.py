@@ -1,12 +1,17 @@
 """Claims: the GPUs that kube-scheduler takes, and how nodes are judged by them."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.placement.least_waste import PRIOR
 from gpumanager.placement.offer_order import offer_order
-from gpumanager.placement.slice_score import SliceScore, first_in_slice
+from gpumanager.placement.policies import POLICIES
+from gpumanager.placement.slice_score import POINTS, SliceScore, first_in_slice
 from gpumanager.placement.values import FreeGpu, FreeGpus, FreeNode, PodRequest, Request
+from gpumanager.placement.workload_mix import Mix, mix_of
 from tests.scheduler.webhook.review_texts import node_topology
 
 
@@ -86,3 +91,35 @@ def test_the_first_that_fits_is_the_first_in_the_slice_that_the_node_publishes(
         assert published == []
     elif not books.of(published[0]).whole:  # among free ones the bonds decide, which no trace has
         assert placed[1] == ((published[0].index,),)
+
+
+def test_every_policy_says_what_a_node_is_worth_with_the_gpus_that_come_first() -> None:
+    assert POINTS.keys() == POLICIES.keys()
+
+
+def test_where_pods_leave_a_free_gpu_is_broken_last() -> None:
+    """Shares of 70 are all that is usual, so a free GPU and one with 30 left are worth the same to
+    whoever counts only what still fits."""
+    pod = PodRequest((Request(30, 8),), cpu_milli=1000, memory_mib=1000)
+    usual = mix_of([(PodRequest((Request(70, 8),), 1000, 1000), 1.0)])
+    rooms = node(used(40), FREE), node(used(5), FREE)
+
+    def gain(mix: Mix) -> float:
+        fills, breaks = (SliceScore().score(room, pod, mix) for room in rooms)
+        assert fills is not None
+        assert breaks is not None
+        return fills.points - breaks.points
+
+    assert gain(replace(usual, leaving=1.0)) > gain(usual)
+
+
+@pytest.mark.parametrize(("policy", "wins"), [("binpack", 0), ("spread", 1), ("least-waste", 0)])
+def test_a_policy_judges_the_gpus_that_the_pod_would_get(policy: str, wins: int) -> None:
+    pod = PodRequest((Request(30, 8),))
+    rooms = node(used(30), FREE), node(FREE, FREE)
+
+    points = [
+        one.points for room in rooms if (one := SliceScore([(policy, 1.0)]).score(room, pod, PRIOR))
+    ]
+
+    assert points.index(max(points)) == wins

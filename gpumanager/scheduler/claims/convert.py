@@ -26,8 +26,9 @@ CLAIM: Final = "vcuda"
 def shape_of(
     pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
 ) -> tuple[ClaimShape, dict[str, str]]:
-    """The claim, and which request each container uses, by name. asks: valid, with memory. tiers:
-    as of ClaimShape."""
+    """The claim, and which request each container uses, by name. asks: valid, with memory.
+    tiers: shares prefer GPUs that are in use.
+    """
     own: dict[str, RequestShape] = {}
     for ask in asks:
         if ask.kind is not ContainerKind.INIT:
@@ -48,8 +49,7 @@ def shape_of(
 def convert(
     pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
 ) -> Iterator[Operation]:
-    """The steps of the patch. asks: of this pod, valid, shares with their memory. tiers: as of
-    ClaimShape."""
+    """The steps of the patch. asks, tiers: as `shape_of` has them."""
     shape, uses = shape_of(pod, asks, tiers=tiers)
     metadata, spec = pod["metadata"], pod["spec"]
     for key, value, found in (

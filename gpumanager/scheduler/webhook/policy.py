@@ -31,7 +31,7 @@ class AdmissionPolicy:
     missing_memory: a rule, or a fixed number of blocks of 256 MiB.
     pin: `spec.nodeName` becomes a node affinity, so that the scheduler sees the pod.
     fail_open: what goes wrong in here lets the pod pass.
-    claim_tiers: a share of a claim prefers a GPU that is in use.
+    claim_tiers: a share that becomes a claim prefers GPUs that are in use.
     """
 
     scheduler_name: str = ""

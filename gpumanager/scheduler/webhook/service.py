@@ -129,7 +129,7 @@ class Webhook:
         verdict = validate(pod, self._policy, self._nodes())
         quota = self._claim_quota
         if quota and not verdict.errors:
-            shape, _ = shape_of(pod, asks)
+            shape, _ = shape_of(pod, asks, tiers=self._policy.claim_tiers)
             verdict = replace(verdict, errors=quota.refusals(review.namespace, shape))
             if not verdict.errors and not review.dry_run:
                 quota.expect(review.namespace, shape)

@@ -1,5 +1,6 @@
 """The two lines become a claim: what the pod looks like then, and which template it names."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.grants.vcuda_config import VcudaConfig, read_vcuda_config
-from gpumanager.names import ANNOTATION_CLAIM, LABEL_CLAIM_TEMPLATE, VCORE, VMEMORY
-from gpumanager.scheduler.claims.template import ClaimShape, RequestShape, read_shape
+from gpumanager.names import (
+    ANNOTATION_CLAIM,
+    ANNOTATION_MODEL_WANTED,
+    LABEL_CLAIM_TEMPLATE,
+    VCORE,
+    VMEMORY,
+)
+from gpumanager.scheduler.claims.template import read_shape
 from gpumanager.scheduler.webhook.metrics import outcome_of
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.review import Decision, Review
@@ -64,21 +71,30 @@ def test_a_share_becomes_one_request_of_a_claim() -> None:
     ]
 
 
-def test_with_tiers_a_share_prefers_a_gpu_in_use_and_a_whole_one_has_no_choice() -> None:
-    shape = ClaimShape.of(
-        (RequestShape("main", 30, 8), RequestShape("side", 200, 0)), {}, tiers=True
-    )
+def test_with_tiers_a_share_asks_for_a_gpu_in_use_first() -> None:
+    tiers = replace(POLICY, claim_tiers=True)
+    made = pod(annotations={ANNOTATION_MODEL_WANTED: "T4"})
+    after = applied(made, decided(made, tiers).patch)
 
-    assert read_shape(shape.text) == shape
-    share, whole = requests(shape.template("default"))
-    shared, other = share["firstAvailable"]
-    assert (shared.pop("name"), other.pop("name")) == ("shared", "any")
-    assert shared.pop("selectors") == [
-        {"cel": {"expression": "device.attributes['gpu.tencent.com'].freeCores < 100"}}
-    ]
-    assert shared == other
-    assert other["capacity"] == {"requests": {"cores": "30", "memory": "2048Mi"}}
-    assert whole["exactly"]["count"] == 2
+    (request,) = requests(template_of(after))
+    (plain,) = requests(template_of(changed(made)))
+    shared, other = request["firstAvailable"]
+    in_use = {"cel": {"expression": "device.attributes['gpu.tencent.com'].freeCores < 100"}}
+    models = plain["exactly"]["selectors"]
+    assert other == {"name": "any", **plain["exactly"]}
+    assert shared == {**other, "name": "shared", "selectors": [in_use, *models]}
+    assert name_of_template(after) != name_of_template(changed(made))
+
+
+def test_with_tiers_whole_gpus_are_asked_for_as_without() -> None:
+    made = pod(container(200, 64))
+    after = applied(made, decided(made, replace(POLICY, claim_tiers=True)).patch)
+
+    assert name_of_template(after) == name_of_template(changed(made))
+
+
+def name_of_template(after: Any) -> Any:
+    return after["metadata"]["labels"][LABEL_CLAIM_TEMPLATE]
 
 
 def test_whole_gpus_are_counted_and_their_memory_is_a_condition() -> None:

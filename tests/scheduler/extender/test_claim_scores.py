@@ -36,8 +36,9 @@ async def claims(api: SimulatedApiServer) -> AsyncIterator[Served]:
 async def make(served: Served, name: str, wanted: Any, node: str = "", **notes: str) -> Any:
     """A pod with a claim of its own; node: where it goes, which waits until the extender knows."""
     await served.make("resourceclaims", claim(wanted, name=name))
-    where: Any = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
-    item = pod(name, name, containers=[{"name": "c", "image": "none"}], **where)
+    where: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
+    item = pod(name, name)
+    item["spec"] |= {"containers": [{"name": "c", "image": "none"}], **where}
     item["metadata"]["annotations"] = notes
     made = await served.make("pods", item)
     await until(lambda: served.extender.claims.shape_of(read_pod(made)))
