@@ -55,6 +55,9 @@ SETTINGS: Final = (
 )
 """Kernel settings that a kubelet sets, which are the host's."""
 
+CPUINFO: Final = Path("/proc/cpuinfo")
+"""A kubelet does not start where it names no clock speed. Example: User-Mode Linux."""
+
 UNSHARE: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -87,11 +90,16 @@ def enter(directory: Path, command: list[str]) -> int:
 
 def make_cgroups(name: str) -> None:
     """A cgroup of this name in every hierarchy, with what a new one does not have by itself."""
-    hierarchies = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else [*CGROUPS.iterdir()]
-    for hierarchy in hierarchies:
+    if (CGROUPS / "cgroup.controllers").exists():
+        (CGROUPS / name).mkdir(exist_ok=True)
+        for one in (CGROUPS, CGROUPS / name):
+            controllers = (one / "cgroup.controllers").read_text().split()
+            (one / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in controllers))
+        return
+    for hierarchy in CGROUPS.iterdir():
         (hierarchy / name).mkdir(exist_ok=True)
         for setting in ("cpuset.cpus", "cpuset.mems"):
-            if (hierarchy / setting).exists() and not hierarchy.samefile(CGROUPS):
+            if (hierarchy / setting).exists():
                 (hierarchy / name / setting).write_text((hierarchy / setting).read_text())
 
 
@@ -119,6 +127,10 @@ def furnish(directory: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(Path("/proc/sys", setting).read_bytes())
         kernel.bind(str(copy), f"/proc/sys/{setting}")
+    if "MHz" not in (processors := CPUINFO.read_text()):
+        copy = copies / "cpuinfo"
+        copy.write_text(f"{processors}cpu MHz\t\t: 1000.000\n")
+        kernel.bind(str(copy), str(CPUINFO))
     for path in MASKED:
         own = directory / path.strip("/").replace("/", "-")
         own.mkdir(exist_ok=True)

@@ -1,8 +1,11 @@
 /* The first process of the virtual machine.
  *
- * The host's root, read only over 9p, lies below a tmpfs that takes every write; the folder `out`
- * of the host is at /mnt. /mnt/run.sh runs to its end, its status goes to /mnt/status, and the
- * machine is switched off. Modules come with this program, as /modules/00.ko and so on, in order.
+ * The host's root, read only, lies below a tmpfs that takes every write; the folder `out` of the
+ * host is at /mnt. /mnt/run.sh runs to its end, its status goes to /mnt/status, and the machine is
+ * switched off. Modules come with this program, as /modules/00.ko and so on, in order.
+ *
+ * In qemu the host's files come over 9p. In User-Mode Linux, which is told the path of `out` as
+ * files=PATH, they are those that the kernel's own process sees.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,7 +29,7 @@ struct mount_point {
     const char *options;
 };
 
-static const struct mount_point mounts[] = {
+static struct mount_point mounts[] = {
     {"root", "/lower", "9p", MS_RDONLY, over_virtio},
     {"rw", "/rw", "tmpfs", 0, ""},
     {"overlay", "/new", "overlay", 0, "lowerdir=/lower,upperdir=/rw/upper,workdir=/rw/work"},
@@ -68,6 +71,17 @@ static void load_modules(void)
     }
 }
 
+static void use_hostfs(const char *out)
+{
+    for (size_t i = 0; i < sizeof mounts / sizeof *mounts; i++) {
+        struct mount_point *one = &mounts[i];
+        if (strcmp(one->type, "9p") == 0) {
+            one->options = strcmp(one->source, "out") == 0 ? out : "/";
+            one->type = "hostfs";
+        }
+    }
+}
+
 static void mount_all(void)
 {
     for (size_t i = 0; i < sizeof mounts / sizeof *mounts; i++) {
@@ -104,6 +118,9 @@ int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     load_modules();
+    const char *hostfs = getenv("files"); /* of the kernel's command line */
+    if (hostfs)
+        use_hostfs(hostfs);
     mount_all();
     int status = run_script();
     FILE *said = fopen("/mnt/status", "w");
