@@ -93,7 +93,8 @@ def command(
     """A whole node in a box: real node agent, simulated GPUs and kubelet, your pods.
 
     The pods are admitted one after another; the command of each container runs as a process of this
-    host, in a mount namespace of its own, behind the real shim.
+    host, in a mount namespace of its own, behind the real shim. Where some pods ask by claims and
+    others by the two lines, each kind has half of the GPUs.
 
     \b
     Example:
@@ -138,7 +139,12 @@ async def simulate(
                 if manifest.objects:
                     from gpumanager.sim.claims.node import ClaimsNode
 
-                    async with ClaimsNode(machine, seed=seed, on_event=progress.show) as claims:
+                    async with ClaimsNode(
+                        machine,
+                        seed=seed,
+                        on_event=progress.show,
+                        claims_gpus=claims_gpus(machine, manifest),
+                    ) as claims:
                         return await claims.run(manifest)
                 async with SimulatedNode(machine, seed=seed, on_event=progress.show) as node:
                     return await node.run(manifest.pods)
@@ -147,6 +153,23 @@ async def simulate(
                 f"not finished after {seconds:g} s: {progress.unfinished}; "
                 "give it longer with --timeout"
             ) from None
+
+
+def claims_gpus(machine: Machine, manifest: Manifest) -> int | None:
+    """Half of the GPUs where some pods ask by claims and others by the two lines; otherwise None,
+    for all. Raises InputError: a GPU is offered one way at a time."""
+    claiming = {one.item["metadata"]["uid"] for one in manifest.objects if one.resource == "pods"}
+    others = [one for one in manifest.pods if one.uid not in claiming]
+    if not any(container.asks for pod in others for container in pod.containers):
+        return None
+    gpus = len(machine.topology.gpus)
+    if gpus == 1:
+        raise InputError(
+            f"pod {others[0].full_name}",
+            "asks for a GPU without a claim, and others with one; a GPU is offered one way at a "
+            "time: name a --machine with more than one GPU, or run them one after the other",
+        )
+    return gpus // 2
 
 
 @contextlib.contextmanager

@@ -3,8 +3,9 @@
     async with ClaimsNode(load_machine("t4x4")) as node:
         results = await node.run(read_manifest([Path("claims.yaml")]))
 
-The agent runs as it does on a real node with `--interface=claims`; API server, scheduler and claim
-controller are simulated. A pod that finds no room waits as long as another one runs.
+The agent runs as it does on a real node with `--interface=claims`, or with `both` where pods ask by
+device plugins too; API server, scheduler and claim controller are simulated. A pod that finds no
+room for its claim waits as long as another one runs.
 """
 
 import asyncio
@@ -44,6 +45,8 @@ from gpumanager.units import MEMORY_BLOCK
 Object = Mapping[str, Any]
 NODE: Final = "simulated"
 PUBLISHED_SECONDS: Final = 60.0
+AT_ONCE: Final = {"move-after": "0.2s", "allocation-check-period": "0.2s"}
+"""Nobody uses a GPU while they are shared out."""
 _OURS: Final = [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]
 CLASSES: Final[tuple[Object, ...]] = (
     {"metadata": {"name": CLAIM_DEVICE_CLASS}, "spec": {"selectors": _OURS}},
@@ -60,14 +63,21 @@ class SliceNotPublished(GpuManagerError):
 
 
 class ClaimsNode:
-    """Use as an async context manager. seed: of every free choice the kubelet has."""
+    """Use as an async context manager. seed: of every free choice the kubelet has. claims_gpus:
+    how many GPUs claims have; None: all. The others are for device plugins."""
 
     def __init__(
-        self, machine: Machine, *, seed: int = 0, on_event: events.OnEvent = events.ignore
+        self,
+        machine: Machine,
+        *,
+        seed: int = 0,
+        on_event: events.OnEvent = events.ignore,
+        claims_gpus: int | None = None,
     ) -> None:
         self.server = SimulatedApiServer()
         self.plane = ClaimControlPlane(self.server)
         self._machine, self._seed, self._on_event = machine, seed, on_event
+        self._claims_gpus = claims_gpus
         self._stack = AsyncExitStack()
         self._ends = 0
         self._ended = asyncio.Condition()
@@ -98,7 +108,9 @@ class ClaimsNode:
         kubeconfig = Path(directory) / "kubeconfig"
         kubeconfig.write_text(_kubeconfig(self.server.url))
         client = await stack.enter_async_context(KubeClient(Access(self.server.url)))
-        flags = {"interface": "claims", "kubeconfig": kubeconfig, "hostname-override": NODE}
+        flags = {"kubeconfig": kubeconfig, "hostname-override": NODE, "interface": "claims"}
+        if self._claims_gpus is not None:
+            flags |= {"interface": "both", "claims-gpus": self._claims_gpus, **AT_ONCE}
         node = SimulatedNode(
             self._machine,
             seed=self._seed,
@@ -108,16 +120,23 @@ class ClaimsNode:
         )
         self._node = await stack.enter_async_context(node)
         await node.unless_agent_dies(self._published())
+        if self._claims_gpus is not None:
+            ready = node.kubelet.wait_for_devices((VCORE, VMEMORY), PUBLISHED_SECONDS)
+            await node.unless_agent_dies(ready)
 
     async def _published(self) -> None:
-        objects = self.server.objects
+        objects, wanted = self.server.objects, self._claims_gpus or 1
         try:
             async with asyncio.timeout(PUBLISHED_SECONDS):
-                while not any(one["spec"].get("devices") for one in objects.list("resourceslices")):
+                while len(list(self._devices())) < wanted:
                     await self.server.changed_since(objects.version)
         except TimeoutError:
             words = self.node.agent.last_words()
             raise SliceNotPublished(f"no slice; the agent's last words: {words}") from None
+
+    def _devices(self) -> Iterator[Object]:
+        for one in self.server.objects.list("resourceslices"):
+            yield from one["spec"].get("devices") or ()
 
     async def run(self, manifest: Manifest) -> tuple[ContainerResult, ...]:
         """As `SimulatedNode.run`; pods with claims are bound by the simulated scheduler."""

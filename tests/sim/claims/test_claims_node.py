@@ -125,3 +125,46 @@ async def test_a_pod_that_never_fits_is_refused_with_the_scheduler_s_words(tmp_p
 
     assert late.refused == 'pod has no resource claim for "gpu" yet'
     assert fits.exit_code == 0
+
+
+BY_TWO_LINES = """\
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lines}
+spec:
+  containers:
+    - name: main
+      command: [cuda-play, query]
+      resources: {limits: {tencent.com/vcuda-core: 30, tencent.com/vcuda-memory: 4}}
+"""
+
+
+def simulate(tmp_path: Path, machine: str) -> "subprocess.CompletedProcess[str]":
+    (tmp_path / "pods.yaml").write_text(QUICK + pod("claims") + BY_TWO_LINES)
+    command = [sys.executable, "-m", "gpumanager", "simulate", "--json", "--machine", machine]
+    return subprocess.run(
+        [*command, str(tmp_path / "pods.yaml")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=own_environment(),
+    )
+
+
+def test_pods_of_both_kinds_have_gpus_of_their_own(tmp_path: Path) -> None:
+    ran = simulate(tmp_path, "t4x4")
+
+    assert ran.returncode == 0, ran.stderr
+    claims, lines = json.loads(ran.stdout)["containers"]
+    assert (claims["cores"], lines["cores"]) == (100, 30)
+    assert claims["exit_code"] == lines["exit_code"] == 0
+    assert claims["gpus"] != lines["gpus"]
+
+
+def test_one_gpu_is_not_offered_both_ways(tmp_path: Path) -> None:
+    ran = simulate(tmp_path, "single")
+
+    assert ran.returncode == 2
+    assert "a GPU is offered one way at a time" in ran.stderr
