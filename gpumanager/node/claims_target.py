@@ -32,7 +32,9 @@ class ClaimsTarget:
             self.gpus = int(text)
             return
         if text:
-            log.warning("%s of the node is no number: %.40r", ANNOTATION_CLAIMS_GPUS, text)
+            log.warning(
+                "annotation %s of this node is not a number: %.40r", ANNOTATION_CLAIMS_GPUS, text
+            )
         self.gpus = self._default
 
     def remove(self, item: Any) -> None:

@@ -169,7 +169,7 @@ class BothInterfaces:
                 self._complaint = ""
             except (GpuManagerError, OSError) as error:
                 if str(error) != self._complaint:
-                    log.error("GPUs do not go over: %s", error)  # noqa: TRY400
+                    log.error("GPUs cannot move between device plugins and claims: %s", error)  # noqa: TRY400
                 self._complaint = str(error)
             await asyncio.sleep(MOVE_SECONDS)
 
