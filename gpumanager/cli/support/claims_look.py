@@ -90,9 +90,7 @@ async def _objects(
 ) -> ClaimObjects | Unseen:
     node = node_name(settings.hostname_override)
     try:
-        async with KubeClient(
-            find_access(settings.kubeconfig), agent="gpumanager-doctor"
-        ) as api:
+        async with KubeClient(find_access(settings.kubeconfig), agent="gpumanager-doctor") as api:
             slices, claims = list[Object](), list[Object]()
             await api.list(SLICES, slices.append, fieldSelector=f"spec.driver={DRIVER}")
             await api.list(f"{API}/resourceclaims", claims.append)
