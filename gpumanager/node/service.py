@@ -24,7 +24,6 @@ from gpumanager.node.labels import Software, node_labels
 from gpumanager.node.node_reconciler import Condition, NodeReconciler
 from gpumanager.node.pod_reconciler import PodReconciler
 from gpumanager.node.pods import NodePods
-from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +33,15 @@ ROUND_SECONDS: Final = 10.0
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What is true on this node now. allocations: the journal's live ones. withheld: GPUs on which
-    schedulers should place no pod that asks for device IDs. owners: the pods that an allocation is
-    for, as far as known; a claim may have several."""
+    schedulers should place no pod that asks for device IDs. owners: the pods that a grant is for,
+    as far as known; a claim may have several."""
 
     topology: Topology
     allocations: tuple[Grant, ...] = ()
     software: Software = field(default_factory=Software)
     unhealthy: frozenset[GpuUUID] = frozenset()
     withheld: frozenset[GpuUUID] = frozenset()
-    owners: Callable[[AllocationID], Collection[PodUID]] = lambda _: ()
+    owners: Callable[[Grant], Collection[PodUID]] = lambda _: ()
 
 
 class NodeEventLike(Protocol):
@@ -143,5 +142,5 @@ def holders(gpu: GpuUUID, facts: Facts) -> tuple[PodUID, ...]:
     """The pods that have it. Of a claim that the watch has not told of, the one it was prepared
     for."""
     grants = [one for one in facts.allocations if gpu in one.gpus]
-    pods = (facts.owners(one.id) or ((one.pod.uid,) if one.pod else ()) for one in grants)
+    pods = (facts.owners(one) or ((one.pod.uid,) if one.pod else ()) for one in grants)
     return tuple(dict.fromkeys(pod for each in pods for pod in each))

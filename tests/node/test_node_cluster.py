@@ -221,7 +221,7 @@ async def test_all_pods_that_share_a_claim_hear_that_their_gpu_is_out_of_use(
         two_gpus(),
         (shared,),
         unhealthy=frozenset({gpu.uuid}),
-        owners=lambda name: uids if name == shared.id else (),
+        owners=lambda grant: uids if grant is shared else (),
     )
 
     async with running(world, known):

@@ -329,7 +329,7 @@ async def tell(cluster: Cluster, interface: NodeInterface, driver: str) -> None:
             software,
             granter.unhealthy,
             interface.withheld(),
-            interface.owners,
+            lambda grant: interface.owners(grant.id),
         )
     )
 
