@@ -125,8 +125,9 @@ AGENT: Final = Row(
               "still meanwhile.", 8, 7, unit="s",
               queries=(Query("max by (rpc) (node_rpc:gpumanager_rpc_duration_seconds:p99_rate5m"
                              f"{{{HERE}}})", "{{rpc}}"),)),
-        Lines("What became of them", "refused: the pod fails. retry: the kubelet asks again. "
-              "failed: an error of the agent's own.", 8, 7, unit="reqps",
+        Lines("What became of them", "refused: the pod fails, and with a claim it waits. "
+              "retry: the kubelet asks again. failed: an error of the agent's own.", 8, 7,
+              unit="reqps",
               queries=(Query("sum by (outcome) "
                              f"(rate(gpumanager_rpc_answers_total{{{HERE}}}[5m]))",
                              "{{outcome}}"),)),

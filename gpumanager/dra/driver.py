@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name
-from gpumanager.dra.plan import PreparedNode, plan
+from gpumanager.dra.plan import TO_DO, PreparedNode, plan
 from gpumanager.dra.pod_claims import PodClaims
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
@@ -222,13 +222,17 @@ class ClaimDriver:
                 log.warning("what is left of earlier claims cannot be removed yet: %s", error)
 
     async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
-        """Goes on to its end although whoever asked gives up, and then has the answer ready.
+        """Goes on to its end although whoever asked gives up, and then has the answer ready. A
+        refusal says what its reader can do.
 
         It waits until the journal is loaded: the agent before this one may still have it. Raises
         RetryLater, JournalUnwritable, and what back ends and the disk raise.
         """
         await self.taken_up.wait()
-        return await self._to_its_end(self._prepare(claim))
+        answer = await self._to_its_end(self._prepare(claim))
+        if isinstance(answer, Refused) and answer.reason in TO_DO:
+            return replace(answer, text=f"{answer.text}. {TO_DO[answer.reason]}")
+        return answer
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Safe to repeat; an unknown one is no error. Raises JournalUnwritable, OSError."""

@@ -33,10 +33,20 @@ from gpumanager.placement.values import Evaluator
 from gpumanager.units import CORES_PER_GPU, blocks
 from gpumanager.virtual.values import AllocationID
 
-REASONS: Final = (
-    *("invalid", "not-allocated", "pod-unknown", "other-node", "gpu-gone", "other-interface"),
-    *("several-grants", "not-free", "other"),
-)
+_ANOTHER: Final = "delete the pods that use the claim: the next ones may get another GPU"
+TO_DO: Final[Mapping[str, str]] = {
+    "invalid": "Delete the pod, and make the claim anew",
+    "not-allocated": "Delete the pod: kube-scheduler allocates for the next one",
+    "pod-unknown": "The kubelet tries again, and it is known by then",
+    "other-node": "Delete the pod: kube-scheduler finds the next one a node",
+    "gpu-gone": f"Wait until it is back and the kubelet tries again, or {_ANOTHER}",
+    "other-interface": f"Wait until that has ended and the kubelet tries again, or {_ANOTHER}",
+    "several-grants": "Delete the pod, and make it anew like that",
+    "not-free": f"Wait until those have ended and the kubelet tries again, or {_ANOTHER}",
+}
+"""What the user of a refused claim can do, by the reason in a word."""
+
+REASONS: Final = (*TO_DO, "other")
 """Why claims are refused, in a word each."""
 
 Users = frozenset[tuple[str, str]]
@@ -245,7 +255,7 @@ def _lacking(node: PreparedNode, live: Iterable[Grant], grant: Grant) -> Refused
         return Refused(
             f"{grant.source}: {share.cores} cores and {share.blocks} blocks of "
             f"{device_name(uuid)} (GPU {gpu.index}, {blocks(gpu.memory)} blocks) are not free on "
-            f"this node yet: {users or 'nobody has any'}. The kubelet tries again",
+            f"this node yet: {users or 'nobody has any'}",
             "not-free",
         )
     return None

@@ -1,7 +1,8 @@
 """From what everybody says at one moment to one snapshot. Pure.
 
 Of two grants to a container of the same names the later counts: a pod that is made anew under its
-old name must not be told twice.
+old name must not be told twice. Grants of claims are not made anew under a name; several of a claim
+may be shown for the same container.
 """
 
 from collections import Counter
@@ -143,8 +144,11 @@ def _degraded(processes: Iterable[ProcessUsage]) -> Mapping[str, int]:
 
 
 def latest(views: Iterable[ContainerSnapshot]) -> tuple[ContainerSnapshot, ...]:
-    """The newest of each name."""
-    by_name = {view.labels: view for view in sorted(views, key=lambda one: one.grant.time)}
+    """The newest of each name, and all grants of claims."""
+    by_name = {
+        (view.labels, view.claim and view.grant.id): view
+        for view in sorted(views, key=lambda one: one.grant.time)
+    }
     return tuple(by_name.values())
 
 

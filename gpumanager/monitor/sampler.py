@@ -239,9 +239,17 @@ class Sampler:
     def _residents(
         self, live: tuple[Grant, ...], usages: Iterable[AllocationUsage]
     ) -> tuple[Resident, ...]:
-        gpus, of = self.sources.topology().gpus, self.sources.residents.of
+        sources = self.sources
         return tuple(
-            residents(gpus, self._held, slots_by_process(usages), live, find=self._alive, of=of)
+            residents(
+                sources.topology().gpus,
+                self._held,
+                slots_by_process(usages),
+                live,
+                users=sources.users,
+                find=self._alive,
+                of=sources.residents.of,
+            )
         )
 
 

@@ -17,7 +17,7 @@ from gpumanager.gpu.values import Topology
 from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
-from gpumanager.monitor.metrics.latency import Latencies
+from gpumanager.monitor.metrics.latency import RESOURCES, Latencies
 from gpumanager.monitor.metrics.rows import Page
 from gpumanager.monitor.ports import DriverReader, Sources
 from gpumanager.monitor.sampler import Sampler
@@ -153,9 +153,10 @@ class Monitor:
         """Whether somebody has the web page open."""
         return bool(self.web.stream.listeners)
 
-    def _refused(self, text: str) -> None:
+    def _refused(self, resource: str, text: str) -> None:
         node = self.sampler.sources.node
-        self.web.happened(Event("admission-refused", node, text, warning=True))
+        kind = "admission-refused" if resource in RESOURCES else "claim-refused"
+        self.web.happened(Event(kind, node, text, warning=True))
 
     def _found(self, finding: AuditFinding) -> None:
         node = self.sampler.sources.node

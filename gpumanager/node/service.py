@@ -8,7 +8,7 @@ goes out as events.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -33,13 +33,15 @@ ROUND_SECONDS: Final = 10.0
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What is true on this node now. allocations: the journal's live ones. withheld: GPUs on which
-    schedulers should place no pod that asks for device IDs."""
+    schedulers should place no pod that asks for device IDs. owners: the pods that a grant is for,
+    as far as known; a claim may have several."""
 
     topology: Topology
     allocations: tuple[Grant, ...] = ()
     software: Software = field(default_factory=Software)
     unhealthy: frozenset[GpuUUID] = frozenset()
     withheld: frozenset[GpuUUID] = frozenset()
+    owners: Callable[[Grant], Collection[PodUID]] = lambda _: ()
 
 
 class NodeEventLike(Protocol):
@@ -115,15 +117,10 @@ class NodeCluster:
         finally:
             await self._api.close()
 
-    def _holders(self, gpu: GpuUUID) -> tuple[PodUID, ...]:
-        journal = self._facts.allocations if self._facts else ()
-        holders = (one.pod.uid for one in journal if one.pod is not None and gpu in one.gpus)
-        return tuple(dict.fromkeys(holders))
-
-    def _say_unhealthy(self, gpu: GpuUUID, *, once: bool) -> None:
+    def _say_unhealthy(self, gpu: GpuUUID, facts: Facts, *, once: bool) -> None:
         """once: the agent has just begun to look, and may have said so before."""
         message = f"{gpu} is out of use: this pod keeps it, and its work there may fail"
-        for pod in self._holders(gpu):
+        for pod in holders(gpu, facts):
             self.events.record(pod, warning=True, reason="GpuUnhealthy", message=message, once=once)
 
     def _say(self, pod: PodUID | None, event: NodeEventLike) -> None:
@@ -133,9 +130,17 @@ class NodeCluster:
     def _tasks(self, facts: Facts) -> Iterator[Task]:
         before, self._facts = self._facts, facts
         for gpu in facts.unhealthy - (before.unhealthy if before else frozenset()):
-            self._say_unhealthy(gpu, once=before is None)
+            self._say_unhealthy(gpu, facts, once=before is None)
         closed = facts.unhealthy | facts.withheld
         labels = node_labels(facts.topology.gpus, facts.software, self._labels)
         yield from self.node.tasks(labels, inventory(facts.topology, closed))
         yield from self.pods.tasks(facts.allocations, facts.topology)
         yield from self.events.tasks()
+
+
+def holders(gpu: GpuUUID, facts: Facts) -> tuple[PodUID, ...]:
+    """The pods that have it. Of a claim that the watch has not told of, the one it was prepared
+    for."""
+    grants = [one for one in facts.allocations if gpu in one.gpus]
+    pods = (facts.owners(one) or ((one.pod.uid,) if one.pod else ()) for one in grants)
+    return tuple(dict.fromkeys(pod for each in pods for pod in each))

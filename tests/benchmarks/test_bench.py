@@ -23,6 +23,10 @@ SHORT = {
         "--containers 1 --pods 2 --starts 1 --in-memory",
         r"agent registered again +median \d+\.\d\d s",
     ),
+    "claims": (
+        "--claims 2 --pods 2 --burst 3 --rounds 1",
+        r"slice told at most \d+ ms late",
+    ),
     "sharing": ("--containers 2 --gpus 1 --rounds 3", r"idle: +\d+\.\d\d ms p50"),
 }
 """What makes each short, and its last figure."""

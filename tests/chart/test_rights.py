@@ -111,7 +111,7 @@ def scored_by_claims(verb: str) -> tuple[tuple[Right, When], ...]:
 
 
 def driver(resource: str, verb: str) -> tuple[Right, When]:
-    group = "resource.k8s.io" if resource.startswith("resource") else ""
+    group = "" if resource == "pods" else "resource.k8s.io"
     return Right("agent", group, resource, verb), has("--plugins-path=")
 
 
@@ -129,6 +129,12 @@ def request(verb: str) -> tuple[Right, When]:
 
 
 CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
+    ("cli/support/claims_look.py", "create"): (),  # everybody may ask what they may
+    ("cli/support/claims_look.py", "get"): (driver("deviceclasses", "get"),),
+    ("cli/support/claims_look.py", "list"): (
+        driver("resourceclaims", "list"),
+        driver("resourceslices", "list"),
+    ),
     ("node/node_reconciler.py", "get"): (agent("nodes", "get"),),
     ("node/node_reconciler.py", "patch"): (
         agent("nodes", "patch"),

@@ -79,9 +79,22 @@ class Reader:
         matching = node.modifier and node.modifier.matching
         if matching:
             _within(matching.labels, left & right, operator)
+            if operator not in SETS:
+                _alone(set(matching.labels), left, right, str(node.modifier.card))
         elif left != right:
             raise AsksForNothing(f"{operator}: {sorted(left ^ right)} on one side only")
         return left if operator in SETS or not matching else frozenset(matching.labels)
+
+
+def _alone(on: set[str], left: Labels, right: Labels, card: str) -> None:
+    """A side of which one series has to meet each of the other's is told apart by `on` alone. Where
+    it is not, the query works until, for example, two containers of a pod have a claim each."""
+    sides = {"left": left} if card.endswith("OneToMany") else {"right": right}
+    if card.endswith("OneToOne"):
+        sides = {"left": left, "right": right}
+    for side, labels in sides.items():
+        if more := labels - on:
+            raise AsksForNothing(f"several series on the {side}: by {', '.join(sorted(more))} too")
 
 
 def _within(asked: Any, there: Labels, what: str) -> None:

@@ -97,6 +97,14 @@ def test_a_page_names_no_metric_that_there_is_not() -> None:
     assert {page: names for page, names in unknown.items() if names} == {}
 
 
+def test_a_query_may_join_sums_of_claims_with_the_pods_that_use_them() -> None:
+    pytest.importorskip("promql_parser")
+    users = "max by (namespace, claim) (gpumanager_claim_info)"
+    query = f"gpumanager_container_launches_total * on (namespace, claim) group_left () {users}"
+
+    assert Reader(every()).labels(query) == frozenset({"namespace", "claim"})
+
+
 @pytest.mark.parametrize(
     ("query", "trouble"),
     [
@@ -104,6 +112,14 @@ def test_a_page_names_no_metric_that_there_is_not() -> None:
         ('gpumanager_gpu_healthy{colour="red"}', "gpumanager_gpu_healthy has no colour"),
         ("sum by (verb) (gpumanager_gpu_healthy)", "sum has no verb"),
         ("gpumanager_gpu_healthy * gpumanager_driver_answers", "gpu"),
+        (
+            "gpumanager_container_launches_total * on (namespace, pod) gpumanager_claim_info",
+            "several series on the left: by claim",
+        ),
+        (
+            "gpumanager_build_info * on (namespace, pod) group_left () gpumanager_claim_info",
+            "several series on the right: by claim",
+        ),
     ],
 )
 def test_a_query_that_asks_for_nothing_is_found_out(query: str, trouble: str) -> None:

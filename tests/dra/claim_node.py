@@ -14,6 +14,7 @@ from typing import Any
 
 from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name, read_claim
 from gpumanager.dra.driver import AnsweredDevice, ClaimDependencies, ClaimDriver, ClaimRef
+from gpumanager.dra.plan import TO_DO
 from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Refused, RetryLater
@@ -226,6 +227,7 @@ class ClaimNode:
     async def refused(self, claim: ClaimRef) -> str:
         answer = await self.driver.prepare(claim)
         assert isinstance(answer, Refused), answer
+        assert answer.text.endswith(f". {TO_DO[answer.reason]}"), "says what its reader can do"
         return answer.text
 
     def left(self) -> tuple[set[str], set[str], set[str]]:

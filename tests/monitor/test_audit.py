@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from gpumanager.gpu.values import bare
-from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant, Share
+from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource, Grant, Share
 from gpumanager.kube.pod import PodUID
 from gpumanager.monitor.look import Busy, MeterTotals, container_views
 from gpumanager.monitor.ports import NodeHappening
@@ -274,10 +274,14 @@ def test_a_slot_of_another_pod_of_a_claim_is_no_mismatch() -> None:
     assert mismatches(seen(second, promises=(claimed,))) == frozenset()
 
 
-@pytest.mark.parametrize(("cores", "found"), [(100, True), (30, False)])
-def test_a_process_of_another_pod_of_a_claim_is_at_home_on_its_whole_gpu(
-    cores: int, *, found: bool
+@pytest.mark.parametrize(
+    ("cores", "users", "found"),
+    [(100, (), True), (30, (), False), (30, (OWNER, OTHER), True), (30, (OTHER,), True)],
+)
+def test_a_process_of_any_pod_of_a_claim_is_at_home_on_its_gpu(
+    cores: int, users: tuple[Claimant, ...], *, found: bool
 ) -> None:
+    """As far as the watch has told of them; a GPU that the claim has whole needs no telling."""
     claimed = replace(ONE, source=CLAIM, shares={FIRST.uuid: Share(cores, 8)})
     held = {bare(FIRST.uuid): {2: Bytes(10 * MIB)}}
 
@@ -286,6 +290,7 @@ def test_a_process_of_another_pod_of_a_claim_is_at_home_on_its_whole_gpu(
         held,
         slots_by_process([]),
         (claimed,),
+        users=lambda _: users,
         find=lambda pid: Process(pid, 20),
         of=lambda _: member(OTHER),
     )
@@ -318,6 +323,41 @@ class Heard:
     def pod_event(self, pod: PodUID, event: NodeHappening) -> None:
         self.of_pods.append((pod, event.reason))
         self.messages.append(event.message)
+
+
+def shared_by_two(one: Resident, *, unlimited: bool = False) -> Snapshot:
+    """A process of a claim that the pods of OWNER and OTHER share."""
+    snapshot = seen(one, promises=(replace(ONE, source=CLAIM),))
+    (view,) = snapshot.containers
+    alone = (one.process,) if unlimited else ()
+    shown = replace(view, users=(OWNER, OTHER), unlimited=alone)
+    return replace(snapshot, containers=(shown,))
+
+
+@pytest.mark.parametrize("unlimited", [False, True])
+@pytest.mark.parametrize(
+    ("of", "told", "who"),
+    [
+        (member(OWNER), [OWNER], "team/pod (main)"),
+        (member(OTHER), [OTHER], "pod team/other"),
+        (None, [OWNER, OTHER], "team/pod (main) or whoever shares its claim"),
+    ],
+)
+async def test_of_pods_that_share_a_claim_the_one_whose_process_it_is_is_told(
+    of: Membership | None, told: list[Claimant], who: str, *, unlimited: bool
+) -> None:
+    heard = Heard()
+    names = {OTHER.uid: "team/other"}
+    size = Bytes(2 * GIB)
+    one = resident(3, size, allocation=ONE.id, of=of, booked=size if unlimited else None)
+    auditor = Auditor(Rules(looks=1), heard, names=names.get)
+
+    await auditor.audit(shared_by_two(one, unlimited=unlimited))
+
+    kind = "GpuUnlimited" if unlimited else "GpuMemoryBehindTheShim"
+    assert {(pod.uid, kind) for pod in told} <= set(heard.of_pods)
+    assert {pod for pod, _ in heard.of_pods} == {pod.uid for pod in told}
+    assert all(f" of {who} " in message for message in heard.messages)
 
 
 class Ends:

@@ -12,7 +12,7 @@ from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.grant import Grant
+from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
 from gpumanager.monitor.look import Busy, MeterTotals, container_views, gpu_views
 from gpumanager.monitor.metrics.families import EVERY
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
@@ -252,6 +252,24 @@ def test_a_pod_made_anew_under_its_old_name_is_told_once() -> None:
         if not line.startswith("#")
     ]
     assert len(names) == len(set(names))
+
+
+def test_two_grants_of_a_claim_that_are_shown_for_one_container_are_both_told() -> None:
+    """An init container uses two whole GPUs, of which each app container has one later."""
+    init = claimant(container="init")
+    claim = ClaimSource("u", "team", "two", (ClaimedDevice("gpu-1", "one"),))
+    both = [
+        replace(whole(init, name, gpus=(gpu,)), source=claim)
+        for name, gpu in (("w1", FIRST), ("w2", SECOND))
+    ]
+
+    seen = snapshot(both)
+
+    limits = metric(seen, "gpumanager_container_memory_limit_bytes", "gpu")
+    assert limits == {("gpu0",): 16 * GIB, ("gpu1",): 16 * GIB}
+    assert metric(seen, "container_request_gpu_utilization", "pod_name") == {("pod",): 2}
+    memory = metric(seen, "container_gpu_memory_total", "gpu_memory")
+    assert memory.keys() == {("gpu0",), ("gpu1",), ("total",)}
 
 
 def test_containers_whose_pods_are_not_known_by_name_are_told_apart_by_uid() -> None:

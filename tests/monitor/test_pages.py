@@ -49,11 +49,12 @@ class Watch:
     def __init__(self, world: World, **settings: Any) -> None:
         self.world = world
         self.reason = ""
+        self.latencies = Latencies()
         self.monitor = Monitor(
             Serving(version="1.0", **settings),
             world.sources(),
             world,
-            latencies=Latencies(),
+            latencies=self.latencies,
             writes=JournalWrites,
             not_ready=lambda: self.reason,
             auditor=Auditor(),

@@ -8,6 +8,7 @@ import pytest
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import GpuSnapshot, Snapshot
 from gpumanager.monitor.web_pages.events import KINDS, LONGEST, Event, Events, news
+from tests.monitor.monitor_world import claimant
 from tests.monitor.node_show import container, device, gpu
 
 FIRST = gpu(0)
@@ -51,6 +52,14 @@ def test_refusals_are_counted_and_named() -> None:
 
     assert (event.count, event.subject, event.warning) == (3, "team/pod/main", True)
     assert event.message == "memory refused on GPU 0 at its limit of 1 GiB"
+
+
+def test_of_a_claim_that_several_pods_share_the_number_of_others_is_told() -> None:
+    shared = replace(POD, users=(POD.owner, claimant("eval"), claimant("eval", "side")))
+
+    (event,) = news(replace(CALM, containers=()), replace(CALM, containers=(shared,)))
+
+    assert event.subject == "team/pod/main +1"
 
 
 def test_what_repeats_itself_within_a_minute_is_one_event() -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from gpumanager.grants.grant import Refused
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.web_pages.events import KINDS
+from gpumanager.names import CLAIM_DRIVER, VCORE
 from gpumanager.units import MIB
 from tests.monitor.monitor_world import EVERYTHING, World, claimant, share, usage
 from tests.monitor.node_show import Show, busy_node, container, device, served
@@ -167,7 +169,8 @@ async def test_the_monitor_tells_the_page_what_its_sampler_saw() -> None:
         await watch.monitor._saw(await watch.monitor.sampler.sample(EVERYTHING))
         watch.world.usages = [usage(promise, {7: 300 * MIB}, denied=2)]
         await watch.monitor._saw(await watch.monitor.sampler.sample(EVERYTHING))
-        watch.monitor._refused("larger than any GPU here")
+        for resource in (VCORE, CLAIM_DRIVER):
+            await watch.latencies.timed("call", resource, refused_by_us())
         found = watch.monitor.web._document()
     finally:
         await watch.monitor.close()
@@ -175,7 +178,11 @@ async def test_the_monitor_tells_the_page_what_its_sampler_saw() -> None:
     assert found is not None
     assert found["containers"][0]["gpus"][0]["memory_refusals"] == 2
     kinds = [one["kind"] for one in found["events"]]
-    assert kinds == ["admission-refused", "memory-refused"]
+    assert kinds == ["claim-refused", "admission-refused", "memory-refused"]
+
+
+async def refused_by_us() -> Refused:
+    return Refused("not free")
 
 
 def tables(heading: str, after: str) -> list[set[str]]:

@@ -211,6 +211,25 @@ async def test_a_pod_whose_gpu_falls_out_of_use_hears_of_it_and_the_inventory_sa
     assert read_inventory(text)[1] == {harmed}
 
 
+async def test_all_pods_that_share_a_claim_hear_that_their_gpu_is_out_of_use(
+    world: ApiWorld,
+) -> None:
+    uids = [PodUID((await world.pod(name))["metadata"]["uid"]) for name in ("a", "b")]
+    gpu = two_gpus().gpus[0]
+    shared = granted(uids[0], gpu)
+    known = Facts(
+        two_gpus(),
+        (shared,),
+        unhealthy=frozenset({gpu.uuid}),
+        owners=lambda grant: uids if grant is shared else (),
+    )
+
+    async with running(world, known):
+        told = [await until(partial(events, world, uid)) for uid in uids]
+
+    assert [one["reason"] for found in told for one in found] == ["GpuUnhealthy"] * 2
+
+
 async def inventory_of(world: ApiWorld) -> str | None:
     metadata = (await world.api.get(world.node_path))["metadata"]
     text: str | None = (metadata.get("annotations") or {}).get(ANNOTATION_INVENTORY)

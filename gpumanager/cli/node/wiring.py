@@ -329,6 +329,7 @@ async def tell(cluster: Cluster, interface: NodeInterface, driver: str) -> None:
             software,
             granter.unhealthy,
             interface.withheld(),
+            lambda grant: interface.owners(grant.id),
         )
     )
 

@@ -90,16 +90,14 @@ async def _objects(
 ) -> ClaimObjects | Unseen:
     node = node_name(settings.hostname_override)
     try:
-        async with KubeClient(
-            find_access(settings.kubeconfig), agent="gpumanager-doctor"
-        ) as client:
+        async with KubeClient(find_access(settings.kubeconfig), agent="gpumanager-doctor") as api:
             slices, claims = list[Object](), list[Object]()
-            await client.list(SLICES, slices.append, fieldSelector=f"spec.driver={DRIVER}")
-            await client.list(f"{API}/resourceclaims", claims.append)
+            await api.list(SLICES, slices.append, fieldSelector=f"spec.driver={DRIVER}")
+            await api.list(f"{API}/resourceclaims", claims.append)
             found = next((o for o in slices if o["metadata"]["name"] == slice_name(node)), None)
             return ClaimObjects(
-                device_class=await _device_class(client),
-                denied=await denied_rights(client),
+                device_class=await _device_class(api),
+                denied=await denied_rights(api),
                 devices=len(found["spec"].get("devices") or ()) if found else 0,
                 slice_differences=await _differences(settings, topology, driver, grants, found),
                 claims={one["metadata"]["uid"]: _name(one) for one in claims},
@@ -124,15 +122,15 @@ def _in_use(claim: Object, node: str) -> bool:
     return here and bool((claim.get("status") or {}).get("reservedFor"))
 
 
-async def _device_class(client: KubeClient) -> bool | Unseen:
+async def _device_class(api: KubeClient) -> bool | Unseen:
     try:
-        await client.get(f"{API}/deviceclasses/{CLAIM_DEVICE_CLASS}")
+        await api.get(f"{API}/deviceclasses/{CLAIM_DEVICE_CLASS}")
     except ApiRefused as error:
         return False if error.status == HTTPStatus.NOT_FOUND else Unseen(str(error))
     return True
 
 
-async def denied_rights(client: KubeClient) -> tuple[str, ...] | Unseen:
+async def denied_rights(api: KubeClient) -> tuple[str, ...] | Unseen:
     """Of what an agent does: what its account may not."""
     denied = []
     for group, resource, verb in RIGHTS:
@@ -143,7 +141,7 @@ async def denied_rights(client: KubeClient) -> tuple[str, ...] | Unseen:
             "spec": {"resourceAttributes": asked},
         }
         try:
-            answer = await client.create(REVIEWS, review)
+            answer = await api.create(REVIEWS, review)
         except ApiRefused as error:
             return Unseen(f"the API server does not tell what this account may do: {error.status}")
         if not (answer.get("status") or {}).get("allowed"):

@@ -1,4 +1,4 @@
-"""GrantStore that our journal does not have and others prove: taken up again. Pure.
+"""Grants that our journal does not have and others prove: taken up again. Pure.
 
 The kubelet's books are exact about device IDs, so what they give to a container is held by it, on
 the GPUs that our answer named. Where the kubelet has lost its books too, running containers and the

@@ -40,7 +40,7 @@ UNDISPUTED: Final = Conflict()
 def rejected(
     live: Iterable[Grant], before: Transaction | None, now: Transaction | None
 ) -> tuple[AllocationID, ...]:
-    """GrantStore to a pod that cannot come any more, because another is being admitted.
+    """Grants to a pod that cannot come any more, because another is being admitted.
 
     Those of an admission of which some part was never asked for; and memory without cores. That it
     is another only the list of pods tells: what looks new by the order of calls may be a pod that
@@ -109,7 +109,7 @@ def ended(live: Iterable[Grant], admission: str, view: View | None) -> frozenset
 
 
 def again(live: Iterable[Grant], open_: Transaction, view: View | None) -> frozenset[AllocationID]:
-    """GrantStore to pods of which one may be under admission, though none is new.
+    """Grants to pods of which one may be under admission, though none is new.
 
     A static pod that is put back has the UID that it had. What it held then is not seen to be over.
     """
@@ -159,7 +159,7 @@ def owner(allocation: Grant, checkpoint: Checkpoint) -> PodUID | None:
 def over(
     live: Iterable[Grant], view: View | None, checkpoint: Checkpoint | None
 ) -> frozenset[AllocationID]:
-    """GrantStore that look ended now; act on it once they have looked so for a while."""
+    """Grants that look ended now; act on it once they have looked so for a while."""
     return frozenset(a.id for a in live if _is_over(a, view, checkpoint))
 
 
@@ -176,7 +176,7 @@ def _is_over(a: Grant, view: View | None, checkpoint: Checkpoint | None) -> bool
 
 
 def superseded(live: Iterable[Grant], checkpoint: Checkpoint | None) -> frozenset[AllocationID]:
-    """GrantStore to containers that the kubelet has since given other devices, as with `again`."""
+    """Grants to containers that the kubelet has since given other devices, as with `again`."""
     cores = {(h.pod_uid, h.container): h.ids for h in checkpoint or () if h.resource == VCORE}
     confirmed = ((a, a.pod, frozenset(a.ids.core_ids)) for a in live if a.pod and not a.legacy)
     return frozenset(

@@ -188,7 +188,7 @@ def _claimant(allocation: Grant, container: BookedContainer, pod: PodView | None
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """GrantStore to other pods that hold some of the same IDs.
+    """Grants to other pods that hold some of the same IDs.
 
     over: the kubelet's books do not have them, so they were rejected or have ended.
     standing: confirmed, and the checkpoint gives them some of these very IDs.

@@ -24,7 +24,8 @@ SECONDS_LABELS: Final = ("rpc", "resource")
 CALLS: Final = ("GetPreferredAllocation", "Allocate", "PreStartContainer")
 RESOURCES: Final = (VCORE, VMEMORY)
 OUTCOMES: Final = ("answered", "refused", "retry", "failed")
-"""refused: the pod fails; retry: the kubelet asks again; failed: an error of ours."""
+"""refused: the pod fails, and one with a claim waits; retry: the kubelet asks again; failed: an
+error of ours."""
 
 
 class Latencies:
@@ -43,8 +44,8 @@ class Latencies:
         """What went otherwise than planned."""
         self.healed = 0
         """Containers that were confirmed on another pod's admission: a swap, put right."""
-        self.on_refusal: Callable[[str], None] = lambda _: None
-        """Told why, for each pod that fails by our answer."""
+        self.on_refusal: Callable[[str, str], None] = lambda _resource, _why: None
+        """Told of each container or claim that was refused. resource: or the DRA driver's name."""
 
     def expect(
         self, calls: Iterable[str], resources: Iterable[str], refusals: Iterable[str] = ()
@@ -64,7 +65,7 @@ class Latencies:
                 outcome = "refused"
                 if resource not in RESOURCES:
                     self.refusals[result.reason or "other"] += 1
-                self.on_refusal(result.text)
+                self.on_refusal(resource, result.text)
         except RetryLater:
             outcome = "retry"
             raise

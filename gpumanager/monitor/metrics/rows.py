@@ -1,5 +1,6 @@
 """From a page to the samples of a metric: amounts and labels. Pure."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -87,11 +88,15 @@ def of_shares(value: Callable[[DeviceView], float | None]) -> Callable[[Page], R
 def original(
     values: Callable[[ContainerSnapshot], Iterable[tuple[str, float]]],
 ) -> Callable[[Page], Rows]:
-    def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
+    def rows(page: Page) -> Rows:
+        found: dict[tuple[str, ...], float] = {}
         for view in page.snapshot.containers:
             namespace, pod, container = view.labels
-            who = (pod, namespace, page.snapshot.node, container)
-            yield from (((*who, last), number) for last, number in values(view))
+            for last, number in values(view):
+                # Two whole GPUs of a claim may be two grants, both shown for one init container.
+                key = (pod, namespace, page.snapshot.node, container, last)
+                found[key] = found.get(key, 0) + number
+        return found.items()
 
     return rows
 
@@ -124,12 +129,11 @@ def requested_mib(view: ContainerSnapshot) -> float:
 
 
 def degraded(page: Page) -> Rows:
-    return (
-        ((*view.labels, reason), count)
-        for view in page.snapshot.containers
-        if not view.whole
-        for reason, count in view.degraded.items()
-    )
+    found = Counter[tuple[str, ...]]()
+    for view in page.snapshot.containers:
+        for reason, count in () if view.whole else view.degraded.items():
+            found[(*view.labels, reason)] += count
+    return found.items()
 
 
 def unlimited(page: Page) -> Rows:

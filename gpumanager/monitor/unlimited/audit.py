@@ -17,7 +17,7 @@ only what several samples in a row show counts.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -48,10 +48,11 @@ class UnlimitedKind(Enum):
 class Suspect:
     """One process on one GPU. taken: bytes that no limit holds.
 
-    owner: the container it is of; pod: the pod, where only that is known, and pod_name: its
-    namespace and name, where somebody knows them. certain: whether the kernel itself has named its
-    container: by its cgroup, or when it asked for its limits and its cgroup is no other pod's.
-    command: its program's name.
+    owner: the container it is of, the first of those that share a claim. pod: its own pod, and
+    pod_name: namespace and name of that, where it is not the owner's and somebody knows them. also:
+    other pods that it may be of, because they share the claim and the kernel does not tell.
+    certain: whether the kernel itself has named its container: by its cgroup, or when it asked for
+    its limits and its cgroup is no other pod's. command: its program's name.
     """
 
     kind: UnlimitedKind
@@ -63,6 +64,7 @@ class Suspect:
     certain: bool = False
     pod_name: str | None = None
     command: str = ""
+    also: tuple[PodUID, ...] = ()
 
     @property
     def labels(self) -> tuple[str, str, str]:
@@ -78,7 +80,9 @@ class Suspect:
 
     def __str__(self) -> str:
         pod = self.pod_name or self.pod
-        who = self.owner or (f"pod {pod}" if pod else "no pod that is known")
+        who = f"pod {pod}" if pod else "no pod that is known"
+        if self.owner and self.owner.uid == self.pod:
+            who = f"{self.owner}{' or whoever shares its claim' if self.also else ''}"
         size = format_bytes(self.taken) if self.taken else "memory"
         says = _SAYS[self.kind].format(size=size, gpu=f"GPU{self.gpu.index}")
         command = f" ({self.command})" if self.command else ""
@@ -132,18 +136,12 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
         if one.booked is None and (kind := _kind(one, view, shared, whole)):
             yield _suspect(kind, one, view, one.held or Bytes(0))
     present = by_holder(snapshot.residents)
+    cgroups = {one.process: one.of for one in snapshot.residents}
     for view in snapshot.containers:
         for process in view.unlimited:
-            gpu = view.devices[0].gpu
-            yield Suspect(
-                UnlimitedKind.UNLIMITED,
-                process,
-                gpu,
-                Bytes(0),
-                view.owner,
-                view.owner.uid,
-                certain=True,
-            )
+            of = cgroups.get(process)
+            one = Resident(process, view.devices[0].gpu, None, view.grant.id, of=of)
+            yield replace(_suspect(UnlimitedKind.UNLIMITED, one, view, Bytes(0)), certain=True)
         for device in () if view.whole else view.devices:
             own = present.get((view.grant.id, device.gpu.uuid), ())
             yield from _over(view, device, own, tolerance)
@@ -192,6 +190,13 @@ def _is_user(view: ContainerSnapshot, of: Membership) -> bool:
     return any(same_pod(one.uid, of) for one in (view.owner, *view.users))
 
 
+def _pods(view: ContainerSnapshot, of: Membership | None) -> tuple[PodUID, ...]:
+    """Those that a process may be of, of all that share a claim."""
+    pods = tuple(dict.fromkeys(one.uid for one in (view.owner, *view.users)))
+    own = tuple(pod for pod in pods if of is not None and same_pod(pod, of))
+    return own or pods
+
+
 def _over(
     view: ContainerSnapshot, device: DeviceView, own: tuple[Resident, ...], tolerance: Bytes
 ) -> Iterator[Suspect]:
@@ -214,8 +219,9 @@ def _suspect(
     others = of is not None and view is not None and not _is_user(view, of)
     called = one.booked is not None and not one.adopted
     certain = not others and (called or bool(of and of.container_id))
-    pod = owner.uid if owner else one.of.pod_uid if one.of else None
-    return Suspect(kind, one.process, one.gpu, taken, owner, pod, certain)
+    pods = _pods(view, of) if view else (of.pod_uid,) if of else ()
+    pod = next(iter(pods), None)
+    return Suspect(kind, one.process, one.gpu, taken, owner, pod, certain, also=pods[1:])
 
 
 def counted(before: Mapping[Key, int], found: Iterable[Suspect]) -> dict[Key, int]:

@@ -125,7 +125,9 @@ class Auditor:
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
 
     def _named(self, one: Suspect) -> Suspect:
-        return replace(one, pod_name=self._names(one.pod)) if one.pod and not one.owner else one
+        if one.pod is None or (one.owner and one.owner.uid == one.pod):
+            return one
+        return replace(one, pod_name=self._names(one.pod))
 
     def _say(self, news: Iterable[Suspect]) -> None:
         for new in news:
@@ -134,10 +136,10 @@ class Auditor:
             log.warning("%s", one)
             event = AuditFinding(REASONS.get(one.kind, REASON), str(one))
             self.on_finding(event)
-            if one.pod is not None:
-                self._reports.pod_event(one.pod, event)
-            else:
+            if one.pod is None:
                 self._reports.event(event)
+            for pod in filter(None, (one.pod, *one.also)):
+                self._reports.pod_event(pod, event)
 
     def _end_all(self, certain: Iterable[Suspect]) -> None:
         for one in certain:

@@ -5,17 +5,21 @@ cgroup: the pod, and where a pod has several containers on the GPU, nobody in pa
 of another pod than the slot's is told (`gpumanager.monitor.unlimited.audit.mismatches`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from gpumanager.gpu.values import Gpu, GpuUUID, bare
-from gpumanager.grants.grant import ClaimSource, Grant
-from gpumanager.monitor.ports import Held
+from gpumanager.grants.grant import Claimant, ClaimSource, Grant
+from gpumanager.kube.pod import PodUID
+from gpumanager.monitor.ports import Held, holder
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
 from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
+
+Holders = Sequence[tuple[Grant, Collection[PodUID]]]
+"""The grants of a GPU, and the pods of each."""
 
 SlotsByProcess = Mapping[tuple[Process, GpuUUID], tuple[AllocationID, Bytes, bool]]
 """Process and bare GPU → whose books have it, what they say it holds, and whether its slot was
@@ -41,15 +45,21 @@ def residents(
     slots: SlotsByProcess,
     live: Iterable[Grant],
     *,
+    users: Callable[[Grant], Sequence[Claimant]] = holder,
     find: Callable[[int], Process | None],
     of: Callable[[Process], Membership | None],
 ) -> Iterator[Resident]:
-    """Every process that the driver lists and that lives still. held: by bare GPU."""
+    """Every process that the driver lists and that lives still. held: by bare GPU. users: the
+    containers that a grant is for, as far as known."""
     live = tuple(live)
     for gpu in gpus:
         if not held.get(bare(gpu.uuid)):
             continue
-        holders = tuple(one for one in live if gpu.uuid in one.gpus and not one.suspect)
+        holders = [
+            (one, {user.uid for user in users(one) or holder(one)})
+            for one in live
+            if gpu.uuid in one.gpus and not one.suspect
+        ]
         for pid, size in held.get(bare(gpu.uuid), {}).items():
             if process := find(pid):
                 slot = slots.get((process, bare(gpu.uuid)))
@@ -57,21 +67,21 @@ def residents(
 
 
 def _resident(
-    one: Resident, slot: tuple[AllocationID, Bytes, bool] | None, holders: tuple[Grant, ...]
+    one: Resident, slot: tuple[AllocationID, Bytes, bool] | None, holders: Holders
 ) -> Resident:
     allocation, booked, adopted = slot or (_by_cgroup(one.of, holders), None, False)
     return Resident(one.process, one.gpu, one.held, allocation, booked, one.of, adopted)
 
 
-def _by_cgroup(of: Membership | None, holders: tuple[Grant, ...]) -> AllocationID | None:
+def _by_cgroup(of: Membership | None, holders: Holders) -> AllocationID | None:
     """An unknown process on a GPU that one grant holds whole counts as that grant's."""
     if of is None:
-        whole = [one for one in holders if one.exclusive]
+        whole = [one for one, _ in holders if one.exclusive]
         return whole[0].id if len(holders) == len(whole) == 1 else None
-    own = [one for one in holders if one.pod and same_pod(one.pod.uid, of)]
-    if not own and len(holders) == 1 and holders[0].exclusive:
-        # A claim may be used by more pods than the one that it is shown for.
-        own = [one for one in holders if isinstance(one.source, ClaimSource)]
+    own = [one for one, pods in holders if any(same_pod(uid, of) for uid in pods)]
+    if not own and len(holders) == 1 and holders[0][0].exclusive:
+        # A claim may be used by more pods than the watch has told of.
+        own = [one for one, _ in holders if isinstance(one.source, ClaimSource)]
     return own[0].id if len(own) == 1 else None
 
 

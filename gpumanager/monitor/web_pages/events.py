@@ -24,7 +24,8 @@ TOGETHER_SECONDS: Final = 60.0
 class Event:
     """time: seconds since the epoch, when it happened last. count: how often.
 
-    kind: one of KINDS. subject: a container as namespace/pod/container, a GPU, or the node.
+    kind: one of KINDS. subject: a container as namespace/pod/container, of a claim that several
+    pods share with the number of the others, a GPU, or the node.
     """
 
     kind: str
@@ -53,7 +54,8 @@ KINDS: Final[Mapping[str, str]] = {
     "container-came": "a container got its GPUs",
     "container-gone": "its GPUs are free again",
     "memory-refused": "requests for memory were refused at a container's limit",
-    "admission-refused": "the kubelet was told no, and the pod fails",
+    "admission-refused": "a device plugin refused a container, and its pod fails",
+    "claim-refused": "a claim was not prepared: its pod waits, and the kubelet tries again",
     "behind-the-shim": "a process has GPU memory that no limit holds",
     "gpu-unhealthy": "a GPU is out of use",
     "gpu-healthy": "it is in use again",
@@ -147,7 +149,8 @@ def _by_grant(snapshot: Snapshot) -> dict[AllocationID, ContainerSnapshot]:
 
 
 def named(view: ContainerSnapshot) -> str:
-    return "/".join(view.labels)
+    others = len({one.uid for one in view.users} - {view.owner.uid})
+    return "/".join(view.labels) + (f" +{others}" if others else "")
 
 
 def _gpus(view: ContainerSnapshot) -> str:

@@ -103,7 +103,7 @@ def grant_json(
         "time": round(one.time, 3),
         "doubted": one.suspect,
         "inherited": one.legacy,
-        "unlimited": _unlimited(one, known, unlimited),
+        "unlimited": _unlimited(one, known, users, unlimited),
         "shares": {
             uuid: {"cores": share.cores, "blocks": share.blocks, "whole": share.exclusive}
             for uuid, share in one.shares.items()
@@ -122,13 +122,15 @@ def _claim(source: Source) -> dict[str, Any] | None:
 
 
 def _unlimited(
-    grant: Grant, known: Claimant | None, found: Mapping[tuple[str, ...], int]
+    grant: Grant,
+    known: Claimant | None,
+    users: Sequence[Claimant],
+    found: Mapping[tuple[str, ...], int],
 ) -> dict[str, int]:
     """Its processes for which no limit holds, and those of which only the pod is known."""
     if grant.pod is None or known is None or grant.exclusive:
         return {}
-    namespace, pod, container = labels_of(known)
-    mine = {(namespace, pod, container), (namespace, pod, "")}
+    mine = {labels_of(known), *((*labels_of(one)[:2], "") for one in (known, *users))}
     counts = Counter[str]()
     for (*who, reason), count in found.items():
         if tuple(who) in mine:

@@ -83,9 +83,10 @@ static int far_gpu(const struct sim_machine *machine, unsigned gpu, unsigned lin
 static unsigned link_count(const struct sim_machine *machine, unsigned gpu)
 {
     unsigned links = switch_links(machine);
-    for (unsigned other = 0; links == 0 && other < machine->gpu_count; other++)
-        if (far_gpu(machine, gpu, 0) >= 0)
-            links += machine->nvlinks[gpu][other];
+    if (links > 0)
+        return links;
+    for (unsigned other = 0; other < machine->gpu_count; other++)
+        links += machine->nvlinks[gpu][other];
     return links;
 }
 

@@ -64,6 +64,7 @@ API_RULES: Final = (
         "resources": ["resourceslices"],
         "verbs": ["list", "watch", "create", "patch"],
     },
+    {"apiGroups": ["resource.k8s.io"], "resources": ["deviceclasses"], "verbs": ["get"]},
 )
 """What it may do at the API server."""
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpumanager.sim.machine import REAL, UtilizationSamples
+from gpumanager.sim.machines import load_machine, machine_names
 from gpumanager.units import GIB
 from tests.native.sim_box import SimBox, machine, sim_box
 
@@ -254,6 +255,14 @@ def test_nvlinks_end_at_gpus_or_where_all_are_joined_alike_at_switches(
 ) -> None:
     with sim_box(machine(count, nvlinks=nvlinks)) as box:
         assert json.loads(box.python(LINKS)) == ends
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_the_node_agents_own_discovery_finds_how_a_machine_s_gpus_are_joined(name: str) -> None:
+    with sim_box(load_machine(name)) as box:
+        found = box.python("from gpumanager.gpu.nvml import discover_here\nprint(discover_here())")
+
+        assert found == f"{box.machine.topology}\n"
 
 
 def test_the_node_agents_own_discovery_finds_the_machine_again() -> None:
