@@ -290,8 +290,13 @@ class ClaimDriver:
                 # The API server took its time, the kubelet gave up, and the pod was deleted: nobody
                 # would unprepare it a second time.
                 return Refused(f"claim {claim} was unprepared meanwhile", "invalid")
+            several = any(use.claim != found.name for pod in pods if pod for use in pod.uses)
             node = PreparedNode(
-                self._deps.node, self.ledger, self.live(), self.withheld(), self._requests()
+                self._deps.node,
+                self.ledger,
+                self.live(),
+                self.withheld(),
+                self._requests() if several else {},
             )
             gone = {one.uid for one, pod in zip(found.reserved_for, pods, strict=True) if not pod}
             users = tuple(one for one in found.reserved_for if one.uid not in gone)

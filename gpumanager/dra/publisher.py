@@ -6,10 +6,9 @@ others: the pods of one deployment come together.
 """
 
 import asyncio
-import copy
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gpumanager.dra.claim import DRIVER
@@ -149,12 +148,12 @@ def same(found: Any, wanted: Object) -> bool:
     """Whether it says what is wanted; the server adds when a taint began."""
     if found is None:
         return False
-    found = copy.deepcopy(found)
-    for _, taint in _taints(found):
-        taint.pop("timeAdded", None)
+    spec = found.get("spec") or {}
+    devices = [_with_times(one, {}) for one in spec.get("devices") or ()]
     owners = (found.get("metadata") or {}).get("ownerReferences")
     return bool(
-        found.get("spec") == wanted["spec"] and owners == wanted["metadata"].get("ownerReferences")
+        {**spec, "devices": devices} == wanted["spec"]
+        and owners == wanted["metadata"].get("ownerReferences")
     )
 
 
@@ -164,20 +163,26 @@ def since(wanted: Object, last: Any) -> Object:
     The server takes each write for the beginning of a taint that says no time, and whoever
     tolerates it for some seconds would have them anew with each change of the slice.
     """
-    wanted, times = copy.deepcopy(wanted), dict[tuple[str, ...], str]()
-    for device, taint in _taints(last or {}):
-        if "timeAdded" in taint:
-            times[device, taint["key"], taint["effect"]] = taint["timeAdded"]
-    for device, taint in _taints(wanted):
-        if time := times.get((device, taint["key"], taint["effect"])):
-            taint["timeAdded"] = time
-    return wanted
+    times = {
+        (device["name"], taint["key"], taint["effect"]): taint["timeAdded"]
+        for device in ((last or {}).get("spec") or {}).get("devices") or ()
+        for taint in device.get("taints") or ()
+        if "timeAdded" in taint
+    }
+    devices = [_with_times(one, times) for one in wanted["spec"]["devices"]]
+    return {**wanted, "spec": {**wanted["spec"], "devices": devices}}
 
 
-def _taints(item: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    for device in (item.get("spec") or {}).get("devices") or ():
-        for taint in device.get("taints") or ():
-            yield device["name"], taint
+def _with_times(device: Object, times: Mapping[tuple[str, str, str], str]) -> Object:
+    """With these times of its taints, and no others."""
+    if "taints" not in device:
+        return device
+    taints = []
+    for taint in device["taints"]:
+        time = times.get((device["name"], taint["key"], taint["effect"]))
+        plain = {name: text for name, text in taint.items() if name != "timeAdded"}
+        taints.append({**plain, "timeAdded": time} if time else plain)
+    return {**device, "taints": taints}
 
 
 def _version(item: Any) -> int:
