@@ -51,7 +51,7 @@ API_RULES: Final = (
         "resources": ["pods"],
         "verbs": ["get", "list", "watch", "patch", "delete"],
     },
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"]},
     {
