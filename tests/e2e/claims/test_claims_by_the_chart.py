@@ -304,7 +304,7 @@ def test_nothing_is_made_for_pods_that_are_refused_or_only_tried(
     ("parameters", "because"),
     [
         ({"coreLimits": 50}, "coreLimits: unknown field; is coreLimit meant?"),
-        ({"coreLimit": 1000}, "coreLimit"),
+        ({"coreLimit": 1000}, "write 1 to 100"),
     ],
 )
 def test_a_claim_with_parameters_that_no_pod_could_start_with_is_refused(
