@@ -16,7 +16,7 @@ ALL_FREE: Final = {"freeCores": {"int": 100}, "freeMemory": {"int": 40960}}
 
 def offered(claims: RealClaims) -> Sequence[Object]:
     found: list[dict[str, Any]] = silent(claims.slices) or []
-    return [one for each in found for one in each["spec"]["devices"]]
+    return [one for each in found for one in each["spec"].get("devices", ())]
 
 
 def nothing_is_left(agent: RealAgent, claims: RealClaims) -> None:
