@@ -52,8 +52,8 @@ FORBIDDEN: Final = 403
 POLICY: Final = "ValidatingAdmissionPolicy"
 ROLLOUTS: Final = 4
 REPLICAS: Final = 4
-NO_FAILURE: Final = {"FailedScheduling"}
-"""A claim of a template is made after its pod, and the scheduler tells that."""
+NO_FAILURE: Final = {"FailedScheduling", "MissingClusterDNS"}
+"""A claim of a template is made after its pod, and the scheduler tells that; there is no DNS."""
 
 
 @pytest.fixture(scope="module")
