@@ -19,6 +19,11 @@ def offered(claims: RealClaims) -> Sequence[Object]:
     return [one for each in found for one in each["spec"].get("devices", ())]
 
 
+def wait_until_offered(claims: RealClaims) -> None:
+    """All GPUs of the node. Where device plugins had them, there may be a slice without any."""
+    wait_for(lambda: len(offered(claims)) == 8, "the GPUs are offered")
+
+
 def nothing_is_left(agent: RealAgent, claims: RealClaims) -> None:
     try:
         wait_for(lambda: left_by_claims(agent, claims) == [], "nothing is left")

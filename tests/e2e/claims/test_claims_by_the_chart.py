@@ -18,7 +18,7 @@ from gpumanager.units import GIB
 from tests.chart import helm_program
 from tests.e2e.chart.real_chart import ChartedAgent
 from tests.e2e.claims.charted_webhook import VALUES, ChartedWebhook
-from tests.e2e.claims.claims_leftovers import nothing_is_left
+from tests.e2e.claims.claims_leftovers import nothing_is_left, wait_until_offered
 from tests.e2e.claims.real_claims import (
     CLAIMS,
     CLASS,
@@ -84,7 +84,7 @@ def charted(
 @pytest.fixture
 def claims(charted: ChartedAgent, claims_node: RealNode, pods: RealPods) -> Iterator[RealClaims]:
     made = RealClaims(claims_node.api)
-    wait_for(made.slices, "the GPUs are offered")
+    wait_until_offered(made)
     yield made
     pods.delete()
     made.wait_until_freed()
