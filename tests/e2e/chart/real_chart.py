@@ -24,7 +24,8 @@ from tests.e2e.node.real_node import API_PORT, NODE, NODE_PATH, RealNode
 from tests.e2e.node.real_pods import LOGS
 
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
-POD: Final = "gpu-manager-agent-0"
+POD: Final = "gpu-manager-agent"
+"""Its pods are numbered."""
 LABEL: Final = {"tencent.com/gpu": "true"}
 """By which the chart's agent comes to a node that nobody has discovered anything of."""
 DRIVER: Final = Path("/run/nvidia/driver")
@@ -42,6 +43,7 @@ class ChartedAgent:
         self, node: RealNode, disk: NodeDisk, values: Mapping[str, Object] = MappingProxyType({})
     ) -> None:
         self._node = node
+        self._pod = f"{POD}-0"
         self._uid = ""
         self.before: frozenset[str] = frozenset()
         if not DRIVER.exists():
@@ -75,7 +77,8 @@ class ChartedAgent:
     def start(self) -> None:
         """A pod of the DaemonSet, until it is ready; also after `stop`."""
         daemons = self.release.stored("DaemonSet")
-        self._uid = self._node.api.create(PODS, pod_of(daemons))["metadata"]["uid"]
+        described = pod_of(daemons, self._pod)
+        self._uid = self._node.api.create(PODS, described)["metadata"]["uid"]
         try:
             wait_for(self.is_ready, "the agent's pod is ready")
         except AssertionError as error:
@@ -83,13 +86,19 @@ class ChartedAgent:
 
     def stop(self) -> None:
         """The pod is gone."""
-        self._node.api.delete(f"{PODS}/{POD}", 10)
-        wait_for(self._is_gone, "the agent's pod is gone")
+        self._delete(self._pod)
+
+    def roll(self) -> None:
+        """As the DaemonSet's controller with `maxSurge`: the next pod beside this one, which is
+        ended when the next one is ready."""
+        former, self._pod = self._pod, f"{POD}-{int(self._pod.rpartition('-')[2]) + 1}"
+        self.start()
+        self._delete(former)
 
     @property
     def arguments(self) -> list[str]:
         """Of the pod that is there."""
-        (container,) = self._node.api.get(f"{PODS}/{POD}")["spec"]["containers"]
+        (container,) = self._node.api.get(f"{PODS}/{self._pod}")["spec"]["containers"]
         return list(container["args"])
 
     def is_ready(self) -> bool:
@@ -100,19 +109,22 @@ class ChartedAgent:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = (silent(lambda: self._node.api.get(f"{PODS}/{POD}")) or {}).get(
-            "status", {}
-        )
+        stored = silent(lambda: self._node.api.get(f"{PODS}/{self._pod}")) or {}
+        found: Mapping[str, Any] = stored.get("status", {})
         return found
 
     def log(self) -> str:
         """Of the pod that runs, all its attempts."""
-        files = sorted(LOGS.glob(f"{NAMESPACE}_{POD}_{self._uid}/agent/*.log"))
+        files = sorted(LOGS.glob(f"{NAMESPACE}_{self._pod}_{self._uid}/agent/*.log"))
         return "\n".join(file.read_text(errors="replace") for file in files)
 
-    def _is_gone(self) -> bool:
+    def _delete(self, pod: str) -> None:
+        self._node.api.delete(f"{PODS}/{pod}", 10)
+        wait_for(lambda: self._is_gone(pod), f"{pod} is gone")
+
+    def _is_gone(self, pod: str) -> bool:
         try:
-            self._node.api.get(f"{PODS}/{POD}")
+            self._node.api.get(f"{PODS}/{pod}")
         except ApiError as error:
             return error.status == NOT_FOUND
         return False
@@ -148,7 +160,7 @@ def _values(node: RealNode, disk: NodeDisk) -> Object:
     }
 
 
-def pod_of(daemons: Mapping[str, Any]) -> Object:
+def pod_of(daemons: Mapping[str, Any], name: str) -> Object:
     """What a DaemonSet's controller and the admission of accounts would make of it here."""
     template = deepcopy(daemons["spec"]["template"])
     spec = template["spec"]
@@ -160,7 +172,7 @@ def pod_of(daemons: Mapping[str, Any]) -> Object:
     for container in spec["containers"]:
         mount = {"name": "account", "mountPath": ACCOUNT, "readOnly": True}
         container["volumeMounts"].append(mount)
-    metadata = {"name": POD, "labels": template["metadata"]["labels"]}
+    metadata = {"name": name, "labels": template["metadata"]["labels"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -16,7 +16,9 @@ from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_node import RealNode
 
 VALUES: Final = {"enabled": True, "claims": "labelled"}
-CONFIGURATION: Final = f"{REGISTRATION}/mutatingwebhookconfigurations/gpu-manager"
+CONFIGURATIONS: Final = tuple(
+    f"{REGISTRATION}/{kind}webhookconfigurations/gpu-manager" for kind in ("mutating", "validating")
+)
 
 
 class ChartedWebhook:
@@ -39,17 +41,20 @@ class ChartedWebhook:
 
     def start(self) -> None:
         """Until the API server believes it."""
-        configuration = self._api.get(CONFIGURATION)
-        for one in configuration["webhooks"]:
-            one["timeoutSeconds"] = PATIENCE
-        self._api.ask("PUT", CONFIGURATION, configuration)
+        for path in CONFIGURATIONS:
+            configuration = self._api.get(path)
+            for one in configuration["webhooks"]:
+                one["timeoutSeconds"] = PATIENCE
+            self._api.ask("PUT", path, configuration)
         self.replica.start()
-        wait_for(self._is_believed, "the configuration has its caBundle")
+        wait_for(self._is_believed, "the configurations have their caBundle")
 
     def stop(self) -> None:
         self.replica.remove()
         self._door.close()
 
     def _is_believed(self) -> bool:
-        found: list[Any] = self._api.get(CONFIGURATION)["webhooks"]
+        found: list[Any] = [
+            one for path in CONFIGURATIONS for one in self._api.get(path)["webhooks"]
+        ]
         return all(one["clientConfig"].get("caBundle") for one in found)

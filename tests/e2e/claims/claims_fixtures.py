@@ -12,8 +12,8 @@ import pytest
 
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.machines import read_machine
+from tests.e2e.claims.claims_leftovers import wait_until_offered
 from tests.e2e.claims.real_claims import CLASS, COLLECTOR, EVERY_GPU, RealClaims
-from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
 from tests.e2e.node.real_node import RealNode
 from tests.e2e.node.real_pods import RealPods
@@ -66,7 +66,7 @@ def claims(claims_node: RealNode, claims_agent: RealAgent, pods: RealPods) -> It
     claims_node.start_controllers(COLLECTOR)
     made = RealClaims(claims_node.api)
     made.device_class(CLASS, EVERY_GPU)
-    wait_for(made.slices, "the GPUs are offered")
+    wait_until_offered(made)
     yield made
     pods.delete()
     made.wait_until_freed()

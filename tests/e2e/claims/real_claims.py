@@ -121,10 +121,10 @@ class RealClaims:
         self._api = api
         self._last_first = ExitStack()
 
-    def device_class(self, name: str, expression: str) -> str:
-        """Of devices for which this is true in CEL."""
+    def device_class(self, name: str, expression: str, **fields: str) -> str:
+        """Of devices for which this is true in CEL. fields: more of its spec."""
         selectors = [{"cel": {"expression": expression}}]
-        return self._create(CLASSES, name, {"selectors": selectors})
+        return self._create(CLASSES, name, {"selectors": selectors, **fields})
 
     def template(self, name: str, *requests: Object, **devices: object) -> Object:
         """The source of claims that each pod has for itself. devices: as `constraints`."""
@@ -135,6 +135,13 @@ class RealClaims:
         """A claim that pods share."""
         self._create(CLAIMS, name, {"devices": {"requests": requests}})
         return {"resourceClaimName": name}
+
+    def make(self, described: Object) -> None:
+        """A claim or a template as a user writes it."""
+        collection = {"ResourceClaim": CLAIMS, "ResourceClaimTemplate": TEMPLATES}
+        self._create(
+            collection[described["kind"]], described["metadata"]["name"], described["spec"]
+        )
 
     def of_pod(self, uid: str) -> dict[str, Any]:
         """The claim that was made for a pod from its template."""

@@ -10,16 +10,19 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from gpumanager.names import CDI_PATH, PLUGINS_PATH, PLUGINS_REGISTRY_PATH
 from tests.e2e.claims.claims_history import ClaimsHistory, running_pods
+from tests.e2e.claims.claims_leftovers import (
+    allocation_directories,
+    nothing_is_left,
+    offered,
+)
 from tests.e2e.claims.real_claims import (
     CLAIMS,
     CLASS,
@@ -29,7 +32,7 @@ from tests.e2e.claims.real_claims import (
     exactly,
     holder,
 )
-from tests.e2e.cluster.api_client import ApiError, Object, silent
+from tests.e2e.cluster.api_client import ApiError, silent
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
 from tests.e2e.node.real_node import NODE_PATH, RealNode
@@ -43,9 +46,7 @@ SEED: Final = int(os.environ.get("GPUMANAGER_E2E_SEED", "20"))
 LONGEST_SECONDS: Final = 30 * 60
 MOST_PODS: Final = 10
 HOLDS: Final = "cuda-play query; echo ready; cuda-play hold --memory 512MiB --seconds 3600"
-CHECKPOINT: Final = Path("/var/lib/kubelet/dra_manager_state")
 SERVICES: Final = ("kubelet", "containerd", "api")
-ALL_FREE: Final = {"freeCores": {"int": 100}, "freeMemory": {"int": 40960}}
 MERGE: Final = "merge-patch+json"
 
 
@@ -207,41 +208,3 @@ def runs_again(node: RealNode, chaos: Chaos, claims: RealClaims) -> None:
 
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     wait_for(ready, "the kubelet tells of the node, and all GPUs are offered")
-
-
-def offered(claims: RealClaims) -> Sequence[Object]:
-    found: list[dict[str, Any]] = silent(claims.slices) or []
-    return [one for each in found for one in each["spec"]["devices"]]
-
-
-def nothing_is_left(agent: RealAgent, claims: RealClaims) -> None:
-    try:
-        wait_for(lambda: left_by_claims(agent, claims) == [], "nothing is left")
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {left_by_claims(agent, claims)}") from None
-
-
-def left_by_claims(agent: RealAgent, claims: RealClaims) -> list[str]:
-    """What should not be there once no pod has a claim; one that pods shared may be."""
-    sockets = [*Path(PLUGINS_REGISTRY_PATH).glob(f"{CLASS}*.sock")]
-    services = [*Path(PLUGINS_PATH, CLASS).glob("*.sock")]
-    found = {
-        "claims": [one["metadata"]["name"] for one in claims.all() if "ownerReferences" in one],
-        "allocations": [*claims.allocated()],
-        "CDI files": [*Path(CDI_PATH).glob("*")],
-        "grants": [*agent.promises()],
-        "GPUs in use": [
-            one["name"]
-            for one in offered(claims)
-            if "taints" in one or not ALL_FREE.items() <= one["attributes"].items()
-        ],
-        "GPUs that are missing": [] if len(offered(claims)) == 8 else ["some"],
-        "sockets": sockets[1:] + services[1:],
-        "the kubelet's checkpoint": [CLASS] if CLASS in CHECKPOINT.read_text() else [],
-    }
-    return [f"{name}: {one}" for name, rows in found.items() for one in rows]
-
-
-def allocation_directories(agent: RealAgent) -> set[str]:
-    """Of limits and sockets, whoever they are for; all are in one, which is made with the first."""
-    return {str(one.relative_to(agent.disk.virtual)) for one in agent.disk.virtual.glob("*/*")}

@@ -1,7 +1,11 @@
-"""A GPU that has an Xid: a taint in the slice and the health of pods that have it, and back."""
+"""A GPU that has an Xid: a taint in the slice and the health of pods that have it, and back.
+
+Where the taint is to evict, its pods go, but for those whose claims tolerate it.
+"""
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
@@ -28,16 +32,29 @@ TRANSIENT: Final = 142
 """The code of an Xid after which a GPU may be used again."""
 RECOVERS_SOON: Final = ("--health-check-period=1s", "--health-recovery=3s")
 TAINT: Final = f"{CLASS}/unhealthy"
+TOLERATES: Final = {"key": TAINT, "operator": "Exists", "effect": "NoExecute"}
+
+
+@contextmanager
+def begun_anew(agent: RealAgent, *flags: str) -> Iterator[None]:
+    """The agent has these flags when it starts next, and not afterwards."""
+    agent.stop()
+    agent.flags = flags
+    yield
+    agent.flags = ()
+    agent.stop()
 
 
 @pytest.fixture
 def recovers_soon(agent_of_claims: RealAgent) -> Iterator[None]:
-    """The agent has short times; it begins anew."""
-    agent_of_claims.stop()
-    agent_of_claims.flags = RECOVERS_SOON
-    yield
-    agent_of_claims.flags = ()
-    agent_of_claims.stop()
+    with begun_anew(agent_of_claims, *RECOVERS_SOON):
+        yield
+
+
+@pytest.fixture
+def evicts(agent_of_claims: RealAgent) -> Iterator[None]:
+    with begun_anew(agent_of_claims, *RECOVERS_SOON, "--unhealthy-taint=NoExecute"):
+        yield
 
 
 def test_an_xid_becomes_a_taint_and_the_health_of_pods_and_recovery_takes_both_back(
@@ -69,6 +86,39 @@ def test_an_xid_becomes_a_taint_and_the_health_of_pods_and_recovery_takes_both_b
     wait_for(lambda: not taints(claims, given.device), "the taint is taken back")
     wait_for(lambda: health(pods, "ill") == "Healthy", "it is said to be well again")
     assert pods.running("ill")["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_an_xid_evicts_pods_that_do_not_tolerate_it_and_recovery_takes_the_taint_back(
+    evicts: None,
+    claims: RealClaims,
+    pods: RealPods,
+    claims_gpus: SimulatedGpus,
+    record_property: Callable[[str, object], None],
+) -> None:
+    of_one = {"cel": {"expression": f"device.attributes['{CLASS}'].uuid == '{first(claims_gpus)}'"}}
+    share = dict(exactly("gpu", CLASS, cores=30, memory="2Gi")["exactly"], selectors=[of_one])
+    plain = claims.template("plain", {"name": "gpu", "exactly": share})
+    tolerant = {"name": "gpu", "exactly": share | {"tolerations": [TOLERATES]}}
+    tolerates = claims.template("tolerates", tolerant)
+    pods.create(claiming("goes", plain, holder("main", WAITS)))
+    uid = pods.create(claiming("stays", tolerates, holder("main", WAITS)))
+    for name in ("goes", "stays"):
+        pods.printed(name, "main", "ready")
+    (given,) = allocated(claims.of_pod(uid))
+
+    began = time.monotonic()
+    claims_gpus.faults.xid(claims.uuid(given.device), TRANSIENT)
+
+    wait_for(lambda: not pods.exists("goes"), "it is evicted")
+    record_property("measured", f"evicted and gone after {time.monotonic() - began:.2f} s")
+    wait_for(lambda: not taints(claims, given.device), "the taint is taken back")
+    assert pods.running("stays")["containerStatuses"][0]["restartCount"] == 0
+    pods.create(claiming("comes", plain, holder("main", WAITS)))
+    pods.printed("comes", "main", "ready")
+
+
+def first(gpus: SimulatedGpus) -> str:
+    return gpus.machine.topology.gpus[0].uuid
 
 
 def taints(claims: RealClaims, device: Device) -> list[dict[str, Any]]:

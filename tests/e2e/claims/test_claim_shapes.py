@@ -15,6 +15,7 @@ import pytest
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB
+from tests.e2e.claims.admin_access import admin_access_allowed
 from tests.e2e.claims.real_claims import (
     CLASS,
     Allocated,
@@ -37,8 +38,6 @@ pytestmark = pytest.mark.e2e
 LOOKS: Final = "cuda-play query; echo ready"
 HOLDS: Final = f"{LOOKS}; cuda-play hold --memory 38GiB --seconds 600"
 WAITS: Final = f"{LOOKS}; sleep 600"
-NAMESPACE: Final = "/api/v1/namespaces/default"
-ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
 WHOLE: Final = 40 * GIB
 CORES: Final = 100
 ALL: Final = ""
@@ -254,15 +253,8 @@ def test_what_the_node_does_not_have_is_not_given(
 
 @pytest.fixture
 def admin_access(claims_node: RealNode) -> Iterator[None]:
-    """The namespace may look at what others have."""
-    mark(claims_node, "true")
-    yield
-    mark(claims_node, None)
-
-
-def mark(node: RealNode, said: str | None) -> None:
-    labels = {"metadata": {"labels": {ADMIN_ACCESS: said}}}
-    node.api.ask("PATCH", NAMESPACE, labels, "merge-patch+json")
+    with admin_access_allowed(claims_node.api):
+        yield
 
 
 def test_admin_access_sees_all_of_gpus_that_others_have(

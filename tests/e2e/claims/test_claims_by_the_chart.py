@@ -4,7 +4,9 @@ Account, roles, DeviceClass and admission policies are what the chart renders; t
 scheduler, the controllers of claims and the kubelet are real.
 """
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ from gpumanager.units import GIB
 from tests.chart import helm_program
 from tests.e2e.chart.real_chart import ChartedAgent
 from tests.e2e.claims.charted_webhook import VALUES, ChartedWebhook
+from tests.e2e.claims.claims_leftovers import nothing_is_left, wait_until_offered
 from tests.e2e.claims.real_claims import (
     CLAIMS,
     CLASS,
@@ -49,6 +52,8 @@ FORBIDDEN: Final = 403
 POLICY: Final = "ValidatingAdmissionPolicy"
 ROLLOUTS: Final = 4
 REPLICAS: Final = 4
+NO_FAILURE: Final = {"FailedScheduling", "MissingClusterDNS"}
+"""A claim of a template is made after its pod, and the scheduler tells that; there is no DNS."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +84,7 @@ def charted(
 @pytest.fixture
 def claims(charted: ChartedAgent, claims_node: RealNode, pods: RealPods) -> Iterator[RealClaims]:
     made = RealClaims(claims_node.api)
-    wait_for(made.slices, "the GPUs are offered")
+    wait_until_offered(made)
     yield made
     pods.delete()
     made.wait_until_freed()
@@ -103,6 +108,67 @@ def test_a_pod_with_a_claim_runs_with_its_limit_and_goes_on_while_the_agent_is_r
     assert pods.running("before")["containerStatuses"][0]["restartCount"] == 0
     pods.delete("before")
     assert [line for line in charted.log().splitlines() if "orbidden" in line] == []
+
+
+def test_nothing_fails_and_nothing_is_left_while_agents_hand_over(
+    charted: ChartedAgent,
+    agent_of_claims: RealAgent,
+    claims: RealClaims,
+    pods: RealPods,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Pods come and go all the time, while two rolling updates start an agent beside the other."""
+
+    def roll_twice() -> None:
+        charted.roll()
+        charted.roll()
+
+    source = claims.template("share", exactly("gpu", CLASS, cores=30, memory="2Gi"))
+    before = pods.create(claiming("before", source, holder("main", WAITS)))
+    pods.printed("before", "main", "ready")
+    granted = agent_of_claims.promised_to(before)
+    serial, failed, longest = 0, set[str](), 0.0
+
+    with ThreadPoolExecutor(1) as beside:
+        rolled = beside.submit(roll_twice)
+        while not rolled.done():
+            uids, began = {}, time.monotonic()
+            for _ in range(3):
+                serial += 1
+                name = f"while-{serial}"
+                uids[name] = pods.create(claiming(name, source, holder("main", WAITS)))
+            for name, uid in uids.items():
+                said = pods.printed(name, "main", "ready")
+                assert [*gpus_seen(said).values()] == [2 * GIB]
+                failed |= pods.warnings(uid) - NO_FAILURE
+            longest = max(longest, time.monotonic() - began)
+            pods.delete(*uids)
+        rolled.result()
+
+    record_property("measured", f"{serial} pods, three at once run after {longest:.1f} s at most")
+    assert failed == set()
+    assert serial > 0
+    assert pods.running("before")["containerStatuses"][0]["restartCount"] == 0
+    assert agent_of_claims.promised_to(before) == granted
+    pods.delete()
+    nothing_is_left(agent_of_claims, claims)
+
+
+def test_a_pod_with_whole_gpus_in_one_line_has_them(
+    charted: ChartedAgent, claims: RealClaims, claims_gpus: SimulatedGpus, pods: RealPods
+) -> None:
+    described = pod("whole", container("main", WAITS, 0, 0))
+    described["spec"]["containers"][0]["resources"] = {"limits": {"tencent.com/gpu": "1"}}
+
+    uid = pods.create(described)
+
+    said = pods.printed("whole", "main", "ready")
+    (given,) = allocated(claims.of_pod(uid))
+    whole = claims_gpus.machine.topology.gpus[0].memory
+    assert gpus_seen(said) == {claims.uuid(given.device): whole}
+    assert given.consumed["cores"] == 100
+    pods.delete("whole")
+    wait_for(lambda: not claims.all(), "the claim that the scheduler made goes with the pod")
 
 
 @pytest.fixture
@@ -232,6 +298,30 @@ def test_nothing_is_made_for_pods_that_are_refused_or_only_tried(
     made = {one["metadata"]["name"] for one in templates(claims_node)} - before
     assert tried["metadata"]["labels"][LABEL_CLAIM_TEMPLATE] not in made
     assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "because"),
+    [
+        ({"coreLimits": 50}, "coreLimits: unknown field; is coreLimit meant?"),
+        ({"coreLimit": 1000}, "write 1 to 100"),
+    ],
+)
+def test_a_claim_with_parameters_that_no_pod_could_start_with_is_refused(
+    webhook: ChartedWebhook, claims: RealClaims, parameters: Object, because: str
+) -> None:
+    request = exactly("gpu", CLASS, cores=30, memory="2Gi")
+
+    with pytest.raises(ApiError) as refused:
+        claims.template("wrong", request, config=[vcuda_config(parameters)])
+
+    assert because in refused.value.said
+    claims.template("right", request, config=[vcuda_config({"coreLimit": 50})])
+
+
+def vcuda_config(fields: Object) -> Object:
+    typed = {"apiVersion": f"{CLASS}/v1alpha1", "kind": "VcudaConfig", **fields}
+    return {"opaque": {"driver": CLASS, "parameters": typed}}
 
 
 def test_rollouts_leave_no_template_and_no_claim(

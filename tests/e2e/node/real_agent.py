@@ -21,6 +21,7 @@ from gpumanager.names import (
     PLUGINS_PATH,
     PLUGINS_REGISTRY_PATH,
     POD_RESOURCES_SOCKET,
+    PODS_API_SOCKET,
     VCORE,
     VMEMORY,
 )
@@ -51,7 +52,7 @@ API_RULES: Final = (
         "resources": ["pods"],
         "verbs": ["get", "list", "watch", "patch", "delete"],
     },
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "patch"]},
     {
@@ -94,6 +95,7 @@ class RealAgent:
             "hostname-override": NODE,
             "device-plugin-path": DEVICE_PLUGINS,
             "pod-resources-socket": POD_RESOURCES_SOCKET,
+            "pods-api-socket": PODS_API_SOCKET,
             "container-runtime-endpoint": node.containerd_socket,
             "device-directory": nodes,
             "kubelet-token": self.token,

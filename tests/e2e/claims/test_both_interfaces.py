@@ -1,0 +1,118 @@
+"""Device plugins and claims on one node: each GPU belongs to one of them, and goes over while
+containers run.
+
+Which GPUs claims have is read from the node's slice, how many device plugins have from what is
+allocatable, and who uses which from what programs in the containers print.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.names import ANNOTATION_CLAIMS_GPUS, VCORE
+from gpumanager.units import GIB
+from tests.e2e.claims.claims_leftovers import offered
+from tests.e2e.claims.real_claims import (
+    CLASS,
+    COLLECTOR,
+    EVERY_GPU,
+    RealClaims,
+    claiming,
+    exactly,
+    holder,
+)
+from tests.e2e.node.node_process import wait_for
+from tests.e2e.node.real_agent import RealAgent
+from tests.e2e.node.real_node import NODE_PATH, RealNode
+from tests.e2e.node.real_pods import RealPods, container, gpus_seen, pod
+
+pytest_plugins = ["tests.e2e.node_fixtures"]
+pytestmark = pytest.mark.e2e
+
+WAITS: Final = "cuda-play query; echo ready; sleep 600"
+FLAGS: Final = ("--claims-gpus=4", "--move-after=3s")
+
+
+@pytest.fixture
+def both(claims_node: RealNode, agent: RealAgent) -> Iterator[RealAgent]:
+    """The node's agent offers half of its GPUs to claims."""
+    claims_node.start_controllers(COLLECTOR)
+    agent.stop()
+    agent.interface, agent.flags = "both", FLAGS
+    agent.start()
+    yield agent
+    annotate(claims_node, None)
+    claims_node.stop_controllers()
+    agent.stop()
+    agent.interface, agent.flags = "device-plugin", ()
+    agent.start()
+    agent.wait_until_advertised()
+
+
+@pytest.fixture
+def claims(both: RealAgent, claims_node: RealNode, pods: RealPods) -> Iterator[RealClaims]:
+    made = RealClaims(claims_node.api)
+    made.device_class(CLASS, EVERY_GPU)
+    yield made
+    pods.delete()
+    made.wait_until_freed()
+    made.remove()
+
+
+def test_a_gpu_goes_over_by_the_annotation_when_its_pod_has_ended_and_back(
+    claims: RealClaims, claims_node: RealNode, pods: RealPods
+) -> None:
+    source = claims.template("share", exactly("gpu", CLASS, cores=30, memory="2Gi"))
+    rest = claims.template("rest", exactly("gpus", CLASS, 6))
+    wait_for(lambda: len(offered(claims)) == 4, "claims have half of the GPUs")
+    wait_for(lambda: claims_node.allocatable(VCORE) == 400, "device plugins have the others")
+
+    device = runs(pods, pod("device", container("main", WAITS, 30, 8)))
+    claimed = runs(pods, claiming("claimed", source, holder("main", WAITS)))
+    assert device not in gpus_of(claims)
+    assert claimed in gpus_of(claims)
+
+    annotate(claims_node, "8")
+    wait_for(lambda: len(offered(claims)) == 7, "unused GPUs go over")
+    assert device not in gpus_of(claims)
+    pods.create(claiming("rest", rest, holder("main", WAITS)))
+    assert device not in gpus_seen(pods.printed("rest", "main", "ready"))
+    goes_on(pods, "device", "claimed")
+    pods.delete("device")
+    wait_for(lambda: device in gpus_of(claims), "its GPU goes over when it has ended")
+
+    annotate(claims_node, "0")
+    pods.delete("rest")
+    wait_for(lambda: claims_node.allocatable(VCORE) == 700, "device plugins have all but one")
+    wait_for(lambda: offered(claims) == [], "the one that is in use is not offered either")
+    assert runs(pods, pod("again", container("main", WAITS, 30, 8))) != claimed
+    goes_on(pods, "claimed")
+    pods.delete("claimed")
+    wait_for(lambda: claims_node.allocatable(VCORE) == 800, "device plugins have all")
+
+
+def annotate(node: RealNode, said: str | None) -> None:
+    """How many GPUs claims are to have."""
+    change = {"metadata": {"annotations": {ANNOTATION_CLAIMS_GPUS: said}}}
+    node.api.ask("PATCH", NODE_PATH, change, "merge-patch+json")
+
+
+def gpus_of(claims: RealClaims) -> set[str]:
+    """That are offered to claims."""
+    return {one["attributes"]["uuid"]["string"] for one in offered(claims)}
+
+
+def runs(pods: RealPods, described: dict[str, Any]) -> GpuUUID:
+    """The GPU of a new pod, which is held to its share of it."""
+    name = described["metadata"]["name"]
+    pods.create(described)
+    ((gpu, memory),) = gpus_seen(pods.printed(name, "main", "ready")).items()
+    assert memory == 2 * GIB
+    return gpu
+
+
+def goes_on(pods: RealPods, *names: str) -> None:
+    for name in names:
+        assert pods.running(name)["containerStatuses"][0]["restartCount"] == 0
