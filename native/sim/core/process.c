@@ -12,18 +12,20 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* The never repeated number of this mount namespace; 0 where the kernel has none. */
+/* The never repeated number of this mount namespace. Where the kernel has none, the start of the
+ * first process that is seen here: a container's own, where it has its own pids. */
 static uint64_t mount_namespace_identity(void)
 {
     const unsigned long ask = _IOR(0xb7, 5, uint64_t); /* NS_GET_MNTNS_ID */
-    uint64_t identity = 0;
+    uint64_t identity;
+    struct life first;
     int file = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return 0;
-    if (ioctl(file, ask, &identity) != 0)
-        identity = 0;
-    close(file);
-    return identity;
+    bool told = file >= 0 && ioctl(file, ask, &identity) == 0;
+    if (file >= 0)
+        close(file);
+    if (told)
+        return identity;
+    return life_read("1", &first) ? first.start_time : 0;
 }
 
 static uint64_t own_image(void)
