@@ -1,8 +1,9 @@
 /* The first process of the virtual machine, which becomes systemd.
  *
- * The host's root, read only, lies below a tmpfs that takes every write; the folder of the host
- * that the kernel is told as files=PATH is at /mnt. systemd starts /mnt/e2e.service and nothing
- * else; that ends with the machine switched off.
+ * The host's root, read only, lies below a tmpfs that takes every write; /tmp is a disk, whose
+ * files containers with user namespaces of their own can be shown as theirs (a tmpfs's from
+ * Linux 6.3 on). The folder of the host that the kernel is told as files=PATH is at /mnt. systemd
+ * starts /mnt/e2e.service and nothing else; that ends with the machine switched off.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,7 +31,7 @@ static const struct mount_point {
     {"dev", "/new/dev", "devtmpfs", 0, ""},
     {"devpts", "/new/dev/pts", "devpts", 0, "ptmxmode=0666"},
     {"shm", "/new/dev/shm", "tmpfs", 0, ""},
-    {"tmp", "/new/tmp", "tmpfs", 0, "mode=1777"},
+    {"/new/dev/ubda", "/new/tmp", "ext4", 0, ""},
     {"run", "/new/run", "tmpfs", 0, "mode=755"},
     {"out", "/new/mnt", "hostfs", 0, NULL /* files= */},
 };
@@ -64,6 +65,7 @@ static void mount_all(const char *files)
             must(mkdir("/rw/work", 0755), "work");
         }
     }
+    must(chmod("/new/tmp", 01777), "/tmp");
     must(chdir("/new"), "root");
     must(mount(".", "/", NULL, MS_MOVE, NULL), "moving the root");
     must(chroot("."), "chroot");

@@ -43,6 +43,8 @@ SECONDS: Final = 300.0
 """For what is fetched and built."""
 MEMORY_MIB: Final = 6144
 """At most: it is a sparse file below /dev/shm, or TMPDIR where that is one of a tmpfs."""
+DISK_BYTES: Final = 16 << 30
+"""Of /tmp, at most: a sparse file."""
 _VERSION: Final = re.compile(r"^Version: (\S+)", re.MULTILINE)
 
 
@@ -50,7 +52,7 @@ def obstacle() -> str | None:
     """Why no machine can run here, and what to do; None where it may."""
     if (architecture := os.uname().machine) != "x86_64":
         return f"User-Mode Linux is for x86-64, and this is {architecture}"
-    programs = {"gcc": "gcc libc6-dev", "dpkg-deb": "dpkg", "apt-get": "apt"}
+    programs = {"gcc": "gcc libc6-dev", "dpkg-deb": "dpkg", "apt-get": "apt", "mkfs.ext4": "e2fsprogs"}
     if lacking := sorted(programs[one] for one in programs if shutil.which(one) is None):
         return f"a virtual machine needs packages of the host: apt-get install {' '.join(lacking)}"
     return None if SYSTEMD.exists() else f"a virtual machine needs systemd: there is no {SYSTEMD}"
@@ -64,6 +66,10 @@ class VirtualMachine:
         self._kernel = fetch_kernel()
         self._initrd = output / "initrd"
         self._initrd.write_bytes(b"".join(_initrd(self._kernel, output)))
+        self._disk = output / "disk"
+        with self._disk.open("wb") as disk:
+            disk.truncate(DISK_BYTES)
+        _said("mkfs.ext4", "-q", str(self._disk))
 
     def run(self, script: str, seconds: float) -> int | None:
         """A shell script as the machine's only work; its status, None where it did not end.
@@ -92,6 +98,7 @@ class VirtualMachine:
             f"mem={MEMORY_MIB}M",
             f"initrd={self._initrd}",
             f"files={self._output}",
+            f"ubda={self._disk}",
             *("con=null", "con0=fd:0,fd:1"),
             *("quiet", "loglevel=1"),  # this kernel has errors to tell of at each start
         ]
