@@ -22,6 +22,13 @@ PACKAGE: Final = "user-mode-linux"
 """Debian's, of x86-64 alone."""
 MODULE: Final = "overlay"
 INIT: Final = Path(__file__).with_name("init.c")
+NEEDED: Final = {
+    "gcc": "gcc libc6-dev",
+    "dpkg-deb": "dpkg",
+    "apt-get": "apt",
+    "mkfs.ext4": "e2fsprogs",
+}
+"""Programs of the host, and Debian's packages that have them."""
 SYSTEMD: Final = Path("/lib/systemd/systemd")
 UNIT: Final = """\
 [Unit]
@@ -52,7 +59,12 @@ def obstacle() -> str | None:
     """Why no machine can run here, and what to do; None where it may."""
     if (architecture := os.uname().machine) != "x86_64":
         return f"User-Mode Linux is for x86-64, and this is {architecture}"
-    programs = {"gcc": "gcc libc6-dev", "dpkg-deb": "dpkg", "apt-get": "apt", "mkfs.ext4": "e2fsprogs"}
+    programs = {
+        "gcc": "gcc libc6-dev",
+        "dpkg-deb": "dpkg",
+        "apt-get": "apt",
+        "mkfs.ext4": "e2fsprogs",
+    }
     if lacking := sorted(programs[one] for one in programs if shutil.which(one) is None):
         return f"a virtual machine needs packages of the host: apt-get install {' '.join(lacking)}"
     return None if SYSTEMD.exists() else f"a virtual machine needs systemd: there is no {SYSTEMD}"
