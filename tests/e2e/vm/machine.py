@@ -59,13 +59,7 @@ def obstacle() -> str | None:
     """Why no machine can run here, and what to do; None where it may."""
     if (architecture := os.uname().machine) != "x86_64":
         return f"User-Mode Linux is for x86-64, and this is {architecture}"
-    programs = {
-        "gcc": "gcc libc6-dev",
-        "dpkg-deb": "dpkg",
-        "apt-get": "apt",
-        "mkfs.ext4": "e2fsprogs",
-    }
-    if lacking := sorted(programs[one] for one in programs if shutil.which(one) is None):
+    if lacking := sorted(NEEDED[one] for one in NEEDED if shutil.which(one) is None):
         return f"a virtual machine needs packages of the host: apt-get install {' '.join(lacking)}"
     return None if SYSTEMD.exists() else f"a virtual machine needs systemd: there is no {SYSTEMD}"
 
