@@ -65,7 +65,7 @@ e2e: $(VENV)/developing ## pods on a real node with a real kubelet, built where 
 	$(if $(CONTAINERD),GPUMANAGER_E2E_CONTAINERD=$(CONTAINERD)) $(BIN)/python -m tests.e2e.run
 
 .PHONY: e2e-vm
-e2e-vm: $(VENV)/developing ## the same in a virtual machine, where cgroups are v2 (root, KVM, qemu)
+e2e-vm: $(VENV)/developing ## the same in a virtual machine without KVM, where cgroups are v2 and systemd makes them (x86-64)
 	$(if $(KUBERNETES),GPUMANAGER_E2E_VERSION=$(KUBERNETES)) \
 	$(if $(CONTAINERD),GPUMANAGER_E2E_CONTAINERD=$(CONTAINERD)) $(BIN)/python -m tests.e2e.vm.run
 

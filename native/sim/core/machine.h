@@ -105,8 +105,9 @@ struct sim_usage {
 };
 
 /* A tenant is a mount namespace: on a node, a container. The kernel gives the inode of a namespace
- * that is gone to the next one; identity is its number that is never used again (Linux 6.11; 0
- * before). serial: tenants in the order of their arrival, from 1. */
+ * that is gone to the next one; identity is its number that is never used again (Linux 6.11;
+ * before, a hash of the mount of its root). serial: tenants in the order of their arrival, from 1.
+ */
 struct sim_tenant {
     uint64_t mount_namespace; /* inode */
     uint64_t identity;

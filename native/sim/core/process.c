@@ -7,23 +7,45 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* The never repeated number of this mount namespace; 0 where the kernel has none. */
+/* A hash of what /proc says of the mount of the root: of a container, which layer is its own. */
+static uint64_t root_mount_hash(void)
+{
+    uint64_t hash = 0;
+    char *line = NULL;
+    size_t size = 0;
+    FILE *file = fopen("/proc/self/mountinfo", "re");
+    if (file == NULL)
+        return 0;
+    while (getline(&line, &size, file) > 0) {
+        char point[4] = "";
+        if (sscanf(line, "%*s %*s %*s %*s %3s", point) != 1 || strcmp(point, "/") != 0)
+            continue;
+        hash = 14695981039346656037U; /* FNV-1a */
+        for (const char *at = line; *at != '\0'; at++)
+            hash = (hash ^ (unsigned char)*at) * 1099511628211U;
+    }
+    free(line);
+    fclose(file);
+    return hash;
+}
+
+/* The never repeated number of this mount namespace; where the kernel has none, what its root is.
+ */
 static uint64_t mount_namespace_identity(void)
 {
     const unsigned long ask = _IOR(0xb7, 5, uint64_t); /* NS_GET_MNTNS_ID */
-    uint64_t identity = 0;
+    uint64_t identity;
     int file = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return 0;
-    if (ioctl(file, ask, &identity) != 0)
-        identity = 0;
-    close(file);
-    return identity;
+    bool told = file >= 0 && ioctl(file, ask, &identity) == 0;
+    if (file >= 0)
+        close(file);
+    return told ? identity : root_mount_hash();
 }
 
 static uint64_t own_image(void)

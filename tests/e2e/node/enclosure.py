@@ -6,8 +6,11 @@
     processes all end with the first of them, whatever happens
 
 What namespaces do not cover, the node's cgroups, goes below one name and is removed by whoever
-entered. The children of this module: `python enclosure.py DIRECTORY COMMAND …` runs COMMAND as the
-first process of such namespaces, of which the two paths are known to it as environment.
+entered. Where systemd makes the cgroups, in a machine for the tests alone, processes have the
+machine's pids, which systemd is told, and the folder with its socket stays in `/run`.
+
+The children of this module: `python enclosure.py DIRECTORY COMMAND …` runs COMMAND as the first
+process of such namespaces, of which the two paths are known to it as environment.
 """
 
 import contextlib
@@ -58,7 +61,20 @@ SETTINGS: Final = (
 CPUINFO: Final = Path("/proc/cpuinfo")
 """A kubelet does not start where it names no clock speed. Example: User-Mode Linux."""
 
-UNSHARE: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+CGROUP_DRIVER: Final = "GPUMANAGER_E2E_CGROUP_DRIVER"
+"""`systemd`, or as without it `cgroupfs`."""
+SYSTEMD: Final = "/run/systemd"
+UNSHARE: Final = ("unshare", "--net", "--mount")
+OWN_PIDS: Final = ("--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def cgroup_driver() -> str:
+    """What makes the cgroups of pods."""
+    return os.environ.get(CGROUP_DRIVER) or "cgroupfs"
+
+
+def unshare() -> tuple[str, ...]:
+    return UNSHARE if cgroup_driver() == "systemd" else (*UNSHARE, *OWN_PIDS)
 
 
 def obstacle() -> str | None:
@@ -70,7 +86,7 @@ def obstacle() -> str | None:
     if not CGROUPS.is_dir() or not os.access(CGROUPS, os.W_OK):
         return f"a node needs cgroups: {CGROUPS} cannot be written"
     tried = subprocess.run(
-        [*UNSHARE, "sh", "-c", "ip link set lo up && mount -t tmpfs none /mnt"],
+        [*unshare(), "sh", "-c", "ip link set lo up && mount -t tmpfs none /mnt"],
         check=False,
         capture_output=True,
         text=True,
@@ -83,7 +99,7 @@ def enter(directory: Path, command: list[str]) -> int:
     """Run a command in fresh namespaces, to its end; returns its status."""
     inside = [sys.executable, __file__, str(directory), *command]
     try:
-        return subprocess.run([*UNSHARE, *inside], check=False).returncode
+        return subprocess.run([*unshare(), *inside], check=False).returncode
     finally:
         remove_cgroups(directory.name)
 
@@ -134,6 +150,10 @@ def furnish(directory: Path) -> None:
     for path in MASKED:
         own = directory / path.strip("/").replace("/", "-")
         own.mkdir(exist_ok=True)
+        if path == "/run" and cgroup_driver() == "systemd":
+            kept = own / "systemd"
+            kept.mkdir()
+            kernel.bind(SYSTEMD, str(kept))
         kernel.bind(str(own), path)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=60)
     for address in (ADDRESS, *REPLICAS, *SERVICES.values()):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.node import node_image
+from tests.e2e.node import enclosure, node_image
 from tests.e2e.node.node_process import SECONDS, NodeProcess
 
 NO_NETWORK: Final = Path(__file__).with_name("programs") / "no_network.sh"
@@ -124,7 +124,11 @@ class Containerd:
 
     def _runc(self) -> Mapping[str, Any]:
         specification = self._base_specification()
-        return {"runtime_type": "io.containerd.runc.v2", "base_runtime_spec": str(specification)}
+        return {
+            "runtime_type": "io.containerd.runc.v2",
+            "base_runtime_spec": str(specification),
+            "options": {"SystemdCgroup": enclosure.cgroup_driver() == "systemd"},
+        }
 
     def _base_specification(self) -> Path:
         """The runtime's own, and the simulated GPUs' state where a driver would have its node."""

@@ -246,8 +246,6 @@ class RealNode:
         self.part("controllers").stop(signal.SIGKILL)
 
     def _kubelet_configuration(self) -> dict[str, Any]:
-        root = f"/{self._directory.name}"
-        enclosure.make_cgroups(self._directory.name)
         _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
         configuration = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -255,8 +253,7 @@ class RealNode:
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
             "authorization": {"mode": "Webhook"},
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": root,
+            "cgroupDriver": enclosure.cgroup_driver(),
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,
             "oomScoreAdj": 0,
@@ -268,6 +265,9 @@ class RealNode:
             "staticPodPath": str(self.static_pods),
             "kubeAPIQPS": 50,
         }
+        if enclosure.cgroup_driver() == "cgroupfs":
+            enclosure.make_cgroups(self._directory.name)
+            configuration["cgroupRoot"] = f"/{self._directory.name}"
         if self.minor >= FIRST_AGAINST_CGROUP_V1:
             configuration["failCgroupV1"] = False
         if self.minor >= FIRST_WITH_ENDPOINT_IN_CONFIGURATION:

@@ -26,7 +26,7 @@ CHEAT: Final = "default/cheat"
 _QUERIED: Final = re.compile(r"free of ([0-9.]+) ([MG]iB)")
 _DEVICE: Final = re.compile(r"device \d+: .*(GPU-[0-9a-f-]{36}).* of ([0-9.]+) ([MG]iB)")
 _UUID: Final = re.compile(r"device \d+: .*(GPU-[0-9a-f-]{36})")
-_CONTAINER_ID: Final = re.compile(r"/([0-9a-f]{64})$", re.MULTILINE)
+_CONTAINER_ID: Final = re.compile(r"[/-]([0-9a-f]{64})(?:\.scope)?$", re.MULTILINE)
 _UNITS: Final = {"MiB": MIB, "GiB": GIB}
 
 UID: Final = {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}

@@ -1,95 +1,125 @@
-"""A virtual machine with Debian's kernel and this host's files: cgroup v2 whatever the host has.
+"""User-Mode Linux with this host's files: cgroup v2 whatever the host has, and no KVM.
 
-The host's root is its root, read only over 9p below a tmpfs: nothing is installed, and nothing that
-it does stays. It has no network. Its first process is `init.c`.
+A kernel that is a process: Debian's package has it with its modules. The host's root is its root,
+read only below a tmpfs: nothing is installed, and nothing that it does stays. It has one processor
+and no network. Its first process is `init.c`, which becomes systemd with one unit.
 """
 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tests.e2e.node.node_programs import CannotBuild, cache
 
-KERNEL: Final = "linux-image-amd64"
-"""Debian's newest of the host's suite. Its modules come as files of their own, 9p's among them."""
-MODULES: Final = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
+PACKAGE: Final = "user-mode-linux"
+"""Debian's, of x86-64 alone."""
+MODULE: Final = "overlay"
 INIT: Final = Path(__file__).with_name("init.c")
+NEEDED: Final = {
+    "gcc": "gcc libc6-dev",
+    "dpkg-deb": "dpkg",
+    "apt-get": "apt",
+    "mkfs.ext4": "e2fsprogs",
+}
+"""Programs of the host, and Debian's packages that have them."""
+SYSTEMD: Final = Path("/lib/systemd/systemd")
+UNIT: Final = """\
+[Unit]
+DefaultDependencies=no
+SuccessAction=poweroff-force
+FailureAction=poweroff-force
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'sh /mnt/run.sh; echo $$? > /mnt/status'
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/console
+LimitNOFILE=1048576
+TasksMax=infinity
+"""
+"""The machine's only work, and its end."""
 SECONDS: Final = 300.0
 """For what is fetched and built."""
-BOOT_SECONDS: Final = 60.0
 MEMORY_MIB: Final = 6144
-KVM: Final = ("-accel", "kvm", "-cpu", "host,-arch-capabilities")
-EMULATED: Final = ("-accel", "tcg,thread=multi", "-cpu", "max")
-"""Without KVM: twenty times slower (Python's start), for looking at one thing."""
-_DEPENDS: Final = re.compile(r"Depends: (linux-image-\S+)")
+"""At most: it is a sparse file below /dev/shm, or TMPDIR where that is one of a tmpfs."""
+DISK_BYTES: Final = 16 << 30
+"""Of /tmp, at most: a sparse file."""
+_VERSION: Final = re.compile(r"^Version: (\S+)", re.MULTILINE)
 
 
 def obstacle() -> str | None:
     """Why no machine can run here, and what to do; None where it may."""
-    programs = {"qemu-system-x86_64": "qemu-system-x86", "gcc": "gcc", "dpkg-deb": "dpkg"}
-    if lacking := sorted(programs[one] for one in programs if shutil.which(one) is None):
+    if (architecture := os.uname().machine) != "x86_64":
+        return f"User-Mode Linux is for x86-64, and this is {architecture}"
+    if lacking := sorted(NEEDED[one] for one in NEEDED if shutil.which(one) is None):
         return f"a virtual machine needs packages of the host: apt-get install {' '.join(lacking)}"
-    return None if os.access("/dev/kvm", os.W_OK) else "there is no /dev/kvm, or no right to it"
+    return None if SYSTEMD.exists() else f"a virtual machine needs systemd: there is no {SYSTEMD}"
 
 
 class VirtualMachine:
-    """acceleration: KVM or EMULATED. output: a folder of the host, which is /mnt inside."""
+    """output: a folder of the host, which is /mnt inside. Raises CannotBuild."""
 
-    def __init__(self, output: Path, acceleration: tuple[str, ...] = KVM) -> None:
+    def __init__(self, output: Path) -> None:
         self._output = output
-        self._acceleration = acceleration
         self._kernel = fetch_kernel()
         self._initrd = output / "initrd"
         self._initrd.write_bytes(b"".join(_initrd(self._kernel, output)))
+        self._disk = output / "disk"
+        with self._disk.open("wb") as disk:
+            disk.truncate(DISK_BYTES)
+        _said("mkfs.ext4", "-q", str(self._disk))
 
     def run(self, script: str, seconds: float) -> int | None:
         """A shell script as the machine's only work; its status, None where it did not end.
 
         What it prints is printed.
         """
+        (self._output / "e2e.service").write_text(UNIT)
         (self._output / "run.sh").write_text(script)
         status = self._output / "status"
         status.unlink(missing_ok=True)
+        # Its processes are the host's too: a group of their own, so that all of them end.
+        process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, process_group=0)
         try:
-            subprocess.run(self._command(), check=False, stdin=subprocess.DEVNULL, timeout=seconds)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         return int(status.read_text()) if status.exists() else None
 
     def _command(self) -> list[str]:
-        (image,) = self._kernel.glob("boot/vmlinuz-*")
-        folders = {"root": "/,readonly=on,multidevs=remap", "out": str(self._output)}
-        shared = (
-            word
-            for tag, path in folders.items()
-            for word in ("-virtfs", f"local,mount_tag={tag},security_model=passthrough,path={path}")
-        )
         return [
-            "qemu-system-x86_64",
-            *self._acceleration,
-            *("-smp", str(os.cpu_count()), "-m", str(MEMORY_MIB)),
-            *("-kernel", str(image), "-initrd", str(self._initrd)),
-            *("-append", "console=ttyS0 panic=-1 quiet"),
-            *("-nic", "none", "-nographic", "-no-reboot"),
-            *shared,
+            str(self._kernel / "usr/bin/linux.uml"),
+            f"mem={MEMORY_MIB}M",
+            f"initrd={self._initrd}",
+            f"files={self._output}",
+            f"ubda={self._disk}",
+            *("con=null", "con0=fd:0,fd:1"),
+            *("quiet", "loglevel=1"),  # this kernel has errors to tell of at each start
         ]
 
 
 def fetch_kernel() -> Path:
     """The unpacked package, fetched once into the cache. Raises CannotBuild."""
-    found = _DEPENDS.search(_said("apt-cache", "depends", KERNEL))
+    found = _VERSION.search(_said("apt-cache", "show", "--no-all-versions", PACKAGE))
     if not found:
-        raise CannotBuild(f"apt knows no {KERNEL}")
-    folder = cache() / found[1]
+        raise CannotBuild(f"apt knows no {PACKAGE}")
+    folder = cache() / f"{PACKAGE}-{found[1]}"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(dir=folder.parent))
-        _said("apt-get", "download", "-q", found[1], folder=work)
+        _said("apt-get", "download", "-q", PACKAGE, folder=work)
         (package,) = work.glob("*.deb")
         _said("dpkg-deb", "-x", str(package), str(work / "unpacked"))
         (work / "unpacked").rename(folder)
@@ -98,30 +128,15 @@ def fetch_kernel() -> Path:
 
 
 def _initrd(kernel: Path, work: Path) -> Iterator[bytes]:
-    """The archive that the kernel unpacks: `init` and its modules, in the order of their needs."""
+    """The archive that the kernel unpacks: `init` and its module."""
     program = work / "init"
     _said("gcc", "-static", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(INIT))
-    for folder in ("modules", "lower", "rw", "new"):
+    (module,) = kernel.glob(f"usr/lib/uml/modules/*/**/{MODULE}.ko")
+    for folder in ("lower", "rw", "new"):
         yield _entry(folder, 0o40755)
-    for number, module in enumerate(_in_order(kernel)):
-        yield _entry(f"modules/{number:02}.ko", 0o100644, module.read_bytes())
+    yield _entry(f"{MODULE}.ko", 0o100644, module.read_bytes())
     yield _entry("init", 0o100755, program.read_bytes())
     yield _entry("TRAILER!!!", 0)
-
-
-def _in_order(kernel: Path) -> list[Path]:
-    files = {one.stem.replace("-", "_"): one for one in kernel.glob("lib/modules/*/**/*.ko")}
-    found: dict[str, Path] = {}
-
-    def add(name: str) -> None:
-        depends = re.search(rb"\0depends=([^\0]*)\0", files[name].read_bytes())
-        for one in depends[1].decode().split(",") if depends and depends[1] else ():
-            add(one.replace("-", "_"))
-        found.setdefault(name, files[name])
-
-    for name in MODULES:
-        add(name)
-    return list(found.values())
 
 
 def _entry(name: str, mode: int, content: bytes = b"") -> bytes:
