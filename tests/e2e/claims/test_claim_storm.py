@@ -19,7 +19,7 @@ from gpumanager.names import CDI_PATH
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import MIB
 from tests.e2e.claims.real_claims import CLASS, RealClaims, allocated, claiming, exactly, holder
-from tests.e2e.node.real_pods import RealPods, container_ids, gpus_seen, mount_namespaces
+from tests.e2e.node.real_pods import RealPods, gpus_seen, mount_namespaces
 
 pytest_plugins = ["tests.e2e.node_fixtures", "tests.e2e.claims.claims_fixtures"]
 pytestmark = pytest.mark.e2e
@@ -101,7 +101,7 @@ def of_container(said: str) -> Held:
 
 def share_of(gpus: SimulatedGpus, pods: RealPods, name: str, wanted: Held) -> float:
     """Percent of its GPU's time that the container got while it worked; its memory is checked."""
-    (own,) = container_ids(pods.status(name)).values()
+    (own,) = pods.container_ids(name).values()
     namespace = mount_namespaces()[own]
     (account,) = (one for one in gpus.tenants() if one.mount_namespace == namespace)
     (taken,) = (one for one in account.devices.items() if one[1].bytes_peak)

@@ -22,7 +22,6 @@ from tests.e2e.node.real_node import FIRST_WITH_CDI, FIRST_WITH_SHARED_DEVICES, 
 from tests.e2e.node.real_pods import PODS as PODS_PATH
 from tests.e2e.node.real_pods import (
     RealPods,
-    container_ids,
     memory_seen,
     mount_namespaces,
     uuids_seen,
@@ -42,7 +41,7 @@ HOLDS = "cuda-play query; cuda-play hold --memory 1GiB --seconds 600"
 def held(gpus: SimulatedGpus, pods: RealPods, name: str) -> Counter[GpuUUID]:
     """What the containers of a pod hold on each GPU now, by the GPUs' own account. Bytes."""
     namespaces = mount_namespaces()
-    own = {namespaces.get(one) for one in container_ids(pods.status(name)).values()}
+    own = {namespaces.get(one) for one in pods.container_ids(name).values()}
     found: Counter[GpuUUID] = Counter()
     for account in gpus.tenants():
         if account.mount_namespace in own:

@@ -116,6 +116,20 @@ class RealPods:
             "it runs",
         )
 
+    def container_ids(self, name: str) -> dict[str, str]:
+        """By container, without the runtime's name, once the kubelet tells them: later than
+        containers print, where all of them share one processor."""
+
+        def all_have(status: Object) -> bool:
+            found = status.get("containerStatuses", ())
+            return bool(found) and all("containerID" in one for one in found)
+
+        status = self.wait(name, all_have, "its containers have IDs")
+        return {
+            one["name"]: one["containerID"].rpartition("/")[2]
+            for one in status["containerStatuses"]
+        }
+
     def log(self, name: str, container: str, attempt: int = 0) -> str:
         """Whole lines that a container has printed, without the runtime's marks."""
         path = LOGS / f"default_{name}_{self.uid(name)}" / container / f"{attempt}.log"
@@ -198,13 +212,6 @@ def mount_namespaces() -> dict[str, int]:
         except OSError:
             continue
     return found
-
-
-def container_ids(status: Object) -> dict[str, str]:
-    """By container, without the runtime's name."""
-    return {
-        one["name"]: one["containerID"].rpartition("/")[2] for one in status["containerStatuses"]
-    }
 
 
 def states(status: Object) -> Iterator[Mapping[str, Any]]:
