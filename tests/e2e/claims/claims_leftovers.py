@@ -37,7 +37,7 @@ def left_by_claims(agent: RealAgent, claims: RealClaims) -> list[str]:
     services = [*Path(PLUGINS_PATH, CLASS).glob("*.sock")]
     found = {
         "claims": [one["metadata"]["name"] for one in claims.all() if "ownerReferences" in one],
-        "allocations": [*claims.allocated()],
+        "allocations": [*claims.in_use()],
         "CDI files": [*Path(CDI_PATH).glob("*")],
         "grants": [*agent.promises()],
         "GPUs in use": [

@@ -182,6 +182,8 @@ def test_nothing_is_promised_twice_or_left_after_everything_was_killed(
     wait_for(lambda: not running_pods(), "all containers have ended")
     nothing_is_left(chaos.agent, claims)
     assert allocation_directories(chaos.agent) == directories
+    claims_node.api.delete(f"{CLAIMS}/common", 0)
+    wait_for(lambda: not claims.all(), "a claim of its own goes when it is deleted")
     everything = claims.template("everything", exactly("g", CLASS, 8))
     pods.create(claiming("last", everything, holder("main", HOLDS)))
     assert len(gpus_seen(pods.printed("last", "main", "ready"))) == 8
