@@ -143,8 +143,12 @@ class RealPods:
 
     def warnings(self, uid: str) -> set[str]:
         """Reasons of the warnings about a pod."""
+        return {reason for reason, _ in self.warned(uid)}
+
+    def warned(self, uid: str) -> set[tuple[str, str]]:
+        """Reasons and messages of these."""
         selected = f"{EVENTS}?fieldSelector=involvedObject.uid={uid},type=Warning"
-        return {str(one["reason"]) for one in self._api.get(selected)["items"]}
+        return {(one["reason"], one["message"]) for one in self._api.get(selected)["items"]}
 
     def static_logs(self, name: str, container: str) -> list[Path]:
         """Of a pod of the kubelet's own, whose UID nobody told us."""
