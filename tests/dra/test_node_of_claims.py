@@ -1,7 +1,7 @@
 """Claims on a simulated node, from the slice to programs behind the shim."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.container_runtime import CONTAINERD_1_6
 from gpumanager.sim.kubelet.dra.claims import ClaimBooks
+from gpumanager.sim.kubelet.dra.drivers import DriverInstance
 from tests.dra.node_of_claims import NODE, NodeOfClaims
 from tests.sim.claims.claim_objects import request
 from tests.waiting import until
@@ -306,9 +307,28 @@ async def test_a_claim_of_which_nobody_knows_any_more_is_released_once_nothing_r
     await asyncio.gather(*running, return_exceptions=True)
 
 
-async def test_the_next_agent_takes_over_without_a_call_that_fails(node: NodeOfClaims) -> None:
-    """As `maxSurge: 1` does it. Programs that start meanwhile are let in, and held to 2 GiB."""
+def following_after(seconds: float) -> Any:
+    """How a kubelet follows an instance to which it connects so late."""
+    follow = DriverInstance.follow
+
+    async def late(instance: DriverInstance, on_change: Callable[[], None]) -> None:
+        await asyncio.sleep(seconds)
+        await follow(instance, on_change)
+
+    return late
+
+
+@pytest.mark.parametrize("connects_after", [0.0, 0.4])
+async def test_the_next_agent_takes_over_without_a_call_that_fails(
+    node: NodeOfClaims, monkeypatch: pytest.MonkeyPatch, connects_after: float
+) -> None:
+    """As `maxSurge: 1` does it. Programs that start meanwhile are let in, and held to 2 GiB.
+
+    connects_after: seconds from when a busy kubelet says that it has taken an instance. Until then
+    it calls the one before.
+    """
     await until(node.slice)
+    monkeypatch.setattr(DriverInstance, "follow", following_after(connects_after))
     await node.claim("a", request("gpu", 60, "2Gi"))
     play = "cuda-play launch --kernel 2ms --seconds 0.1 --memory"
     command = (

@@ -72,6 +72,9 @@ log = logging.getLogger(__name__)
 MEASURE_SECONDS: Final = 1.0
 """How often what drivers take by themselves is measured."""
 ORIGINALS_SECONDS: Final = 1.0
+CONNECTED_SECONDS: Final = 0.5
+"""In which a kubelet connects to an instance that it has taken. Until then it calls the one before,
+whose socket must not be gone (1.36, 1.37: it prefers whom it is connected to)."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -228,6 +231,7 @@ class NodeAgent:
         await self._plugin.start()
         self._started = True
         await self._plugin.registered(self._settings.wait_timeout)
+        await asyncio.sleep(CONNECTED_SECONDS)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve from now on, until `stop`; returns when the kubelet can find us, or `stopping` is
