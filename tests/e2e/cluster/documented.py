@@ -13,5 +13,5 @@ def documented(page: str, kind: str) -> dict[str, Any]:
     """The one object of this kind on a page."""
     blocks = (DOCS / page).read_text().split("```yaml\n")[1:]
     objects = [one for block in blocks for one in yaml.safe_load_all(block.split("```")[0])]
-    (found,) = (one for one in objects if one.get("kind") == kind)
+    (found,) = (one for one in objects if isinstance(one, dict) and one.get("kind") == kind)
     return dict(found)
