@@ -37,7 +37,7 @@ SLOW := benchmarks chart cli clients dashboards docs e2e gpu_check hostile nativ
 .PHONY: test-fast
 test-fast: lint ## lint, then what answers soon: all but containers, builds, simulated machines and pages
 	ls -d $(addprefix tests/,$(SLOW)) >/dev/null
-	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile $(addprefix --ignore=tests/,$(SLOW)) tests
+	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 4 --dist loadfile $(addprefix --ignore=tests/,$(SLOW)) tests
 
 .PHONY: test-docs
 test-docs: $(VENV)/developing ## pages and tables: docs, README, chart, dashboards, benchmark's cases, imports
