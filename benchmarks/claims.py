@@ -110,7 +110,7 @@ class ClaimsNode:
         await self.server.create("nodes", {"metadata": {"name": NODE}})
         client = KubeClient(Access(self.server.url))
         kubeconfig = self._folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps(_kubeconfig(self.server.url)))
+        kubeconfig.write_text(self.server.kubeconfig)
         flags = {
             "interface": "claims",
             "kubeconfig": kubeconfig,
@@ -215,15 +215,6 @@ def _claim(name: str, device: str) -> dict[str, Any]:
             "allocation": {"devices": {"results": [result]}},
             "reservedFor": [{"resource": "pods", "name": name, "uid": f"uid-{name}"}],
         },
-    }
-
-
-def _kubeconfig(url: str) -> dict[str, Any]:
-    return {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {}}],
     }
 
 

@@ -18,8 +18,8 @@ With `--claims` others do, which are compared with the first:
   claims tiers    its requests with two alternatives
   claims scored   the first of these two, and nodes scored by `gpumanager extender --claims`
 
-Nodes have ResourceSlices as agents publish them while all GPUs are free. There are no agents, so
-nobody writes slices while pods are placed.
+Nodes have ResourceSlices as agents publish them while all GPUs are free. No agent runs, so
+the slices stay as they are while kube-scheduler places pods.
 
 All processes share the machine's processors: what one of them works, the others wait.
 """

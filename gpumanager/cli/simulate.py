@@ -159,13 +159,14 @@ def claims_gpus(machine: Machine, manifest: Manifest) -> int | None:
     """Half of the GPUs where some pods ask by claims and others by the two lines; otherwise None,
     for all. Raises InputError: a GPU is offered one way at a time."""
     claiming = {one.item["metadata"]["uid"] for one in manifest.objects if one.resource == "pods"}
-    others = [one for one in manifest.pods if one.uid not in claiming]
-    if not any(container.asks for pod in others for container in pod.containers):
+    asking = (pod for pod in manifest.pods if any(one.asks for one in pod.containers))
+    by_lines = [pod for pod in asking if pod.uid not in claiming]
+    if not by_lines:
         return None
     gpus = len(machine.topology.gpus)
     if gpus == 1:
         raise InputError(
-            f"pod {others[0].full_name}",
+            f"pod {by_lines[0].full_name}",
             "asks for a GPU without a claim, and others with one; a GPU is offered one way at a "
             "time: name a --machine with more than one GPU, or run them one after the other",
         )

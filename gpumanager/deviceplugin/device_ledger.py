@@ -22,6 +22,8 @@ from gpumanager.grants.grant import DevicePluginSource, Grant, shares_of
 from gpumanager.grants.ledger import Ledger, Repeated
 from gpumanager.isolation.table import isolation_of
 from gpumanager.names import VCORE
+from gpumanager.placement.place import place
+from gpumanager.placement.values import GpuChoice, Refusal, Request
 
 ORIGINAL = "tencent.com/"
 """How the original's IDs begin."""
@@ -82,6 +84,18 @@ def on_gpus(grant: Grant, gpus: Iterable[GpuUUID], *, exclusive: bool) -> Grant:
     cores, memory = grant.ids.core_ids, grant.ids.memory_ids
     shares = shares_of(gpus, len(cores), len(memory), exclusive=exclusive)
     return replace(grant, shares=shares, isolation=isolation_of(shares) if cores else "")
+
+
+def place_new(
+    ledger: Ledger, others: Iterable[Grant], request: Request, policy: str
+) -> GpuChoice | Refusal:
+    """Where a new container goes: on GPUs that leave only where no other has room. Example: a pod
+    that the scheduler bound before it knew that there is less."""
+    others = tuple(others)
+    answer = place(ledger.topology, ledger.books(others), request, policy)
+    if ledger.leaving and not isinstance(answer, GpuChoice):
+        return place(ledger.topology, ledger.books(others, leaving=True), request, policy)
+    return answer
 
 
 def advertised(

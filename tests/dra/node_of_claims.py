@@ -58,7 +58,7 @@ class NodeOfClaims:
         await self.server.create("deviceclasses", device_class())
         self._client = KubeClient(Access(self.server.url))
         kubeconfig = self._root / "kubeconfig"
-        kubeconfig.write_text(json.dumps(_kubeconfig(self.server.url)))
+        kubeconfig.write_text(self.server.kubeconfig)
         flags = {
             "interface": "claims",
             "kubeconfig": kubeconfig,
@@ -149,14 +149,3 @@ class NodeOfClaims:
     def _saw(self, event: events.Event) -> None:
         if isinstance(event, events.ContainerPrinted):
             self.printed.append(event.line)
-
-
-def _kubeconfig(server: str) -> Any:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {}}],
-    }

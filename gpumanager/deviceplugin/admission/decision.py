@@ -11,11 +11,17 @@ from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.steering import gpu_policy_of, locate, roomiest
 from gpumanager.deviceplugin.admission.transaction import Candidate, Transaction
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, of_admission, on_gpus, resized
+from gpumanager.deviceplugin.device_ledger import (
+    DeviceLedger,
+    of_admission,
+    on_gpus,
+    place_new,
+    resized,
+)
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Refused
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.placement.place import check, evaluator_of, place
+from gpumanager.placement.place import check, evaluator_of
 from gpumanager.placement.policies import BINPACK
 from gpumanager.placement.values import Evaluator, GpuChoice, Reason, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, blocks
@@ -160,9 +166,7 @@ def _placed(
     if request.cores:
         least = max(request.blocks, 1 if not request.whole_gpus else 0)
         asked = Request(request.cores, least)
-        answer = place(ledger.topology, ledger.books(others), asked, policy)
-        if ledger.leaving and not isinstance(answer, GpuChoice):
-            answer = place(ledger.topology, ledger.books(others, leaving=True), asked, policy)
+        answer = place_new(ledger, others, asked, policy)
     else:
         answer = _memory_first(ledger, others, request)
     if isinstance(answer, GpuChoice):

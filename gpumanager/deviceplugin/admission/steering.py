@@ -16,6 +16,7 @@ from gpumanager.deviceplugin.device_ledger import (
     holders,
     of_admission,
     originals,
+    place_new,
 )
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Grant, State
@@ -135,14 +136,12 @@ def _plan(
 ) -> GpuChoice | None:
     if transaction.request is None:
         return None
-    books, one = ledger.books(live), transaction.candidate
-    if one and (grant := _follow(ledger, books, one.pod, one.container, transaction.request)):
-        return grant
+    if one := transaction.candidate:
+        books = ledger.books(live)
+        if grant := _follow(ledger, books, one.pod, one.container, transaction.request):
+            return grant
     policy = gpu_policy_of(transaction, gpu_policy)
-    answer = place(ledger.topology, books, transaction.request, policy)
-    if ledger.leaving and not isinstance(answer, GpuChoice):
-        books = ledger.books(live, leaving=True)
-        answer = place(ledger.topology, books, transaction.request, policy)
+    answer = place_new(ledger, live, transaction.request, policy)
     return answer if isinstance(answer, GpuChoice) else None
 
 

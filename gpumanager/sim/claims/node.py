@@ -106,7 +106,7 @@ class ClaimsNode:
             await self.server.create("deviceclasses", one)
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-"))
         kubeconfig = Path(directory) / "kubeconfig"
-        kubeconfig.write_text(_kubeconfig(self.server.url))
+        kubeconfig.write_text(self.server.kubeconfig)
         client = await stack.enter_async_context(KubeClient(Access(self.server.url)))
         flags = {"kubeconfig": kubeconfig, "hostname-override": NODE, "interface": "claims"}
         if self._claims_gpus is not None:
@@ -224,17 +224,3 @@ def _is_running(pod: Object) -> bool:
 def _as_claimed(result: ContainerResult, container: ContainerManifest) -> ContainerResult:
     limit = memory_limit(container, result.gpus)
     return replace(result, container=container, memory_limit=limit)
-
-
-def _kubeconfig(server: str) -> str:
-    named = {"cluster": NODE, "user": NODE}
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": NODE, "cluster": {"server": server}}],
-            "users": [{"name": NODE, "user": {}}],
-            "contexts": [{"name": NODE, "context": named}],
-            "current-context": NODE,
-        }
-    )

@@ -47,6 +47,21 @@ class SimulatedApiServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def kubeconfig(self) -> str:
+        """The text of a file by which clients find it."""
+        named = {"cluster": "simulated", "user": "simulated"}
+        return json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "simulated", "cluster": {"server": self.url}}],
+                "users": [{"name": "simulated", "user": {}}],
+                "contexts": [{"name": "simulated", "context": named}],
+                "current-context": "simulated",
+            }
+        )
+
     async def start(self) -> None:
         """Listen; the port stays the same over an outage."""
         self._server = BoundedServer(self._answer, BOUNDS)

@@ -13,7 +13,7 @@ import pytest
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.machines import read_machine
 from tests.e2e.claims.claims_leftovers import wait_until_offered
-from tests.e2e.claims.real_claims import CLASS, COLLECTOR, EVERY_GPU, RealClaims
+from tests.e2e.claims.real_claims import CLASS, COLLECTOR, EVERY_GPU, RealClaims, claims_of
 from tests.e2e.node.real_agent import RealAgent
 from tests.e2e.node.real_node import RealNode
 from tests.e2e.node.real_pods import RealPods
@@ -64,10 +64,7 @@ def claims_agent(
 def claims(claims_node: RealNode, claims_agent: RealAgent, pods: RealPods) -> Iterator[RealClaims]:
     """The agent offers the node's GPUs to claims; all claims of the test go with it."""
     claims_node.start_controllers(COLLECTOR)
-    made = RealClaims(claims_node.api)
-    made.device_class(CLASS, EVERY_GPU)
-    wait_until_offered(made)
-    yield made
-    pods.delete()
-    made.wait_until_freed()
-    made.remove()
+    with claims_of(claims_node.api, pods) as made:
+        made.device_class(CLASS, EVERY_GPU)
+        wait_until_offered(made)
+        yield made

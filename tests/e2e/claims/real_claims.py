@@ -6,7 +6,7 @@ The scheduler allocates; the controllers make claims of templates, free and dele
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -17,7 +17,7 @@ from kubernetes.utils.quantity import parse_quantity
 from gpumanager.gpu.values import GpuUUID
 from tests.e2e.cluster.api_client import ApiClient, Object
 from tests.e2e.node.node_process import wait_for
-from tests.e2e.node.real_pods import UID, prepared
+from tests.e2e.node.real_pods import UID, RealPods, prepared
 
 RESOURCE: Final = "/apis/resource.k8s.io/v1"
 CLAIMS: Final = f"{RESOURCE}/namespaces/default/resourceclaims"
@@ -206,6 +206,16 @@ class RealClaims:
         self._api.create(collection, {"metadata": {"name": name}, "spec": spec})
         self._last_first.callback(partial(self._api.delete, f"{collection}/{name}", 0))
         return name
+
+
+@contextmanager
+def claims_of(api: ApiClient, pods: RealPods) -> Iterator[RealClaims]:
+    """For one test; then its pods go, and all objects of claims when nothing is allocated."""
+    made = RealClaims(api)
+    yield made
+    pods.delete()
+    made.wait_until_freed()
+    made.remove()
 
 
 def allocated(claim: Object) -> tuple[Allocated, ...]:

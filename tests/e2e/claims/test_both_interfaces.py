@@ -20,6 +20,7 @@ from tests.e2e.claims.real_claims import (
     EVERY_GPU,
     RealClaims,
     claiming,
+    claims_of,
     exactly,
     holder,
 )
@@ -53,12 +54,9 @@ def both(claims_node: RealNode, agent: RealAgent) -> Iterator[RealAgent]:
 
 @pytest.fixture
 def claims(both: RealAgent, claims_node: RealNode, pods: RealPods) -> Iterator[RealClaims]:
-    made = RealClaims(claims_node.api)
-    made.device_class(CLASS, EVERY_GPU)
-    yield made
-    pods.delete()
-    made.wait_until_freed()
-    made.remove()
+    with claims_of(claims_node.api, pods) as made:
+        made.device_class(CLASS, EVERY_GPU)
+        yield made
 
 
 def test_a_gpu_goes_over_by_the_annotation_when_its_pod_has_ended_and_back(

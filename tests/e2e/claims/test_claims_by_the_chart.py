@@ -28,6 +28,7 @@ from tests.e2e.claims.real_claims import (
     RealClaims,
     allocated,
     claiming,
+    claims_of,
     exactly,
     holder,
 )
@@ -85,12 +86,9 @@ def charted(
 
 @pytest.fixture
 def claims(charted: ChartedAgent, claims_node: RealNode, pods: RealPods) -> Iterator[RealClaims]:
-    made = RealClaims(claims_node.api)
-    wait_until_offered(made)
-    yield made
-    pods.delete()
-    made.wait_until_freed()
-    made.remove()
+    with claims_of(claims_node.api, pods) as made:
+        wait_until_offered(made)
+        yield made
 
 
 def test_a_pod_with_a_claim_runs_with_its_limit_and_goes_on_while_the_agent_is_replaced(
