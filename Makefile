@@ -17,6 +17,9 @@ NATIVE := $(shell find native -type f) vcuda_shim/build.py pyproject.toml
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+.PHONY: setup
+setup: $(VENV)/developing ## set up .venv with everything to develop: some three minutes
+
 .PHONY: demo
 demo: $(VENV)/installed ## set up, then run the examples on simulated nodes
 	$(BIN)/gpumanager simulate $(filter-out $(ELSEWHERE),$(EXAMPLES))
@@ -77,6 +80,14 @@ chart: $(VENV)/developing ## the Helm chart's schema, goldens, raw YAML and valu
 .PHONY: image-check
 image-check: $(VENV)/developing ## the Dockerfile run to its end by buildah, and its image looked at (root; some ten minutes)
 	PYTHONPATH=deploy $(BIN)/python -m tests.chart.image_check
+
+.PHONY: newcomer
+newcomer: $(VENV)/developing ## README and docs/start.md followed word by word in a fresh clone, with a stopwatch (some five minutes)
+	$(BIN)/python -m tests.docs.newcomer
+
+.PHONY: release
+release: $(VENV)/developing ## dist: wheels, sdist, images for amd64 and arm64, chart, what is in them, digests (Debian's apt; no registry, no Docker)
+	$(BIN)/python deploy/release.py
 
 .PHONY: test-clients
 test-clients: $(CLIENTS)/installed ## CUDA and NVML programs and their own test suites, bare and behind the shim (1 GB of packages)

@@ -1,5 +1,8 @@
 """Put together what the container image holds beside Python: `python deploy/image.py DESTINATION`.
 
+With `--architecture arm64` (or amd64) for another machine than this: packages of others come as
+wheels for it, and our own native code is made by the cross compiler of the package `ziglang`.
+
     DESTINATION/opt/gpu-manager/     the package and what it depends on, compiled, with the shims of
                                      both architectures; on PYTHONPATH
     DESTINATION/usr/local/bin/gpumanager
@@ -9,12 +12,15 @@ only a compiler, a type checker or a test would read is left out. NVIDIA's drive
 """
 
 import argparse
+import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -34,18 +40,26 @@ NAMES: Final = {"direct_url.json", "example.py", "py.typed"}
 """Where it was built; nvidia-ml-py's example, which lies beside its module; for type checkers."""
 
 
-def furnish(destination: Path, *, dependencies: bool = True, machines: bool = True) -> None:
-    """All of it. dependencies: without, nothing is asked of a package index.
+ARCHITECTURES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Machines, by the names that images have for them."""
+HERE: Final = os.uname().machine
+GLIBC: Final = "2.36"
+"""Of the base, Debian 12: the newest that our code and the wheels of others may need."""
 
-    machines: without, there are the shims of this machine alone.
+
+def furnish(
+    destination: Path, *, wheel: Path | None = None, shims: bool = True, machine: str = HERE
+) -> None:
+    """All of it. wheel: ours, where it is built already.
+
+    shims: without those for all machines, there are the ones of `machine` alone.
     """
     site = destination / SITE
     with tempfile.TemporaryDirectory() as work:
-        _pip("wheel", "--no-deps", "--no-build-isolation", "-w", work, str(ROOT))
-        (wheel,) = Path(work).glob("*.whl")
-        words = ("install", "--no-compile", "--target", str(site))
-        _pip(*words, *(() if dependencies else ("--no-deps",)), str(wheel))
-    if machines:
+        ours = wheel or build_wheel(Path(work), machine)
+        words = ("install", "--no-compile", "--target", str(site), *wheels_for(machine))
+        _pip(*words, str(ours))
+    if shims:
         add_shims(site / "vcuda_shim")
     for path in unwanted(site):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -54,6 +68,29 @@ def furnish(destination: Path, *, dependencies: bool = True, machines: bool = Tr
     launcher.parent.mkdir(parents=True, exist_ok=True)
     launcher.write_text(SCRIPT)
     launcher.chmod(0o755)
+
+
+def build_wheel(folder: Path, machine: str = HERE) -> Path:
+    """Ours, for a machine."""
+    compiler = shlex.join([sys.executable, "-m", "ziglang", "cc", "-target"])
+    foreign = {
+        "CC": f"{compiler} {machine}-linux-gnu.{GLIBC}",
+        "_PYTHON_HOST_PLATFORM": f"linux-{machine}",  # by which Python's own builds cross machines
+    }
+    words = ("wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT))
+    _pip(*words, environment={} if machine == HERE else foreign)
+    (wheel,) = folder.glob(f"*_{machine}.whl")
+    return wheel
+
+
+def wheels_for(machine: str) -> tuple[str, ...]:
+    """What tells pip that packages are for another machine than this."""
+    if machine == HERE:
+        return ()
+    newest = int(GLIBC.partition(".")[2])
+    tags = (*(f"manylinux_2_{minor}" for minor in range(newest, 16, -1)), "manylinux2014", "linux")
+    platforms = (word for tag in tags for word in ("--platform", f"{tag}_{machine}"))
+    return ("--only-binary=:all:", "--implementation", "cp", *platforms)
 
 
 def add_shims(package: Path) -> None:
@@ -87,12 +124,14 @@ def compile_all(site: Path) -> None:
     subprocess.run(done, check=True)
 
 
-def _pip(*words: str) -> None:
+def _pip(*words: str, environment: Mapping[str, str] = MappingProxyType({})) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *words, "-q"]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, env={**os.environ, **environment})
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("destination", type=Path)
-    furnish(parser.parse_args().destination)
+    parser.add_argument("--architecture", choices=("", *ARCHITECTURES), default="")
+    said = parser.parse_args()
+    furnish(said.destination, machine=ARCHITECTURES.get(said.architecture, HERE))

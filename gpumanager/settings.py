@@ -123,5 +123,10 @@ class AgentSettings:
     """The kubelet's directories for the sockets of DRA drivers, and where it finds them."""
     cdi_path: Path = Path(CDI_PATH)
     """Where the container runtime reads CDI files."""
+    beside_other_managers: bool = False
+    """Whether GPUs are offered although another manager of them is found on this node."""
+    other_managers_gone_after: float = 300.0
+    """Seconds without a sign of another manager until GPUs are offered: as long as the kubelet
+    keeps the capacity of a device plugin that has stopped."""
     behind_the_shim: str = BEHIND_THE_SHIM[0]
     """What is done about containers that take more than limits allow: one of these."""

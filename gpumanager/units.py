@@ -43,6 +43,16 @@ def blocks(amount: Bytes) -> int:
     return amount // MEMORY_BLOCK
 
 
+def bytes_for_blocks(number: int) -> str:
+    """What to say of so many blocks where bytes were meant; empty where blocks may be meant.
+
+    Example: `2Gi` of `tencent.com/vcuda-memory` is 2147483648 blocks, and 8 are meant.
+    """
+    if number < MIB:
+        return ""
+    return f"memory is counted in blocks of 256 MiB: write {-(-number // MEMORY_BLOCK)}"
+
+
 def format_bytes(amount: int) -> str:
     """For people: the largest unit in which the number is at least 1, at most two decimals."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):

@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "units": set[str](),
     "errors": set[str](),
     "supervisor": set[str](),
+    "deprecated_metrics": set[str](),
     "settings": {"names", "units"},
     "http_server": {"errors"},
     "grpc_wire": set[str](),
@@ -38,9 +39,10 @@ MAY_IMPORT = {
     | {"deviceplugin", "dra", "grants", "isolation", "kube", "kubelet", "runtime", "virtual"},
     "doctor": VALUES | {"kubelet"},
     "view": {"gpu", "units", "errors", "names"},
-    "scheduler": VALUES | {"http_server", "kube", "web", "grants"},
+    "scheduler": VALUES | {"deprecated_metrics", "http_server", "kube", "web", "grants"},
     "monitor": VALUES
-    | {"http_server", "kube", "kubelet", "runtime", "virtual", "grants", "isolation", "web"},
+    | {"deprecated_metrics", "http_server", "kube", "kubelet", "runtime", "virtual", "grants"}
+    | {"isolation", "web"},
     "sim": VALUES
     | {
         "http_server",
@@ -60,7 +62,7 @@ OWNERS = {
     "grpc": {"grpc_wire", "deviceplugin", "dra", "kubelet", "runtime", "virtual", "monitor", "sim"},
     "pynvml": {"gpu"},
     "kubernetes": {"kube"},
-    "prometheus_client": {"monitor", "scheduler", "view"},
+    "prometheus_client": {"deprecated_metrics", "monitor", "scheduler", "view"},
     "aiohttp": {"http_server", "kube", "kubelet", "monitor", "scheduler", "sim"},
     "elftools": {"volume"},
     "celpy": {"sim"},

@@ -123,14 +123,26 @@ def includes(*folders: Path) -> list[str]:
     return [f"-I{folder}" for folder in folders]
 
 
+def machine_built_for() -> str:
+    """This one, unless `_PYTHON_HOST_PLATFORM` names another, as for any build of Python's."""
+    return sysconfig.get_platform().rpartition("-")[2]
+
+
+def cross_compiler(machine: str) -> tuple[str, ...]:
+    """Of the package `ziglang`, for containers of any age."""
+    return (sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17")
+
+
 def build_shims(out: Path, work: Path) -> None:
-    build_shims_for(Target("shim", tuple(compiler())), out, work)
+    machine = machine_built_for()
+    here = machine == os.uname().machine
+    cc = tuple(compiler()) if here else cross_compiler(machine)
+    build_shims_for(Target("shim", cc), out, work)
 
 
 def build_shims_of(machine: str) -> Callable[[Path, Path], None]:
-    """The shims for `aarch64` or `x86_64`, by the cross compiler of the package `ziglang`."""
-    cc = (sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17")
-    return partial(build_shims_for, Target(f"shim-{machine}", cc))
+    """The shims for `aarch64` or `x86_64`."""
+    return partial(build_shims_for, Target(f"shim-{machine}", cross_compiler(machine)))
 
 
 def build_shims_for(target: Target, out: Path, work: Path) -> None:
@@ -220,7 +232,7 @@ def build_driver(out: Path, work: Path) -> None:
         together = generated / f"{name}.o"
         files = [*sources(sim / "core", sim / name), *generated.glob(f"{name}_*.c")]
         folders = includes(NATIVE / "include", sim, generated)
-        run([*compiler(), *CFLAGS, *folders, "-r", "-nostdlib", "-o", together, *files])
+        run([*compiler(), *CFLAGS, *folders, "-r", "-o", together, *files])
         for folder, release in DRIVERS.items():
             exports = f"-Wl,--version-script,{generated / f'{name}-{release}.map'}"
             shared_library(
@@ -255,6 +267,12 @@ def cdef_text(header: Path, folders: Sequence[Path]) -> str:
     return run([*compiler(), *options, header])
 
 
+def extension_suffix() -> str:
+    """Of this Python's extensions, for the machine that is built for."""
+    here = str(sysconfig.get_config_var("EXT_SUFFIX"))
+    return here.replace(os.uname().machine, machine_built_for())
+
+
 def build_module(out: Path, work: Path, name: str) -> None:
     """The cffi module `_<name>` over native/<name>/core (and clock, and manager, where it has one),
     declared by native/<name>/cffi.h."""
@@ -272,7 +290,7 @@ def build_module(out: Path, work: Path, name: str) -> None:
         extra_compile_args=[flag for flag in CFLAGS if flag not in ("-Werror", "-Wextra")],
     )
     built = Path(ffi.compile(tmpdir=str(work / f"cffi-{name}"), verbose=False))
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    suffix = extension_suffix()
     temporary = out / f"._{name}{suffix}.new"
     shutil.copy2(built, temporary)
     temporary.replace(out / f"_{name}{suffix}")

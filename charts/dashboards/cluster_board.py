@@ -1,4 +1,4 @@
-"""The cluster: grants, their use, their owners, and whether scheduling works."""
+"""The cluster: GPUs granted and used, by node and by namespace, and how scheduling does."""
 
 from typing import Final
 
@@ -17,25 +17,25 @@ from grafana_model import (
 )
 
 GLANCE: Final = Row(
-    "At a glance",
+    "Overview",
     (
-        Stat("GPUs", "GPUs of all nodes with an agent that answers.", 4, 4,
+        Stat("GPUs", "GPUs of all nodes with a running agent.", 4, 4,
              query=Query("cluster:gpumanager_gpus:count")),
-        Stat("Compute granted", "Of the GPUs' time, what is granted to containers.", 4, 4,
+        Stat("GPU time granted", "Part of all GPU time that is granted to containers.", 4, 4,
              unit="percentunit", decimals=0, steps=FULL_IS_DEAR,
              query=Query("cluster:gpumanager_cores_granted:ratio")),
-        Stat("Memory granted", "Of the GPUs' memory, what is granted to containers.", 4, 4,
+        Stat("Memory granted", "Part of all GPU memory that is granted to containers.", 4, 4,
              unit="percentunit", decimals=0, steps=FULL_IS_DEAR,
              query=Query("cluster:gpumanager_memory_granted:ratio")),
-        Stat("Busy", "For how much of the time GPUs compute, by the driver.", 4, 4,
+        Stat("GPU utilization", "Average of all GPUs, as the driver reports it.", 4, 4,
              unit="percentunit", decimals=0,
              query=Query("cluster:gpumanager_utilization:ratio", color="blue")),
-        Stat("Granted and unused",
-             "Of the time that is granted to containers, what they leave unused. Smaller grants "
-             "with a burst limit bring it down.", 4, 4,
+        Stat("Granted but unused",
+             "Part of the granted GPU time that containers do not use. Smaller grants with a burst "
+             "limit reduce it.", 4, 4,
              unit="percentunit", decimals=0, steps=IDLE_IS_DEAR,
              query=Query("cluster:gpumanager_share_unused:ratio")),
-        Stat("Out of use", "GPUs that nobody new gets, because they are harmed.", 4, 4,
+        Stat("Unhealthy GPUs", "GPUs that get no new container.", 4, 4,
              steps=ZERO_IS_GOOD, query=Query("sum(node:gpumanager_gpus_unhealthy:count)")),
     ),
 )  # fmt: skip
@@ -43,17 +43,17 @@ GLANCE: Final = Row(
 COURSE: Final = Row(
     "Granted and used",
     (
-        Lines("All GPUs", "Granted: to containers. Busy and used: by the driver. The gap "
-              "is what bursting, or smaller grants, can win.", 12, 8,
+        Lines("All GPUs", "Granted to containers, and in use as the driver reports it. Bursting or "
+              "smaller grants close the gap.", 12, 8,
               unit="percentunit", most=1,
               queries=(
-                  Query("cluster:gpumanager_cores_granted:ratio", "compute granted", "blue"),
-                  Query("cluster:gpumanager_utilization:ratio", "busy", "green"),
+                  Query("cluster:gpumanager_cores_granted:ratio", "GPU time granted", "blue"),
+                  Query("cluster:gpumanager_utilization:ratio", "GPU utilization", "green"),
                   Query("cluster:gpumanager_memory_granted:ratio", "memory granted", "purple"),
                   Query("cluster:gpumanager_memory_used:ratio", "memory used", "orange"),
               )),
         Lines("GPUs in use by namespace",
-              "How many GPUs' time the containers of each namespace took, shares by their part.",
+              "GPU time that the containers of each namespace use, in GPUs.",
               12, 8, unit="short", stacked=True,
               queries=(Query("namespace:gpumanager_share_used:gpus", "{{namespace}}"),)),
     ),
@@ -62,21 +62,21 @@ COURSE: Final = Row(
 NODES: Final = Row(
     "Nodes",
     (
-        Table("Nodes", "One row a node; its name leads to it.", 24, 8,
-              keys=(Key("node", "Node", "gpu-manager-node"),), by="Compute granted",
+        Table("Nodes", "One row per node; its name links to the node's dashboard.", 24, 8,
+              keys=(Key("node", "Node", "gpu-manager-node"),), by="GPU time granted",
               columns=(
                   Column("GPUs", "node:gpumanager_gpus:count"),
                   Column("Containers", "sum by (node) (gpumanager_gpu_containers)"),
-                  Column("Compute granted", "node:gpumanager_cores_granted:ratio",
+                  Column("GPU time granted", "node:gpumanager_cores_granted:ratio",
                          "percentunit", bar=True, steps=FULL_IS_DEAR),
-                  Column("Busy", "node:gpumanager_utilization:ratio", "percentunit", bar=True,
-                         steps=(("blue", None),)),
+                  Column("Utilization", "node:gpumanager_utilization:ratio", "percentunit",
+                         bar=True, steps=(("blue", None),)),
                   Column("Memory granted", "node:gpumanager_memory_granted:ratio",
                          "percentunit", bar=True, steps=FULL_IS_DEAR),
                   Column("Memory used", "node:gpumanager_memory_used:ratio", "percentunit",
                          bar=True, steps=(("purple", None),)),
-                  Column("Granted, unused", "node:gpumanager_share_unused:gpus", decimals=2),
-                  Column("Out of use", "node:gpumanager_gpus_unhealthy:count", steps=ZERO_IS_GOOD),
+                  Column("Unused, GPUs", "node:gpumanager_share_unused:gpus", decimals=2),
+                  Column("Unhealthy", "node:gpumanager_gpus_unhealthy:count", steps=ZERO_IS_GOOD),
               )),
     ),
 )  # fmt: skip
@@ -84,27 +84,27 @@ NODES: Final = Row(
 TENANTS: Final = Row(
     "Tenants",
     (
-        Table("Namespaces", "What each holds and takes, in GPUs; shares by their part.", 12, 8,
+        Table("Namespaces", "GPU time granted and used, in GPUs, and memory limits.", 12, 8,
               keys=(Key("namespace", "Namespace", "gpu-manager-workload"),), by="Granted",
               columns=(
-                  Column("Granted", "namespace:gpumanager_share_promised:gpus", decimals=2),
+                  Column("Granted", "namespace:gpumanager_share_granted:gpus", decimals=2),
                   Column("Used", "namespace:gpumanager_share_used:gpus", decimals=2),
                   Column("Memory", "namespace:gpumanager_memory_limit:bytes", "bytes"),
                   Column("Containers",
                          "count by (namespace) "
                          "(count by (namespace, pod, container) "
-                         "(gpumanager_container_share_promised_percent))"),
+                         "(gpumanager_container_share_granted_ratio))"),
               )),
-        Table("Unused grants", "Containers that leave most of what they hold, in percent of a "
-              "GPU. A burst limit serves pods that need it now and then.", 12, 8,
-              keys=(Key("namespace", "Namespace"), Key("pod", "Pod", "gpu-manager-workload"),
+        Table("Largest unused grants", "Containers that leave most of their grant unused, in "
+              "parts of a GPU. A smaller grant with a burst limit suits pods with bursty load.",
+              12, 8, keys=(Key("namespace", "Namespace"), Key("pod", "Pod", "gpu-manager-workload"),
                     Key("container", "Container")), by="Unused",
               columns=(
                   Column("Unused", "topk(10, sum by (namespace, pod, container) "
-                         "(container:gpumanager_share_unused:percent))",
-                         "percent", bar=True, most=100, steps=(("orange", None),)),
+                         "(container:gpumanager_share_unused:ratio))",
+                         "percentunit", bar=True, steps=(("orange", None),)),
               )),
-        Table("Quotas", "GPUs by model that a namespace may use, and those it uses.", 12, 7,
+        Table("Quotas", "GPUs of each model: the quota of a namespace, and its use.", 10, 7,
               keys=(Key("namespace", "Namespace"), Key("model", "Model")), by="Used up",
               columns=(
                   Column("Used", "max by (namespace, model) "
@@ -114,8 +114,8 @@ TENANTS: Final = Row(
                   Column("Used up", "namespace_model:gpumanager_quota_used:ratio", "percentunit",
                          bar=True, steps=FULL_IS_DEAR),
               )),
-        Table("Alerts", "What fires now. Each has a page that says what to do.", 12, 7,
-              keys=(Key("severity", "Severity"), Key("alertname", "Alert"),
+        Table("Firing alerts", "Each has a runbook.", 14, 7,
+              keys=(Key("severity", "Severity"), Key("alertname", "Alert", width=250),
                     Key("node", "Node", "gpu-manager-node"), Key("namespace", "Namespace"),
                     Key("pod", "Pod")),
               columns=(
@@ -128,34 +128,36 @@ TENANTS: Final = Row(
 SCHEDULING: Final = Row(
     "Scheduling",
     (
-        Stat("Leader", "Exactly one replica of the extender binds.", 4, 4,
-             query=Query("sum(gpumanager_extender_leads)"),
-             texts=((0, "none", "red"), (1, "one", "green"), (2, "two", "red"))),
-        Stat("Nodes known", "Nodes that the extender has read.", 4, 4,
+        Stat("Extender leader", "Exactly one replica is the leader and binds pods.", 4, 4,
+             query=Query("sum(gpumanager_extender_is_leader)"),
+             texts=((0, "none", "red"), (1, "elected", "green"), (2, "two", "red"))),
+        Stat("Nodes in cache", "Nodes with GPUs in the extender's cache.", 4, 4,
              query=Query('max(gpumanager_extender_objects{kind="nodes"})')),
-        Stat("Pods held", "Pods with GPUs that are bound, by the extender's books.", 4, 4,
+        Stat("Pods in cache", "Bound pods with GPUs in the extender's cache.", 4, 4,
              query=Query('max(gpumanager_extender_objects{kind="pods"})')),
-        Stat("Quotas", "Whether the ConfigMap of the quotas is understood.", 4, 4,
+        Stat("Quota ConfigMap", "Whether it could be read and parsed.", 4, 4,
              query=Query("min(gpumanager_extender_quota_understood)"),
-             texts=((0, "not understood", "red"), (1, "understood", "green"))),
-        Stat("Webhook's certificate", "How long it is good; renewed 30 days before.", 4, 4,
+             texts=((0, "invalid", "red"), (1, "valid", "green"))),
+        Stat("Webhook certificate", "Time until it expires; it is renewed 30 days before.", 4, 4,
              unit="s", decimals=0, steps=(("red", None), ("orange", 172800), ("green", 1209600)),
-             query=Query("min(gpumanager_webhook_certificate_end_seconds) - time()")),
-        Stat("Answers of the extender", "A second, of all replicas.", 4, 4, unit="reqps",
+             query=Query("min(gpumanager_webhook_certificate_expiry_timestamp_seconds) - time()")),
+        Stat("Extender requests", "Per second, all replicas together.", 4, 4, unit="reqps",
              query=Query("sum(rate(gpumanager_extender_requests_total[5m]))")),
-        Lines("Extender and webhook, p99", "One request in a hundred takes longer. kube-scheduler "
-              "waits for each; bind waits for the API server.", 8, 7, unit="s",
+        Lines("Request duration, p99", "Of extender and webhook. kube-scheduler waits for each; "
+              "bind waits for the API server.", 8, 7, unit="s",
               queries=(
-                  Query("verb:gpumanager_extender_seconds:p99_rate5m", "{{verb}}"),
-                  Query("endpoint:gpumanager_webhook_seconds:p99_rate5m", "{{endpoint}}"),
+                  Query("verb:gpumanager_extender_request_duration_seconds:p99_rate5m", "{{verb}}"),
+                  Query("endpoint:gpumanager_webhook_request_duration_seconds:p99_rate5m",
+                        "{{endpoint}}"),
               )),
-        Lines("Extender, what became of requests",
-              "refused: was no request. failed: an error of ours or of the API server.", 8, 7,
+        Lines("Extender requests by outcome",
+              "refused: malformed. failed: an error of the extender or of the API server.", 8, 7,
               unit="reqps",
               queries=(Query("sum by (outcome) (rate(gpumanager_extender_requests_total[5m]))",
                              "{{outcome}}"),)),
-        Lines("Webhook, what became of pods",
-              "changed: completed. failed: could not be looked at.", 8, 7, unit="reqps",
+        Lines("Webhook reviews by outcome",
+              "changed: defaults were filled in. failed: the pod could not be reviewed.",
+              8, 7, unit="reqps",
               queries=(Query("sum by (outcome) (rate(gpumanager_webhook_reviews_total[5m]))",
                              "{{outcome}}"),)),
     ),
@@ -164,7 +166,7 @@ SCHEDULING: Final = Row(
 BOARD: Final = Board(
     uid="gpu-manager-cluster",
     title="GPU manager / Cluster",
-    help="What is granted of the cluster's GPUs, what of it is used, and by whom.",
+    help="GPUs of the cluster: granted, used, and by which namespaces.",
     variables=(),
     rows=(GLANCE, COURSE, NODES, TENANTS, SCHEDULING),
 )

@@ -31,6 +31,8 @@ SCHEMA: Final = 41
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 TAG: Final = "gpu-manager"
 LAST: Final = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+NARROWEST: Final = 80
+"""Pixels of a table's column; Grafana's own 150 make tables of half a screen scroll sideways."""
 KEEP: Final = "${datasource:queryparam}&${__url_time_range}"
 """What a link takes along: the data source and the time that is looked at."""
 
@@ -211,7 +213,10 @@ def _table(panel: Table) -> Json:
     titles = {key.label: key.title for key in panel.keys}
     titles |= {f"Value #{name}": column.title for name, column in named}
     order = {name: place for place, name in enumerate(titles)}
-    overrides = [*map(_key, filter(_linked, panel.keys)), *(_cell(column) for _, column in named)]
+    keys = [_key(key) for key in panel.keys if key.link or key.width]
+    overrides = [*keys, *(_cell(column) for _, column in named)]
+    fields = _fields(_scale(panel, PLAIN), overrides)
+    fields["defaults"]["custom"] = {"minWidth": NARROWEST}
     return {
         "type": "table",
         "targets": [_instant(name, column.expr, "", "table") for name, column in named],
@@ -220,17 +225,15 @@ def _table(panel: Table) -> Json:
             {"id": "organize", "options": {"excludeByName": {"Time": True},
                                            "indexByName": order, "renameByName": titles}},
         ],
-        "fieldConfig": _fields(_scale(panel, PLAIN), overrides),
+        "fieldConfig": fields,
         "options": {"cellHeight": "sm", "showHeader": True,
                     "sortBy": [{"displayName": panel.by, "desc": True}] if panel.by else []},
     }  # fmt: skip
 
 
-def _linked(key: Key) -> bool:
-    return bool(key.link)
-
-
 def _key(key: Key) -> Json:
+    if not key.link:
+        return _override("byName", key.title, {"custom.width": key.width})
     url = f"/d/{key.link}?{KEEP}&var-{key.label}=${{__value.raw}}"
     if key.label == "pod":
         url += "&var-namespace=${__data.fields.Namespace}"

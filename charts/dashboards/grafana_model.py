@@ -69,11 +69,15 @@ class Lines(Panel):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A label by which the rows of a table are told apart. link: to a dashboard, by its uid."""
+    """A label by which the rows of a table are told apart. link: to a dashboard, by its uid.
+
+    width: of a column without a link, in pixels; 0: as much as others have.
+    """
 
     label: str
     title: str
     link: str = ""
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,20 +13,6 @@ Panel = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """One line of a panel. query: the refId of its target. points: times and values."""
-
-    query: str
-    name: str
-    labels: Mapping[str, str]
-    points: tuple[tuple[float, float], ...]
-
-    @property
-    def last(self) -> float:
-        return self.points[-1][1]
-
-
-@dataclass(frozen=True, slots=True)
 class Prometheus:
     """A server. start, end: seconds since the epoch, the time that is looked at."""
 
@@ -49,10 +35,15 @@ class Prometheus:
             else:
                 return
 
-    def series(self, panel: Panel) -> tuple[Series, ...]:
-        return tuple(one for target in panel["targets"] for one in self._target(target))
+    def answers(self, panel: Panel) -> Mapping[str, list[Mapping[str, Any]]]:
+        """By the refId of each target its series: labels, name, and points of time and value."""
+        return {one["refId"]: list(self._target(one)) for one in panel.get("targets", ())}
 
-    def _target(self, target: Mapping[str, Any]) -> Iterator[Series]:
+    def instant(self, expr: str) -> list[dict[str, str]]:
+        """Labels of what there is at the end."""
+        return [one["metric"] for one in self._get("query", query=expr, time=self.end)]
+
+    def _target(self, target: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         expr = re.sub(r"\$(\w+)", lambda found: self.chosen[found[1]], target["expr"])
         if target["range"]:
             times = {"start": self.start, "end": self.end, "step": self.step}
@@ -61,9 +52,10 @@ class Prometheus:
             found = self._get("query", query=expr, time=self.end)
         for one in found:
             points = one["values"] if "values" in one else [one["value"]]
-            told = tuple((float(at), float(value)) for at, value in points if value != "NaN")
+            told = [(float(at), float(value)) for at, value in points if value != "NaN"]
             if told:
-                yield Series(target["refId"], _name(target, one["metric"]), one["metric"], told)
+                labels = {key: text for key, text in one["metric"].items() if key != "__name__"}
+                yield {"labels": labels, "name": _name(target, one["metric"]), "points": told}
 
     def _get(self, path: str, **words: object) -> Any:
         asked = urllib.parse.urlencode({key: str(value) for key, value in words.items()})

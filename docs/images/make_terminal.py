@@ -49,8 +49,9 @@ def longer(pod: Pod) -> Pod:
     return replace(pod, containers=tuple(map(container, pod.containers)))
 
 
-async def picture(machine: str, seconds: float) -> tuple[Seen, ...]:
-    """The node while the examples run on it. seconds: after the last of them was admitted."""
+async def picture(machine: str, seconds: float) -> tuple[Sequence[Seen], Sequence[Seen]]:
+    """The node while the examples run on it, twice: a rate is between two looks. seconds: between
+    them, the first of which is when the last pod was admitted."""
     port = free_port()
     flags = {"query-port": port, "hostname-override": "gpu-node-1"}
     pods = [longer(pod) for pod in read_pods([EXAMPLES / f"{name}.yaml" for name in NAMES])]
@@ -64,17 +65,20 @@ async def picture(machine: str, seconds: float) -> tuple[Seen, ...]:
                 await asyncio.sleep(0.2)
                 nodes = await asyncio.to_thread(look, [url], nodes)
         await asyncio.sleep(seconds)
-        nodes = await asyncio.to_thread(look, [url], nodes)
+        later = await asyncio.to_thread(look, [url], nodes)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
-    return tuple(nodes)
+    return nodes, later
 
 
-async def drawn(nodes: Sequence[Seen], size: tuple[int, int], *keys: str) -> str:
+async def drawn(
+    looks: tuple[Sequence[Seen], Sequence[Seen]], size: tuple[int, int], *keys: str
+) -> str:
     """As SVG, after these keys."""
-    app = TopApp(nodes, UNICODE)
+    app = TopApp(looks[0], UNICODE)
     async with app.run_test(size=size) as pilot:
+        app.show(looks[1])
         await pilot.press(*keys)
         await pilot.pause()
         shown = app.export_screenshot(title="gpumanager top")
@@ -86,10 +90,10 @@ def main() -> None:
     parser.add_argument("--machine", default="v100x4-nvlink")
     parser.add_argument("--seconds", type=float, default=4.0)
     options = parser.parse_args()
-    nodes = asyncio.run(picture(options.machine, options.seconds))
+    looks = asyncio.run(picture(options.machine, options.seconds))
     pictures = {
-        "top.svg": drawn(nodes, (100, 20), "down"),
-        "top-80.svg": drawn(nodes, (80, 24), "down", "down", "enter"),
+        "top.svg": drawn(looks, (100, 20), "down"),
+        "top-80.svg": drawn(looks, (80, 24), "down", "down", "enter"),
     }
     for name, drawing in pictures.items():
         (HERE / name).write_text(asyncio.run(drawing))

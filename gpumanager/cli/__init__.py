@@ -5,6 +5,7 @@ Exit status: 0 the command did its job; 2 bad usage or unreadable input, with on
 with GPUMANAGER_DEBUG=1.
 """
 
+import difflib
 import errno
 import importlib
 import io
@@ -12,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Never
 
 import click
@@ -20,17 +22,18 @@ from gpumanager import __version__
 from gpumanager.errors import GpuManagerError
 
 COMMANDS: Final = {
-    "agent": "The node agent: answers the kubelet, serves containers their limits.",
-    "doctor": "What this node has for the agent, what is wrong with it, and what to do.",
-    "explain": "Why a pod waits for a GPU, or why it got the one it has.",
-    "extender": "kube-scheduler's extender: which nodes have the GPUs, which GPUs it will be.",
-    "plan": "What would be placed where, from the text of `nvidia-smi topo -m`.",
-    "probe": "Whether the agent is alive or ready, for the kubelet's probes.",
-    "replay": "Traces of GPU clusters, placed by the policies of the scheduler.",
-    "simulate": "A whole node in a box: real agent, simulated GPUs, your pods.",
-    "top": "Who has which GPU, what they use of it and who waits, as it goes on.",
-    "tree": "How the GPUs of a node lie, and who sits where.",
-    "webhook": "Completes and judges new pods that ask for GPUs, for the API server.",
+    "agent": "Run the node agent, which answers the kubelet.",
+    "doctor": "Check a node: what is wrong with it, and what to do.",
+    "explain": "Explain why a pod waits for a GPU, or why it got the one it has.",
+    "extender": "Run kube-scheduler's extender, which chooses nodes and GPUs.",
+    "plan": "Show which GPUs requests would get, from `nvidia-smi topo -m`.",
+    "probe": "Ask the agent whether it is alive or ready, for kubelet probes.",
+    "replay": "Replay a trace of a GPU cluster against placement policies.",
+    "simulate": "Run pods on a simulated node, with the real agent.",
+    "top": "Show GPUs and the containers on them, live.",
+    "tree": "Show how the GPUs of a node are connected, and what is on them.",
+    "version": "Print the version.",
+    "webhook": "Run the admission webhook, which completes and checks pods.",
 }
 """Command name to its line in `gpumanager --help`; each is the `command` of its module here."""
 
@@ -51,13 +54,25 @@ class LazyCommands(click.Group):
             raise TypeError(f"gpumanager.cli.{cmd_name}.command is not a command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        close = difflib.get_close_matches(name, COMMANDS, 1)
+        if name not in COMMANDS and close and not name.startswith("-"):
+            ctx.fail(f"No such command {name!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="gpumanager")
+@click.group(
+    cls=LazyCommands,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
+@click.version_option(__version__, prog_name="gpumanager", help="Print the version and exit.")
 def gpumanager() -> None:
     """Share GPUs between containers: exact memory limits, guaranteed compute shares."""
 
@@ -70,12 +85,17 @@ def main(arguments: Sequence[str] | None = None) -> Never:
     sys.exit(run(arguments))
 
 
+def program_name() -> str:
+    """As it was called: kubectl starts its plugin `kubectl-gpu` for `kubectl gpu`."""
+    return "kubectl gpu" if Path(sys.argv[0]).name.startswith("kubectl-gpu") else "gpumanager"
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; what went wrong is one line on stderr."""
     try:
         result = gpumanager.main(
             args=None if arguments is None else list(arguments),
-            prog_name="gpumanager",
+            prog_name=program_name(),
             standalone_mode=False,
         )
     except BrokenPipeError:  # the reader of our output went away, as `head` does
@@ -120,6 +140,6 @@ def _with_command(error: click.ClickException) -> str:
     said = error.format_message()
     said += "" if said.endswith((".", "?", "!")) else "."
     if context is None or context.parent is None:
-        return f"{said} See gpumanager --help."
+        return f"{said} See {program_name()} --help."
     name = context.info_name
-    return f"{name}: {said} See gpumanager {name} --help."
+    return f"{name}: {said} See {program_name()} {name} --help."

@@ -16,6 +16,8 @@ from typing import Any, Final
 import click
 
 from gpumanager import __version__
+from gpumanager.cli.durations import DURATION, shown
+from gpumanager.cli.log_flags import log_format_option, log_level_option
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
 from gpumanager.cli.node.wiring import serve
 from gpumanager.errors import InputError
@@ -51,9 +53,6 @@ BOOLEAN: Final[Mapping[str, Any]] = {
 
 _EMPTY: Final = re.compile(r"--[a-z][a-z_-]*=")
 _SHORT: Final = re.compile(r"^(-[a-z])=")
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
-"""Of a Go duration, as `1m30s` has two."""
 
 
 class Flags(click.Command):
@@ -92,19 +91,6 @@ def _size(_ctx: click.Context, parameter: click.Parameter, value: str | None) ->
         raise click.BadParameter(str(error), param=parameter) from error
 
 
-def _seconds(_ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    """`30`, `1.5`, `1m30s`: gpu-manager has numbers for some flags, Go durations for others."""
-    try:
-        rest = _PART.sub("", value)
-        parts = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
-        seconds = parts if not rest else float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < float("inf"):
-        raise click.BadParameter(f"{value!r} is not a time; write for example 30s", param=parameter)
-    return seconds
-
-
 def _labels(_ctx: click.Context, _parameter: click.Parameter, text: str) -> dict[str, str]:
     return parse_node_labels(text) if text else {}
 
@@ -126,41 +112,81 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 
 
 @click.command("agent", cls=Flags)
-@click.option("--driver", type=click.Choice(DRIVERS), default="nvidia", show_default=True)
-@click.option("--volume-config", type=Path, help="volume.conf; by default the one shipped.")
-@click.option("--extra-config", type=Path, help="JSON: more device nodes for every container.")
-@click.option("--share-mode", **BOOLEAN, help="Allow requests below 100 cores.")
-@click.option("--virtual-manager-path", type=Path, default=DEFAULTS.virtual_manager_path)
-@click.option("--device-plugin-path", type=Path, default=DEFAULTS.device_plugin_path)
-@click.option("--checkpoint-path", type=Path, default=DEFAULTS.checkpoint_path)
 @click.option(
-    "--allocation-check-period", callback=_seconds, default=str(DEFAULTS.allocation_check_period)
+    "--driver",
+    type=click.Choice(DRIVERS),
+    default="nvidia",
+    help="Kind of GPUs; there is only one.",
+)
+@click.option(
+    "--volume-config", type=Path, help="Path of volume.conf; by default the one in the package."
+)
+@click.option(
+    "--extra-config", type=Path, help="JSON file with more device nodes for every container."
+)
+@click.option("--share-mode", **BOOLEAN, help="Allow requests below 100 cores.")
+@click.option(
+    "--virtual-manager-path",
+    type=Path,
+    default=DEFAULTS.virtual_manager_path,
+    help="Directory for the sockets and limits of containers that share a GPU.",
+)
+@click.option(
+    "--device-plugin-path",
+    type=Path,
+    default=DEFAULTS.device_plugin_path,
+    help="The kubelet's directory of device plugins, with kubelet.sock.",
+)
+@click.option(
+    "--checkpoint-path",
+    type=Path,
+    default=DEFAULTS.checkpoint_path,
+    help="Directory for the journal of what was granted.",
+)
+@click.option(
+    "--allocation-check-period",
+    type=DURATION,
+    default=shown(DEFAULTS.allocation_check_period),
+    help="How often grants are compared with the kubelet's pods, and those of ended pods released.",
 )
 @click.option(
     "--wait-timeout",
-    callback=_seconds,
-    default=str(DEFAULTS.wait_timeout),
-    help="Leave where our own sockets cannot listen so long. A kubelet is waited for without end.",
+    type=DURATION,
+    default=shown(DEFAULTS.wait_timeout),
+    help="Exit if our own sockets cannot listen for this long. There is no limit for a kubelet.",
 )
 @click.option(
     "--container-runtime-endpoint",
+    metavar="SOCKET",
     help="CRI socket, a path or unix://…; by default where containerd, CRI-O and others listen.",
 )
-@click.option("--docker-endpoint", help="The same, tried before the known ones.")
+@click.option(
+    "--docker-endpoint",
+    metavar="SOCKET",
+    help="CRI socket to try before the known ones, as older versions of gpu-manager named it.",
+)
 @click.option(
     "--runtime-request-timeout",
-    callback=_seconds,
-    default=str(DEFAULTS.runtime_request_timeout),
-    help="For each answer of the container runtime.",
+    type=DURATION,
+    default=shown(DEFAULTS.runtime_request_timeout),
+    help="Timeout of each request to the container runtime.",
 )
-@click.option("--volume-base", type=Path, help="Keep mirrors here, not where volume.conf says.")
-@click.option("--driver-root", type=Path, default="/", help="Root the driver is installed in.")
-@click.option("--device-directory", type=Path, default="/dev", help="Where device nodes lie.")
+@click.option(
+    "--volume-base",
+    type=Path,
+    help="Directory for the driver libraries that containers get; by default as volume.conf says.",
+)
+@click.option(
+    "--driver-root", type=Path, default="/", help="Root directory that the driver is installed in."
+)
+@click.option(
+    "--device-directory", type=Path, default="/dev", help="Directory of the GPUs' device nodes."
+)
 @click.option(
     "--load-modules",
     type=click.Choice(LOAD_MODULES),
     default=DEFAULTS.load_modules,
-    help="Load the driver where /dev/nvidiactl or /dev/nvidia-uvm is missing.",
+    help="Whether to load the driver if /dev/nvidiactl or /dev/nvidia-uvm is missing.",
 )
 @click.option(
     "--cuda-compat",
@@ -168,116 +194,161 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     default=DEFAULTS.cuda_compat,
     help="What /usr/local/cuda/compat holds in containers that share a GPU.",
 )
-@click.option("--compat32", **BOOLEAN, help="32-bit programs find the driver; none is limited.")
-@click.option("--kubelet-endpoint", default=DEFAULTS.kubelet_endpoint, help="For /pods.")
-@click.option("--kubelet-token", type=Path, default=DEFAULTS.kubelet_token)
-@click.option("--pod-resources-socket", type=Path, default=DEFAULTS.pod_resources_socket)
+@click.option(
+    "--compat32", **BOOLEAN, help="Give 32-bit programs the driver too; no limit holds for them."
+)
+@click.option(
+    "--kubelet-endpoint",
+    metavar="URL",
+    default=DEFAULTS.kubelet_endpoint,
+    help="The kubelet's HTTP server, for its list of pods.",
+)
+@click.option(
+    "--kubelet-token",
+    type=Path,
+    default=DEFAULTS.kubelet_token,
+    help="File with the token for --kubelet-endpoint.",
+)
+@click.option(
+    "--pod-resources-socket",
+    type=Path,
+    default=DEFAULTS.pod_resources_socket,
+    help="The kubelet's PodResources socket.",
+)
 @click.option(
     "--pods-api-socket",
     type=Path,
     default=DEFAULTS.pods_api_socket,
-    help="The kubelet's, from Kubernetes 1.37 on; else /pods is read.",
+    help="The kubelet's Pods socket, from Kubernetes 1.37 on; else --kubelet-endpoint is asked.",
 )
 @click.option(
     "--health-check-period",
-    callback=_seconds,
-    default=str(DEFAULTS.health_check_period),
-    help="How often each GPU is asked how it is. DP_DISABLE_HEALTHCHECKS=all: never.",
+    type=DURATION,
+    default=shown(DEFAULTS.health_check_period),
+    help="How often the health of each GPU is checked; never with DP_DISABLE_HEALTHCHECKS=all.",
 )
 @click.option(
     "--health-recovery",
-    callback=_seconds,
-    default=str(DEFAULTS.health_recovery),
-    help="How long a GPU has to be good before it is used again.",
+    type=DURATION,
+    default=shown(DEFAULTS.health_recovery),
+    help="How long a GPU has to be healthy before it is used again.",
 )
-@click.option("--hostname-override", help="The node's name; else NODE_NAME, or the host's name.")
-@click.option("--kubeconfig", type=Path, help="For the API server; else the agent's own token.")
-@click.option("--incluster-mode", **BOOLEAN, help="The agent's own token, whatever --kubeconfig.")
+@click.option(
+    "--hostname-override",
+    metavar="NAME",
+    help="Name of the node; by default NODE_NAME, or the host's name.",
+)
+@click.option(
+    "--kubeconfig", type=Path, help="For the API server; by default the pod's service account."
+)
+@click.option(
+    "--incluster-mode", **BOOLEAN, help="Use the pod's service account and ignore --kubeconfig."
+)
 @click.option("--standalone", **BOOLEAN, help="Work without the API server.")
-@click.option("--node-labels", callback=_labels, default="", help="For the node: k=v,k2=v2.")
+@click.option(
+    "--node-labels",
+    metavar="LABELS",
+    callback=_labels,
+    default="",
+    show_default=False,
+    help="Labels for the node, as k=v,k2=v2.",
+)
 @click.option(
     "--gpu-policy",
+    metavar="POLICY",
     callback=_gpu_policy,
     default=DEFAULTS.gpu_policy,
-    show_default=True,
-    help="How the GPU for a share is chosen where neither its pod nor the extender says: binpack, "
+    help="How the GPU for a share is chosen if neither its pod nor the extender says: binpack, "
     "spread, least-waste.",
 )
 @click.option(
     "--recycle-failed-pods",
     **{**BOOLEAN, "default": True},
-    help="Delete pods that failed admission here, for their owners to make them anew.",
+    help="Delete pods that failed admission here, so that their controllers recreate them.",
 )
-@click.option("--query-addr", default=DEFAULTS.query_addr, help="Where metrics are served.")
+@click.option(
+    "--query-addr",
+    metavar="HOST",
+    default=DEFAULTS.query_addr,
+    help="Address to serve metrics and the node's page on.",
+)
 @click.option(
     "--query-port",
+    metavar="PORT",
     type=click.IntRange(0, 65535),
     default=DEFAULTS.query_port,
-    help="Of metrics, /usage, /graph, /version, /healthz, /readyz; 0: none of them.",
+    help="Port of metrics, the node's page, /usage, /version, /healthz and /readyz; 0 serves none.",
 )
 @click.option(
     "--probe-socket",
     type=Path,
-    help="A unix socket for /healthz and /readyz alone, which nobody else reaches: see "
-    "`gpumanager probe`.",
+    help="Unix socket to serve /healthz and /readyz on, for `gpumanager probe`.",
 )
 @click.option(
     "--sample-period",
-    callback=_seconds,
-    default=str(DEFAULTS.sample_period),
-    help="Between two looks at GPUs and containers, however often metrics are read.",
+    type=DURATION,
+    default=shown(DEFAULTS.sample_period),
+    help="How often GPUs and containers are measured, however often metrics are read.",
 )
 @click.option(
     "--reserved-memory",
+    metavar="SIZE",
     callback=_size,
-    help="Of each GPU, granted to nobody: 512MiB; else what its driver keeps for itself.",
+    help="Memory of each GPU that no container gets, such as 512MiB; by default what its driver "
+    "keeps for itself.",
 )
 @click.option(
     "--gpu-switch-cost",
+    metavar="MICROSECONDS",
     type=click.IntRange(0, 500),
     default=DEFAULTS.gpu_switch_cost,
-    help="Microseconds that a GPU loses when it switches to another process.",
+    help="Time that a GPU loses when it switches to another process.",
 )
 @click.option(
     "--behind-the-shim",
     type=click.Choice(BEHIND_THE_SHIM),
     default=DEFAULTS.behind_the_shim,
-    help="What is done about containers that get round their limits, beside reporting them: pause "
-    "those that take more GPU time than they were granted; nothing; or end their processes.",
+    help="What to do about containers that bypass their limits, beside reporting them: pause those "
+    "that take more GPU time than they were granted; nothing; or end their processes.",
 )
 @click.option(
     "--interface",
     type=click.Choice(INTERFACES),
     default=DEFAULTS.interface,
-    show_default=True,
-    help="By what the kubelet asks for GPUs: extended resources, or ResourceClaims (Kubernetes "
-    "1.36 and newer), or some by each. What pods have by the other is served until they end.",
+    help="How the kubelet asks for GPUs: by extended resources, by ResourceClaims (Kubernetes 1.36 "
+    "and newer), or some GPUs by each. What pods have by the other is served until they end.",
 )
 @click.option(
     "--claims-gpus",
+    metavar="N",
     type=click.IntRange(0),
     default=DEFAULTS.claims_gpus,
-    help="With --interface=both: how many GPUs claims have, where the node's annotation "
-    f"{ANNOTATION_CLAIMS_GPUS} says nothing.",
+    help="With --interface=both: how many GPUs claims have, if the node has no annotation "
+    f"{ANNOTATION_CLAIMS_GPUS}.",
 )
 @click.option(
     "--move-after",
-    callback=_seconds,
-    default=str(DEFAULTS.move_after),
+    type=DURATION,
+    default=shown(DEFAULTS.move_after),
     help="How long a GPU has to be withdrawn and unused before the other interface offers it.",
 )
-@click.option("--plugins-path", type=Path, default=DEFAULTS.plugins_path, help="For claims.")
+@click.option(
+    "--plugins-path",
+    type=Path,
+    default=DEFAULTS.plugins_path,
+    help="For claims: the kubelet's directory of plugins, for our socket.",
+)
 @click.option(
     "--plugins-registry-path",
     type=Path,
     default=DEFAULTS.plugins_registry_path,
-    help="For claims: where the kubelet looks for drivers.",
+    help="For claims: the directory in which the kubelet looks for drivers.",
 )
 @click.option(
     "--cdi-path",
     type=Path,
     default=DEFAULTS.cdi_path,
-    help="For claims: where the container runtime reads CDI files.",
+    help="For claims: the directory in which the container runtime looks for CDI files.",
 )
 @click.option(
     "--device-plugin-cdi",
@@ -288,18 +359,71 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--unhealthy-taint",
     type=click.Choice(UNHEALTHY_TAINTS),
     default=DEFAULTS.unhealthy_taint,
-    show_default=True,
-    help="For claims: what the taint of a GPU out of use does; NoExecute evicts its pods too.",
+    help="For claims: effect of the taint of an unhealthy GPU; NoExecute evicts its pods too.",
 )
-@click.option("--cgroup-driver", type=click.Choice(CGROUP_DRIVERS), expose_value=False)
-@click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
-@click.option("--vmodule", "modules", default="", help="Log levels of single modules: cri=4,…")
-@click.option("--log-dir", "directory", type=Path, help="Log to a file there too.")
-@click.option("--logtostderr", "to_stderr", **{**BOOLEAN, "default": None})
-@click.option("--alsologtostderr", "also_to_stderr", **BOOLEAN)
-@click.option("--stderrthreshold", "threshold", default="ERROR", help="With --logtostderr=false.")
-@click.option("--log-backtrace-at", "line", default="", help="FILE:LINE at which to log a stack.")
-@click.option("--log-flush-frequency", expose_value=False, help="No effect: nothing is held back.")
+@click.option(
+    "--beside-other-managers",
+    **BOOLEAN,
+    help="Offer GPUs although another manager of them is found on this node: NVIDIA's device "
+    "plugin, another DRA driver, HAMi, vgpu-manager.",
+)
+@click.option(
+    "--other-managers-gone-after",
+    type=DURATION,
+    default=shown(DEFAULTS.other_managers_gone_after),
+    help="Offer GPUs after this time without a sign of another manager that was found.",
+)
+@click.option(
+    "--cgroup-driver",
+    type=click.Choice(CGROUP_DRIVERS),
+    expose_value=False,
+    help="Accepted, not used: the driver is found by itself.",
+)
+@log_level_option
+@log_format_option
+@click.option(
+    "--vmodule",
+    "modules",
+    metavar="LEVELS",
+    default="",
+    show_default=False,
+    help="Log levels of single modules, as cri=4,listener*=4.",
+)
+@click.option("--log-dir", "directory", type=Path, help="Log to a file in this directory too.")
+@click.option(
+    "--logtostderr",
+    "to_stderr",
+    **{**BOOLEAN, "default": None},
+    help="Log to standard error only, or with =false only what --stderrthreshold says; needs "
+    "--log-dir.",
+)
+@click.option(
+    "--alsologtostderr",
+    "also_to_stderr",
+    **BOOLEAN,
+    help="Log to standard error as well, whatever --logtostderr says.",
+)
+@click.option(
+    "--stderrthreshold",
+    "threshold",
+    metavar="SEVERITY",
+    default="ERROR",
+    help="With --logtostderr=false: log to standard error from this severity on.",
+)
+@click.option(
+    "--log-backtrace-at",
+    "line",
+    metavar="FILE:LINE",
+    default="",
+    show_default=False,
+    help="Log the stack whenever this line logs.",
+)
+@click.option(
+    "--log-flush-frequency",
+    metavar="DURATION",
+    expose_value=False,
+    help="Accepted, not used: nothing is held back.",
+)
 @click.option(
     "--version",
     is_flag=False,
@@ -307,7 +431,8 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Say the version and leave; =raw says more.",
+    metavar="[raw]",
+    help="Print the version and exit; =raw prints more.",
 )
 def command(**flags: Any) -> None:
     """Answer the kubelet for GPUs on this node, until told to stop."""
@@ -319,7 +444,7 @@ def command(**flags: Any) -> None:
 def take_log_flags(flags: dict[str, Any]) -> LogFlags:
     """Taken out of `flags`."""
     modules, threshold = flags.pop("modules"), flags.pop("threshold")
-    names = ("level", "directory", "to_stderr", "also_to_stderr", "line")
+    names = ("level", "format", "directory", "to_stderr", "also_to_stderr", "line")
     given = {name: flags.pop(name) for name in names}
     return LogFlags(modules=parse_modules(modules), threshold=parse_threshold(threshold), **given)
 

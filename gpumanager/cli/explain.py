@@ -33,6 +33,8 @@ from gpumanager.view.values import NodeView
 
 DEFAULT_URL: Final = "http://127.0.0.1:3456"
 SECONDS: Final = 10.0
+CHART_CA: Final = Path("/etc/gpu-manager/tls/ca.crt")
+"""Where the chart mounts the CA of the extender's certificate, in the extender's own pods."""
 KINDS: Final = ("pod", "claim")
 EXPECTED: Final = {"pod", "time", "policy", "nodes", "fitting", "reasons", "best", "bound", "gpus"}
 
@@ -82,24 +84,27 @@ class Unknown(GpuManagerError):
     show_default=True,
     envvar="GPUMANAGER_EXTENDER",
     show_envvar=True,
-    help="Where `gpumanager extender` listens; the replica that leads knows most.",
+    help="URL of `gpumanager extender`; the leader among its replicas knows most.",
 )
 @click.option(
-    "--ca-file", "authority", type=Path, help="Who certified it; by default who the system trusts."
+    "--ca-file",
+    "authority",
+    type=Path,
+    help=f"CA of its certificate; by default {CHART_CA}, where that exists, else the system's.",
 )
 @click.option(
     "--agent",
     metavar="URL",
     envvar="GPUMANAGER_AGENT",
     show_envvar=True,
-    help=f"Where the agent of the pod's node serves; without it {DEFAULT_AGENT} is tried.",
+    help=f"URL of the agent on the pod's node; by default {DEFAULT_AGENT} is tried.",
 )
 @click.option(
     "--kubeconfig",
     type=Path,
     envvar="KUBECONFIG",
     show_envvar=True,
-    help="Ask the API server too: for the pod, and its events.",
+    help="Ask the API server too, for the pod and its events.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -128,7 +133,8 @@ def command(
     if kind == "claim":
         _explain_claim(namespace, name, agent, kubeconfig, as_json=as_json)
         return
-    extender = asked(url, f"/explain/{quote(namespace)}/{quote(name)}", authority)
+    path = f"/explain/{quote(namespace)}/{quote(name)}"
+    extender = asked(url, path, authority or default_authority())
     told_by = partial(story.story, f"{namespace}/{name}")
     placement, admission = admitted(told_by, agent)
     cluster = in_cluster(namespace, name, kubeconfig)
@@ -199,6 +205,11 @@ def _record(pod: str, told: AgentAnswers) -> dict[str, Any]:
     if told.cluster.claims:
         record["claims"] = [one.as_json() for one in told.cluster.claims]
     return record
+
+
+def default_authority() -> Path | None:
+    """The chart's CA where it is mounted; None: those of the system."""
+    return CHART_CA if CHART_CA.is_file() else None
 
 
 def asked(url: str, path: str, authority: Path | None) -> Mapping[str, Any] | GpuManagerError:

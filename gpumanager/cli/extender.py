@@ -15,6 +15,7 @@ import click
 
 from gpumanager import __version__
 from gpumanager.cli.agent import BOOLEAN, Flags
+from gpumanager.cli.log_flags import log_format_option, log_level_option
 from gpumanager.cli.logs import LogFlags, start_logging
 from gpumanager.cli.namespaced import quota_configmap
 from gpumanager.errors import GpuManagerError, InputError
@@ -82,60 +83,76 @@ class ExtenderSettings:
 @click.command("extender", cls=Flags)
 @click.option(
     "--address",
+    metavar="HOST:PORT",
     default="127.0.0.1:3456",
     show_default=True,
-    help="HOST:PORT to listen on, as gpu-admission has it; :3456 for all addresses.",
+    help="Address to listen on, as gpu-admission has it; :3456 for all addresses.",
 )
-@click.option("--kubeconfig", type=Path, help="For the API server; else the pod's own token.")
-@click.option("--incluster-mode", **BOOLEAN, help="The pod's own token, whatever --kubeconfig.")
-@click.option("--tls-cert-file", "certificate", type=Path, help="Serve HTTPS with this.")
-@click.option("--tls-private-key-file", "key", type=Path, help="Its key.")
+@click.option(
+    "--kubeconfig", type=Path, help="For the API server; by default the pod's service account."
+)
+@click.option(
+    "--incluster-mode", **BOOLEAN, help="Use the pod's service account and ignore --kubeconfig."
+)
+@click.option(
+    "--tls-cert-file", "certificate", type=Path, help="Certificate (PEM) to serve HTTPS with."
+)
+@click.option("--tls-private-key-file", "key", type=Path, help="Key (PEM) of --tls-cert-file.")
 @click.option(
     "--client-ca-file",
     "client_authority",
     type=Path,
-    help="Only callers certified by it; anybody may ask for /healthz, /readyz and /version.",
+    help="Certificate authority (PEM) of clients; others may only ask for /healthz, /readyz and "
+    "/version.",
 )
 @click.option(
     "--client-name",
     "client_names",
+    metavar="NAME",
     multiple=True,
-    help="A common name or DNS name, one of which their certificates have; else any will do.",
+    help="Common name or DNS name that a client's certificate has to have; by default any. "
+    "Repeatable.",
 )
 @click.option(
     "--open-pages",
     **BOOLEAN,
-    help="Metrics, /explain and the pages for everybody; --client-ca-file holds decisions alone.",
+    help="With --client-ca-file: serve metrics, /explain and the pages without a certificate.",
 )
 @click.option(
     "--scheduler-name",
     "schedulers",
+    metavar="NAME",
     multiple=True,
-    help="Bind only pods of this scheduler, or of one of these; else of any.",
+    help="Bind only pods of this scheduler; by default of any. Repeatable.",
 )
 @click.option(
     "--leader-elect",
     **{**BOOLEAN, "default": True},
-    help="Agree with other replicas on the one that binds. Default: true.",
+    help="Elect the one replica that binds pods.",
 )
 @click.option(
     "--leader-elect-resource-namespace",
     "lease_namespace",
-    help="Of the Lease; by default the pod's own, or kube-system.",
+    metavar="NAMESPACE",
+    help="Namespace of the Lease; by default the pod's own, or kube-system.",
 )
 @click.option(
     "--leader-elect-resource-name",
     "lease_name",
+    metavar="NAME",
     default="gpumanager-extender",
     show_default=True,
+    help="Name of the Lease.",
 )
 @click.option(
-    "--identity", help="Our name in the Lease; by default POD_NAME, or host name and process."
+    "--identity",
+    metavar="NAME",
+    help="Our name in the Lease; by default POD_NAME, or host name and process.",
 )
 @click.option(
     "--policy",
     metavar="POLICY",
-    help=f"How nodes are chosen where a pod does not say: {', '.join(NAMES)}; by default "
+    help=f"How nodes are chosen if a pod does not say: {', '.join(NAMES)}; by default "
     f"{DEFAULT_POLICY}. Several by weight: least-waste=0.7,topology=0.3; or numa=strict.",
 )
 @click.option(
@@ -146,27 +163,30 @@ class ExtenderSettings:
 @click.option(
     "--max-request-mib",
     "max_body",
+    metavar="MIB",
     type=click.IntRange(1, 1024),
     default=16,
     show_default=True,
-    help="The largest request. Node names need 1; whole nodes about 1 for each 50 nodes.",
+    help="Largest request. Node names need 1; whole nodes about 1 for each 50 nodes.",
 )
 @click.option(
     "--claims",
     **BOOLEAN,
     help="Score nodes for pods with ResourceClaims too, at /scheduler/prioritize-claims.",
 )
-@quota_configmap(help="GPU quotas of namespaces, by model and pool.")
-@click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
+@quota_configmap(help="ConfigMap with the GPU quotas of namespaces, by model and pool.")
+@log_level_option
+@log_format_option
 def command(
     address: str,
     level: int,
+    format: str,  # noqa: A002 - as the flag is called
     incluster_mode: bool,  # noqa: FBT001
     kubeconfig: Path | None,
     **flags: Any,
 ) -> None:
     """Answer kube-scheduler: filter, prioritize, bind and preempt for pods with GPUs."""
-    start_logging(LogFlags(level=level))
+    start_logging(LogFlags(level=level, format=format))
     host, port = read_address(address)
     given = {name: value for name, value in flags.items() if value is not None}
     given.setdefault("lease_namespace", own_namespace())

@@ -2,14 +2,17 @@
 
 stderr is what `kubectl logs` shows, so that everything goes there unless it is told otherwise.
 Levels are klog's: messages above INFO come from `--v=4` on, as gpu-manager's deployments ask for.
+With `--log-format=json` each line is an object, for collectors of logs.
 """
 
 import fnmatch
+import json
 import logging
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
@@ -22,6 +25,7 @@ EVERYTHING: Final = 4
 FILE: Final = "gpumanager.log"
 FILE_BYTES: Final = 32 << 20
 FILES_KEPT: Final = 4
+FORMATS: Final = ("text", "json")
 FORMAT: Final = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
 
 THRESHOLDS: Final = {
@@ -37,11 +41,12 @@ THRESHOLDS: Final = {
 class LogFlags:
     """As given. to_stderr: True: only there; False: there from `threshold` on; None: not said.
 
-    modules: pairs of a pattern for a module's name, and its level. line: `file.py:123`, at which
-    to log the stack.
+    format: of FORMATS. modules: pairs of a pattern for a module's name, and its level. line:
+    `file.py:123`, at which to log the stack.
     """
 
     level: int = 0
+    format: str = FORMATS[0]
     directory: Path | None = None
     to_stderr: bool | None = None
     also_to_stderr: bool = False
@@ -61,9 +66,40 @@ def start_logging(flags: LogFlags, root: logging.Logger | None = None) -> None:
         return
     root.setLevel(min(_level(number) for number in (flags.level, *dict(flags.modules).values())))
     for handler in handlers:
-        handler.setFormatter(logging.Formatter(FORMAT))
+        handler.setFormatter(
+            JsonFormatter() if flags.format == "json" else logging.Formatter(FORMAT)
+        )
         handler.addFilter(_Chosen(flags))
         root.addHandler(handler)
+
+
+class JsonFormatter(logging.Formatter):
+    """A line as an object: `ts`, `level`, `logger`, `caller`, `msg`, and `stack` if there is one.
+
+    `template` and `values` are what `msg` was made of: lines that say the same of different things
+    have one template.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, object] = {
+            "ts": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "caller": f"{record.filename}:{record.lineno}",
+            "msg": record.getMessage(),
+        }
+        given = record.args if isinstance(record.args, tuple) else (record.args,)
+        if record.args:
+            line |= {"template": str(record.msg), "values": [_value(one) for one in given]}
+        stack = [self.formatException(record.exc_info)] if record.exc_info else []
+        stack += [record.stack_info] if record.stack_info else []
+        return json.dumps(line | ({"stack": "\n".join(stack)} if stack else {}))
+
+
+def _value(value: object) -> object:
+    """A number as such, all else as it stands in the message."""
+    return value if isinstance(value, bool | int | float) else str(value)
 
 
 def _handlers(flags: LogFlags) -> list[logging.Handler]:

@@ -44,7 +44,7 @@ agents_option: Final = click.option(
     envvar="GPUMANAGER_AGENT",
     show_envvar=True,
     callback=_urls,
-    help="Where a node's agent serves its metrics; repeat it for several nodes.",
+    help="URL of a node's agent. Repeatable, for several nodes.",
 )
 
 

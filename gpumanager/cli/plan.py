@@ -37,7 +37,12 @@ _OCCUPIED: Final = re.compile(r"([0-9]{1,9})=([^=]*)")
     help="What `nvidia-smi topo -m` printed; - reads standard input.",
 )
 @click.option(
-    "--memory", "size", metavar="SIZE", default="16GiB", show_default=True, help="Of each GPU."
+    "--memory",
+    "size",
+    metavar="SIZE",
+    default="16GiB",
+    show_default=True,
+    help="Memory of each GPU.",
 )
 @click.option(
     "--occupied",
@@ -71,7 +76,13 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Show which GPUs requests would get, and why."""
+    """Show which GPUs requests would get, and why.
+
+    \b
+    Examples:
+      nvidia-smi topo -m | gpumanager plan --topology - --request 30:8
+      gpumanager plan --topology examples/topology/dgx-a100.txt --request 200
+    """
     asked = [Request(*_amount(f"--request {text}", text)) for text in requests]
     topology = read_topology(path, _memory(size))
     free = _occupy(topology, occupied)
@@ -155,8 +166,9 @@ def _as_json(decision: Decision) -> dict[str, object]:
 
 def _print_table(topology: Topology, decisions: Sequence[Decision]) -> None:
     """For people."""
-    size = format_bytes(topology.gpus[0].memory)
-    table = Table(box=SIMPLE_HEAD, title=f"{len(topology.gpus)} GPUs of {size}", pad_edge=False)
+    size, count = format_bytes(topology.gpus[0].memory), len(topology.gpus)
+    title = f"{count} GPU{'s' * (count != 1)} of {size}"
+    table = Table(box=SIMPLE_HEAD, title=title, pad_edge=False)
     for column in ("asked", "rule", "GPUs", "why"):
         table.add_column(column, ratio=1 if column == "why" else None, overflow="fold")
     for decision in decisions:

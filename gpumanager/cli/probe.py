@@ -25,9 +25,7 @@ class Unwell(GpuManagerError):
 
 @click.command("probe")
 @click.argument("page", type=click.Choice(["healthz", "readyz"]))
-@click.option(
-    "--socket", "path", type=Path, required=True, help="The agent's own, of --probe-socket."
-)
+@click.option("--socket", "path", type=Path, required=True, help="The agent's --probe-socket.")
 def command(page: str, path: Path) -> None:
     """Say what the agent answers; fails unless that is 200."""
     agent = _Agent(path)

@@ -34,6 +34,8 @@ from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
 from gpumanager.sim.trace.values import TracePod, Workload
 
 FULL: Final = 100.0
+LINE_SECONDS: Final = 5.0
+"""Between two lines of progress where standard error is no terminal."""
 LARGEST_LOAD: Final = 10.0
 CSV: Final = click.Path(path_type=Path)
 
@@ -85,7 +87,7 @@ class Run:
     type=int,
     default=(42,),
     show_default=True,
-    help="Of the order, of pods added to reach the load, and of ties. Repeatable.",
+    help="Seed of the pods' order, of pods added to reach the load, and of ties. Repeatable.",
 )
 @click.option(
     "--load",
@@ -100,7 +102,7 @@ class Run:
     type=click.Choice(["random", "names"]),
     default="random",
     show_default=True,
-    help="Who gets the pod among equally good nodes.",
+    help="Which of equally good nodes gets the pod.",
 )
 @click.option(
     "--plot", metavar="SVG", type=CSV, help="Write a drawing of allocation against load here."
@@ -109,8 +111,8 @@ class Run:
     "--churn",
     metavar="N",
     type=click.IntRange(1, 10_000_000),
-    help="Instead, let N pods come, and others leave so that no more than the load is asked for. "
-    "What is given away is the mean over the later half.",
+    help="Instead, let N pods arrive, and others leave so that no more than the load is asked for. "
+    "The allocation shown is the mean over the later half.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one line for each run.")
 def command(  # noqa: PLR0917 - one for each option
@@ -183,7 +185,8 @@ def _run(
 
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Iterator[None]]:
-    """A bar on standard error where that is a terminal; advance it with next()."""
+    """A bar on standard error where that is a terminal, else a line now and then; advance it with
+    next()."""
     columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     console = ProgressConsole()
     shown = console.is_terminal
@@ -191,11 +194,14 @@ def _progress(title: str, total: int) -> Iterator[Iterator[None]]:
         task = bar.add_task(title, total=total)
 
         def steps() -> Iterator[None]:
-            done = 0
+            done, said = 0, time.monotonic()
             while True:
                 done += 1
-                if shown and done % 50 == 0:
+                if done % 50 == 0:
                     bar.update(task, completed=done)
+                    if not shown and time.monotonic() - said >= LINE_SECONDS:
+                        said = time.monotonic()
+                        click.echo(f"{title}: {done:,} of {total:,} pods", err=True)
                 yield
 
         yield steps()

@@ -1,7 +1,7 @@
 """`gpumanager simulate`: a whole node in a box, with your pods on it.
 
 Progress goes to standard error while it works; the result goes to standard output, as a table for
-people or as JSON for programs.
+people or as JSON for programs. `--serve` keeps the node for `top`, `tree`, `explain` and a browser.
 """
 
 import asyncio
@@ -10,29 +10,75 @@ import json
 import math
 import re
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
-from gpumanager.cli.output.simulate_progress import Progress
-from gpumanager.cli.output.simulate_report import as_json, machines_table, print_report
+from gpumanager.cli.durations import DURATION
+from gpumanager.cli.output.simulate_progress import DEFAULT_PORT, Progress
+from gpumanager.cli.output.simulate_report import Report, as_json, machines_table, print_report
 from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy
+from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
+from gpumanager.sim import events
+from gpumanager.sim.host_watch import HostWatch
+from gpumanager.sim.kubelet.pods import SimulatedPodStatus, pod_json
 from gpumanager.sim.machine import Machine
-from gpumanager.sim.machines import load_machine
-from gpumanager.sim.manifest.pods import Manifest, read_manifest
+from gpumanager.sim.machines import load_machine, machine_names
+from gpumanager.sim.manifest.pods import Manifest, Pod, read_manifest
 from gpumanager.sim.node import SimulatedNode
+from gpumanager.sim.restarting import keep_running
 from gpumanager.sim.results import ContainerResult
+
+Run = Callable[[asyncio.Event], Awaitable[tuple[ContainerResult, ...]]]
+"""Of all pods; they are to end once the event is set."""
 
 DEFAULT_MACHINE: Final = "dgx-a100"
 _CUDA_VERSION: Final = re.compile(r"([1-9][0-9])\.([0-9])")
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SECONDS: Final = 30.0
+"""For pods that were told to end, and the figures of them."""
+MOST_NODES: Final = 20
+SERVE_PORT: Final = DEFAULT_PORT
+"""The agent's own, where `top`, `tree` and `explain` look for it."""
 
 
 class NotFinished(GpuManagerError):
     """The pods ran longer than they were given."""
+
+
+class PodsFailed(GpuManagerError):
+    """With --strict: not every pod ran and ended well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """timeout: seconds until it is given up. stop_after: seconds after which containers that were
+    started are told to end.
+
+    serve: the port of the agent's pages, which then stay until somebody ends the simulation.
+    nodes: how many there are.
+    """
+
+    timeout: float
+    stop_after: float | None = None
+    serve: int | None = None
+    nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """late: of this machine, as a part of the time. cut: why the pods were ended early, if so."""
+
+    results: tuple[ContainerResult, ...]
+    late: float
+    cut: BaseException | None = None
 
 
 def list_machines(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
@@ -42,28 +88,52 @@ def list_machines(ctx: click.Context, param: click.Parameter, wanted: bool) -> N
         ctx.exit()
 
 
-@click.command("simulate")
-@click.argument("pods", nargs=-1, metavar="[POD.yaml]...", type=click.Path(path_type=Path))
+def complete_machine(
+    _ctx: click.Context, _param: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Names of machines, and files."""
+    names = [CompletionItem(name) for name in machine_names() if name.startswith(begun)]
+    return [*names, CompletionItem(begun, type="file")]
+
+
+class ServeCommand(click.Command):
+    """`--serve` may stand before a file: what is no number is not its port."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        found = list(args)
+        for place, word in enumerate(args):
+            following = args[place + 1] if place + 1 < len(args) else ""
+            if word == "--serve" and not following.isdigit():
+                found[place] = f"--serve={SERVE_PORT}"
+        return super().parse_args(ctx, found)
+
+
+@click.command("simulate", cls=ServeCommand)
+@click.argument(
+    "pods", nargs=-1, metavar="[FILE.yaml|-]...", type=click.Path(path_type=Path, allow_dash=True)
+)
 @click.option(
     "--machine",
     metavar="NAME|FILE",
     default=DEFAULT_MACHINE,
     show_default=True,
+    shell_complete=complete_machine,
     help="The node's hardware; see --list-machines.",
 )
 @click.option(
     "--cuda-version",
     metavar="N.N",
-    help="What the node's driver speaks instead of what the machine says; from 13.0 on it is a "
-    "release that knows CUDA 13.4.",
+    help="CUDA version of the node's driver, instead of the machine's; from 13.0 on it is the "
+    "simulated release that knows CUDA 13.4.",
 )
-@click.option("--json", "as_text", is_flag=True, help="The result as JSON.")
+@click.option("--json", "as_text", is_flag=True, help="Print the result as JSON.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
+    metavar="N",
     default=0,
     show_default=True,
-    help="Of the choices a kubelet makes freely, such as the order of resources.",
+    help="Seed of the choices a kubelet makes freely, such as the order of resources.",
 )
 @click.option(
     "--timeout",
@@ -71,7 +141,37 @@ def list_machines(ctx: click.Context, param: click.Parameter, wanted: bool) -> N
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up after this long.",
+    help="Stop the pods and fail after this long.",
+)
+@click.option(
+    "--for",
+    "stop_after",
+    type=DURATION,
+    help="Stop pods this long after the last container was started, for servers, which never end "
+    "by themselves; for example 30s.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with status 1 where a pod was refused, failed, or the webhook would refuse it.",
+)
+@click.option(
+    "--serve",
+    type=click.IntRange(1, 65535),
+    is_flag=False,
+    flag_value=SERVE_PORT,
+    metavar="[PORT]",
+    help="Keep the node until Ctrl-C, with its page at http://localhost:PORT (5678 where none is "
+    "given), for top, tree and explain. Pods that end are started again.",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MOST_NODES),
+    default=1,
+    metavar="N",
+    show_default=True,
+    help="With --serve: a cluster of N such nodes, with the extender that chooses among them and "
+    "its page at http://localhost:3456. The nodes' pages are at PORT, PORT+1 and so on.",
 )
 @click.option(
     "--list-machines",
@@ -89,16 +189,24 @@ def command(
     as_text: bool,
     seed: int,
     timeout: float,
+    stop_after: float | None,
+    strict: bool,
+    serve: int | None,
+    nodes: int,
 ) -> None:
-    """A whole node in a box: real node agent, simulated GPUs and kubelet, your pods.
+    """Run pods on a whole node in a box: real node agent, simulated GPUs and kubelet.
 
     The pods are admitted one after another; the command of each container runs as a process of this
-    host, in a mount namespace of its own, behind the real shim. Where some pods ask by claims and
-    others by the two lines, each kind has half of the GPUs.
+    host, in a mount namespace of its own, behind the real shim. Deployments, StatefulSets,
+    DaemonSets, Jobs and CronJobs are taken by their pod template; ConfigMaps and Secrets in the
+    files are there. Where some pods ask by claims and others by extended resources, each kind has
+    half of the GPUs.
 
     \b
-    Example:
+    Examples:
       gpumanager simulate examples/half-a-gpu.yaml
+      kubectl get deployment web -o yaml | gpumanager simulate --for 30s -
+      gpumanager simulate --serve --nodes 3 examples/thirty-and-sixty.yaml
     """
     if math.isnan(timeout):
         raise click.BadParameter("not a number of seconds", param_hint="--timeout")
@@ -111,14 +219,32 @@ def command(
     if cuda_version is not None:
         described = replace(described, cuda_version=_cuda_version(cuda_version))
     wanted = read_manifest(pods)
+    if nodes > 1 and (serve is None or wanted.objects):
+        raise click.UsageError("--nodes needs --serve, and pods without claims")
+    for note in wanted.notes:
+        click.echo(f"     note  {note}", err=True)
     try:
-        results = asyncio.run(simulate(described, wanted, seed, timeout))
+        limits = Limits(timeout, stop_after, serve, nodes)
+        outcome = asyncio.run(simulate(described, wanted, seed, limits))
     except asyncio.CancelledError:
         raise click.Abort from None
+    report = Report(described, outcome.results, outcome.late, dict(webhook_says(wanted.pods)))
     if as_text:
-        click.echo(json.dumps(as_json(described, results), indent=2))
+        click.echo(json.dumps(as_json(report), indent=2))
     else:
-        print_report(described, results)
+        print_report(report)
+    if outcome.cut is not None:
+        raise outcome.cut
+    if strict and report.failed:
+        raise PodsFailed("--strict: a pod was refused or failed")
+
+
+def webhook_says(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:
+    """By the pod's full name, what the webhook of a cluster says of it; nothing of most."""
+    for pod in pods:
+        said = validate(pod_json(SimulatedPodStatus(pod)), AdmissionPolicy())
+        if said.errors or said.warnings:
+            yield pod.full_name, said
 
 
 def _cuda_version(text: str) -> int:
@@ -129,30 +255,78 @@ def _cuda_version(text: str) -> int:
     return 1000 * int(match[1]) + 10 * int(match[2])
 
 
-async def simulate(
-    machine: Machine, manifest: Manifest, seed: int, seconds: float
-) -> tuple[ContainerResult, ...]:
+async def simulate(machine: Machine, manifest: Manifest, seed: int, limits: Limits) -> Outcome:
     """Run the pods on a fresh node; raises NotFinished and what the node raises."""
-    with Progress(machine) as progress, _ending_once():
+    loop = asyncio.get_running_loop()
+    with Progress(machine) as progress:
+        ending = Ending(progress, limits)
         try:
-            async with asyncio.timeout(seconds):
-                if manifest.objects:
-                    from gpumanager.sim.claims.node import ClaimsNode
-
-                    async with ClaimsNode(
-                        machine,
-                        seed=seed,
-                        on_event=progress.show,
-                        claims_gpus=claims_gpus(machine, manifest),
-                    ) as claims:
-                        return await claims.run(manifest)
-                async with SimulatedNode(machine, seed=seed, on_event=progress.show) as node:
-                    return await node.run(manifest.pods)
+            async with (
+                asyncio.timeout(None if limits.serve else limits.timeout) as bound,
+                AsyncExitStack() as stack,
+            ):
+                stack.enter_context(ending.by_signals())
+                place, run = _place(machine, manifest, seed, ending.saw, limits)
+                await stack.enter_async_context(place)
+                ending.pods_run = True
+                if (when := bound.when()) is not None:
+                    bound.reschedule(when + STOP_SECONDS)
+                    loop.call_at(when, ending.time_is_up, limits.timeout)
+                if limits.serve:
+                    progress.serves(limits.serve, limits.nodes, manifest.pods)
+                with HostWatch() as host:
+                    results = await run(ending.stop)
+                return Outcome(results, host.late, ending.cut)
         except TimeoutError:
-            raise NotFinished(
-                f"not finished after {seconds:g} s: {progress.unfinished}; "
-                "give it longer with --timeout"
-            ) from None
+            raise not_finished(limits.timeout, progress) from None
+
+
+def not_finished(seconds: float, progress: Progress) -> NotFinished:
+    return NotFinished(
+        f"not finished after {seconds:g} s: {progress.unfinished}; "
+        "give it longer with --timeout, or end it in time with --for"
+    )
+
+
+def _place(
+    machine: Machine, manifest: Manifest, seed: int, on_event: events.OnEvent, limits: Limits
+) -> tuple[AbstractAsyncContextManager[object], Run]:
+    """What the pods run on, and how they are run there until they end or are to end."""
+    if limits.serve and limits.nodes > 1:
+        from gpumanager.cli.simulated_cluster import SimulatedCluster
+
+        cluster = SimulatedCluster(
+            machine, limits.nodes, port=limits.serve, seed=seed, on_event=on_event
+        )
+        return cluster, partial(cluster.run, manifest.pods)
+    flags: Mapping[str, object] = {"query-port": limits.serve} if limits.serve else {}
+    if not manifest.objects:
+        node = SimulatedNode(machine, seed=seed, on_event=on_event, agent_flags=flags)
+        run = partial(_keep_running, node) if limits.serve else node.run
+        return node, partial(run, manifest.pods)
+    from gpumanager.sim.claims.node import ClaimsNode
+
+    claims = ClaimsNode(
+        machine,
+        seed=seed,
+        on_event=on_event,
+        claims_gpus=claims_gpus(machine, manifest),
+        agent_flags=flags,
+    )
+
+    async def run_claims(stop: asyncio.Event) -> tuple[ContainerResult, ...]:
+        results = await claims.run(manifest, stop)
+        if limits.serve:
+            await stop.wait()
+        return results
+
+    return claims, run_claims
+
+
+async def _keep_running(
+    node: SimulatedNode, pods: Sequence[Pod], stop: asyncio.Event
+) -> tuple[ContainerResult, ...]:
+    return await keep_running(pods, lambda pod: node.run([pod], stop), stop)
 
 
 def claims_gpus(machine: Machine, manifest: Manifest) -> int | None:
@@ -173,27 +347,61 @@ def claims_gpus(machine: Machine, manifest: Manifest) -> int | None:
     return gpus // 2
 
 
-@contextlib.contextmanager
-def _ending_once() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal end a simulation; nothing of it is left behind.
+class Ending:
+    """How a simulation ends early. stop: set when pods are to end. cut: why, where it is an error.
 
-    A second signal changes nothing: an impatient user must not stop the cleaning up. What
-    the caller had us ignore, as `nohup` does, stays ignored.
+    The first Ctrl-C, SIGTERM or closed terminal stops the pods, and their figures are shown. The
+    second ends the simulation at once, without figures; nothing of it is left behind either way.
+    Further ones change nothing: an impatient user must not stop the cleaning up.
     """
-    loop, running = asyncio.get_running_loop(), asyncio.current_task()
-    heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
 
-    def end() -> None:
-        for number in heard:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_IGN)
-        if running is not None:
-            running.cancel()
+    def __init__(self, progress: Progress, limits: Limits) -> None:
+        self.stop = asyncio.Event()
+        self.cut: BaseException | None = None
+        self.pods_run = False
+        self._progress = progress
+        self._limits = limits
+        self._timer: asyncio.TimerHandle | None = None
 
-    for number in heard:
-        loop.add_signal_handler(number, end)
-    try:
-        yield
-    finally:
+    def saw(self, event: events.Event) -> None:
+        """--for begins with the last container that starts; with --serve, where they start again
+        and again, with the first."""
+        self._progress.show(event)
+        seconds = self._limits.stop_after
+        if seconds is None or not isinstance(event, events.ContainerStarted):
+            return
+        if self._timer is not None:
+            if self._limits.serve:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.stop.set)
+
+    def time_is_up(self, seconds: float) -> None:
+        if not self.stop.is_set():
+            self.cut = not_finished(seconds, self._progress)
+            self.stop.set()
+
+    @contextlib.contextmanager
+    def by_signals(self) -> Iterator[None]:
+        """What the caller had us ignore, as `nohup` does, stays ignored."""
+        loop, running = asyncio.get_running_loop(), asyncio.current_task()
+        heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+
+        def end() -> None:
+            if self.pods_run and not self.stop.is_set():
+                self.cut = click.Abort()
+                self.stop.set()
+                return
+            for number in heard:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)
+            if running is not None:
+                running.cancel()
+
         for number in heard:
-            loop.remove_signal_handler(number)
+            loop.add_signal_handler(number, end)
+        try:
+            yield
+        finally:
+            for number in heard:
+                loop.remove_signal_handler(number)

@@ -9,12 +9,16 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 import click
 
+from gpumanager.cli.cluster_nodes import look_at_cluster
+from gpumanager.cli.explain import CHART_CA, DEFAULT_URL, default_authority
 from gpumanager.cli.node_agents import agents_option, first_trouble, look
 from gpumanager.cli.output.console import OutputConsole
-from gpumanager.cli.output.top_app import watch
+from gpumanager.cli.output.top_app import Look, watch
 from gpumanager.cli.output.top_text import table
 from gpumanager.view.glyphs import ASCII, Glyphs, glyphs
 from gpumanager.view.listing import Sort
@@ -26,22 +30,61 @@ WITHOUT_TERMINAL = 100
 
 @click.command("top")
 @agents_option
-@click.option("--once", is_flag=True, help="Print what is now, and leave.")
-@click.option("--json", "in_json", is_flag=True, help="The same as JSON.")
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="All nodes of the cluster, asked of its extender, which knows what is granted and not what"
+    " is used.",
+)
+@click.option(
+    "--extender",
+    metavar="URL",
+    default=DEFAULT_URL,
+    show_default=True,
+    envvar="GPUMANAGER_EXTENDER",
+    show_envvar=True,
+    help="With --cluster: where `gpumanager extender` listens.",
+)
+@click.option(
+    "--ca-file",
+    "authority",
+    type=click.Path(path_type=Path),
+    help=f"With --cluster: CA of the extender's certificate; by default {CHART_CA}, where that "
+    "exists, else the system's.",
+)
+@click.option("--once", is_flag=True, help="Print the present picture once, and exit.")
+@click.option(
+    "--json", "in_json", is_flag=True, help="Print the present picture as JSON, and exit."
+)
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.2, max=3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks; the agent itself looks once in its --sample-period.",
+    help="Time between two pictures; the agent itself measures once in its --sample-period.",
 )
 @click.option(
-    "--sort", type=click.Choice(list(SORTS)), default="gpu", show_default=True, help="At first."
+    "--sort",
+    type=click.Choice(list(SORTS)),
+    default="gpu",
+    show_default=True,
+    help="Order of the rows at first.",
 )
-@click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII, whatever LANG.")
+@click.option(
+    "--ascii", "plain", is_flag=True, help="Draw with ASCII characters alone, whatever LANG says."
+)
 def command(
-    agents: Sequence[str], interval: float, sort: str, *, once: bool, in_json: bool, plain: bool
+    agents: Sequence[str],
+    interval: float,
+    sort: str,
+    extender: str,
+    authority: Path | None,
+    *,
+    cluster: bool,
+    once: bool,
+    in_json: bool,
+    plain: bool,
 ) -> None:
     """Show GPUs, the containers on them, what they use and whether they wait; h for help.
 
@@ -49,9 +92,13 @@ def command(
     Examples:
       gpumanager top
       gpumanager top --agent http://node-1:5678 --agent http://node-2:5678
-      kubectl exec -it POD-OF-THE-AGENT -- gpumanager top
+      gpumanager top --cluster
+      kubectl gpu top --node NODE
     """
-    nodes = look(agents)
+    again: Look = partial(look, agents)
+    if cluster:
+        again = partial(look_at_cluster, extender, authority or default_authority())
+    nodes = again(())
     trouble = first_trouble(nodes)
     if trouble and all(one.away for one in nodes):
         raise trouble
@@ -61,7 +108,7 @@ def command(
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _print(nodes, SORTS[sort], signs)
     else:
-        watch(nodes, interval, SORTS[sort], signs)
+        watch(nodes, interval, SORTS[sort], signs, again)
         return
     if trouble:
         raise trouble

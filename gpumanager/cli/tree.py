@@ -25,7 +25,7 @@ from gpumanager.view.topology_tree import Sitting, as_json, sitting
     "--topology",
     "path",
     metavar="FILE",
-    help="Not of a node: what `nvidia-smi topo -m` printed; - reads standard input.",
+    help="Instead of asking a node: what `nvidia-smi topo -m` printed; - reads standard input.",
 )
 @click.option(
     "--memory",
@@ -33,7 +33,7 @@ from gpumanager.view.topology_tree import Sitting, as_json, sitting
     metavar="SIZE",
     default="16GiB",
     show_default=True,
-    help="Of each GPU, with --topology.",
+    help="With --topology: memory of each GPU.",
 )
 @click.option("--json", "in_json", is_flag=True, help="Print JSON.")
 def command(agents: Sequence[str], path: str | None, size: str, *, in_json: bool) -> None:

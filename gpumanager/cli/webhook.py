@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from gpumanager.cli.log_flags import log_format_option, log_level_option
 from gpumanager.cli.logs import LogFlags, start_logging
 from gpumanager.cli.namespaced import namespaced, quota_configmap
 from gpumanager.cli.webhook_parts import WebhookSettings, serve
@@ -36,19 +37,38 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
 
 
 @click.command("webhook")
-@click.option("--address", default="", help="Where to listen; by default on every address.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
-@click.option("--tls-cert-file", "certificate", type=Path, help="PEM; looked at for changes.")
-@click.option("--tls-key-file", "key", type=Path, help="PEM.")
+@click.option(
+    "--address",
+    metavar="HOST",
+    default="",
+    show_default=False,
+    help="Address to listen on; by default all.",
+)
+@click.option(
+    "--port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port to listen on.",
+)
+@click.option(
+    "--tls-cert-file",
+    "certificate",
+    type=Path,
+    help="Certificate (PEM) to serve with; read again when it changes.",
+)
+@click.option("--tls-key-file", "key", type=Path, help="Key (PEM) of --tls-cert-file.")
 @click.option(
     "--certificate-signer",
     "signer",
     default="",
+    show_default=False,
     metavar="NAME",
-    help="Ask this signer of the cluster for a certificate.",
+    help="Request the certificate from this signer of the cluster.",
 )
 @click.option(
-    "--plain-http", "plain", is_flag=True, help="Without TLS, behind somebody who has it."
+    "--plain-http", "plain", is_flag=True, help="Serve HTTP, behind a proxy that serves HTTPS."
 )
 @click.option(
     "--service",
@@ -56,7 +76,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     callback=_named,
     show_default=True,
     metavar="NAMESPACE/NAME",
-    help="What the API server calls: the names of our certificate.",
+    help="Service that the API server calls; the certificate has its names.",
 )
 @click.option(
     "--secret",
@@ -64,7 +84,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     callback=_named,
     show_default=True,
     metavar="NAMESPACE/NAME",
-    help="Where replicas share the certificates that they make themselves.",
+    help="Secret in which the replicas share the certificates that they make themselves.",
 )
 @click.option(
     "--configuration",
@@ -72,50 +92,63 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     default=(CONFIGURATION,),
     multiple=True,
     show_default=True,
-    help="Webhook configurations whose caBundle is kept. Repeatable.",
+    metavar="NAME",
+    help="Webhook configuration whose caBundle is kept up to date. Repeatable.",
 )
-@click.option("--kubeconfig", type=Path, help="For the API server; else the pod's own token.")
-@click.option("--scheduler-name", default="", help="For pods that name no scheduler of their own.")
+@click.option(
+    "--kubeconfig", type=Path, help="For the API server; by default the pod's service account."
+)
+@click.option(
+    "--scheduler-name",
+    metavar="NAME",
+    default="",
+    show_default=False,
+    help="Scheduler for pods that name none.",
+)
 @click.option(
     "--missing-memory",
     default=MissingMemory.REFUSE.value,
     callback=_memory,
     show_default=True,
     metavar="refuse|share|SIZE",
-    help="What a share without memory gets: nothing, its part of the smallest GPU, or a size.",
+    help="What a share without memory gets: it is refused, or gets its part of the smallest GPU, "
+    "or a fixed size such as 2GiB.",
 )
 @click.option(
     "--node-name",
     type=click.Choice(["affinity", "keep"]),
     default="affinity",
     show_default=True,
-    help="What becomes of spec.nodeName, which would keep the scheduler from counting.",
+    help="What to do with spec.nodeName, which bypasses the scheduler: make it a node affinity, or "
+    "keep it.",
 )
 @click.option(
     "--unmeetable",
     type=click.Choice([one.value for one in Unmeetable]),
     default=Unmeetable.DENY.value,
     show_default=True,
-    help="What becomes of a pod that no node known could ever run.",
+    help="What to do with a pod that no node of the cluster could ever run.",
 )
 @click.option(
     "--fail",
     type=click.Choice(["open", "closed"]),
     default="open",
     show_default=True,
-    help="Whether a pod passes that could not be looked at.",
+    help="Whether a pod is let in if it could not be checked.",
 )
-@quota_configmap(help="GPU quotas, to warn of pods that exceed theirs by themselves.")
+@quota_configmap(
+    help="ConfigMap with GPU quotas, to warn of pods that exceed theirs by themselves."
+)
 @click.option(
     "--claims",
     is_flag=True,
-    help="Pods sent to /mutate/claims get a ResourceClaim in the place of the two lines.",
+    help="Replace the two extended resources by a ResourceClaim, in pods sent to /mutate/claims.",
 )
 @click.option(
     "--claim-tiers",
     is_flag=True,
-    help="Shares in such claims prefer GPUs in use, by two alternatives. For clusters whose "
-    "kube-scheduler does not ask the extender about claims; it takes longer for each pod.",
+    help="Let shares in such claims prefer GPUs in use, by two alternatives. For clusters whose "
+    "kube-scheduler does not ask the extender about claims; scheduling takes longer.",
 )
 @click.option(
     "--drain",
@@ -123,10 +156,11 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="Serve on for so long when told to stop, until nobody is sent here any more.",
+    help="How long to serve on after SIGTERM, until the Service sends no more requests.",
 )
-@click.option("-v", "--v", "level", type=int, default=0, help="Log level; 4 and above: all.")
-def command(*, level: int, **flags: Any) -> None:
+@log_level_option
+@log_format_option
+def command(*, level: int, format: str, **flags: Any) -> None:  # noqa: A002 - the flag's name
     """Complete and judge new pods that ask for GPUs, until told to stop.
 
     The certificate is made here and put into the webhook configurations, unless files or a signer
@@ -136,7 +170,7 @@ def command(*, level: int, **flags: Any) -> None:
     Example, in a pod:
       gpumanager webhook --scheduler-name gpu-scheduler --missing-memory share
     """
-    start_logging(LogFlags(level=level))
+    start_logging(LogFlags(level=level, format=format))
     asyncio.run(serve(read_settings(flags)))
 
 

@@ -106,7 +106,7 @@ class Parts:
             known = self.quota.known()
             found["quota_understood"] = float(known.read and not known.trouble)
         if self.keeper and (ends := self.keeper.ends):
-            found["certificate_end_seconds"] = ends.timestamp()
+            found["certificate_expiry_timestamp_seconds"] = ends.timestamp()
         return found
 
     def _admitted(self, user: TemplateUser) -> None:

@@ -27,7 +27,13 @@ from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.device_ids import Device, UnknownDeviceID
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, accepted, advertised, all_ids
+from gpumanager.deviceplugin.device_ledger import (
+    DeviceLedger,
+    accepted,
+    advertised,
+    all_ids,
+    ids_of,
+)
 from gpumanager.deviceplugin.identity.evidence import PodLister, lived_on, who_lives
 from gpumanager.deviceplugin.identity.lifecycle import Conflict, again, conflict, ended, never_given
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
@@ -63,6 +69,7 @@ class Allocator:
         self._unhealthy: frozenset[GpuUUID] = frozenset()
         self._elsewhere: frozenset[GpuUUID] = frozenset()
         self._closing: frozenset[GpuUUID] = frozenset()
+        self._withdrawn: frozenset[GpuUUID] = frozenset()
 
     @property
     def journal(self) -> Journal:
@@ -72,7 +79,11 @@ class Allocator:
     def devices(self, resource: str) -> tuple[Device, ...]:
         """All devices of a resource, GPU by GPU; then what pods hold of no GPU that is here."""
         ids, live = self._ledger.ids, self._store.live()
-        return advertised(ids, live, resource, self.withheld, self._closing)
+        found = advertised(ids, live, resource, self.withheld, self._closing)
+        if not self._withdrawn:
+            return found
+        held = {i for one in live for i in ids_of(one, resource)}
+        return tuple(one for one in found if one.device_id in held)
 
     @property
     def mismatches(self) -> int:
@@ -107,6 +118,12 @@ class Allocator:
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """From now on just these GPUs are advertised as unhealthy and get nothing new."""
         self._unhealthy = frozenset(gpus)
+        self._close()
+
+    def withdraw(self, gpus: frozenset[GpuUUID]) -> None:
+        """From now on another manager has these GPUs: while there are any, only IDs that pods hold
+        are advertised, and on these GPUs nothing new is granted."""
+        self._withdrawn = gpus
         self._close()
 
     def offer(
@@ -147,7 +164,7 @@ class Allocator:
     def _close(self) -> None:
         claimed = {gpu for one in self._store.others() if one.counts for gpu in one.gpus}
         self._ledger.foreign = self._elsewhere | claimed
-        self._ledger.closed = self._unhealthy | self._ledger.foreign
+        self._ledger.closed = self._unhealthy | self._ledger.foreign | self._withdrawn
 
     async def adopt(self, topology: Topology) -> None:
         """Use these GPUs from now on. Raises IndistinctGPUs."""

@@ -84,12 +84,14 @@ def device_class(objects: ClaimObjects) -> Findings:
 def rights(objects: ClaimObjects) -> Findings:
     match objects.denied:
         case Unseen(cause):
-            yield note("rights", cause, "kubectl auth can-i --as the agent's account tells")
+            yield note("permissions", cause, "kubectl auth can-i --as the agent's account tells")
         case ():
-            yield well("rights", "may read claims, and write the node's slice")
+            yield well("permissions", "may read claims, and write the node's slice")
         case denied:
             lacking = f"may not {', '.join(denied)}"
-            yield wrong("rights", lacking, "give them to the agent's account, as the chart does")
+            yield wrong(
+                "permissions", lacking, "give them to the agent's account, as the chart does"
+            )
 
 
 def resource_slice(objects: ClaimObjects) -> Findings:

@@ -62,15 +62,15 @@ def kubelet_pods(view: KubeletView) -> Findings:
 def kubelet_checkpoint(view: KubeletView) -> Findings:
     match view.held:
         case None:
-            yield well("kubelet's books", "none yet: no pod got a device")
+            yield well("device checkpoint", "none yet: no pod got a device")
         case Unseen(cause):
             yield wrong(
-                "kubelet's books",
+                "device checkpoint",
                 cause,
-                "restart the kubelet, which writes it anew; in a container, mount its directory",
+                "restart the kubelet, which writes it again; in a container, mount its directory",
             )
         case held:
-            yield well("kubelet's books", f"pods hold {held}")
+            yield well("device checkpoint", f"pods hold {held}")
 
 
 def pod_resources(view: KubeletView) -> Findings:

@@ -7,6 +7,7 @@ from gpumanager.doctor.values import (
     ContainersView,
     Directory,
     Finding,
+    Node,
     OwnView,
     Unseen,
     note,
@@ -31,6 +32,32 @@ def about_containers(view: ContainersView) -> Findings:
 def about_own(view: OwnView) -> Findings:
     for check in (permissions, processes, books, open_files, directories, journal):
         yield from check(view)
+
+
+def about_managers(node: Node) -> Findings:
+    match node.managers:
+        case None:
+            return
+        case Unseen(cause):
+            yield note(
+                "other GPU managers",
+                cause,
+                "check --kubeconfig or the pod's service account, which needs `get` on nodes and "
+                "`list` on pods and resourceslices",
+            )
+        case ():
+            yield well("other GPU managers", "none found")
+        case found:
+            others = "; ".join(found)
+            if node.beside:
+                advice = "--beside-other-managers is set: see that no GPU is offered by both"
+                yield note("other GPU managers", others, advice)
+            else:
+                advice = (
+                    "run one GPU manager on a node: take the label tencent.com/gpu away from this "
+                    "node, or keep the other manager's DaemonSet off it"
+                )
+                yield wrong("other GPU managers", others, advice)
 
 
 def runtime(view: ContainersView) -> Findings:
@@ -90,11 +117,11 @@ def processes(view: OwnView) -> Findings:
 
 def books(view: OwnView) -> Findings:
     if view.takes_books_back:
-        yield well("books", "can be taken back from processes after a restart")
+        yield well("memory accounting", "can be recovered from processes after a restart")
     else:
         yield note(
-            "books",
-            "cannot be taken back from processes of other users after a restart",
+            "memory accounting",
+            "cannot be recovered from processes of other users after a restart",
             "add CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; containers that run then can start no "
             "further GPU process until those they have have ended",
         )

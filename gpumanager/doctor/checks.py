@@ -7,7 +7,7 @@ makes something worse is a note. Whatever is not well says what to do.
 from gpumanager.doctor.about_claims import about_claims
 from gpumanager.doctor.about_gpus import about_gpus
 from gpumanager.doctor.about_kubelet import about_kubelet
-from gpumanager.doctor.about_node import about_containers, about_own
+from gpumanager.doctor.about_node import about_containers, about_managers, about_own
 from gpumanager.doctor.values import Finding, Node, Verdict
 
 
@@ -16,6 +16,7 @@ def examine(node: Node) -> tuple[Finding, ...]:
     return (
         *about_gpus(node.gpus),
         *about_kubelet(node.kubelet),
+        *about_managers(node),
         *about_containers(node.containers),
         *(about_claims(node.claims) if node.claims else ()),
         *about_own(node.own),

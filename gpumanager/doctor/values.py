@@ -204,10 +204,13 @@ class ClaimsView:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """claims: None where the node serves none."""
+    """claims: None where the node serves none. managers: others that have this node's GPUs too, in
+    words; None without an API server. beside: whether the agent offers GPUs all the same."""
 
     gpus: GpuView
     kubelet: KubeletView
     containers: ContainersView
     own: OwnView
     claims: ClaimsView | None = None
+    managers: tuple[str, ...] | Unseen | None = None
+    beside: bool = False

@@ -1,8 +1,8 @@
-"""A ResourceClaim, as much of it as this node's driver needs, read from its JSON object. Pure.
+"""A ResourceClaim, reduced to what this node's driver needs, read from its JSON object. Pure.
 
-Kubernetes 1.34 and later, `resource.k8s.io/v1`. An allocation has one result for each device; those
-of a request that was answered by an alternative carry both names, `gpu/t0`. The kubelet knows the
-request by the first alone.
+Kubernetes 1.34 and later, `resource.k8s.io/v1`. An allocation has one result per device. If an
+alternative was allocated, its result has both names, `gpu/t0`; the kubelet knows only the request's
+own name, `gpu`.
 """
 
 import hashlib

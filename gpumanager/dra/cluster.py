@@ -1,10 +1,10 @@
-"""What the API server tells the driver: this node's claims, and what its pods use of them.
+"""What the driver reads from the API server: this node's claims, and which pods use them.
 
-Two informers keep both at hand, so that preparing a claim waits for nobody. A watch may be behind
-the kubelet, which is told of a pod as soon as it is bound, so what has been seen is believed only
-where nothing says that it is old: a claim with a pod that is known and has not ended. Example of an
-old one: a claim that was freed with its last pod, and allocated another GPU for the next. All else
-is asked for, once.
+Two informers cache both, so that Prepare does not wait for the API server. A watch may be behind
+the kubelet, which learns of a pod as soon as it is bound. So the cache is used only if it cannot be
+stale: the claim has a pod that is known and has not ended. Example of a stale entry: a claim that
+was deallocated with its last pod and got another GPU for the next one. Everything else is read from
+the API server once.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """The DRA driver: prepares claims, and keeps their grants.
 
-One claim at a time, under one lock. What is prepared is in the journal before it is answered, and
-the answer is made of the journal alone: the same bytes as often as the kubelet asks, also when the
-claim is gone. Whatever happens in between leaves a directory or a file that the journal does not
-know, which `repair` or the next start removes.
+It handles one claim at a time, under one lock. A grant is in the journal before the response, and
+the response is made from the journal alone: the kubelet gets the same bytes for each retry, even
+after the claim is deleted. A crash in between leaves a directory or a file that the journal does
+not know; `repair` or the next start removes it.
 
-    prepare      directory and socket, CDI file, journal, answer
+    prepare      directory and socket, CDI file, journal, response
     unprepare    CDI file, journal, directory
 """
 
@@ -124,6 +124,8 @@ class ClaimDriver:
         self.on_change: Callable[[], None] = lambda: None
         """Called after what is free, or fit for use, has changed."""
         self._elsewhere: frozenset[GpuUUID] = frozenset()
+        self._offered = (frozenset[GpuUUID](), frozenset[GpuUUID]())
+        self._withdrawn: frozenset[GpuUUID] = frozenset()
         self.leaving: frozenset[GpuUUID] = frozenset()
         """GPUs that get no new claims; those that were allocated them are prepared."""
 
@@ -156,19 +158,30 @@ class ClaimDriver:
         leaving: frozenset[GpuUUID],
         _closing: frozenset[GpuUUID] = frozenset(),
     ) -> None:
-        """From now on `elsewhere` are another interface's, and `leaving` get nothing new."""
-        if (elsewhere, leaving) != (self._elsewhere, self.leaving):
-            self._elsewhere, self.leaving = elsewhere, leaving
+        """From now on `elsewhere` are another interface's, and `leaving` get nothing new.
+
+        To be called now and then without a change, too: a grant of the other interface may have
+        ended, on a GPU of ours. Example: one that a stale checkpoint brought back at the start.
+        """
+        self._elsewhere, self.leaving = elsewhere, leaving
+        if (offered := (frozenset(self.withheld()), leaving)) != self._offered:
+            self._offered = offered
             self.on_change()
 
+    def withdraw(self, gpus: frozenset[GpuUUID]) -> None:
+        """From now on another manager has these GPUs: they are not in the slice."""
+        self._withdrawn = gpus
+        self.on_change()
+
     def withheld(self) -> Mapping[GpuUUID, str]:
-        """GPUs that another interface has, and who there."""
+        """GPUs that another interface or another manager has, and what holds them there."""
         holders = {
             gpu: f"{one.pod or one.candidate or 'an allocation'} holds it"
             for one in self._store.others()
             for gpu in one.gpus
         }
-        return {**dict.fromkeys(self._elsewhere, "they offer it"), **holders}
+        withdrawn = dict.fromkeys(self._withdrawn, "another manager has it")
+        return {**dict.fromkeys(self._elsewhere, "they offer it"), **holders, **withdrawn}
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """These, and no others. Claims that were allocated them before are prepared all the same:
@@ -192,7 +205,7 @@ class ClaimDriver:
             await self._store.tidy()
         self.taken_up.set()
         for holder in sorted(set(self.withheld().values())):
-            log.info("a GPU is not offered to claims, because of device plugins: %s", holder)
+            log.info("a GPU stays with device plugins, not offered to claims: %s", holder)
 
     async def serve_again(self) -> None:
         """Hold everything that was taken up, whichever interface asked for it.
@@ -219,7 +232,7 @@ class ClaimDriver:
             try:
                 await self._clear(running)
             except OSError as error:
-                log.warning("what is left of earlier claims cannot be removed yet: %s", error)
+                log.warning("cannot remove files of earlier claims yet: %s", error)
 
     async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
         """Goes on to its end although whoever asked gives up, and then has the answer ready. A
@@ -424,7 +437,7 @@ class ClaimDriver:
         if found := [one for one in self._deps.cdi.grants() if one.id not in known]:
             await self._store.put(*found)
             for one in found:
-                log.warning("allocation %s is held again, by its CDI file: %s", one.id, one.source)
+                log.warning("allocation %s restored from its CDI file: %s", one.id, one.source)
 
     async def _serve_missing(self) -> None:
         """Each claim that is not served, or has no CDI file."""
@@ -454,7 +467,7 @@ class ClaimDriver:
             return
         self._deps.cdi.keep_only({uid_of(one) for one in self.live()})
         for name in () if running is None else self.orphans().difference(running):
-            log.info("removing what is left of allocation %s", name)
+            log.info("removing files of unfinished allocation %s", name)
             await self._store.close(name)
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:

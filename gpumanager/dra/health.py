@@ -1,7 +1,7 @@
-"""How the claimed GPUs are, for the pods' statuses: DRAResourceHealth.
+"""Health of the claimed GPUs, for the pods' statuses: DRAResourceHealth.
 
-Every message is the complete list. One goes out at once, one after each change, and one now and
-then, because the kubelet takes a GPU of which it hears nothing for 30 s for unknown.
+Every message is the complete list. The driver sends one at once, one after each change, and one
+periodically, because the kubelet considers a GPU unknown after 30 s without a message.
 """
 
 import asyncio

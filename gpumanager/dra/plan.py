@@ -1,14 +1,13 @@
 """Which grants a claim becomes, or why it cannot be prepared. Pure.
 
-Requests that the same containers use become one grant: one directory, one socket, one budget for
-each GPU. So a container that names several requests, or none, has all of them in one place, and one
-that names a request shares it with whoever else names it. A container whose requests would be in
-several grants cannot be served, since a container has one place for one grant, and is refused.
-Examples: two claims of this driver in one container; requests `a` and `b` in one container, and `b`
-alone in another.
+Requests that the same containers use become one grant: one directory, one socket, one budget per
+GPU. A container that names several requests, or none, has all of them in one grant. A container
+that names one request shares it with all others that name it. A container has one directory, so a
+container whose requests would be in several grants is refused. Examples: two claims of this driver
+in one container; requests `a` and `b` in one container, and `b` alone in another.
 
-The node's own ledger has the last word. The scheduler may have given a share again before the node
-knows that it is free: a pod's forced deletion frees its claim while its containers still run.
+The node's ledger decides last. The scheduler may allocate a share before the node has released it:
+a forced deletion of a pod frees its claim while its containers still run.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

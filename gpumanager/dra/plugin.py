@@ -1,11 +1,11 @@
-"""The DRA plugin: served and registered with the kubelet, for as long as it runs.
+"""The DRA plugin: serves the driver and keeps it registered with the kubelet.
 
     <kubelet>/plugins/gpu.tencent.com/dra-<instance>.sock           DRAPlugin and health
     <kubelet>/plugins_registry/gpu.tencent.com-<instance>-reg.sock  found by the kubelet
 
-Each instance has sockets of its own, so that the next agent may be registered before the last one
-has left: the kubelet keeps both, and asks the newest. The kubelet looks for us, not we for it; it
-may come later than we do, and again.
+Each instance has its own sockets, so a new agent can register before the old one ends: the kubelet
+keeps both and calls the newest. The kubelet connects to the plugin, not the reverse; it may start
+later than the plugin, and restart.
 """
 
 import asyncio
@@ -224,7 +224,7 @@ class ClaimPlugin:
         while True:
             if not self.sockets.exist():
                 if self._servers:
-                    log.warning("%s is gone; listening anew", self.sockets.registration)
+                    log.warning("%s was removed; listening again", self.sockets.registration)
                 await self._close()
                 await self._open()
             await asyncio.sleep(LOOK_SECONDS)

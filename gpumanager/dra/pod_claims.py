@@ -1,7 +1,7 @@
 """Which containers of a pod use which requests of which claims, read from its JSON object. Pure.
 
-A pod names its claims; a container names one of these and, if it likes, one request of it. The
-kubelet gives a container that names no request the devices of all.
+A pod names its claims. A container names one of them, and optionally one request of it. The kubelet
+gives a container without a request the devices of all requests.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,8 @@
-"""Keeps the node's ResourceSlice as it should be: written once per change, and again when removed.
+"""Publishes the node's ResourceSlice: one write per change, and again after a deletion.
 
-The kubelet deletes the slices of its node when it starts, and 30 s after a driver has left. What is
-in the API server is watched, so that only a difference is written. A change waits a moment for
-others: the pods of one deployment come together.
+The kubelet deletes the slices of its node when it starts, and 30 s after a driver has disconnected.
+The publisher watches the slice and writes only differences. A change waits a moment for others,
+because the pods of one deployment come together.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The node's ResourceSlice: every GPU as a device whose cores and memory can be shared. Pure.
 
-One pool, named as the node, and one slice in it: a pool of several is incomplete while it changes,
-and nothing is allocated from it then. Devices stand in the order in which they should be taken
-(`placement.offer_order`). What the scheduler counts, it counts by the names of driver, pool and
+One pool, named as the node, with one slice: while a pool of several slices changes it is
+incomplete, and the scheduler allocates nothing from it. Devices are in the order in which they
+should be allocated (`placement.offer_order`). The scheduler counts by the names of driver, pool and
 device; everything else here may change at any time.
 """
 

@@ -1,8 +1,8 @@
-"""Why a claim is not allocated: on how many nodes each of its requests fails, and by what. Pure.
+"""Why a claim is not allocated: on how many nodes each of its requests fails, and why. Pure.
 
-kube-scheduler says only that it `cannot allocate all claims`. Here each request is looked at alone,
-on each node, in the order in which the scheduler passes over a device: class and selectors, taints,
-size, what is free. Requests that fit alone and not together are told as such.
+kube-scheduler says only that it `cannot allocate all claims`. This module evaluates each request
+separately on each node, by the scheduler's checks in their order: class and selectors, taints,
+size, free capacity. Requests that fit separately but not together are reported as such.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,9 +1,9 @@
 """The kubelet's DRA APIs on the wire, both sides: registration, DRAPlugin and health.
 
-The agent serves them, the simulated kubelet calls them. v1beta1 of DRAPlugin differs from v1 by a
-field less, v1alpha1 of the health API by its name alone: each service is one set of messages under
-two names. What a plugin advertises leaves out the package (`v1.DRAPlugin`); the name of the gRPC
-service has it (k8s.io/kubelet/pkg/apis/dra/v1/types.go).
+The agent serves them, the simulated kubelet calls them. DRAPlugin v1beta1 lacks one field of v1;
+the health API v1alpha1 differs from v1 only by name. So each service is one set of messages under
+two names. A plugin advertises the name without its package (`v1.DRAPlugin`); the gRPC service name
+has the package (k8s.io/kubelet/pkg/apis/dra/v1/types.go).
 """
 
 from collections.abc import AsyncIterator

@@ -3,7 +3,8 @@
 The text is a square table: a header that names GPUs, then network adapters, then affinity columns;
 one row for each device; a legend. Columns are parted by tabs or, once pasted somewhere, by spaces,
 and the header is underlined with escape codes. What the text does not say is filled in: UUIDs are
-derived from the index, minor numbers equal it, the memory is the caller's word.
+derived from the index, minor numbers equal it, the memory is the caller's word. Lines above the
+table that name no GPU, such as the prompt of a shell, are skipped.
 
 A table that is cut short, or that contradicts itself, is refused: half a topology would place
 containers wrongly without anybody noticing.
@@ -104,12 +105,12 @@ def _content(path: str | Path) -> bytes:
 
 def parse_topology(text: str, memory: Bytes, source: str) -> Topology:
     """The topology in `text`; every GPU has `memory`. Raises InputError, which names `source`."""
-    lines = _table(source, text)
-    first = next(lines, None)
-    if first is None:
+    lines = list(_table(source, text))
+    if not lines:
         raise InputError(source, "empty: expected what `nvidia-smi topo -m` prints")
-    header = _header(first)
-    rows = _rows(header, lines)
+    first = next((n for n, line in enumerate(lines) if any(map(_GPU.match, line.words))), 0)
+    header = _header(lines[first])
+    rows = _rows(header, iter(lines[first + 1 :]))
     gpus = [_gpu(index, row.numa_node, memory) for index, row in enumerate(rows[: header.gpus])]
     return topology(gpus, _bonds(header, rows))
 

@@ -57,17 +57,19 @@ class Happened:
 
 
 class Admissions:
-    """The newest last."""
+    """The newest last. on_added: told of each, also of one that repeats itself."""
 
     def __init__(self, kept: int = KEPT, clock: Callable[[], float] = time.time) -> None:
         self._kept: deque[Happened] = deque(maxlen=kept)
         self._clock = clock
+        self.on_added: Callable[[Happened], None] = lambda _one: None
 
     def __iter__(self) -> Iterator[Happened]:
         return iter(tuple(self._kept))
 
     def add(self, kind: AdmissionKind, who: Claimant | None, text: str, *, claim: str = "") -> None:
         said = Happened(kind, who, text[:LONGEST], self._clock(), claim=claim)
+        self.on_added(said)
         before = next((one for one in self._kept if _alike(one, said)), None)
         if before is not None:
             self._kept.remove(before)

@@ -15,16 +15,17 @@ from typing import Final, TypeVar
 
 from gpumanager.gpu.values import Topology
 from gpumanager.http_server import BoundedServer, ConnectionBounds
+from gpumanager.monitor.admissions import Happened
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
-from gpumanager.monitor.metrics.latency import RESOURCES, Latencies
+from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.metrics.rows import Page
 from gpumanager.monitor.ports import DriverReader, Sources
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.unlimited.auditor import AuditFinding, Auditor
 from gpumanager.monitor.web_pages import placement_page
-from gpumanager.monitor.web_pages.events import Event
+from gpumanager.monitor.web_pages.events import Event, refusal
 from gpumanager.monitor.web_pages.routes import Pages, routed
 from gpumanager.monitor.web_pages.web import Web
 from gpumanager.supervisor import Supervisor
@@ -96,7 +97,7 @@ class Monitor:
         probes = {path: handlers[path] for path in PROBES}
         self._server = BoundedServer(routed(handlers), settings.bounds)
         self._probes = BoundedServer(routed(probes), settings.bounds)
-        latencies.on_refusal = self._refused
+        latencies.admissions.on_added = self._admitted
         auditor.on_finding = self._found
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """The port, once there is one."""
@@ -153,10 +154,10 @@ class Monitor:
         """Whether somebody has the web page open."""
         return bool(self.web.stream.listeners)
 
-    def _refused(self, resource: str, text: str) -> None:
-        node = self.sampler.sources.node
-        kind = "admission-refused" if resource in RESOURCES else "claim-refused"
-        self.web.happened(Event(kind, node, text, warning=True))
+    def _admitted(self, one: Happened) -> None:
+        event = refusal(one, self.sampler.sources.node)
+        if event is not None:
+            self.web.happened(event)
 
     def _found(self, finding: AuditFinding) -> None:
         node = self.sampler.sources.node

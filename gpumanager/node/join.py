@@ -72,7 +72,7 @@ def join(
     try:
         access = find_access(kubeconfig)
     except NoAccess as error:
-        log.info("%s: no labels, annotations and events are written", error)
+        log.info("%s: not writing labels, annotations or events", error)
         return Standalone()
     node = node_name(hostname)
     log.info("this is node %s at %s", node, access)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpumanager.kube.events import ObjectReference
 from gpumanager.kube.pod import PodUID, PodView, read_pod
+from gpumanager.node.other_managers import foreign_resources
 
 
 class NodePods:
@@ -19,6 +20,8 @@ class NodePods:
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._pods: dict[PodUID, PodView] = {}
         self._changed = changed
+        self.foreign: dict[str, tuple[str, ...]] = {}
+        """Pods that have GPUs of other managers, by namespace and name, and their resources."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -41,6 +44,9 @@ class NodePods:
         """A mirror that was made anew takes the place of the one before."""
         pod = read_pod(item)
         self._pods[pod.kubelet_uid] = pod
+        self.foreign.pop(pod.full_name, None)
+        if found := foreign_resources(item):
+            self.foreign[pod.full_name] = found
         self._changed()
 
     def remove(self, item: Any) -> None:
@@ -49,10 +55,13 @@ class NodePods:
         known = self._pods.get(pod.kubelet_uid)
         if known is not None and known.uid == pod.uid:
             del self._pods[pod.kubelet_uid]
+            self.foreign.pop(pod.full_name, None)
         self._changed()
 
     def only(self, names: set[str]) -> None:
         self._pods = {uid: pod for uid, pod in self._pods.items() if pod.uid in names}
+        known = {pod.full_name for pod in self._pods.values()}
+        self.foreign = {name: held for name, held in self.foreign.items() if name in known}
         self._changed()
 
 

@@ -71,7 +71,7 @@ class NodeCluster:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.access = api.access
-        self._api = api
+        self.api, self.node_name = api, node
         self._labels = labels or {}
         self._wake = asyncio.Event()
         self._facts: Facts | None = None
@@ -115,7 +115,7 @@ class NodeCluster:
                     self.writer.run(lambda: self._tasks(facts()), self._wake, ROUND_SECONDS)
                 )
         finally:
-            await self._api.close()
+            await self.api.close()
 
     def _say_unhealthy(self, gpu: GpuUUID, facts: Facts, *, once: bool) -> None:
         """once: the agent has just begun to look, and may have said so before."""

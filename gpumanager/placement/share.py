@@ -20,7 +20,7 @@ from gpumanager.placement.values import (
     Request,
 )
 from gpumanager.placement.workload_mix import UNKNOWN_MIX
-from gpumanager.units import CORES_PER_GPU, blocks
+from gpumanager.units import CORES_PER_GPU, blocks, bytes_for_blocks
 
 PLENTY: Final = 10**9
 """Thousandths of a CPU, and MiB."""
@@ -41,7 +41,7 @@ def _why(gpu: Gpu, room: FreeGpu, policy: str) -> str:
     if policy != BINPACK:
         return f"best by {policy}: {rest} were free"
     if room.whole:
-        return "fits on no GPU that is in use already; this one was free"
+        return "first free GPU: none in use has enough left"
     return f"fullest GPU that still fits: {rest} were free"
 
 
@@ -49,7 +49,9 @@ def _refuse(topology: Topology, free: FreeGpus, request: Request) -> Refusal:
     asked = f"{request.cores} cores and {request.blocks} blocks asked"
     largest = max((blocks(gpu.memory) for gpu in topology.gpus), default=0)
     if request.blocks > largest:
-        return Refusal(request, Reason.TOO_LARGE, f"{asked}; the largest GPU has {largest} blocks")
+        meant = bytes_for_blocks(request.blocks)
+        detail = f"{asked}; {meant or f'the largest GPU has {largest} blocks'}"
+        return Refusal(request, Reason.TOO_LARGE, detail)
     nearest = min(topology.gpus, key=lambda gpu: _shortfall(free.of(gpu), request))
     room = free.of(nearest)
     detail = (

@@ -213,7 +213,7 @@ class Reconciler:
     def _report(self, found: tuple[Disagreement, ...]) -> None:
         """Log each disagreement when it is new."""
         for one in set(found) - set(self.disagreements):
-            logger.warning("books disagree: %s: %s: %s", one.kind, one.what, one.detail)
+            logger.warning("state mismatch: %s: %s: %s", one.kind, one.what, one.detail)
         self.disagreements = found
 
 

@@ -25,14 +25,14 @@ class Disagreement:
 
 
 KINDS = {
-    "unrecorded": "the kubelet has given devices of which the journal knows nothing",
-    "unbooked": "a container is granted devices that the kubelet's books do not give to it",
-    "lingering": "its pod has ended, and yet somebody runs with it",
-    "unknown-container": "a container runs with an allocation that the journal does not have",
-    "directory": "there is a directory of an allocation that the journal does not have",
-    "doubled": "two pods that live hold the same device",
-    "stranger": "a pod has processes on a GPU of which it was granted nothing",
-    "gpu-gone": "a pod that lives holds a GPU that this node has not",
+    "unrecorded": "the kubelet has allocated devices that are not in the journal",
+    "unbooked": "a container's grant has devices that the kubelet's checkpoint does not give it",
+    "lingering": "the pod has ended, but a container still runs with its grant",
+    "unknown-container": "a container runs with an allocation that is not in the journal",
+    "directory": "a directory belongs to an allocation that is not in the journal",
+    "doubled": "two live pods hold the same device",
+    "stranger": "a pod has processes on a GPU without a grant for it",
+    "gpu-gone": "a live pod holds a GPU that this node does not have",
 }
 """What each kind means."""
 

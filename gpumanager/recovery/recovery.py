@@ -79,7 +79,7 @@ async def _clear(store: GrantStore, deps: Dependencies) -> None:
     journalling, or removing it."""
     there = {*deps.isolation.allocations(), *deps.isolation.handed_over()}
     for name in there - set(store.journal.grants):
-        logger.info("removing what is left of allocation %s", name)
+        logger.info("removing files of unfinished allocation %s", name)
         await store.close(name)
 
 

@@ -1,8 +1,8 @@
-"""What we have decided and the API server has not told us yet, by pod and node. Pure.
+"""Assumed pods: binds that the watch has not confirmed yet, by pod and node. Pure.
 
-A pod may be assumed on several nodes at once: where it was going first may yet come true when it
-is sent elsewhere. An assumption ends when the watch tells of the pod, when it is withdrawn, or when
-its time is over.
+A pod may be assumed on several nodes at once: after a bind with unknown outcome it may be bound to
+another node, and the first bind may still succeed. An assumption ends when the watch shows the pod,
+when it is withdrawn, or when it expires.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
-"""Cooperative work: long computations in small pieces, between which requests are answered.
+"""Cooperative work: long computations in small pieces, with requests answered in between.
 
-Work on every node is a generator that yields after each piece: pure, and the same whatever drives
-it. What it reads must not change meanwhile.
+Work on every node is a generator that yields after each piece. It is pure, and independent of what
+drives it. What it reads must not change meanwhile.
 """
 
 import asyncio

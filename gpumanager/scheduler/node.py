@@ -1,4 +1,4 @@
-"""One node as the extender knows it: a value. Changes make a new one."""
+"""One node as the extender knows it: a value. A change makes a new one."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,9 +1,9 @@
 """The cluster as the extender knows it: nodes with their GPUs, and the pods that hold them.
 
-Pure but for being changed: no clock, no wire. What is known of a pod is what the API server last
-said, or what we ourselves have just decided and are writing there (`assumptions`). A change makes
-one new node value and costs what that node's own pods cost, whatever the cluster's size; it is
-noted in a log, by which whoever keeps answers about nodes finds what has become of them.
+Pure, but mutable: no clock, no wire. A pod's state is what the API server last showed, or what the
+extender has just decided and is writing (`assumptions`). A change makes one new node value. It
+costs as much as that node's pods, whatever the size of the cluster. Each change is noted in a log,
+which caches of verdicts read to find changed nodes.
 """
 
 from collections import Counter, deque

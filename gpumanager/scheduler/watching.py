@@ -1,4 +1,4 @@
-"""What informers keep for the extender: nodes and pods in the state, and disruption budgets."""
+"""What informers update for the extender: nodes and pods in the state, and disruption budgets."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -201,12 +201,15 @@ class SimulatedNode:
             self._on_event(events.PodRefused(pod, rejection))
         return rejection
 
-    async def run(self, pods: Sequence[Pod]) -> tuple[ContainerResult, ...]:
+    async def run(
+        self, pods: Sequence[Pod], stop: asyncio.Event | None = None
+    ) -> tuple[ContainerResult, ...]:
         """Admit the pods one after another, run each as soon as it is admitted, to the end of all.
 
-        One result for each container, in the order of the pods. Raises AgentDied.
+        stop: once it is set they are to end. One result for each container, in the order of the
+        pods. Raises AgentDied.
         """
-        return await self.unless_agent_dies(self._run(pods))
+        return await self.unless_agent_dies(self._run(pods, stop))
 
     async def run_admitted(
         self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
@@ -222,12 +225,17 @@ class SimulatedNode:
         )
         return await runner.run(pod, running=running, stop=stop)
 
-    async def _run(self, pods: Sequence[Pod]) -> tuple[ContainerResult, ...]:
+    async def _run(
+        self, pods: Sequence[Pod], stop: asyncio.Event | None
+    ) -> tuple[ContainerResult, ...]:
         running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []
         async with asyncio.TaskGroup() as group:
             for pod in pods:
                 rejection = await self.admit(pod)
-                work = self.run_admitted(pod) if rejection is None else _refused(pod, rejection)
+                if rejection is None:
+                    work = self.run_admitted(pod, stop=stop)
+                else:
+                    work = _refused(pod, rejection)
                 running.append(group.create_task(work))
         return tuple(result for task in running for result in task.result())
 
@@ -260,6 +268,7 @@ class SimulatedNode:
             memory_limit=memory_limit(container, gpus),
             measured=measure(accounts.get(finished.mount_namespace), finished.allocation),
             exit_code=finished.exit_code,
+            stopped=finished.stopped,
         )
 
     @property

@@ -23,7 +23,8 @@ class MeasuredUse:
 
     memory_denied: allocations refused at the limit. share: mean over the GPUs it had work on; None
     without work. throttled, throttled_seconds: launches that were made to wait for their
-    share, and how long all of them together.
+    share, and how long all of them together. seconds: the longest that it had work on a GPU,
+    from its first to its last.
     """
 
     memory_peak: int = 0
@@ -31,6 +32,7 @@ class MeasuredUse:
     share: float | None = None
     throttled: int = 0
     throttled_seconds: float = 0.0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class ContainerResult:
     """gpus, why: the decision; empty for a container without GPUs. exit_code: None if it never ran.
 
     memory_limit: bytes it may hold; for whole GPUs all of their memory. refused: why it never ran.
+    stopped: it ran on until it was told to end, so its exit code says nothing of it.
     """
 
     pod: Pod
@@ -48,6 +51,12 @@ class ContainerResult:
     measured: MeasuredUse = MeasuredUse()
     exit_code: int | None = None
     refused: str | None = None
+    stopped: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """It never ran, or ended badly by itself."""
+        return self.exit_code != 0 and not self.stopped
 
     @property
     def share_target(self) -> int | None:
@@ -77,6 +86,7 @@ def measure(account: TenantAccount | None, allocation: Path | None) -> MeasuredU
         share=round(sum(shares) / len(shares), 1) if shares else None,
         throttled=sum(one.throttled for one in used),
         throttled_seconds=round(sum(one.throttled_ns for one in used) / 1e9, 3),
+        seconds=max((one.last_end_ns - one.first_work_ns for one in devices), default=0) / 1e9,
     )
 
 

@@ -3,9 +3,10 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from gpumanager.kube.pod import ContainerKind
@@ -26,6 +27,7 @@ from gpumanager.sim.kubelet.kubelet import (
     RunOptions,
     SimulatedKubelet,
 )
+from gpumanager.sim.manifest.expansion import expand, expand_environment
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.results import ContainerResult
 from vcuda_shim import PROGRAMS
@@ -40,12 +42,16 @@ _KEPT: Final = ("HOME", "LANG", "LC_ALL", "TERM", "TZ")
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A container that ran. allocation: the host's directory of its books, if it has one."""
+    """A container that ran. allocation: the host's directory of its books, if it has one.
+
+    stopped: it ran on until it was told to end.
+    """
 
     options: RunOptions
     spec: ContainerSpec
     mount_namespace: int
     exit_code: int
+    stopped: bool = False
 
     @property
     def granted(self) -> Mapping[str, str]:
@@ -143,17 +149,18 @@ class PodRunner:
             return ContainerResult(pod, container, refused="stopped before it was started")
         try:
             options = await self._kubelet.prepare(pod, container)
-            spec = container_spec(pod, container, options)
+            volumes = lay_out_volumes(pod, self._directory)
+            spec = container_spec(pod, container, options, volumes)
             spec = self._runtime.create(spec, options.cdi_devices)
             process, container_id = await self._start(pod, container, options, spec)
         except (CreateContainerError, CdiUnresolved, ContainerNotStarted) as error:
             return ContainerResult(pod, container, refused=str(error))
         try:
-            code = await _until(process, stop)
+            code, stopped = await _until(process, stop)
         finally:
             self._runtime.ended(container_id)
         self._on_event(events.ContainerEnded(pod, container, code))
-        finished = Finished(options, spec, process.mount_namespace, code)
+        finished = Finished(options, spec, process.mount_namespace, code, stopped)
         return self._report(pod, container, finished)
 
     async def _start(
@@ -184,18 +191,21 @@ def _init_failure(result: ContainerResult) -> str | None:
     return f"init container {result.container.name} failed: {how}"
 
 
-async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> int:
-    """The exit status; it is asked to end when `stop` is set, and ended if it does not."""
+async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> tuple[int, bool]:
+    """The exit status, and whether it ran until `stop` was set: it is asked to end then, and ended
+    if it does not."""
     ending = asyncio.create_task(process.wait())
+    stopped = False
     try:
         if stop is not None:
             asking = asyncio.create_task(stop.wait())
             await asyncio.wait((ending, asking), return_when=asyncio.FIRST_COMPLETED)
+            stopped = not ending.done()
             asking.cancel()
             process.terminate()
             await asyncio.wait((ending,), timeout=SIDECAR_GRACE_SECONDS)
             process.kill()
-        return await ending
+        return await ending, stopped
     finally:
         process.kill()
 
@@ -207,18 +217,58 @@ def granted(options: RunOptions, spec: ContainerSpec) -> Mapping[str, str]:
     )
 
 
-def container_spec(pod: Pod, container: ContainerManifest, options: RunOptions) -> ContainerSpec:
-    """What the runtime is told: the pod's words and the plugins' answers."""
+def lay_out_volumes(pod: Pod, directory: Path) -> Mapping[str, Path]:
+    """Where the pod's volumes lie, by their names; made below `directory` for its first container.
+
+    A hostPath is taken as it is; nothing is made on the host for it.
+    """
+    found = {}
+    for volume in pod.volumes:
+        place = Path(volume.host or directory / f"{pod.uid}-volumes" / volume.name)
+        found[volume.name] = place
+        if volume.host or place.exists():
+            continue
+        place.mkdir(parents=True)
+        for name, content in volume.files.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(content)
+    return found
+
+
+def container_spec(
+    pod: Pod,
+    container: ContainerManifest,
+    options: RunOptions,
+    volumes: Mapping[str, Path] = MappingProxyType({}),
+) -> ContainerSpec:
+    """What the runtime is told: the pod's words and the plugins' answers.
+
+    `$(NAME)` in its command is of its own variables and the plugins', not of the image's.
+    """
+    own = expand_environment(container.environment, options.environment)
+    variables = {**options.environment, **own}
     return ContainerSpec(
-        command=container.command,
-        environment=environment(pod, container, options.environment),
+        command=tuple(expand(word, variables) for word in container.command),
+        environment={**_image(pod), **variables},
         directory=container.directory,
         devices=tuple(BindMount(row.host_path, row.container_path) for row in options.devices),
-        mounts=tuple(
-            BindMount(row.host_path, row.container_path, read_only=row.read_only)
-            for row in options.mounts
+        mounts=(
+            *_mounts(container, volumes),
+            *(
+                BindMount(row.host_path, row.container_path, read_only=row.read_only)
+                for row in options.mounts
+            ),
         ),
     )
+
+
+def _mounts(container: ContainerManifest, volumes: Mapping[str, Path]) -> Iterator[BindMount]:
+    """Of its volumes, the outer ones first. A subPath that a made volume lacks is a directory."""
+    for mount in sorted(container.mounts, key=lambda one: one.path.count("/")):
+        place = volumes[mount.volume] / mount.sub_path
+        if mount.sub_path and not place.exists() and volumes[mount.volume].is_dir():
+            place.mkdir(parents=True)
+        yield BindMount(str(place), mount.path, read_only=mount.read_only)
 
 
 def started(
@@ -238,14 +288,8 @@ def started(
     )
 
 
-def environment(
-    pod: Pod, container: ContainerManifest, granted: Mapping[str, str]
-) -> dict[str, str]:
-    """The image's, then the plugins', then the pod's own, which counts last, as in a kubelet.
-
-    The image is the host, with our programs and this Python in front.
-    """
+def _image(pod: Pod) -> dict[str, str]:
+    """The variables of the image, which is the host, with our programs and this Python in front."""
     path = (str(PROGRAMS), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     image = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    image |= {"PATH": os.pathsep.join(path), "HOSTNAME": pod.name}
-    return {**image, **granted, **dict(container.environment)}
+    return image | {"PATH": os.pathsep.join(path), "HOSTNAME": pod.name}

@@ -35,6 +35,8 @@ def _gpu(gpu: GpuRow) -> Iterator[str]:
     granted, used = _bytes(gpu.memory_granted), _bytes(gpu.memory_used)
     yield f"memory    {_bytes(gpu.memory)}, granted {granted}, used {used}"
     yield f"time      granted {gpu.cores:.0f} %, busy by the driver {_percent(gpu.busy)}"
+    if gpu.celsius is not None and gpu.watts is not None:
+        yield f"climate   {gpu.celsius:.0f} degrees Celsius, {gpu.watts:.0f} W"
     health = "in use" if gpu.healthy else "ill: no new container gets it"
     yield f"health    {health}; Xids since the agent's start: {gpu.xids}"
 
@@ -56,8 +58,11 @@ def _container(gpu: GpuRow, one: ContainerRow) -> Iterator[str]:
     yield f"memory    {used}, {measured}"
     burst = f", up to {one.ceiling:.0f} %" if one.ceiling > one.granted else ""
     yield f"time      {_percent(one.share)} of {one.granted:.0f} % granted{burst}, {busy}"
-    waited = f"{one.throttled_launches or 0:,.0f} waited, {seconds(one.throttled_seconds)} in all"
-    yield f"launches  {one.launches or 0:,.0f}, {waited}"
+    waited = (
+        f"{one.throttled_launches or 0:,.0f} throttled, {seconds(one.throttled_seconds)} in all"
+    )
+    now = "" if one.throttled is None else f", {one.throttled:.0f} % of the last seconds"
+    yield f"launches  {one.launches or 0:,.0f}, {waited}{now}"
     yield f"processes {one.processes:.0f}; memory refused {one.refusals or 0:,.0f} times"
 
 

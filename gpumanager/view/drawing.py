@@ -20,6 +20,8 @@ from gpumanager.view.values import ContainerRow, GpuRow
 
 NEARLY: Final = 0.9
 """Of a limit: from here on it is worth a look."""
+MUCH: Final = 50
+"""Percent of the time throttled: from here on it is worth a look."""
 EIGHTHS: Final = 8
 WARNED: Final = 24
 """A column of names that is narrower has room for a sign, not for words."""
@@ -71,9 +73,11 @@ def heading(
         (columns.peak, title("PEAK", columns.peak)),
         (share, title("SHARE of granted" if barred else "SHARE", share, Sort.SHARE, left=barred)),
         (columns.ceiling, title("CEIL", columns.ceiling)),
-        (columns.wait, title("WAIT", columns.wait, Sort.WAIT)),
+        (columns.wait, title("THR", columns.wait, Sort.WAIT)),
         (columns.refusals, title("REF", columns.refusals, Sort.REFUSALS)),
         (columns.processes, title("PROC", columns.processes)),
+        (columns.celsius, title("TEMP", columns.celsius)),
+        (columns.watts, title("POWER", columns.watts)),
     ]
     return _spaced([segment for width, segment in found if width])
 
@@ -108,33 +112,38 @@ def _gpu_line(row: Row, gpu: GpuRow, columns: Layout, signs: Glyphs) -> Line:
     granted = gpu.memory_granted / gpu.memory if gpu.memory else 0
     used = (gpu.memory_used or 0) / gpu.memory if gpu.memory else 0
     cells = {
-        "name": _gpu_name(row, gpu, columns.name, signs),
+        "name": _gpu_name(row, gpu, columns, signs),
         "memory_bar": bar(columns.memory_bar, used, granted, signs),
         "memory": (_right(of_bytes(gpu.memory_used, gpu.memory), columns.memory, Tone.STRONG),),
         "share_bar": bar(columns.share_bar, (gpu.busy or 0) / 100, gpu.cores / 100, signs),
         "share": (_right(of_percent(gpu.busy, gpu.cores), columns.share, Tone.STRONG),),
+        "celsius": (_right(_celsius(gpu, signs), columns.celsius, Tone.DIM),),
+        "watts": (_right(_watts(gpu), columns.watts, Tone.DIM),),
     }
     return _cells(cells, columns)
 
 
-def _gpu_name(row: Row, gpu: GpuRow, width: int, signs: Glyphs) -> Line:
-    """What is wrong with it comes before how warm it is."""
+def _gpu_name(row: Row, gpu: GpuRow, columns: Layout, signs: Glyphs) -> Line:
+    """What is wrong with it comes before how warm it is, which has columns where there is room."""
+    width = columns.name
     mark = signs.closed if row.folded else signs.opened
     model = short_model(gpu.model)
     if not gpu.healthy:
-        ill = " ill"
+        ill = f" {gpu.unfit}"
         name = cut(f"{mark} {gpu.index} {model}", width - len(ill), signs)
         return (Segment(name, Tone.STRONG), Segment(ill.ljust(width - len(name)), Tone.BAD))
     head = cut(f"{mark} {gpu.index} {model}", width, signs)
-    tail = _climate(gpu, signs)
+    tail = "" if columns.celsius else f"{_celsius(gpu, signs)} {_watts(gpu)}".strip()
     tail = f" {tail}" if tail and len(head) + len(tail) < width else ""
     return (Segment(head, Tone.STRONG), Segment(tail.ljust(width - len(head)), Tone.DIM))
 
 
-def _climate(gpu: GpuRow, signs: Glyphs) -> str:
-    degrees = f"{gpu.celsius:.0f}{signs.degree.strip()}C" if gpu.celsius is not None else ""
-    watts = f"{gpu.watts:.0f}W" if gpu.watts is not None else ""
-    return " ".join(filter(None, (degrees, watts)))
+def _celsius(gpu: GpuRow, signs: Glyphs) -> str:
+    return f"{gpu.celsius:.0f}{signs.degree.strip()}C" if gpu.celsius is not None else ""
+
+
+def _watts(gpu: GpuRow) -> str:
+    return f"{gpu.watts:.0f}W" if gpu.watts is not None else ""
 
 
 def _container_line(
@@ -143,19 +152,16 @@ def _container_line(
     held = (one.held or 0) / one.limit if one.limit else 0
     taken = (one.taken or 0) / 100
     refused = Tone.PLAIN if not one.refusals else Tone.WARN
-    waits = _grew(one.throttled_seconds, before.throttled_seconds if before else None)
     cells = {
         "name": _container_name(row, one, columns.name, signs),
-        "memory_bar": bar(columns.memory_bar, held, 1.0, signs, warn=held >= NEARLY),
+        "memory_bar": bar(
+            columns.memory_bar, held, 1.0 if one.limit else 0, signs, warn=held >= NEARLY
+        ),
         "memory": (_right(of_bytes(one.held, one.limit), columns.memory, _near(held)),),
         "share_bar": bar(columns.share_bar, taken, one.granted / 100, signs),
         "share": (_right(of_percent(one.taken, one.granted), columns.share),),
         "ceiling": (_right(_ceiling(one, signs), columns.ceiling),),
-        "wait": (
-            _right(
-                seconds(one.throttled_seconds), columns.wait, Tone.WARN if waits else Tone.PLAIN
-            ),
-        ),
+        "wait": (_right(_throttled(one), columns.wait, _much(one.throttled)),),
         "refusals": (
             _right(
                 count(one.refusals),
@@ -240,6 +246,17 @@ def _grew(now: float | None, before: float | None) -> bool:
     return now is not None and before is not None and now > before
 
 
+def _throttled(one: ContainerRow) -> str:
+    """Of the last seconds; where only one look is known, for how long since it started."""
+    if one.throttled is None:
+        return seconds(one.throttled_seconds)
+    return f"{one.throttled:.0f}%"
+
+
+def _much(percent: float | None) -> Tone:
+    return Tone.WARN if (percent or 0) >= MUCH else Tone.PLAIN
+
+
 def _ceiling(one: ContainerRow, signs: Glyphs) -> str:
     """Only where it may take more than it was granted."""
     return f"{signs.at_most}{one.ceiling:.0f}" if one.ceiling > one.granted else ""
@@ -256,10 +273,15 @@ def plain(drawn: Line) -> str:
 def totals(gpus: Sequence[GpuRow], signs: Glyphs) -> str:
     """One sentence about GPUs: how many, how much of them is granted and used."""
     free = sum(not gpu.cores for gpu in gpus)
-    used = sum(gpu.memory_used or 0 for gpu in gpus)
-    pieces = (
+    used = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
+    memory = sum(gpu.memory for gpu in gpus)
+    pieces = [
         f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}, {free} free",
         f"{sum(gpu.cores for gpu in gpus):.0f} of {100 * len(gpus)} % granted",
-        f"{of_bytes(used, sum(gpu.memory for gpu in gpus))} used",
-    )
+    ]
+    if used or not gpus:
+        pieces.append(f"{of_bytes(sum(used), memory)} used")
+    else:
+        granted = sum(gpu.memory_granted for gpu in gpus)
+        pieces.append(f"{of_bytes(granted, memory)} granted")
     return f" {signs.dot} ".join(pieces)

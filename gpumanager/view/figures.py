@@ -1,5 +1,6 @@
 """Figures and names in few characters, each fit for a column. Pure."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,6 +22,8 @@ def cut(text: str, width: int, signs: Glyphs) -> str:
 
 def of_bytes(used: float | None, limit: float) -> str:
     """`12/40G`, `0.5/1.0G`, `256/512M`: both in one unit; a dash for what is not told."""
+    if used is None and not limit:
+        return "-"
     unit, letter = (GIB, "G") if limit >= GIB else (MIB, "M")
     known = "-" if used is None else _short(used / unit)
     return f"{known}/{_short(limit / unit)}{letter}"
@@ -41,7 +44,9 @@ def _short(number: float) -> str:
 
 
 def of_percent(taken: float | None, granted: float) -> str:
-    """`29.8/30%`, `100/100%`, `0/30%`: at most eight characters up to 100."""
+    """`29.8/30%`, `100/100%`, `0/30%`: at most eight characters up to 100; granted nan: a dash."""
+    if math.isnan(granted):
+        return "-"
     exact = "-" if taken is None else f"{taken:.1f}" if 0 < taken < WHOLE else f"{taken:.0f}"
     short = f"{taken:.0f}" if taken and granted >= CORES_PER_GPU else exact
     return f"{short}/{granted:.0f}%"

@@ -18,6 +18,8 @@ class Layout:
     refusals: int = 0
     peak: int = 0
     processes: int = 0
+    celsius: int = 0
+    watts: int = 0
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -32,7 +34,7 @@ class Layout:
 
 ORDER: Final = (
     *("name", "memory_bar", "memory", "peak", "share_bar", "share"),
-    *("ceiling", "wait", "refusals", "processes"),
+    *("ceiling", "wait", "refusals", "processes", "celsius", "watts"),
 )
 """From left to right."""
 
@@ -41,6 +43,8 @@ NARROW: Final = 52
 USUAL: Final = 76
 EIGHTY: Final = 80
 WIDE: Final = 108
+MORE: Final = {"peak": 5, "processes": 4, "celsius": 4, "watts": 5}
+"""Columns from WIDE on."""
 LEAST_NAME, MOST_NAME = 8, 44
 LEAST_BAR, MOST_BAR = 8, 24
 
@@ -55,7 +59,7 @@ def layout(width: int) -> Layout:
         return _fitted(Layout(0, memory=9, share=8, ceiling=4, wait=5, refusals=4), width)
     bars = min(MOST_BAR, LEAST_BAR + max(0, width - EIGHTY) // 4)
     columns = Layout(0, bars, 9, bars, 8, ceiling=4, wait=5, refusals=4)
-    return _fitted(columns if width < WIDE else replace(columns, peak=5, processes=4), width)
+    return _fitted(columns if width < WIDE else replace(columns, **MORE), width)
 
 
 def _fitted(columns: Layout, width: int) -> Layout:

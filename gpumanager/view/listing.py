@@ -14,7 +14,7 @@ class Sort(Enum):
     PLACE = "GPU and name"
     MEMORY = "memory"
     SHARE = "share"
-    WAIT = "time waited"
+    WAIT = "throttled"
     REFUSALS = "refusals"
 
 
@@ -63,16 +63,21 @@ class Wish:
         return replace(self, sort=every[(every.index(self.sort) + step) % len(every)], turned=False)
 
 
+def _throttled(row: ContainerRow) -> float:
+    """Now; where only one look is known, since it started."""
+    return (row.throttled_seconds if row.throttled is None else row.throttled) or 0
+
+
 CONTAINER_ORDER: Final[dict[Sort, Callable[[ContainerRow], float]]] = {
     Sort.MEMORY: lambda row: row.held or 0,
     Sort.SHARE: lambda row: row.taken or 0,
-    Sort.WAIT: lambda row: row.throttled_seconds or 0,
+    Sort.WAIT: _throttled,
     Sort.REFUSALS: lambda row: row.refusals or 0,
 }
 GPU_ORDER: Final[dict[Sort, Callable[[GpuRow], float]]] = {
     Sort.MEMORY: lambda gpu: gpu.memory_used or 0,
     Sort.SHARE: lambda gpu: gpu.busy or 0,
-    Sort.WAIT: lambda gpu: sum(row.throttled_seconds or 0 for row in gpu.containers),
+    Sort.WAIT: lambda gpu: sum(_throttled(row) for row in gpu.containers),
     Sort.REFUSALS: lambda gpu: sum(row.refusals or 0 for row in gpu.containers),
 }
 """Most comes first; by place, they stay as the agent has them."""

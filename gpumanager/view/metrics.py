@@ -19,8 +19,8 @@ GPU: Final = ("gpu", "uuid")
 DEVICE: Final = ("namespace", "pod", "container", "uuid")
 KEYS: Final = {
     "gpumanager_build_info": ("version",),
-    "gpumanager_driver_answers": (),
-    "gpumanager_registered": ("resource",),
+    "gpumanager_driver_up": (),
+    "gpumanager_kubelet_registered": ("resource",),
     "gpumanager_gpu_info": ("uuid", "gpu", "model", "bus_id"),
     "gpumanager_gpu_xid_errors_total": ("uuid", "xid"),
     "container_request_gpu_utilization": ("node",),
@@ -48,9 +48,13 @@ def read_metrics(text: str) -> NodeView:
     return NodeView(
         name=next((key[0] for key in series.get("container_request_gpu_utilization", {})), ""),
         version=next(iter(versions))[0],
-        answers=any(series.get("gpumanager_driver_answers", {}).values()),
+        answers=any(series.get("gpumanager_driver_up", {}).values()),
         unregistered=tuple(
-            sorted(key[0] for key, on in series.get("gpumanager_registered", {}).items() if not on)
+            sorted(
+                key[0]
+                for key, on in series.get("gpumanager_kubelet_registered", {}).items()
+                if not on
+            )
         ),
         gpus=tuple(sorted(_gpus(series, rows), key=lambda gpu: (gpu.index, gpu.uuid))),
     )
@@ -67,6 +71,10 @@ def _series(text: str) -> Series:
     except (ValueError, KeyError, IndexError) as error:
         raise NotAnAgent("answers, but not with metrics: is it another port?") from error
     return found
+
+
+def _percent(ratio: float | None) -> float | None:
+    return None if ratio is None else round(100 * ratio, 9)
 
 
 def _keys(name: str) -> tuple[str, ...]:
@@ -113,13 +121,13 @@ def _container(
         pod,
         container,
         limit=told("memory_limit_bytes") or 0,
-        granted=told("share_promised_percent") or 0,
-        ceiling=told("share_ceiling_percent") or 0,
+        granted=_percent(told("share_granted_ratio")) or 0,
+        ceiling=_percent(told("share_ceiling_ratio")) or 0,
         used=told("memory_used_bytes"),
         peak=told("memory_peak_bytes"),
         measured=told("memory_measured_bytes"),
-        share=told("share_percent"),
-        busy=told("utilization_percent"),
+        share=_percent(told("share_ratio")),
+        busy=_percent(told("utilization_ratio")),
         throttled_seconds=told("throttled_seconds_total"),
         launches=told("launches_total"),
         throttled_launches=told("launches_throttled_total"),
@@ -165,9 +173,9 @@ def _gpu(
         healthy=bool(told("healthy")),
         memory=told("memory_bytes") or 0,
         memory_granted=told("memory_granted_bytes") or 0,
-        cores=told("cores_granted_percent") or 0,
+        cores=_percent(told("cores_granted_ratio")) or 0,
         memory_used=told("memory_used_bytes"),
-        busy=told("utilization_percent"),
+        busy=_percent(told("utilization_ratio")),
         celsius=told("temperature_celsius"),
         watts=told("power_watts"),
         xids=xids,

@@ -4,6 +4,7 @@ Values only; read from what an agent serves (`view.metrics`), put in order (`vie
 (`view.drawing`). What an agent does not tell is None, and shown as such.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 class ContainerRow:
     """One container on one GPU.
 
-    limit, used, peak: bytes by the books; measured: bytes by the driver. granted, ceiling, share,
-    busy: percent of the GPU's time; share by the books since the agent's last look, busy by the
-    driver. throttled_seconds: for how long its launches had to wait, refusals: how many requests
-    for memory were refused, both since it started. Of whole GPUs there are no books.
+    container: empty for a pod as a whole. limit, used, peak: bytes by the books, limit 0 where it
+    is not told; measured: bytes by the driver. granted (nan: not told), ceiling, share, busy:
+    percent of the GPU's time; share by the books since the agent's last look, busy by the driver.
+    throttled_seconds: for how long its launches had to wait, refusals: how many requests for memory
+    were refused, both since it started. throttled: percent of the last seconds that its
+    launches had to wait; None where only one look is known. Of whole GPUs there are no books.
     unlimited: processes for which no limit holds, by what they lack (`view.unlimited`).
     claim: name and requests of the claim that it has the GPU by, if any; users: all containers that
     use that one, by pod and container, and share its limits.
@@ -34,6 +37,7 @@ class ContainerRow:
     share: float | None = None
     busy: float | None = None
     throttled_seconds: float | None = None
+    throttled: float | None = None
     launches: float | None = None
     throttled_launches: float | None = None
     refusals: float | None = None
@@ -66,7 +70,10 @@ class ContainerRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU. memory…: bytes. cores: percent of its time that is granted. xids: how many."""
+    """One GPU. memory…: bytes. cores: percent of its time that is granted. xids: how many.
+
+    unfit: the word for one that is not healthy.
+    """
 
     index: int
     uuid: str
@@ -82,6 +89,7 @@ class GpuRow:
     watts: float | None = None
     xids: int = 0
     containers: tuple[ContainerRow, ...] = ()
+    unfit: str = "ill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +139,7 @@ def of_users(users: Iterable[tuple[str, str]]) -> str:
     pods: dict[str, list[str]] = {}
     for pod, container in users:
         pods.setdefault(pod, []).append(container)
-    return " ".join(f"{pod}:{','.join(names)}" for pod, names in pods.items())
+    return " ".join(f"{pod}:{','.join(names)}".rstrip(":") for pod, names in pods.items())
 
 
 def as_json(seen: Seen) -> dict[str, Any]:
@@ -180,8 +188,8 @@ def _container_json(gpu: GpuRow) -> Iterator[dict[str, Any]]:
             "memory_peak_bytes": row.peak,
             "memory_measured_bytes": row.measured,
             "memory_refusals": row.refusals,
-            "share_promised_percent": row.granted,
-            "share_ceiling_percent": row.ceiling,
+            "share_promised_percent": None if math.isnan(row.granted) else row.granted,
+            "share_ceiling_percent": None if math.isnan(row.ceiling) else row.ceiling,
             "share_percent": row.share,
             "utilization_percent": row.busy,
             "throttled_seconds": row.throttled_seconds,

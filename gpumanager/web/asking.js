@@ -1,14 +1,16 @@
 "use strict";
 // Asks the extender again and again, for the page of nodes that one is on.
 (() => {
-  const { get, ask, state, clock } = look;
+  const { get, ask, state, clock, watchAge } = look;
   const EVERY_MS = 3000;
   const TYPED_MS = 250;
+  const SILENT_MS = 3000;
   const wanted = { search: "", state: "all", sort: "name", page: 1 };
   let timer = 0;
   let asking = 0;
   let heard = 0;
   let paused = false;
+  let live = false;
 
   function later(milliseconds) {
     clearTimeout(timer);
@@ -27,9 +29,11 @@
       wanted.page = found.page;
       get("all").classList.remove("old");
       view.draw(found);
+      live = true;
       state("good", paused ? "paused" : "live");
     } catch (error) {
       if (mine !== asking) return;
+      live = false;
       get("all").classList.add("old");
       const why = error instanceof TypeError ? "the extender does not answer" : error.message;
       state("bad", heard ? `no answer since ${clock(heard / 1000)}` : why);
@@ -67,6 +71,7 @@
     if (event.key === "p" && !typing) pause();
     if (event.key === "Escape" && event.target === get("search")) { get("search").value = ""; seek({ search: "", page: 1 }); }
   });
+  watchAge(() => heard, () => (live && !paused ? EVERY_MS + SILENT_MS : 0));
   document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : paused || tell()));
   tell();
 })();

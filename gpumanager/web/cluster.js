@@ -1,9 +1,8 @@
 "use strict";
 // Draws one document of the extender: sums, pods that wait, some of the nodes, quotas.
 const view = (() => {
-  const { el, get, say, mark, number, bytes, percent, part, clock, plural, width, figure, keyed } = look;
+  const { el, get, say, mark, number, bytes, percent, part, clock, date, plural, width, figure, bar, makeCell, updateCell, keyed } = look;
 
-  const bar = (kind = "") => { const fill = el("i"); return { fill, node: el("div", { class: `bar ${kind}` }, fill) }; };
   const timeOf = (one) => part(one.cores_granted_percent, 100 * one.gpus);
   const memoryOf = (one) => part(one.memory_granted_bytes, one.memory_bytes);
   const gpusOf = (cores) => number(cores / 100, cores % 100 ? 1 : 0);
@@ -13,13 +12,13 @@ const view = (() => {
     figure(get("nodes-count"), number(all.nodes));
     say(get("nodes-more"), plural(all.pods, "pod"));
     figure(get("gpus-count"), number(all.gpus));
-    say(get("gpus-more"), `${number(all.gpus_free)} free${all.gpus_closed ? `, ${number(all.gpus_closed)} closed` : ""}`);
+    say(get("gpus-more"), `${number(all.gpus_free)} free${all.gpus_closed ? `, ${number(all.gpus_closed)} unavailable` : ""}`);
     figure(get("time"), percent(Math.round(timeOf(all))));
     say(get("time-more"), `${gpusOf(all.cores_granted_percent)} GPUs' worth`);
     figure(get("memory"), percent(Math.round(memoryOf(all))));
     say(get("memory-more"), `${bytes(all.memory_granted_bytes)} of ${bytes(all.memory_bytes)}`);
     figure(get("waiting-count"), number(found.waiting.total));
-    say(get("waiting-more"), found.leads ? "for a node that will do" : "only who leads is asked");
+    say(get("waiting-more"), found.leads ? "no node fits yet" : "known to the leader only");
   }
 
   // What is not shown is told in words.
@@ -47,21 +46,10 @@ const view = (() => {
     width(row.memory.fill, memoryOf(one));
   }
 
-  function makeCell() {
-    const cell = { name: el("span"), text: el("span"), time: bar(), memory: bar("memory") };
-    cell.node = el("li", { class: "cell" }, el("small", {}, cell.name, cell.text), cell.time.node, cell.memory.node);
-    return cell;
-  }
-
-  function updateCell(cell, { gpu }) {
-    const told = `GPU ${gpu.index}, ${gpu.model}: ${gpu.cores_granted_percent} % of its time and ${bytes(gpu.memory_granted_bytes)} of ${bytes(gpu.memory_bytes)} granted to ${plural(gpu.pods, "container")}${gpu.closed ? "; nothing new is placed there" : ""}`;
-    mark(cell.node, "class", gpu.closed ? "cell closed" : "cell");
-    mark(cell.node, "title", told);
-    mark(cell.node, "aria-label", told);
-    say(cell.name, String(gpu.index));
-    say(cell.text, gpu.pods ? `${gpu.cores_granted_percent} %` : gpu.closed ? "closed" : "free");
-    width(cell.time.fill, part(gpu.cores_granted_percent, 100));
-    width(cell.memory.fill, part(gpu.memory_granted_bytes, gpu.memory_bytes));
+  function cellOf(gpu) {
+    const label = `GPU ${gpu.index}, ${gpu.model}: ${gpu.cores_granted_percent} % of its time and ${bytes(gpu.memory_granted_bytes)} of ${bytes(gpu.memory_bytes)} granted to ${plural(gpu.pods, "container")}${gpu.closed ? "; unavailable: nothing new is placed there" : ""}`;
+    const text = gpu.pods ? `${gpu.cores_granted_percent} %` : gpu.closed ? "unavailable" : "free";
+    return { key: gpu.uuid, name: String(gpu.index), text, time: gpu.cores_granted_percent, memory: memoryOf(gpu), closed: gpu.closed, label };
   }
 
   function makeNode() {
@@ -78,7 +66,7 @@ const view = (() => {
     say(row.what, models ? `${one.gpus.length} × ${models}` : "");
     say(row.trouble, one.trouble);
     row.trouble.hidden = !one.trouble;
-    keyed(row.cells, one.gpus.map((gpu) => ({ key: gpu.uuid, gpu })), makeCell, updateCell);
+    keyed(row.cells, one.gpus.map(cellOf), makeCell, updateCell);
     row.details.hidden = one.pods.length === 0;
     say(row.summary, plural(one.pods.length + one.pods_left_out, "pod"));
     say(row.more, `and ${number(one.pods_left_out)} more: those that match a search come first`);
@@ -94,7 +82,7 @@ const view = (() => {
 
   function makeWaiting({ pod }) {
     const head = el("div", { class: "head" }, el("b", { text: `${pod.namespace}/${pod.pod}` }),
-      el("small", { text: `asked about at ${clock(pod.time)}; 0 of ${plural(pod.nodes, "node")} would do` }));
+      el("small", { text: `0 of ${plural(pod.nodes, "node")} fit; last scheduling attempt ${date(pod.time)}, ${clock(pod.time)}` }));
     const why = pod.reasons.flatMap((one) => [el("span", { text: number(one.nodes) }),
       el("p", {}, one.reason, el("small", { text: ` ${one.example}: ${one.detail}` }))]);
     const trouble = pod.trouble ? [el("span"), el("p", { text: pod.trouble })] : [];
@@ -117,7 +105,7 @@ const view = (() => {
   function leader(found) {
     const pill = get("leader");
     pill.hidden = false;
-    say(pill, found.leads ? "this replica leads" : `stands by; ${found.leader || "nobody"} leads`);
+    say(pill, found.leads ? "leader" : `standby; leader: ${found.leader || "none"}`);
   }
 
   function draw(found) {
@@ -125,14 +113,14 @@ const view = (() => {
     leader(found);
     tiles(found);
     keyed(get("models"), found.models.map((one) => ({ key: one.model, one })), makeModel, updateModel);
-    left("models-left", found.models.length, found.totals.models, ": those of which there are most");
+    left("models-left", found.models.length, found.totals.models, ": the most frequent");
     get("waiting-part").hidden = found.waiting.pods.length === 0;
     keyed(get("waiting"), found.waiting.pods.map((pod) => ({ key: `${pod.namespace}/${pod.pod} ${pod.time}`, pod })), makeWaiting, () => {});
     keyed(get("nodes"), found.nodes.map((one) => ({ key: one.name, one })), makeNode, updateNode);
     left("waiting-left", found.waiting.pods.length, found.waiting.total, ", the newest; search for others");
     get("nothing").hidden = found.nodes.length > 0;
     const all = !found.search && found.state === "all";
-    say(get("nothing"), all ? "No node of this cluster tells of GPUs." : "Nothing here matches.");
+    say(get("nothing"), all ? "No node of this cluster reports GPUs." : "Nothing here matches.");
     say(get("place"), `${plural(found.matches, "node")}${found.pages > 1 ? `, page ${number(found.page)} of ${number(found.pages)}` : ""}`);
     get("page").hidden = found.pages < 3;
     get("page").max = found.pages;

@@ -1,24 +1,28 @@
 "use strict";
 // Keeps the page as the node is: a stream of what is new, and questions where it cannot be had.
 (() => {
-  const { get, ask, state, clock } = look;
+  const { get, ask, state, clock, watchAge } = look;
   const POLL_MS = 5000;
   const AGAIN_MS = 2000;
   const SILENT_MS = 12000;
+  const LATE_MS = 3000;
   let stream = null;
   let timer = 0;
   let newest = null;
   let heard = 0;
+  let due = 0;
   let paused = false;
 
   function show(found) {
     newest = found;
     heard = Date.now();
+    due = LATE_MS + 1000 * (found.period_seconds - 1);
     get("all").classList.remove("old");
     if (!paused) view.draw(found);
   }
 
   function lost(why) {
+    due = 0;
     get("all").classList.add("old");
     state("bad", newest === null ? why : `no answer since ${clock(heard / 1000)}`);
   }
@@ -71,7 +75,8 @@
       const found = await ask("api/node");
       past.begin(found);
       show(found);
-      state("warn", "every 5 s: many listen already");
+      due += POLL_MS;
+      state("warn", "updates every 5 s: too many readers");
       later(Math.random() < 0.2 ? begin : poll, POLL_MS);
     } catch {
       later(begin, AGAIN_MS);
@@ -104,5 +109,6 @@
   });
   document.addEventListener("visibilitychange", () => (document.hidden ? stop() : begin()));
   window.addEventListener("pagehide", stop);
+  watchAge(() => heard, () => (paused || document.hidden ? 0 : due));
   begin();
 })();

@@ -44,6 +44,7 @@ const look = (() => {
   const percent = (value) => (value === null || value === undefined ? "–" : `${number(value, value < 10 && value % 1 ? 1 : 0)} %`);
   const part = (value, whole) => (whole > 0 ? Math.max(0, Math.min(100, (100 * value) / whole)) : 0);
   const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
+  const date = (seconds) => new Date(seconds * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
   const plural = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
 
   function width(node, value) {
@@ -58,6 +59,25 @@ const look = (() => {
     const cut = text.lastIndexOf(" ");
     const [value, unit] = cut > 0 ? [text.slice(0, cut), text.slice(cut)] : [text, ""];
     node.replaceChildren(value, el("span", { class: "unit", text: unit }));
+  }
+
+  const bar = (kind = "") => { const fill = el("i"); return { fill, node: el("div", { class: `bar ${kind}` }, fill) }; };
+
+  // One GPU of a node as a tile. time, memory: percent; label: all of it in words.
+  function makeCell() {
+    const cell = { name: el("span"), text: el("span"), time: bar(), memory: bar("memory") };
+    cell.node = el("li", { class: "cell" }, el("small", {}, cell.name, cell.text), cell.time.node, cell.memory.node);
+    return cell;
+  }
+
+  function updateCell(cell, { name, text, time, memory, closed, label }) {
+    mark(cell.node, "class", closed ? "cell closed" : "cell");
+    mark(cell.node, "title", label);
+    mark(cell.node, "aria-label", label);
+    say(cell.name, name);
+    say(cell.text, text);
+    width(cell.time.fill, time);
+    width(cell.memory.fill, memory);
   }
 
   // Children of a node by key: made once, in this order, and gone when they are not named any more.
@@ -87,5 +107,14 @@ const look = (() => {
     say(pill, text);
   }
 
-  return { el, svg, get, say, mark, number, bytes, percent, part, clock, plural, width, figure, keyed, ask, state };
+  // Warns that the picture is old. due: milliseconds after which another should have come, 0 while none is
+  // expected; heard: when the last came.
+  function watchAge(heard, due) {
+    setInterval(() => {
+      const age = Date.now() - heard();
+      if (due() && age > due()) state("warn", `picture is ${Math.floor(age / 1000)} s old`);
+    }, 500);
+  }
+
+  return { el, svg, get, say, mark, number, bytes, percent, part, clock, date, plural, width, figure, bar, makeCell, updateCell, keyed, ask, state, watchAge };
 })();

@@ -1,7 +1,7 @@
 "use strict";
-// Draws one document of the agent: GPUs that are in use, those that are not, and what happened.
+// Draws one document of the agent: all GPUs, those in use with their containers, and recent events.
 const view = (() => {
-  const { el, svg, get, say, mark, number, bytes, percent, part, clock, plural, width, figure, keyed } = look;
+  const { el, svg, get, say, mark, number, bytes, percent, part, clock, date, plural, width, figure, makeCell, updateCell, keyed } = look;
   const COLOURS = 8;
   const SIGNS = { warning: "▲", came: "●", gone: "○", other: "·" };
   const colours = new Map();
@@ -53,7 +53,7 @@ const view = (() => {
     const matches = (text) => text.toLowerCase().includes(wanted);
     const all = !wanted || matches(`gpu ${gpu.index}`) || matches(gpu.model) || matches(gpu.uuid);
     const left = all ? [...rows] : rows.filter((row) => matches(`${row.name} ${row.one.claim ?? ""}`));
-    return { rows: order ? left.sort(order) : left, all };
+    return order ? left.sort(order) : left;
   }
 
   function tiles(found) {
@@ -66,7 +66,7 @@ const view = (() => {
     figure(get("time-granted"), percent(Math.round(granted)));
     const told = found.gpus.filter((gpu) => gpu.utilization_percent !== null);
     const busy = told.reduce((total, gpu) => total + gpu.utilization_percent, 0) / (told.length || 1);
-    say(get("time-used"), told.length ? `${percent(Math.round(busy))} busy now` : "NVML does not tell");
+    say(get("time-used"), told.length ? `${percent(Math.round(busy))} busy now` : "NVML does not respond");
     figure(get("memory-granted"), bytes(sum((gpu) => gpu.memory_granted_bytes)));
     say(get("memory-used"), `of ${bytes(sum((gpu) => gpu.memory_bytes))}`);
     figure(get("containers-count"), number(found.containers.length));
@@ -78,7 +78,7 @@ const view = (() => {
 
   function makeGpu() {
     const card = {
-      title: el("h3"), model: el("span", { class: "model" }), facts: el("div", { class: "facts" }),
+      title: el("h2"), model: el("span", { class: "model" }), facts: el("div", { class: "facts" }),
       ill: el("span", { class: "badge bad" }), rows: el("ul", { class: "rows" }), chart: charts.stack(),
       time: el("div", { class: "bar" }), timeText: el("small"),
       memory: el("div", { class: "bar" }), memoryText: el("small"),
@@ -120,6 +120,7 @@ const view = (() => {
     say(card.title, `GPU ${gpu.index}`);
     say(card.model, gpu.model);
     card.node.classList.toggle("given", every.length === 1 && every[0].one.whole);
+    mark(card.node, "id", `gpu-${gpu.index}`);
     mark(card.node, "aria-label", `GPU ${gpu.index}, ${gpu.model}`);
     keyed(card.facts, facts(gpu).map(([value, unit], key) => ({ key, value, unit })),
       () => ({ node: el("span") }), ({ node }, { value, unit }) => figure(node, `${value} ${unit}`.trim()));
@@ -196,8 +197,8 @@ const view = (() => {
   function notes(row, one, device) {
     const all = [];
     if (one.whole) all.push({ key: "whole", text: one.gpus.length > 1 ? `whole GPU, one of ${one.gpus.length}` : "whole GPU" });
-    if (device.memory_refusals) all.push({ key: "refused", kind: "warn", text: `memory refused ${plural(device.memory_refusals, "time")}` });
-    if (device.throttled_seconds) all.push({ key: "waited", text: `waited ${number(device.throttled_seconds, device.throttled_seconds < 10 ? 1 : 0)} s for its turn` });
+    if (device.memory_refusals) all.push({ key: "refused", kind: "warn", text: `${plural(device.memory_refusals, "allocation")} refused` });
+    if (device.throttled_percent >= 1) all.push({ key: "throttled", text: `throttled ${percent(device.throttled_percent)} of the last minute` });
     if (!device.processes && !device.launches && !one.whole) all.push({ key: "none", text: "no process on the GPU yet" });
     keyed(row.notes, all, () => ({ node: el("span") }), ({ node }, { text, kind }) => {
       mark(node, "class", `badge ${kind ?? ""}`);
@@ -210,18 +211,12 @@ const view = (() => {
     if (shown !== null) draw(shown);
   }
 
-  function drawIdle(gpus) {
-    get("idle-part").hidden = gpus.length === 0;
-    keyed(get("idle"), gpus.map((gpu) => ({ key: gpu.uuid, gpu })),
-      () => { const parts = { name: el("b"), ill: el("span", { class: "badge bad" }), text: el("small") };
-        return { ...parts, node: el("li", { class: "panel" }, parts.name, parts.ill, parts.text) }; },
-      (parts, { gpu }) => {
-        say(parts.name, `GPU ${gpu.index}`);
-        say(parts.ill, trouble(gpu));
-        parts.ill.hidden = !trouble(gpu);
-        const warm = gpu.temperature_celsius === null ? "" : ` · ${gpu.temperature_celsius} °C`;
-        say(parts.text, `${gpu.model} · ${bytes(gpu.memory_bytes)}${warm}`);
-      });
+  function cellOf(gpu) {
+    const used = `${bytes(gpu.memory_used_bytes)} of ${bytes(gpu.memory_bytes)} used`;
+    const warm = gpu.temperature_celsius === null ? "" : `, ${gpu.temperature_celsius} °C`;
+    const label = `GPU ${gpu.index}, ${gpu.model}: ${percent(gpu.utilization_percent)} busy, ${gpu.cores_granted_percent} % of its time granted, ${used}${warm}${trouble(gpu) && `; ${trouble(gpu)}`}`;
+    const text = trouble(gpu) || (gpu.containers || gpu.utilization_percent ? `${percent(gpu.utilization_percent)} busy` : "free");
+    return { key: gpu.uuid, name: String(gpu.index), text, time: gpu.utilization_percent ?? 0, memory: part(gpu.memory_used_bytes, gpu.memory_bytes), closed: !gpu.healthy, label };
   }
 
   function sign(one) {
@@ -230,13 +225,15 @@ const view = (() => {
   }
 
   function drawEvents(events) {
-    const items = events.map((one, place) => ({ key: `${one.time} ${one.kind} ${one.subject} ${place}`, one }));
-    keyed(get("events"), items.length ? items : [{ key: "none", one: null }], ({ one }) => {
-      if (one === null) return { node: el("li", { class: "empty", text: "Nothing since the agent started." }) };
+    const wanted = get("search").value.trim().toLowerCase();
+    const found = events.filter((one) => `${one.subject} ${one.message}`.toLowerCase().includes(wanted));
+    const items = found.map((one, place) => ({ key: `${one.time} ${one.kind} ${one.subject} ${place}`, one }));
+    keyed(get("events"), items.length ? items : [{ key: `none ${wanted !== ""}`, one: null }], ({ one }) => {
+      if (one === null) return { node: el("li", { class: "empty", text: wanted ? "No event matches." : "Nothing since the agent started." }) };
       const times = one.count > 1 ? ` (${one.count} times)` : "";
       const said = el("p", {}, el("b", { text: one.subject }), " ", el("span", { text: one.message + times }));
       return { node: el("li", { class: one.warning ? "warning" : "" },
-        el("time", { datetime: new Date(one.time * 1000).toISOString(), text: clock(one.time) }),
+        el("time", { datetime: new Date(one.time * 1000).toISOString(), text: `${date(one.time)}, ${clock(one.time)}` }),
         el("span", { class: "sign", "aria-hidden": "true", text: sign(one) }), said) };
     }, () => {});
   }
@@ -245,19 +242,20 @@ const view = (() => {
     shown = found;
     document.title = `${found.node} · GPUs`;
     say(get("node"), found.node);
-    say(get("about"), `gpu-manager ${found.version}`);
+    const models = [...new Set(found.gpus.map((gpu) => `${gpu.model}, ${bytes(gpu.memory_bytes)}`))];
+    say(get("about"), [`gpu-manager ${found.version}`, ...models].join(" · "));
     say(get("ready"), `not ready: ${found.not_ready}`);
     get("ready").hidden = !found.not_ready;
     get("driver").hidden = found.driver_answers;
     paint(found.containers);
     tiles(found);
+    keyed(get("strip"), found.gpus.map(cellOf), makeCell, updateCell);
     const all = holders(found);
     const busy = found.gpus.filter((gpu) => all.get(gpu.uuid).length).map((gpu) => {
       const every = all.get(gpu.uuid);
-      return { key: gpu.uuid, gpu, every, rows: chosen(gpu, every).rows };
+      return { key: gpu.uuid, gpu, every, rows: chosen(gpu, every) };
     }).filter(({ rows }) => rows.length);
     keyed(get("busy"), busy, makeGpu, updateGpu);
-    drawIdle(found.gpus.filter((gpu) => !all.get(gpu.uuid).length && chosen(gpu, []).all));
     get("nothing").hidden = busy.length > 0;
     say(get("nothing"), get("search").value ? "Nothing here matches." : "No container has a GPU of this node.");
     drawEvents(found.events);

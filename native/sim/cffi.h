@@ -46,5 +46,6 @@ void process_clear(struct sim_state *state, struct sim_process *process);
 #else
 #include "core/account.h"
 #include "core/process.h"
+#include "core/stopped.h"
 #include "core/timeline.h"
 #endif

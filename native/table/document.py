@@ -1,7 +1,7 @@
-"""docs/hooks.md and docs/census.md from the tables: what is hooked, what is not and why, and that
-nothing of NVIDIA's headers is in neither.
+"""Write docs/hooks.md and docs/census.md from the tables: hooked functions, the reasons for the
+others, and the count of names in NVIDIA's headers that are in neither.
 
-python native/table/document.py        writes them anew
+python native/table/document.py        writes both pages
 """
 
 import sys
@@ -15,45 +15,50 @@ TARGET = ROOT / "docs" / "hooks.md"
 CENSUS = ROOT / "docs" / "census.md"
 CENSUS_HEAD = """# Census of NVIDIA's headers
 
-Written by `python native/table/document.py` from `native/table`: change it there.
+What `cuda.h` and `nvml.h` declare, and what the shim does with each name. You need it when a new
+CUDA version or driver comes out: a test fails for every name that is not placed here.
 
-What `cuda.h` and `nvml.h` declare is in `native/table/*.headers`, as names and numbers alone.
-`make headers` regenerates these files from the headers on the package index.
+`python native/table/document.py` writes this page from `native/table`: change it there. The
+declarations are in `native/table/*.headers`, as names and numbers alone; `make headers` regenerates
+these files from the headers on the package index.
 
-A **function** is a name that a program can be linked with: macros are expanded, with and without
-default streams per thread (`CUDA_API_PER_THREAD_DEFAULT_STREAM`), and names that a header keeps for
-older programs count too. So do the headers for OpenGL, EGL and VDPAU that come with `cuda.h`, as
-they are on Linux: `cuWGLGetDevice` is on Windows alone.
+* **Functions**: names that a program can be linked with. Macros are expanded, with and without
+  default streams per thread (`CUDA_API_PER_THREAD_DEFAULT_STREAM`). Names kept for older programs
+  count, and so do the headers for OpenGL, EGL and VDPAU that come with `cuda.h`, as they are on
+  Linux (`cuWGLGetDevice` is on Windows alone).
+* **Hooked**: the shim has its own function ([hooks](hooks.md)).
+* **Explained**: it is the driver's own, and [hooks](hooks.md#libcuda-not-hooked) says why.
+* **Unknown**: neither.
+* **Values, fields**: enumerators, constants and struct fields about memory, locations, limits,
+  handles, graph nodes, copies and launches; of `nvml.h`, fields about memory and processes. Each
+  is in a row of the tables below.
+* **Types**: all other enumerations and structs, placed as a whole in the same tables.
 
-* *Hooked*: the shim has its own ([hooks](hooks.md)). *Explained*: it is the driver's own, and
-  [hooks](hooks.md#libcuda-not-hooked) says why. *Unknown*: neither.
-* **Values and fields** are enumerators, constants and fields of structs about memory, locations,
-  limits, handles, graph nodes, copies and launches; of `nvml.h`, fields about memory and processes.
-  Each is in a row of the tables below.
-* **Types** are all other enumerations and structs, placed as a whole in the same tables.
-
-A test fails for anything unknown, for a value or a field of the shim's own declarations that is not
-where the headers have it, and for a name that a program cannot be linked with in a container.
+Tests also fail for a value or field that the shim declares at another place than the headers, and
+for a name that a program in a container cannot be linked with.
 """
-HEAD = """# What the shim hooks, and what not
+HEAD = """# Hooked driver functions
 
-Written by `python native/table/document.py` from `native/table`: change it there.
+Which functions of the driver the shim hooks, and why it does not hook the others. Look here before
+you [add a hook](extending.md#a-hook).
 
-The shim has code only for the functions that are *hooked*. All others are the driver's own, at its
-own speed. Each export of the recorded drivers (550 and 555) and each function that the headers of
-CUDA 12.8 to 13.5 declare ([the census](census.md)) is in one of these tables; a test fails for one
-that is in none or in two.
+`python native/table/document.py` writes this page from `native/table`: change it there.
+
+The shim has code only for *hooked* functions. All others are the driver's own, at its own speed.
+The tables contain each export of the recorded drivers (550 and 555) and each function that the
+headers of CUDA 12.8 to 13.5 declare ([the census](census.md)). A test fails for a function that is
+in none of them or in two.
 """
 TITLES = {"cuda": "libcuda", "nvml": "libnvidia-ml"}
 KINDS = {
     "init": "initialisation",
-    "route": "answers with entry points: with ours where we have one",
-    "alloc": "takes device memory, or makes the driver take it",
-    "free": "gives device memory back",
+    "route": "returns entry points, ours for hooked functions",
+    "alloc": "allocates device memory, or makes the driver allocate it",
+    "free": "frees device memory",
     "query": "reports memory, memory pools or processes",
     "launch": "takes GPU time",
-    "work": "takes GPU time, by the bytes it fills or copies inside of a GPU",
-    "change": "changes what the launches of a graph take",
+    "work": "takes GPU time for the bytes it fills or copies inside a GPU",
+    "change": "changes the cost of a graph's launches",
     "capture": "begins or ends a capture, in which nothing runs",
 }
 

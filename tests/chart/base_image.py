@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from dockerfile import Dockerfile
+
 from tests.chart.buildah import buildah
-from tests.chart.dockerfile import Dockerfile
 
 VARIABLE: Final = "GPUMANAGER_IMAGE_PYTHON"
 PATH: Final = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"

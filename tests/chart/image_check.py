@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.chart import base_image, dockerfile, image_contents
+import dockerfile
+from dockerfile import Dockerfile
+
+from tests.chart import base_image, image_contents
 from tests.chart.buildah import buildah
-from tests.chart.dockerfile import Dockerfile
 
 ROOT: Final = dockerfile.ROOT
 NAME: Final = "localhost/gpu-manager:check"

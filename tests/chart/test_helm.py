@@ -30,7 +30,18 @@ REFUSED = {
     "kubelet.root=var": "/kubelet/root",
     "scheduler.name=default-scheduler": "/scheduler/name",
     "webhook.missingMemory=much": "/webhook/missingMemory",
+    "webhook.missingMemory=2GB": "/webhook/missingMemory",
+    "webhook.missingMemory=128MiB": "/webhook/missingMemory",
     "webhook.failurePolicy=Retry": "/webhook/failurePolicy",
+    "extender.policy=foo": "/extender/policy",
+    "extender.gpuPolicy=topology": "/extender/gpuPolicy",
+    "agent.gpuPolicy=packbin": "/agent/gpuPolicy",
+    "agent.reservedMemory=1G": "/agent/reservedMemory",
+    "agent.resources.limits.memory=1GiB": "/agent/resources/limits/memory",
+    "agent.maxUnavailable=0%": "/agent/maxUnavailable",
+    "agent.nodeLabels.rack=a b": "/agent/nodeLabels/rack",
+    "agent.address=everywhere": "/agent/address",
+    "openshift=yes": "/openshift",
     "agent.tolerations[0].kye=a": "'kye' not allowed",
     "agent.extraArgs[0]=sample-period=5s": "/agent/extraArgs/0",
     "agent.resources.request.cpu=1": "'request' not allowed",
@@ -63,6 +74,42 @@ def test_a_value_that_cannot_be_is_refused_by_name(value: str, said: str) -> Non
     assert said in done.stderr
 
 
+IMPOSSIBLE = {
+    ("agent.privileged=false", helm_program.KUBERNETES): "needs agent.runtimeClassName",
+    ("extender.policy=binpack\\,binpack=0.5", helm_program.KUBERNETES): "names a policy twice",
+    ("agent.interface=claims", "1.35.0"): "needs Kubernetes 1.36",
+    ("agent.interface=both", "1.33.4+k3s1"): "needs Kubernetes 1.36",
+    ("webhook.claims=always", "1.35.0"): "needs Kubernetes 1.36",
+    ("agent.devicePluginCdi=true", "1.28.9"): "needs Kubernetes 1.29",
+}
+
+
+@pytest.mark.parametrize(("value", "version", "said"), [(*k, v) for k, v in IMPOSSIBLE.items()])
+def test_values_that_cannot_be_together_are_refused_with_the_cause(
+    value: str, version: str, said: str
+) -> None:
+    done = helm("template", "gpu-manager", ".", "--kube-version", version, "--set", value)
+
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_the_agent_needs_no_privilege_where_nvidias_runtime_is_the_default() -> None:
+    variable = "agent.extraEnv[0].name=NVIDIA_VISIBLE_DEVICES,agent.extraEnv[0].value=all"
+
+    assert "privileged: false" in rendered("--set", f"agent.privileged=false,{variable}")
+
+
+def test_openshift_is_recognized_by_its_api() -> None:
+    found = rendered("--api-versions", "security.openshift.io/v1")
+
+    assert "system:openshift:scc:privileged" in found
+    assert "runAsUser: 65532" not in found
+    assert "system:openshift:scc" not in rendered()
+    never = ("--api-versions", "security.openshift.io/v1", "--set", "openshift=never")
+    assert "runAsUser: 65532" in rendered(*never)
+
+
 def test_a_signer_has_to_be_named() -> None:
     words = ("--kube-version", helm_program.KUBERNETES, "--set", "webhook.tls.source=signer")
 
@@ -80,7 +127,7 @@ def test_an_older_cluster_gets_what_it_knows() -> None:
 
     assert [hook for hook in hooks if "matchConditions" in hook] == []
     assert len(hooks) == 2
-    assert role["rules"][-1]["resources"] == ["nodes/proxy", "nodes/metrics"]
+    assert ["nodes/proxy", "nodes/metrics"] in [one["resources"] for one in role["rules"]]
 
 
 def test_kube_scheduler_is_of_the_clusters_version_whoever_made_it() -> None:
@@ -94,7 +141,10 @@ def test_the_extenders_certificate_is_for_its_service() -> None:
     certificate = x509.load_pem_x509_certificate(base64.b64decode(made["data"]["tls.crt"]))
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
-    assert "gpu-manager-extender.kube-system.svc" in names.get_values_for_type(x509.DNSName)
+    assert {"gpu-manager-extender.kube-system.svc", "localhost"} <= {
+        *names.get_values_for_type(x509.DNSName)
+    }
+    assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
 
 
 def test_kube_schedulers_certificate_is_signed_by_whom_the_extender_believes() -> None:
@@ -145,11 +195,12 @@ def test_policies_are_for_clusters_that_know_them() -> None:
 
 
 NOTES = {
-    "default": 'sends pods with GPUs to the scheduler "gpu-scheduler"',
+    "default": 'sets the scheduler "gpu-scheduler" for pods with GPUs',
     "cluster-scheduler": "urlPrefix: https://gpu-manager-extender.kube-system.svc:3456/scheduler",
     "driver-container": "gpumanager doctor --driver-root=/run/nvidia/driver",
-    "everything": "Prometheus may not reach the extender",
-    "minimal": "Is a node fit, and what is wrong if not?",
+    "everything": "keeps Prometheus from the extender",
+    "minimal": "Check a node:",
+    "openshift": "kubectl label node NODE tencent.com/gpu=true",
 }
 
 
@@ -248,3 +299,17 @@ def _notes(directory: Path, *words: str) -> str:
     made = rendered(*words, "--show-only", "templates/said.yaml", chart=chart)
     said: str = yaml.safe_load(made)["data"]["said"]
     return said
+
+
+def test_dashboards_bring_the_recording_rules_they_need() -> None:
+    words = ("--set", "monitoring.dashboards.enabled=true")
+    operator = ("--api-versions", "monitoring.coreos.com/v1/PrometheusRule")
+
+    assert "kind: PrometheusRule" not in rendered(*words)
+    (rules,) = (
+        one
+        for one in yaml.safe_load_all(rendered(*words, *operator))
+        if one and one["kind"] == "PrometheusRule"
+    )
+    assert rules["metadata"]["name"] == "gpu-manager-recording"
+    assert all("record" in rule for group in rules["spec"]["groups"] for rule in group["rules"])

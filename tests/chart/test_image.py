@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from importlib.util import cache_from_source
 from pathlib import Path
 
+import dockerfile
 import image
 import pytest
 from packaging.utils import canonicalize_name
 
-from tests.chart import dockerfile, image_contents
+from tests.chart import image_contents
 from tests.e2e.node import agent_image
 from tests.native.table import elf
 from vcuda_shim import SHIM_CUDA, SHIM_NVML
@@ -27,7 +28,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the first stage makes, with the shims of this machine alone."""
     destination = tmp_path_factory.mktemp("image")
     try:
-        image.furnish(destination, machines=False)
+        image.furnish(destination, shims=False)
     except subprocess.CalledProcessError as error:
         pytest.skip(f"no package index to install from: {error}")
     return destination
@@ -130,7 +131,9 @@ def test_the_dockerfile_copies_all_that_the_build_reads() -> None:
 
 
 def test_both_stages_have_the_same_python() -> None:
-    assert len(re.findall(r"(?m)^FROM \$\{PYTHON\}( AS built)?$", DOCKERFILE)) == 2
+    stages = re.findall(r"(?m)^FROM (.*)$", DOCKERFILE)
+
+    assert stages == ["--platform=$BUILDPLATFORM ${PYTHON} AS built", "${PYTHON}"]
     assert re.search(r"(?m)^ARG PYTHON=python:3\.(1[1-9])-slim-[a-z]+$", DOCKERFILE)
 
 

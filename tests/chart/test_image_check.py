@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
+import dockerfile
 import pytest
 
-from tests.chart import base_image, dockerfile, image_check, image_contents
+from tests.chart import base_image, image_check, image_contents
 
 TEXT = """\
 # A comment.

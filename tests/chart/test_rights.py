@@ -54,6 +54,10 @@ def quota(arguments: Arguments) -> bool:
     return not no_quota(arguments)
 
 
+def alone(arguments: Arguments) -> bool:
+    return "--beside-other-managers=true" not in arguments
+
+
 own_certificate: Final = has("--secret=")
 signer: Final = has("--certificate-signer=")
 
@@ -115,6 +119,11 @@ def driver(resource: str, verb: str) -> tuple[Right, When]:
     return Right("agent", group, resource, verb), has("--plugins-path=")
 
 
+def managers(group: str, resource: str, verb: str) -> tuple[Right, When]:
+    """Where the agent looks for other managers of its GPUs."""
+    return Right("agent", group, resource, verb), alone
+
+
 def own_node(verb: str) -> tuple[Right, When]:
     return Right("agent", "", "nodes", verb), has("--interface=both")
 
@@ -134,6 +143,11 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ("cli/support/claims_look.py", "list"): (
         driver("resourceclaims", "list"),
         driver("resourceslices", "list"),
+    ),
+    ("cli/support/managers_look.py", "get"): (agent("nodes", "get"),),
+    ("cli/support/managers_look.py", "list"): (
+        agent("pods", "list"),
+        managers("resource.k8s.io", "resourceslices", "list"),
     ),
     ("node/node_reconciler.py", "get"): (agent("nodes", "get"),),
     ("node/node_reconciler.py", "patch"): (
@@ -180,6 +194,8 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         driver("resourceclaims", "list"),
         driver("resourceslices", "list"),
         own_node("list"),
+        managers("", "nodes", "list"),
+        managers("resource.k8s.io", "resourceslices", "list"),
     ),
     ("kube/informer.py", "watch"): (
         agent("pods", "watch"),
@@ -192,6 +208,8 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         driver("resourceclaims", "watch"),
         driver("resourceslices", "watch"),
         own_node("watch"),
+        managers("", "nodes", "watch"),
+        managers("resource.k8s.io", "resourceslices", "watch"),
     ),
     ("scheduler/claims/keeper.py", "create"): (claims("resourceclaimtemplates", "create"),),
     ("scheduler/claims/keeper.py", "delete"): (claims("resourceclaimtemplates", "delete"),),

@@ -1,15 +1,20 @@
 """Every value of the chart is described once, and what is made of that is up to date."""
 
+import fnmatch
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 import gpumanager
+from gpumanager.placement.preference import read_gpu_policy, read_preference
+from gpumanager.units import MEMORY_BLOCK, parse_bytes
 from tests.chart import generate, values
 
+README = values.CHART / "README.md"
 TEXT = (values.CHART / "values.yaml").read_text()
 VALUES = values.described(TEXT)
 TEMPLATES = "\n".join(one.read_text() for one in values.CHART.glob("templates/**/*.*"))
@@ -26,7 +31,7 @@ def test_a_value_without_a_sentence_is_found() -> None:
 
 
 def test_a_sentence_is_one() -> None:
-    wrong = [one for one in VALUES if not re.fullmatch(r"[A-Z`/].{8,}\.", one.sentence)]
+    wrong = [one for one in VALUES if not re.fullmatch(r"[A-Z`/].{7,}\.", one.sentence)]
 
     assert [(one.path, one.sentence) for one in wrong] == []
 
@@ -39,6 +44,44 @@ def test_a_value_is_read_by_a_template() -> None:
         return all(re.search(one, TEMPLATES) for one in (asked, rf"\.{name}\b"))
 
     assert [one.path for one in VALUES if not one.group and not read(one.path)] == []
+
+
+POLICIES = (
+    *("", "binpack", "least-waste=0.7,topology=0.3", "link-strict", "numa=strict", "topology"),
+    *("spread=1000", "spread=1000.5", "spread=0", "spread=.5", "binpack=strict", "binpack=", "foo"),
+    *("binpack spread", "binpack, spread=2", "topology-aware=0.25", "spread-strict", "=1"),
+)
+SIZES = ("1GiB", "1 GiB", "512MiB", "255MiB", "256MiB", "2GB", "2Gi", "1.5GiB", "400000000", "1")
+
+
+def test_the_schema_takes_the_policies_that_the_extender_takes() -> None:
+    pattern, words = values.POLICY, values.BY_PATH["extender.gpuPolicy"]["enum"]
+
+    assert [one for one in POLICIES if re.fullmatch(pattern[1:-1], one)] == [
+        one for one in POLICIES if accepts(read_preference, one)
+    ]
+    assert [one for one in POLICIES if one in words] == [
+        one for one in POLICIES if accepts(read_gpu_policy, one)
+    ]
+
+
+def test_the_schema_takes_the_sizes_that_the_programs_take() -> None:
+    reserved = values.BY_PATH["agent.reservedMemory"]["pattern"]
+    missing = values.BY_PATH["webhook.missingMemory"]["pattern"]
+
+    sizes = [one for one in SIZES if accepts(parse_bytes, one)]
+    assert [one for one in SIZES if re.search(reserved, one)] == sizes
+    assert [one for one in SIZES if re.search(missing, one)] == [
+        one for one in sizes if parse_bytes(one) >= MEMORY_BLOCK
+    ]
+
+
+def accepts(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True
 
 
 def test_the_schema_is_made_of_the_values() -> None:
@@ -83,3 +126,16 @@ def test_the_chart_is_of_the_programs_version() -> None:
 
     assert chart["appVersion"] == gpumanager.__version__
     assert chart["version"] == re.sub(r"\.dev", "-dev.", gpumanager.__version__)
+
+
+def test_the_readme_of_the_chart_names_values_and_defaults_that_are_there() -> None:
+    rows = re.findall(r"^\| `([\w.*]+)` \| (.+?) \|", README.read_text(), re.MULTILINE)
+    defaults = {one.path: one.default for one in VALUES if not one.group}
+
+    assert len(rows) >= 8
+    for path, shown in rows:
+        named = [one for one in defaults if fnmatch.fnmatch(one, path)]
+        assert named, path
+        if shown.startswith("`"):
+            said = yaml.safe_load(shown.strip("`"))
+            assert {json.dumps(defaults[one]) for one in named} == {json.dumps(said)}, path

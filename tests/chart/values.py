@@ -13,6 +13,10 @@ from typing import Any, Final
 
 import yaml
 
+from gpumanager.placement.nearness import NEARNESS
+from gpumanager.placement.policies import ROWS
+from gpumanager.placement.preference import ALIASES
+
 CHART: Final = Path(__file__).parents[2] / "charts" / "gpu-manager"
 Schema = dict[str, Any]
 
@@ -20,9 +24,10 @@ _KEY: Final = re.compile(r"( *)([A-Za-z0-9]+):(?: |$)")
 _COMMENT: Final = re.compile(r"( *)# (.*)")
 
 TEXTS: Final[Schema] = {"type": "object", "additionalProperties": {"type": "string"}}
+QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?$"
 AMOUNTS: Final[Schema] = {
     "type": "object",
-    "additionalProperties": {"type": ["string", "number"]},
+    "additionalProperties": {"type": ["string", "number"], "pattern": QUANTITY, "minimum": 0},
 }
 
 
@@ -53,9 +58,30 @@ SELECTOR: Final = record(matchLabels=TEXTS, matchExpressions=several(ANYTHING))
 PEER: Final = record(ipBlock=ANYTHING, namespaceSelector=SELECTOR, podSelector=SELECTOR)
 FLAG: Final[Schema] = {"type": "string", "pattern": "^--[a-z]"}
 
+_KINDS: Final = (*NEARNESS, *(old for old, new in ALIASES.items() if new in NEARNESS))
+GPU_POLICIES: Final = (*ROWS, *(old for old, new in ALIASES.items() if new in ROWS))
+_WEIGHT: Final = r"(0*1000(\.0*)?|0*[1-9][0-9]{0,2}(\.[0-9]*)?|0*\.[0-9]*[1-9][0-9]*)"
+_TERM: Final = (
+    f"(({'|'.join((*GPU_POLICIES, *_KINDS))})(={_WEIGHT})?|({'|'.join(_KINDS)})(-strict|=strict))"
+)
+POLICY: Final = f"^({_TERM}(, ?{_TERM})*)?$"
+"""As `read_preference` takes it; a name that comes twice is refused by a template."""
+SIZE: Final = r"[0-9]+ ?([KMGT]iB)?"
+"""As `parse_bytes` takes it."""
+LABEL_VALUE: Final = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+LABELS: Final[Schema] = {
+    "type": "object",
+    "propertyNames": {"pattern": "^([a-z0-9.-]+/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62}$"},
+    "additionalProperties": {"type": "string", "pattern": LABEL_VALUE},
+}
+PERCENT: Final = "([1-9][0-9]?|100)%"
+
 BY_NAME: Final[Mapping[str, Schema]] = {
-    **dict.fromkeys(("nodeSelector", "labels", "annotations", "commonLabels"), TEXTS),
-    **dict.fromkeys(("podAnnotations", "serviceAccountAnnotations", "nodeLabels"), TEXTS),
+    **dict.fromkeys(("labels", "annotations", "seLinuxOptions"), TEXTS),
+    **dict.fromkeys(("podAnnotations", "serviceAccountAnnotations"), TEXTS),
+    "nodeLabels": LABELS,
+    "commonLabels": LABELS,
+    "nodeSelector": LABELS,
     "affinity": record(nodeAffinity=ANYTHING, podAffinity=ANYTHING, podAntiAffinity=ANYTHING),
     "tolerations": several(
         record(
@@ -79,6 +105,7 @@ BY_NAME: Final[Mapping[str, Schema]] = {
 }
 
 BY_PATH: Final[Mapping[str, Schema]] = {
+    "openshift": one_of("auto", "always", "never"),
     "image.repository": {"type": "string", "minLength": 1},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
@@ -93,13 +120,21 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "agent.cdiDirectory": PATH,
     "agent.unhealthyTaint": one_of("NoSchedule", "NoExecute"),
     "agent.stateDirectory": PATH,
-    "agent.reservedMemory": {"type": "string", "pattern": "^([0-9.]+ ?([KMGT]i?B?)?)?$"},
+    "agent.gpuPolicy": one_of(*GPU_POLICIES),
+    "agent.reservedMemory": {"type": "string", "pattern": f"^({SIZE})?$"},
+    "agent.address": {"type": "string", "pattern": "^([0-9.]+|[0-9a-fA-F:]+|localhost)?$"},
     "agent.gpuSwitchCost": {"type": "integer", "minimum": 0, "maximum": 500},
     "agent.behindTheShim": one_of("pause", "report", "end"),
     "agent.cudaCompat": one_of("shim", "image"),
     "agent.port": {"type": "integer", "minimum": 0, "maximum": 65535},
-    "agent.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%$", "minimum": 1},
-    "agent.maxSurge": {"type": ["integer", "string"], "pattern": "^[0-9]+%$", "minimum": 0},
+    "agent.maxUnavailable": {
+        "type": ["integer", "string"],
+        "pattern": f"^{PERCENT}$",
+        "minimum": 1,
+    },
+    "agent.maxSurge": {"type": ["integer", "string"], "pattern": f"^(0%|{PERCENT})$", "minimum": 0},
+    "extender.policy": {"type": "string", "pattern": POLICY},
+    "extender.gpuPolicy": one_of("", *GPU_POLICIES),
     "extender.maxRequestMiB": {"type": "integer", "minimum": 1, "maximum": 1024},
     "extender.tls.source": one_of("helm", "certManager", "secret", "none"),
     "extender.clientCertificate.required": one_of("auto", "always", "never"),
@@ -109,7 +144,9 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "claims.extendedResource": {"type": "string", "pattern": "^([a-z0-9.-]+/[A-Za-z0-9._-]+)?$"},
     "webhook.missingMemory": {
         "type": "string",
-        "pattern": "^(refuse|share|[0-9.]+ ?([KMGT]i?B?)?)$",
+        # The least is 256 MiB, a block.
+        "pattern": "^(refuse|share|0*[1-9][0-9]* ?[GT]iB|0*([3-9][0-9]{8}|[1-9][0-9]{9,})"
+        "|0*(25[6-9]|2[6-9][0-9]|[3-9][0-9]{2}|[1-9][0-9]{3,}) ?MiB)$",
     },
     "webhook.nodeName": one_of("affinity", "keep"),
     "webhook.unmeetable": one_of("deny", "warn", "ignore"),
@@ -121,6 +158,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "webhook.tls.source": one_of("self", "certManager", "secret", "signer"),
     "quota.namespace": {"type": "string", "minLength": 1},
     "networkPolicy.apiServerPorts": several(PORT),
+    "networkPolicy.dnsPorts": several(PORT),
     "networkPolicy.extenderFrom": several(PEER),
     "networkPolicy.metricsFrom": several(PEER),
     "monitoring.podMonitors.interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m)$"},

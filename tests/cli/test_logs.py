@@ -1,6 +1,8 @@
 """klog's flags: which messages go where."""
 
+import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -96,3 +98,42 @@ def test_modules_are_pairs_of_patterns_and_levels() -> None:
 )
 def test_thresholds_are_names_or_numbers(text: str, level: int) -> None:
     assert parse_threshold(text) == level
+
+
+def test_json_lines_are_objects_with_what_the_message_was_made_of(
+    log: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start_logging(LogFlags(format="json"), log)
+
+    log.info("pod %s has %d GPUs", "a/b", 2)
+    log.warning("100 % full")
+    try:
+        Path("/nowhere").read_text()
+    except OSError:
+        log.exception("cannot write")
+
+    told, plain, failed = map(json.loads, capsys.readouterr().err.splitlines())
+    assert told | {"ts": "", "caller": ""} == {
+        "ts": "",
+        "level": "info",
+        "logger": "agent",
+        "caller": "",
+        "msg": "pod a/b has 2 GPUs",
+        "template": "pod %s has %d GPUs",
+        "values": ["a/b", 2],
+    }
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told["ts"])
+    assert re.fullmatch(r"test_logs\.py:\d+", told["caller"])
+    assert (plain["level"], plain["msg"], "values" in plain) == ("warning", "100 % full", False)
+    assert failed["stack"].splitlines()[-1].startswith("FileNotFoundError: ")
+
+
+def test_text_lines_are_as_they_were(
+    log: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start_logging(LogFlags(), log)
+
+    log.info("pod %s", "a/b")
+
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} I agent: pod a/b\n", line)

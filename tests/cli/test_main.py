@@ -6,6 +6,7 @@ import sys
 import click
 import pytest
 
+from gpumanager import __version__
 from gpumanager.cli import COMMANDS, gpumanager, run
 from gpumanager.errors import GpuManagerError, InputError
 
@@ -87,6 +88,18 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     assert "Usage: gpumanager" in capsys.readouterr().out
 
 
+def test_a_kubectl_plugin_calls_itself_as_kubectl_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/local/bin/kubectl-gpu"])
+
+    assert run(["top", "--help"]) == 0
+    assert run(["top", "--nothing"]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("Usage: kubectl gpu top")
+    assert "See kubectl gpu top --help." in said.err
+
+
 def test_no_command_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
 
@@ -130,3 +143,26 @@ def test_help_does_not_load_what_commands_need() -> None:
     script = "import sys, gpumanager.cli as c; c.run(['--help']); sys.exit('grpc' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("simulat", "simulate"), ("explian", "explain"), ("agents", "agent")]
+)
+def test_a_misspelled_command_is_told_what_is_meant(
+    written: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([written]) == 2
+
+    assert f"Did you mean '{meant}'? See gpumanager --help." in capsys.readouterr().err
+
+
+def test_a_command_like_no_other_gets_no_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["xyzzy"]) == 2
+
+    assert "Did you mean" not in capsys.readouterr().err
+
+
+def test_version_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version"]) == 0
+
+    assert capsys.readouterr().out.startswith(f"gpumanager {__version__}, Python 3.")

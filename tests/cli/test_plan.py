@@ -92,7 +92,7 @@ def test_the_table_says_who_got_what_and_why(six: str, capsys: pytest.CaptureFix
     table = " ".join(capsys.readouterr().out.split())
     assert "6 GPUs of 16 GiB" in table
     assert "200 cores link 4, 5 best linked set: PIX" in table
-    assert "30 cores share 0 fits on no GPU that is in use already" in table
+    assert "30 cores share 0 first free GPU: none in use has enough left" in table
     assert "150 cores refused - not a valid request: 150 cores asked" in table
 
 

@@ -1,11 +1,12 @@
 """`gpumanager replay`: its JSON is an interface, its tables are for people."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from gpumanager.cli import run
+from gpumanager.cli import replay, run
 from gpumanager.sim.trace.baselines import policies
 
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
@@ -103,7 +104,7 @@ def test_tables_fit_on_eighty_columns(
     monkeypatch.setenv("COLUMNS", "80")
     asked = [word for name in policies(0) for word in ("--policy", name)]
 
-    status = run(["replay", "--synthetic", "mixed", "--synthetic-nodes", "5", *asked])
+    status = run(["replay", "--synthetic", "mixed", "--synthetic-nodes", "20", *asked])
 
     printed = capsys.readouterr().out
     assert status == 0
@@ -126,7 +127,7 @@ def test_tables_fit_on_eighty_columns(
         (["--synthetic", "mixed", "--load", "nan"], "nan"),
         (["--synthetic", "mixed", "--seed", "x"], "'x' is not a valid integer"),
         (
-            ["--synthetic", "mixed", "--synthetic-nodes", "5", "--plot", "/none/x.svg"],
+            ["--synthetic", "mixed", "--synthetic-nodes", "20", "--plot", "/none/x.svg"],
             "/none/x.svg",
         ),
         (["--synthetic", "mixed", "--plot", "x.png"], "x.png is drawn as SVG"),
@@ -145,3 +146,14 @@ def test_bad_usage_is_one_line(
     assert status == 2
     assert complaint in printed.err
     assert len(printed.err.splitlines()) == 1
+
+
+def test_progress_is_told_where_standard_error_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "LINE_SECONDS", 0.0)
+
+    assert run(["replay", "--synthetic", "shared", "--synthetic-nodes", "20"]) == 0
+
+    shown = capsys.readouterr()
+    assert re.search(r"^least-waste, seed 42: 50 of \d+ pods$", shown.err, re.MULTILINE)

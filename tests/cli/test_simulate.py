@@ -15,7 +15,7 @@ from rich.console import Console
 from gpumanager.cli import run
 from gpumanager.cli.output import simulate_report
 from gpumanager.cli.output.simulate_progress import Progress, plain
-from gpumanager.cli.output.simulate_report import as_json, print_report
+from gpumanager.cli.output.simulate_report import Report, as_json, print_report, shortfall
 from gpumanager.cli.simulate import command
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
@@ -127,7 +127,7 @@ def test_the_machines_are_listed() -> None:
 def test_json_has_the_fields_others_script_against(
     machine: Machine, results: tuple[ContainerResult, ...]
 ) -> None:
-    report = json.loads(json.dumps(as_json(machine, results)))
+    report = json.loads(json.dumps(as_json(Report(machine, results))))
 
     assert report["machine"] == "dgx-a100"
     assert report["containers"][0] == {
@@ -140,9 +140,11 @@ def test_json_has_the_fields_others_script_against(
         "memory_denied": 3,
         "share_target_percent": 50,
         "share_achieved_percent": 49.8,
+        "share_less_because": None,
         "throttled_launches": 0,
         "throttled_seconds": 0.0,
         "exit_code": 0,
+        "stopped": False,
         "refused": None,
     }
     assert report["containers"][1]["share_target_percent"] == 100
@@ -161,7 +163,7 @@ def test_the_table_fits_and_says_everything(
 ) -> None:
     monkeypatch.setattr(simulate_report, "WIDTH_WITHOUT_TERMINAL", width)
 
-    print_report(machine, results)
+    print_report(Report(machine, results))
 
     shown = capsys.readouterr().out
     assert max(len(line) for line in shown.splitlines()) <= width
@@ -181,7 +183,7 @@ def test_a_narrow_table_breaks_between_words(
     monkeypatch.setattr(simulate_report, "WIDTH_WITHOUT_TERMINAL", 80)
     long = replace(results[0], pod=pod("one-and-a-half-gpus", 50, 8))
 
-    print_report(machine, (long, *results))
+    print_report(Report(machine, (long, *results)))
 
     words = capsys.readouterr().out.split()
     assert {"one-and-a-half-gpus", "/main", "cores,"} <= set(words)
@@ -193,7 +195,7 @@ def test_the_table_uses_characters_that_the_output_has(
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
 
-    print_report(machine, results)
+    print_report(Report(machine, results))
     sys.stdout.flush()
 
     assert b"-" * 80 in written.getvalue()
@@ -208,7 +210,7 @@ def test_a_reader_of_the_table_may_go_away(
         monkeypatch.setattr(sys, "stdout", closed)
 
         with pytest.raises(BrokenPipeError):
-            print_report(machine, results)
+            print_report(Report(machine, results))
 
 
 def test_progress_that_nobody_reads_stops_nothing(
@@ -263,3 +265,93 @@ def test_a_terminal_of_another_width_is_respected(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", "64")
 
     assert simulate_report.console_for_results().width == 64
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        (["--serve", "x.yaml"], 5678),
+        (["--serve", "6000", "x.yaml"], 6000),
+        (["--serve=6000", "x.yaml"], 6000),
+        (["x.yaml", "--serve"], 5678),
+        (["x.yaml"], None),
+    ],
+)
+def test_the_port_of_serve_may_be_left_out(words: list[str], port: int | None) -> None:
+    context = command.make_context("simulate", words)
+
+    assert context.params["serve"] == port
+    assert context.params["pods"] == (Path("x.yaml"),)
+
+
+@pytest.mark.parametrize(
+    ("share", "throttled", "denied", "late", "why"),
+    [
+        (30.0, 0.0, 0, 0.0, None),
+        (28.6, 0.0, 0, 0.0, None),
+        (None, 0.0, 0, 0.0, None),
+        (10.0, 0.0, 0, 0.0, "asked for less"),
+        (10.0, 0.5, 0, 0.0, "asked for less"),
+        (10.0, 9.0, 0, 0.0, "throttled"),
+        (25.0, 9.0, 0, 0.3, "host late"),
+        (25.0, 0.0, 0, 0.3, "host late"),
+        (10.0, 0.0, 0, 0.05, "asked for less"),
+        (10.0, 0.0, 2, 0.0, "refused memory"),
+    ],
+)
+def test_less_than_its_share_has_a_reason(  # noqa: PLR0917 - a row of the table
+    share: float | None,
+    throttled: float,
+    denied: int,
+    late: float,
+    why: str | None,
+    machine: Machine,
+) -> None:
+    """Of 30 %, in 10 seconds."""
+    asking = pod("p", 30, 4)
+    measured = MeasuredUse(
+        share=share, memory_denied=denied, throttled_seconds=throttled, seconds=10
+    )
+    result = ContainerResult(
+        asking, asking.containers[0], gpus=machine.topology.gpus[:1], measured=measured
+    )
+
+    assert shortfall(result, late) == why
+
+
+def test_a_busy_machine_is_said_in_one_line(
+    machine: Machine,
+    results: tuple[ContainerResult, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_report(Report(machine, results, late=0.12))
+    busy = capsys.readouterr().out
+    print_report(Report(machine, results, late=0.01))
+    quiet = capsys.readouterr().out
+
+    assert "This machine was busy: programs waited for a processor for 12%" in busy
+    assert "busy" not in quiet
+
+
+def test_the_header_does_not_break_above_short_names(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = pod("a", 30, 4)
+
+    print_report(Report(machine, [ContainerResult(short, short.containers[0], refused="x")]))
+
+    assert any(line.startswith("pod/container ") for line in capsys.readouterr().out.splitlines())
+
+
+def test_the_column_of_reasons_is_there_only_where_one_is_needed(
+    machine: Machine, results: tuple[ContainerResult, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_report(Report(machine, results))
+    enough = capsys.readouterr().out
+    less = replace(results[0], measured=replace(results[0].measured, share=20.0, memory_denied=0))
+    print_report(Report(machine, [less]))
+    short = capsys.readouterr().out
+
+    assert "because" not in enough
+    assert "because" in short
+    assert "asked for less" in short

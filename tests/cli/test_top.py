@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -12,11 +13,13 @@ from textual.color import Color
 from textual.pilot import Pilot
 
 from gpumanager.cli import run
+from gpumanager.cli.cluster_nodes import look_at_cluster
 from gpumanager.cli.node_agents import look
 from gpumanager.cli.output.top_app import Looked, TopApp
 from gpumanager.cli.output.top_rows import RowsView
 from gpumanager.view.glyphs import ASCII, UNICODE
 from gpumanager.view.values import NodeView, Seen
+from tests.view.test_cluster_nodes import DOCUMENT
 from tests.view.view_world import BUSY, container, device, page, seen, snapshot
 
 NODE = seen(*BUSY, gpus=3)
@@ -296,7 +299,7 @@ async def test_help_names_every_key() -> None:
         assert len(app.screen_stack) == 1
 
     assert text.isascii()
-    assert [word for word in ("fold", "sort", "CEIL", "WAIT", "REF") if word not in text] == []
+    assert [word for word in ("fold", "sort", "CEIL", "THR", "REF") if word not in text] == []
     assert max(map(len, text.splitlines())) <= 76
 
 
@@ -335,3 +338,111 @@ def test_the_last_picture_is_kept_while_an_agent_does_not_answer() -> None:
 
     assert (away.node, away.at, away.trouble) == (NODE.node, 0.0, "gone")
     assert (back.node, back.at, back.trouble) == (NODE.node, 9.0, "")
+
+
+# The keys of a long list; ScrollView has keys of its own.
+
+
+def crowd(count: int) -> Seen:
+    return seen(*(container(f"a/p{number:03}", device(granted=1)) for number in range(count)))
+
+
+@pytest.mark.parametrize("rows", [3, 40], ids=["all-fits", "longer-than-the-screen"])
+async def test_every_key_that_moves_moves_the_cursor(rows: int) -> None:
+    app = TopApp([crowd(rows)], UNICODE)
+    async with app.run_test(size=(80, 20)) as pilot:
+        view = app.query_one(RowsView)
+        last = rows + 1  # two GPUs have a row too
+        for key, place in (
+            ("down", 1),
+            ("down", 2),
+            ("up", 1),
+            ("end", last),
+            ("home", 0),
+            ("pagedown", min(view.page(), last)),
+            ("pagedown", min(2 * view.page(), last)),
+            ("pageup", max(0, min(2 * view.page(), last) - view.page())),
+        ):
+            await press(pilot, key)
+            assert view.position == place, key
+            row = view.row
+            assert row
+            top = view.scroll_offset.y
+            assert top <= view.position < top + view.page(), key
+            reverse = [one for one in view.render_line(view.position - top) if one.style]
+            assert any(one.style and one.style.reverse for one in reverse), key
+
+
+async def test_enter_shows_the_row_of_the_cursor_in_a_long_list() -> None:
+    app = TopApp([crowd(40)], UNICODE)
+    async with app.run_test(size=(80, 20)) as pilot:
+        await press(pilot, "end", "up", "up", "enter")
+        told = str(app.query_one("#details").render())
+        view = app.query_one(RowsView)
+        top = view.scroll_offset.y
+        assert top <= view.position < top + view.page()  # though the list became shorter
+
+    assert "a/p038" in told
+
+
+async def test_a_filter_that_matches_nothing_is_said() -> None:
+    app = TopApp([NODE], UNICODE)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press(pilot, "slash", *"nowhere")
+        assert shown(app) == ["Nothing here matches 'nowhere'. Esc shows all."]
+        await press(pilot, "escape")
+        assert len(shown(app)) == 6
+
+
+async def test_throttling_is_shown_as_a_rate_once_there_are_two_looks() -> None:
+    def at(seconds: float, throttled: float) -> Seen:
+        view = container("a/p", device(throttled_ns=int(throttled * 1e9)))
+        return replace(seen(view), at=seconds)
+
+    app = TopApp([at(1, 60)], UNICODE)
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "1m" in shown(app)[1]
+        app.show([at(2, 60.71)])
+        await pilot.pause()
+        assert "71%" in shown(app)[1]
+
+
+@pytest.mark.parametrize("width", [90, 120])
+async def test_temperature_and_power_are_shown(width: int) -> None:
+    app = TopApp([NODE], UNICODE)
+    async with app.run_test(size=(width, 24)) as pilot:
+        await pilot.pause()
+        line = shown(app)[0]
+
+    assert "54°C" in line
+    assert "212W" in line
+    assert line.endswith("54°C  212W") == (width == 120)
+
+
+def test_a_cluster_is_shown_as_its_extender_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(body=json.dumps(DOCUMENT | {"pages": 1})) as url:
+        assert run(["top", "--cluster", "--once", "--extender", url]) == 0
+
+    printed = capsys.readouterr().out
+    assert "node-a · 2 GPUs, 0 free · 160 of 200 % granted · 1.0/32G granted" in printed
+    assert "closed" in printed
+    assert "a/one" in printed
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, "{}"), (200, "x"), (503, "")])
+def test_what_is_no_extender_is_one_sentence(
+    status: int, body: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(status, body) as url:
+        assert run(["top", "--cluster", "--once", "--extender", url]) == 1
+
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_last_picture_of_a_cluster_is_kept_while_its_extender_is_away(nobody: str) -> None:
+    before = [replace(NODE, at=3.0)]
+
+    (away,) = look_at_cluster(nobody, None, before)
+
+    assert (away.node, away.at) == (NODE.node, 3.0)
+    assert "cannot ask the extender: Connection refused" in away.trouble

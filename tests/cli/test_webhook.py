@@ -242,7 +242,9 @@ async def test_its_metrics_tell_of_certificate_nodes_and_quotas(
                     break
                 await asyncio.sleep(0.01)
 
-    ends = float(said.split("\ngpumanager_webhook_certificate_end_seconds ")[1].split()[0])
+    ends = float(
+        said.split("\ngpumanager_webhook_certificate_expiry_timestamp_seconds ")[1].split()[0]
+    )
     assert 80 < (ends - datetime.now(UTC).timestamp()) / 86400 < 91
     assert "gpumanager_webhook_node_kinds 0.0" in said
 

@@ -36,11 +36,14 @@ class Reader:
         return getattr(self, f"_{kind}")(node)  # type: ignore[no-any-return]
 
     def _VectorSelector(self, node: Any) -> Labels:  # noqa: N802
-        if node.name not in self._known:
-            raise AsksForNothing(f"no program tells {node.name}")
-        there = self._known[node.name]
-        _within((one.name for one in node.matchers.matchers), there, node.name)
-        return there
+        matchers = [one for one in node.matchers.matchers if one.name != "__name__"]
+        named = [one.value for one in node.matchers.matchers if one.name == "__name__"]
+        several = named[0].split("|") if named else [node.name]
+        for name in several:
+            if name not in self._known:
+                raise AsksForNothing(f"no program tells {name}")
+            _within((one.name for one in matchers), self._known[name], name)
+        return frozenset.intersection(*(self._known[name] for name in several))
 
     def _MatrixSelector(self, node: Any) -> Labels:  # noqa: N802
         return self._VectorSelector(node.vector_selector)

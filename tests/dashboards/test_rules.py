@@ -111,7 +111,7 @@ def test_a_query_may_join_sums_of_claims_with_the_pods_that_use_them() -> None:
         ("gpumanager_gpu_hapiness", "no program tells gpumanager_gpu_hapiness"),
         ('gpumanager_gpu_healthy{colour="red"}', "gpumanager_gpu_healthy has no colour"),
         ("sum by (verb) (gpumanager_gpu_healthy)", "sum has no verb"),
-        ("gpumanager_gpu_healthy * gpumanager_driver_answers", "gpu"),
+        ("gpumanager_gpu_healthy * gpumanager_driver_up", "gpu"),
         (
             "gpumanager_container_launches_total * on (namespace, pod) gpumanager_claim_info",
             "several series on the left: by claim",

@@ -51,8 +51,8 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README and all of docs, decisions and runbooks among them."""
-    return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    """Those beside README and all of docs, decisions and runbooks among them."""
+    return [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:

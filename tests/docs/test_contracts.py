@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from gpumanager import names
 from gpumanager.cli import COMMANDS, gpumanager
 from gpumanager.cli.node.state_lock import FILE_NAME as LOCK
-from gpumanager.cli.output.simulate_report import as_json
+from gpumanager.cli.output.simulate_report import Report, as_json
+from gpumanager.deprecated_metrics import DEPRECATED
 from gpumanager.grants.journal_file import FILE_NAME as JOURNAL
 from gpumanager.grants.offers import FILE_NAME as OFFERS
 from gpumanager.monitor.metrics.families import EVERY, KEPT
@@ -28,12 +29,14 @@ from gpumanager.scheduler.quota.rules import Known
 from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
+from gpumanager.scheduler.webhook.validate import AdmissionVerdict
 from gpumanager.settings import AgentSettings
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import parse_pods
 from gpumanager.sim.results import ContainerResult
 from gpumanager.supervisor import Supervisor
 from gpumanager.virtual.legacy.files import PIDS_CONFIG, VCUDA_CONFIG
+from tests.dashboards.chart_files import alerts
 from tests.docs.pages import DOCS, ROOT
 from tests.docs.shell import MACHINE, flags
 
@@ -127,8 +130,28 @@ def test_metrics_are_those_that_are_told() -> None:
     assert shown["agent"] == {f"{one.name}{suffix}" for one, suffix in total.items()}
     metrics = Metrics(dict, bool)
     metrics.add(TaskCollector("gpumanager_extender", Supervisor()))
-    assert shown["extender"] == told(metrics.text()) | of_quotas()
-    assert shown["webhook"] == told(WebhookMetrics(lambda: dict.fromkeys(GAUGES, 0.0)).text())
+    old = {name for name, _ in DEPRECATED.values()}
+    webhook = told(WebhookMetrics(lambda: dict.fromkeys(GAUGES, 0.0)).text())
+    assert shown["extender"] == (told(metrics.text()) - old) | of_quotas()
+    assert shown["webhook"] == webhook - old
+
+
+def test_renamed_metrics_are_those_that_are_exported_under_both_names() -> None:
+    shown = {row[0]: row[1] for row in rows("Renamed metrics")}
+
+    assert {
+        new.strip("`").removesuffix("_total"): old.strip("`").removesuffix("_total")
+        for old, new in shown.items()
+    } == {new: old for new, (old, _) in DEPRECATED.items()}
+
+
+def test_renamed_alerts_are_gone_and_their_new_names_are_there() -> None:
+    shown = {row[0].strip("`"): row[1].strip("`") for row in rows("Alerts")}
+    there = {one["alert"] for one in alerts()}
+
+    assert shown
+    assert there.isdisjoint(shown)
+    assert set(shown.values()) <= there
 
 
 def test_the_four_metrics_of_gpu_manager_are_kept() -> None:
@@ -175,7 +198,7 @@ def test_files_and_sockets_are_those_of_the_code() -> None:
 
 
 def test_reasons_of_events_are_those_that_are_given() -> None:
-    given = re.compile(r'"((?:Gpu|Nvml|Quota)[A-Z][A-Za-z]+)"')
+    given = re.compile(r'"((?:Gpu|Nvml|Quota|OtherGpu)[A-Z][A-Za-z]+)"')
     found = {name for text in SOURCES for name in given.findall(text)}
     conditions = {"NvmlSilent", "NvmlFails"}
 
@@ -209,7 +232,9 @@ def plan() -> Any:
 
 def simulated() -> Any:
     (pod,) = parse_pods((ROOT / "examples/half-a-gpu.yaml").read_text(), "half-a-gpu.yaml")
-    return as_json(load_machine("single"), [ContainerResult(pod, pod.containers[0])])
+    said = {pod.full_name: AdmissionVerdict()}
+    results = [ContainerResult(pod, pod.containers[0])]
+    return as_json(Report(load_machine("single"), results, said=said))
 
 
 def doctor() -> Any:

@@ -10,7 +10,8 @@ from gpumanager import names
 from gpumanager.names import ANNOTATION_PREDICATE_GPU_INDEX, VCORE, VMEMORY
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.validate import validate
-from tests.docs.pages import Block, every_block
+from gpumanager.sim.manifest.pods import parse_pods
+from tests.docs.pages import DOCS, Block, blocks, every_block
 
 BLOCKS = [block for block in every_block() if block.language in {"yaml", "json"}]
 IMPOSSIBLE = ("one-and-a-half-gpus", "no-memory")
@@ -46,6 +47,25 @@ def pods(block: Block) -> Iterator[dict[str, Any]]:
             container = {"name": "main", "resources": one.get("resources", share)}
             metadata = {"name": "part", **one.get("metadata", {})}
             yield {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+        else:
+            yield from templates(one)
+
+
+def templates(value: Any) -> Iterator[dict[str, Any]]:
+    """Pods that a controller makes: of a Deployment, a Job, a RayCluster, JupyterHub's values."""
+    if isinstance(value, list):
+        for below in value:
+            yield from templates(below)
+    elif isinstance(value, dict):
+        metadata = {"name": "made", **value.get("metadata", {})}
+        if "containers" in value.get("spec", {}):
+            yield {"kind": "Pod", "metadata": metadata, "spec": value["spec"]}
+        if "extraResource" in value:
+            metadata["annotations"] = value.get("extraAnnotations", {})
+            container = {"name": "notebook", "resources": value["extraResource"]}
+            yield {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+        for below in value.values():
+            yield from templates(below)
 
 
 def test_a_block_can_be_read_and_names_only_what_we_know(subtests: pytest.Subtests) -> None:
@@ -66,5 +86,23 @@ def test_a_pod_on_a_page_is_one_that_the_webhook_lets_in(subtests: pytest.Subtes
                 assert (verdict.errors, verdict.warnings) == ((), ()), pod["metadata"]
 
 
+@pytest.mark.parametrize("page", ["quickstart.md", "recipes.md"])
+def test_a_pod_of_a_recipe_is_one_that_a_simulated_node_takes(
+    page: str, subtests: pytest.Subtests
+) -> None:
+    """KubeRay and JupyterHub say the command; a simulated node needs one."""
+    for block in blocks(DOCS / page):
+        for pod in pods(block) if block.language == "yaml" else ():
+            containers = pod["spec"]["containers"]
+            for container in containers:
+                container.setdefault("image", "local")
+                container.setdefault("command", ["true"])
+            with subtests.test(block.place):
+                (read,) = parse_pods(yaml.safe_dump({"apiVersion": "v1", **pod}), block.place)
+                limits = [one.get("resources", {}).get("limits") for one in containers]
+                asked = [int(one[VCORE]) for one in limits if one]
+                assert [one.cores for one in read.containers if one.asks] == asked
+
+
 def test_there_are_pods_on_the_pages() -> None:
-    assert sum(len(list(pods(block))) for block in BLOCKS) >= 20
+    assert sum(len(list(pods(block))) for block in BLOCKS) >= 30

@@ -76,7 +76,8 @@ def changed(**parts: Any) -> Node:
         view = getattr(node, part)
         fields = {name: parts[name] for name in parts if hasattr(view, name)}
         node = replace(node, **{part: replace(view, **fields)})
-    return node
+    own = {name: parts[name] for name in ("managers", "beside") if name in parts}
+    return replace(node, **own)
 
 
 def not_well(node: Node) -> list[Finding]:
@@ -92,7 +93,7 @@ def test_a_node_that_has_everything_is_well() -> None:
     assert found["GPUs"] == "2 x T4, 16 GiB"
     assert found["topology"] == "PIX x 1; NUMA nodes 0"
     assert found["kubelet"] == "/var/kubelet.sock: listens; version v1.36.2"
-    assert found["kubelet's books"] == (
+    assert found["device checkpoint"] == (
         "pods hold 30 of tencent.com/vcuda-core, 8 of tencent.com/vcuda-memory"
     )
 
@@ -112,7 +113,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a dead kubelet": ({"listener": ListeningSocket.DEAD}, "kubelet", "start the kubelet"),
     "a locked kubelet": ({"listener": ListeningSocket.DENIED}, "kubelet", "root"),
     "no list of pods": ({"pods": Unseen("status 403 Forbidden")}, "pods", "nodes/proxy"),
-    "a broken checkpoint": ({"held": SILENT}, "kubelet's books", "restart the kubelet"),
+    "a broken checkpoint": ({"held": SILENT}, "device checkpoint", "restart the kubelet"),
     "not root": ({"root": False}, "user", "run as root"),
     "a broken volume.conf": ({"directories": SILENT}, "volume.conf", "--volume-config"),
     "a broken journal": ({"granted": SILENT}, "journal", "does not start"),
@@ -130,6 +131,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         {"directories": (replace(VM, executable=False),)},
         "allocations",
         "without",
+    ),
+    "another device plugin": (
+        {"managers": ("NVIDIA's device plugin (the node has nvidia.com/gpu: 8)",)},
+        "other GPU managers",
+        "one GPU manager on a node",
     ),
 }
 
@@ -175,7 +181,13 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
     "NVIDIA's devices by CDI": ({"nvidia_devices": (Path("/etc/cdi/n.yaml"),)}, "CDI", "by name"),
     "no cgroups": ({"cgroups": None}, "cgroups", "/sys/fs/cgroup"),
     "own processes": ({"sees_all_processes": False}, "processes", "hostPID"),
-    "no capability": ({"takes_books_back": False}, "books", "CAP_SYS_PTRACE"),
+    "no capability": ({"takes_books_back": False}, "memory accounting", "CAP_SYS_PTRACE"),
+    "another device plugin, as wanted": (
+        {"managers": ("HAMi (x)",), "beside": True},
+        "other GPU managers",
+        "--beside-other-managers",
+    ),
+    "no right to look for others": ({"managers": SILENT}, "other GPU managers", "`get` on nodes"),
     "few files": ({"open_files": 1024}, "open files", "LimitNOFILE"),
 }
 
@@ -197,6 +209,7 @@ FRESH: dict[str, dict[str, Any]] = {
     "the token may not read metrics": {"version": Unseen("status 403 Forbidden")},
     "an older kubelet": {"pod_resources": Speaks.LIST},
     "GPUs far from each other": {"topology": two(Bond(Level.SYS), 0, 1)},
+    "no other manager": {"managers": ()},
     "one GPU": {"topology": topology([gpu(0)], [[None]])},
     "no pod that tells who makes cgroups": {"driver": None},
 }

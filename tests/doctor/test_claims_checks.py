@@ -54,7 +54,7 @@ def not_well(view: ClaimsView) -> list[Finding]:
 def test_a_node_that_has_everything_is_well_and_each_part_has_a_row() -> None:
     assert not_well(WELL) == []
     assert [one.part for one in about_claims(WELL)] == [
-        *("DRA plugin", "CDI support", "claims API", "DeviceClass", "rights", "ResourceSlice"),
+        *("DRA plugin", "CDI support", "claims API", "DeviceClass", "permissions", "ResourceSlice"),
         *("claims", "CDI files"),
     ]
 
@@ -72,8 +72,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, Verdict]] = {
     "no class": ({"device_class": False}, "DeviceClass", "chart", Verdict.WRONG),
     "a class that may not be read": ({"device_class": Unseen("403")}, "DeviceClass", "kubectl",
                                      Verdict.NOTE),
-    "no rights": ({"denied": ("patch resourceslices",)}, "rights", "account", Verdict.WRONG),
-    "rights that nobody tells": ({"denied": Unseen("404")}, "rights", "can-i", Verdict.NOTE),
+    "no rights": ({"denied": ("patch resourceslices",)}, "permissions", "account", Verdict.WRONG),
+    "rights that nobody tells": ({"denied": Unseen("404")}, "permissions", "can-i", Verdict.NOTE),
     "no slice": ({"slice_differences": None}, "ResourceSlice", "log", Verdict.WRONG),
     "another slice": ({"slice_differences": ("gpu-1 is missing",)}, "ResourceSlice", "DRAConsum",
                       Verdict.NOTE),

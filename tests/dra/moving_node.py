@@ -5,6 +5,7 @@ only answers. What kubelet and scheduler know may be old until `read_all`. The j
 pods were given, from their own requests and the claims' allocations.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -74,6 +75,7 @@ class ToldKubelet:
     def register_anew(self) -> None: ...
     async def refresh(self) -> None:
         self.node.world.step()
+        self.node.devices_changed.set()
 
     async def stop(self) -> None: ...
 
@@ -101,6 +103,8 @@ class MovingNode(Node):
         """Names of the devices that the API server has."""
         self.scheduler: frozenset[str] = frozenset()
         """The same, as the scheduler knows it."""
+        self.slice_changed, self.devices_changed = asyncio.Event(), asyncio.Event()
+        """The agent has told its publisher, or the kubelet, since the last time."""
         self.prepared: set[str] = set()
         self.pods: dict[PodUID, PodView] = {}
         super().__init__(directory, gpus(count), seed)
@@ -120,6 +124,8 @@ class MovingNode(Node):
             beside=allocator.store,
         )
         self.driver = driver = ClaimDriver(self.topology, deps)
+        driver.on_change = self.slice_changed.set
+        self.slice_changed.set()
 
         def nobody(_: AllocationID) -> tuple[PodUID, ...]:
             return ()
@@ -177,10 +183,15 @@ class MovingNode(Node):
             self.heard[resource] = tuple(one._replace(healthy=False) for one in every)
 
     def hear(self) -> None:
+        self.devices_changed.clear()
         for resource in (VCORE, VMEMORY):
             self.heard[resource] = self.allocator.devices(resource)
 
     def publish(self) -> None:
+        """As the agent does it: after a change that it was told of."""
+        if not self.slice_changed.is_set():
+            return
+        self.slice_changed.clear()
         offered = (
             gpu.uuid
             for gpu in self.topology.gpus
@@ -190,7 +201,8 @@ class MovingNode(Node):
 
     def read_all(self) -> None:
         """Nobody is behind."""
-        self.hear()
+        if self.devices_changed.is_set():
+            self.hear()
         self.publish()
         self.scheduler = self.slice
 

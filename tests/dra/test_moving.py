@@ -209,6 +209,32 @@ async def test_a_pod_that_is_bound_and_not_admitted_delays_the_withdrawal(node: 
     assert (len(devices(node)), len(claims(node))) == (0, 2)
 
 
+async def test_a_gpu_that_a_stale_checkpoint_kept_back_is_in_the_slice_again(
+    node: MovingNode,
+) -> None:
+    """An ended pod is in the kubelet's checkpoint still when the next agent starts, and a claim has
+    its GPU: the GPU stays with claims, and is offered again once the pod is seen to have ended."""
+    ended = pod("ended", container(30, 2))
+    assert await node.device_pod(ended)
+    await node.restart(ALL)
+    node.end_device_pod(ended)
+    await node.arrive()
+    assert claims(node) == [0, 1, 2]
+    (uuid,) = {edits.envs["VCUDA_GPUS"] for edits in node.answers.values()}
+    claim = node.claim("a", device_name(GpuUUID(uuid)), 60, 4)
+    assert not await node.prepare(claim)
+
+    node.listing.readable = False
+    await node.restart()
+    node.read_all()
+    assert len(claims(node)) == 2
+    node.listing.readable = True
+    await node.allocator.release_ended()
+    await node.arrive()
+
+    assert claims(node) == [0, 1, 2]
+
+
 async def test_nothing_moves_before_the_node_has_said_how_many(node: MovingNode) -> None:
     await node.restart(1)
     await node.arrive()

@@ -5,10 +5,12 @@ Where no node can run, says so and why, and ends well; an error with GPUMANAGER_
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from tests import ROOT
 from tests.chart import helm_program
 from tests.e2e.node import containerd_package, enclosure, node_programs
 
@@ -32,15 +34,33 @@ def main(arguments: list[str]) -> int:
         print(f"helm is {helm_program.build()}", flush=True)
     except node_programs.CannotBuild as error:
         print(f"no helm, so the chart is not installed: {error}", file=sys.stderr)
+    directory = Path(tempfile.mkdtemp(prefix="gm-e2e-", dir="/tmp"))
+    build_image(directory / "release")
     os.environ.setdefault(REPORT, str(Path("build", "e2e.json").absolute()))
     Path(os.environ[REPORT]).parent.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="gm-e2e-", dir="/tmp"))
     tests = [sys.executable, "-m", "pytest", "-m", "e2e", str(Path(__file__).parent), *arguments]
     try:
         return enclosure.enter(directory, tests)
     finally:
         if "GPUMANAGER_E2E_KEEP" not in os.environ:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def build_image(folder: Path) -> None:
+    """What a release has for this machine, for the pods of the chart; named to the tests."""
+    if node_programs.IMAGE in os.environ:
+        return
+    here = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+    command = (sys.executable, str(ROOT / "deploy" / "release.py"), str(folder), "--only", "image")
+    done = subprocess.run(
+        [*command, "--architecture", here], check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        print(f"the chart's pods run this host's Python: {done.stderr[-300:]}", file=sys.stderr)
+        return
+    (archive,) = folder.glob("*.oci.tar")
+    print(f"the image of a release is {archive}", flush=True)
+    os.environ[node_programs.IMAGE] = str(archive)
 
 
 def skipped(why: str) -> int:

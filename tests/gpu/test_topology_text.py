@@ -13,8 +13,10 @@ from gpumanager.errors import InputError
 from gpumanager.gpu.topology_text import LONGEST_TEXT, parse_topology, read_topology
 from gpumanager.gpu.values import Level, Topology
 from gpumanager.units import GIB, Bytes
+from tests import ROOT
 
 TEXTS = Path(__file__).parent / "topologies"
+EXAMPLES = sorted((ROOT / "examples" / "topology").glob("*.txt"))
 MEMORY = Bytes(16 * GIB)
 
 PAIR = """\
@@ -274,3 +276,25 @@ def test_a_text_with_a_changed_character_is_read_or_refused(name: str, data: st.
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
 
     read_or_refuse(bytes(content))
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "$ nvidia-smi topo -m\n",
+        "root@node-1:~# nvidia-smi topo -m\n\n",
+        "Mon Nov 23 2026\nsome words\n",
+    ],
+)
+def test_what_stands_above_the_table_is_skipped(above: str) -> None:
+    assert parse(above + PAIR) == parse(PAIR)
+
+
+def test_a_line_above_that_names_gpus_is_not_skipped() -> None:
+    with pytest.raises(InputError, match=r"topo\.txt:1: not a header"):
+        parse("GPU1\tGPU2\n" + PAIR)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_topologies_are_read(path: Path) -> None:
+    assert read_topology(path, MEMORY) == load(path.stem)

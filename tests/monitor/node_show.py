@@ -37,7 +37,7 @@ def device(on: Gpu, promised: int = 30, **more: Any) -> DeviceView:
 
 
 def container(
-    pod: str, *devices: DeviceView, name: str = "main", full: bool = False
+    pod: str, *devices: DeviceView, name: str = "main", full: bool = False, why: str = "fits"
 ) -> ContainerSnapshot:
     owner = claimant(pod, name)
     gpus = [one.gpu for one in devices]
@@ -46,7 +46,7 @@ def container(
         if full
         else share(owner, f"a-{pod}-{name}", on=gpus[0], cores=devices[0].granted)
     )
-    return ContainerSnapshot(owner, promise, devices)
+    return ContainerSnapshot(owner, replace(promise, why=why), devices)
 
 
 @dataclass
@@ -105,19 +105,28 @@ class Show:
         )
 
 
-def busy_node(minutes: float = 5.0) -> Show:
-    """Containers of all kinds, and so many minutes of looks at them."""
-    show = Show()
-    first, second, third, fourth = show.gpus
+def busy_node(minutes: float = 5.0, gpus: int = 4) -> Show:
+    """Containers of all kinds, and so many minutes of looks at them.
+
+    gpus: beyond four, one container has the next two, and the others are free.
+    """
+    show = Show([gpu(number) for number in range(gpus)])
+    first, second, third, fourth, *more_gpus = show.gpus
     random = Random(7)
     charged: dict[str, float] = {}
+    throttled: dict[str, float] = {}
 
-    def now(pod: str, on: Gpu, promised: int, got: float, **more: Any) -> ContainerSnapshot:
+    def now(
+        pod: str, on: Gpu, promised: int, got: float, late: float = 0.0, **more: Any
+    ) -> ContainerSnapshot:
+        """late: percent of the second that its launches are throttled, while it has any."""
         got = max(0.0, got + random.gauss(0, 0.6))
         charged[pod] = charged.get(pod, 0.0) + got * 1e7
-        launches = {"launches": 1000, "throttled": 400, "throttled_ns": round(charged[pod] / 3)}
+        throttled[pod] = throttled.get(pod, 0.0) + (late * 1e7 if got > 1 else 0.0)
+        launches = {"launches": 1000, "throttled": 400, "throttled_ns": round(throttled[pod])}
+        why = more.pop("why", "fits")
         one = device(on, promised, share=got, charged_ns=round(charged[pod]), **launches, **more)
-        return container(pod, one, name=more.pop("name", "main"))
+        return container(pod, one, why=why)
 
     for number in range(round(60 * minutes)):
         wave = 24 + 18 * math.sin(number / 14)
@@ -125,15 +134,24 @@ def busy_node(minutes: float = 5.0) -> Show:
         burst = 0.0 if idle else 60.0
         typing = 20.0 if number % 90 < 30 else 0.0
         others = [
-            now("embed-queries", first, 30, wave if not idle else 4),
+            now("embed-queries", first, 30, wave if not idle else 4, ceiling=45),
             now("train-resnet", first, 40, 78.0 if idle else 66 - wave, ceiling=90),
-            now("notebook-jana", first, 20, typing, refused=number // 75),
-            now("llm-serving", second, 60, burst, limit=24 * GIB, used=21 * GIB, peak=23 * GIB),
+            now("notebook-jana", first, 20, typing, 40, refused=number // 75),
+            now("llm-serving", second, 60, burst, 21, limit=24 * GIB, used=21 * GIB, peak=23 * GIB),
             container("train-large", replace(device(third, 100, share=0.0), used=Bytes(0),
                       limit=third.memory, measured=Bytes(31 * GIB), percent=97), full=True),
         ]  # fmt: skip
         if number >= 200:
-            others.append(now("batch-score", second, 30, 29.5, limit=8 * GIB, used=3 * GIB))
+            why = "fullest GPU that still fits: 40 of 100 cores and 64 of 160 blocks were free"
+            batch = {"limit": 8 * GIB, "used": 3 * GIB, "peak": 5 * GIB, "why": why}
+            others.append(now("batch-score", second, 30, 29.5, 71, **batch))
+        if more_gpus:
+            whole_gpus = [
+                replace(device(one, 100, share=0.0), used=Bytes(0), limit=one.memory,
+                        measured=Bytes(22 * GIB), percent=round(91 + random.gauss(0, 2)))
+                for one in more_gpus[:2]
+            ]  # fmt: skip
+            others.append(container("finetune-7b", *whole_gpus, full=True))
         show.containers = others
         if number == 230:
             show.fitness = {fourth.uuid: GpuFitness(healthy=False, xids={79: 1})}

@@ -8,6 +8,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from gpumanager.deprecated_metrics import DEPRECATED
 from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
@@ -23,6 +24,8 @@ from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.unlimited.audit import Tally
 from gpumanager.monitor.unlimited.residents import by_holder
 from gpumanager.names import VCORE
+from gpumanager.scheduler.extender.metrics import Metrics
+from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.pages.books import DEGRADATIONS
 from gpumanager.virtual.pages.usage import AllocationUsage
@@ -132,7 +135,7 @@ def test_a_promise_that_is_not_settled_has_no_name_to_be_shown_by() -> None:
     seen = snapshot([share(None, candidate=claimant())])
 
     assert not metric(seen, "container_request_gpu_utilization", "pod_name")
-    assert metric(seen, "gpumanager_gpu_cores_granted_percent", "gpu")[("gpu0",)] == 30
+    assert metric(seen, "gpumanager_gpu_cores_granted_ratio", "gpu")[("gpu0",)] == 0.3
 
 
 def test_utilisation_is_never_above_a_hundred_percent() -> None:
@@ -140,14 +143,14 @@ def test_utilisation_is_never_above_a_hundred_percent() -> None:
     seen = snapshot([ONE], [usage(ONE)], several, busy=busy((7, 60), (8, 70), (9, 100)))
 
     assert metric(seen, "container_gpu_utilization", "gpu")[("gpu0",)] == 100
-    assert metric(seen, "gpumanager_container_utilization_percent", "gpu")[("gpu0",)] == 100
+    assert metric(seen, "gpumanager_container_utilization_ratio", "gpu")[("gpu0",)] == 1
 
 
 def test_a_share_paid_in_advance_is_never_above_a_hundred_percent() -> None:
     charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
     seen = snapshot([ONE], [usage(ONE, charged_ns=5 * SECOND_NS)], charged=charged, seconds=1.0)
 
-    assert metric(seen, "gpumanager_container_share_percent", "gpu")[("gpu0",)] == 100
+    assert metric(seen, "gpumanager_container_share_ratio", "gpu")[("gpu0",)] == 1
 
 
 def test_the_share_is_what_was_paid_since_the_last_look() -> None:
@@ -156,7 +159,7 @@ def test_the_share_is_what_was_paid_since_the_last_look() -> None:
         [ONE], [usage(ONE, charged_ns=SECOND_NS * 8 // 5)], charged=charged, seconds=2.0
     )
 
-    assert metric(seen, "gpumanager_container_share_percent", "gpu")[("gpu0",)] == 30
+    assert metric(seen, "gpumanager_container_share_ratio", "gpu")[("gpu0",)] == 0.3
     assert metric(seen, "gpumanager_container_gpu_seconds_total", "gpu")[("gpu0",)] == 1.6
 
 
@@ -164,7 +167,7 @@ def test_books_that_begin_anew_do_not_make_a_share_negative() -> None:
     charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 9 * SECOND_NS}
     seen = snapshot([ONE], [usage(ONE, charged_ns=5)], charged=charged, seconds=1.0)
 
-    assert metric(seen, "gpumanager_container_share_percent", "gpu")[("gpu0",)] == 0
+    assert metric(seen, "gpumanager_container_share_ratio", "gpu")[("gpu0",)] == 0
 
 
 def test_where_the_driver_tells_nothing_the_books_and_meters_do() -> None:
@@ -181,7 +184,7 @@ def test_where_the_driver_tells_nothing_the_books_and_meters_do() -> None:
     assert metric(seen, "container_gpu_utilization", "gpu")[("gpu0",)] == 25
     assert metric(seen, "container_gpu_memory_total", "gpu_memory")[("gpu0",)] == 300
     assert not metric(seen, "gpumanager_container_memory_measured_bytes", "gpu")
-    assert not metric(seen, "gpumanager_container_utilization_percent", "gpu")
+    assert not metric(seen, "gpumanager_container_utilization_ratio", "gpu")
 
 
 def test_an_old_sample_of_an_idle_process_is_not_told_for_ever() -> None:
@@ -295,10 +298,10 @@ def test_a_gpu_tells_what_is_granted_used_and_free_of_harm() -> None:
         return metric(seen, f"gpumanager_gpu_{name}", "gpu")
 
     assert of("memory_granted_bytes") == {("gpu0",): GIB, ("gpu1",): 16 * GIB}
-    assert of("cores_granted_percent") == {("gpu0",): 30, ("gpu1",): 100}
+    assert of("cores_granted_ratio") == {("gpu0",): 0.3, ("gpu1",): 1}
     assert of("containers") == {("gpu0",): 1, ("gpu1",): 1}
     assert of("memory_used_bytes") == {("gpu0",): 2 * GIB}
-    assert of("utilization_percent") == {("gpu0",): 55}
+    assert of("utilization_ratio") == {("gpu0",): 0.55}
     assert of("temperature_celsius") == {("gpu0",): 40}
     assert of("power_watts") == {("gpu0",): 70.5}
     assert of("healthy") == {("gpu0",): 1, ("gpu1",): 0}
@@ -309,7 +312,7 @@ def test_a_gpu_tells_what_is_granted_used_and_free_of_harm() -> None:
 def test_every_counter_is_there_before_anything_happened() -> None:
     page = Page(snapshot(), version="1.0")
 
-    for name in ("journal_writes", "journal_write_errors", "identity_mismatches", "audit_ended"):
+    for name in ("journal_writes", "journal_write_errors", "identity_mismatches", "audit_killed"):
         assert metric(page, f"gpumanager_{name}_total") == {(): 0}
     assert set(metric(page, "gpumanager_audit_findings_total", "kind").values()) == {0}
     assert set(metric(page, "gpumanager_rpc_answers_total", "rpc", "outcome").values()) == {0}
@@ -337,6 +340,33 @@ def test_every_metric_is_documented_with_its_labels_and_no_other_is() -> None:
         row.name + ("_total" if row.kind == "counter" else ""): (row.kind, row.labels)
         for row in EVERY
     }
+
+
+def test_a_renamed_metric_is_exported_under_its_old_name_too_for_one_version() -> None:
+    status = GpuStatus(Bytes(0), percent=55)
+    told = DriverAnswer({FIRST.uuid: status}, {}, {})
+    seen = snapshot([ONE], [usage(ONE)], told=told)
+
+    assert metric(seen, "gpumanager_gpu_utilization_ratio", "gpu") == {("gpu0",): 0.55}
+    assert metric(seen, "gpumanager_gpu_utilization_percent", "gpu") == {("gpu0",): 55}
+    assert metric(seen, "gpumanager_container_share_promised_percent", "gpu") == {("gpu0",): 30}
+    assert metric(seen, "gpumanager_audit_ended_total") == {(): 0}
+    text = render(Page(seen)).decode()
+    assert (
+        "# HELP gpumanager_driver_answers Deprecated, use gpumanager_driver_up\n"
+        "# TYPE gpumanager_driver_answers gauge\ngpumanager_driver_answers 1.0" in text
+    )
+
+
+def test_every_renamed_metric_is_exported_under_both_names() -> None:
+    extender = Metrics(dict, bool).text().decode()
+    webhook = WebhookMetrics(lambda: dict.fromkeys(GAUGES, 1.0)).text().decode()
+    agent = render(Page(snapshot())).decode()
+    told = {family.name for text in (agent, extender, webhook) for family in parse(text)}
+
+    assert {*DEPRECATED, *(old for old, _ in DEPRECATED.values())} <= told
+    assert 'gpumanager_extender_seconds_bucket{le="+Inf",verb="bind"} 0.0' in extender
+    assert "gpumanager_webhook_certificate_end_seconds 1.0" in webhook
 
 
 def test_names_of_labels_are_those_that_prometheus_takes() -> None:

@@ -115,7 +115,7 @@ async def node(**flags: object) -> AsyncIterator[Watched]:
     watched = Watched(**flags)
     async with watched.node:
         await until(watched.listens)
-        await watched.tells("gpumanager_driver_answers", 1)
+        await watched.tells("gpumanager_driver_up", 1)
         yield watched
         watched.node.kill_containers()
         await asyncio.gather(*watched.running, return_exceptions=True)
@@ -127,7 +127,7 @@ async def test_a_registered_agent_is_ready_and_tells_its_version() -> None:
         assert await watched.get("/healthz") == (200, "ok\n")
         assert "version" in json.loads((await watched.get("/version"))[1])
         assert (await watched.get("/nothing"))[0] == 404
-        await watched.tells("gpumanager_registered", 1, resource=VCORE)
+        await watched.tells("gpumanager_kubelet_registered", 1, resource=VCORE)
         assert await watched.metric("gpumanager_gpu_healthy") == [1] * 4
 
 
@@ -138,15 +138,15 @@ async def test_an_agent_without_a_driver_answers_and_says_what_it_waits_for() ->
 
         await watched.node.agent.start(watched.node.kubelet.http.endpoint)
         await until(watched.listens)
-        await watched.tells("gpumanager_driver_answers", 0)
+        await watched.tells("gpumanager_driver_up", 0)
         assert await watched.get("/healthz") == (200, "ok\n")
         status, why = await watched.get("/readyz")
         assert (status, why.partition(":")[0]) == (503, "waiting for a GPU")
-        await watched.tells("gpumanager_registered", 0, resource=VCORE)
+        await watched.tells("gpumanager_kubelet_registered", 0, resource=VCORE)
         assert await watched.metric("gpumanager_gpu_healthy") == []
 
         watched.node.gpus.faults.load()
-        await watched.tells("gpumanager_registered", 1, resource=VCORE)
+        await watched.tells("gpumanager_kubelet_registered", 1, resource=VCORE)
         await watched.comes(lambda values: values == [1] * 4, "gpumanager_gpu_healthy")
         assert await watched.get("/readyz") == (200, "ok\n")
 
@@ -188,7 +188,7 @@ async def test_a_throttled_container_s_share_is_told() -> None:
         await watched.comes(any, "gpumanager_container_throttled_seconds_total")
 
         (seconds,) = await watched.metric("gpumanager_container_gpu_seconds_total")
-        (share,) = await watched.metric("gpumanager_container_share_percent")
+        (share,) = await watched.metric("gpumanager_container_share_ratio")
         assert seconds > 0
         assert 0 <= share <= 100
 
@@ -213,7 +213,7 @@ async def test_a_program_that_goes_round_the_shim_is_reported_and_lives() -> Non
         log = watched.node.disk.agent_log.read_text()
         assert log.count("which is granted to others") == 1
         assert not running.done()
-        assert await watched.metric("gpumanager_audit_ended_total") == [0]
+        assert await watched.metric("gpumanager_audit_killed_total") == [0]
 
 
 async def test_a_program_that_takes_more_than_its_limit_round_the_shim_is_ended_by_policy() -> None:
@@ -226,7 +226,7 @@ async def test_a_program_that_takes_more_than_its_limit_round_the_shim_is_ended_
 
         assert result.exit_code == 42  # it was asked to end
         assert not honest.done()
-        await watched.tells("gpumanager_audit_ended_total", 1)
+        await watched.tells("gpumanager_audit_killed_total", 1)
         await watched.tells("gpumanager_audit_findings_total", 1, kind="over-limit")
         await watched.tells("gpumanager_audit_processes", 0, kind="over-limit")
 

@@ -185,7 +185,7 @@ async def test_a_driver_that_fails_takes_only_its_own_series_away(
 
     text = await watch.text("/metrics")
 
-    assert "gpumanager_driver_answers 0.0" in text
+    assert "gpumanager_driver_up 0.0" in text
     assert "gpumanager_container_memory_used_bytes{" in text
     assert "gpumanager_gpu_memory_used_bytes{" not in text
     assert caplog.text.count("being replaced") == 1

@@ -51,7 +51,7 @@ def test_refusals_are_counted_and_named() -> None:
     (event,) = news(refused(2), refused(5))
 
     assert (event.count, event.subject, event.warning) == (3, "team/pod/main", True)
-    assert event.message == "memory refused on GPU 0 at its limit of 1 GiB"
+    assert event.message == "allocation refused on GPU 0 at its memory limit of 1 GiB"
 
 
 def test_of_a_claim_that_several_pods_share_the_number_of_others_is_told() -> None:

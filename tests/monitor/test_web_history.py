@@ -50,6 +50,18 @@ def test_of_many_looks_a_second_one_is_kept_and_no_time_is_lost() -> None:
     assert percents(history) == [0, 40, 40, 40]
 
 
+def test_throttling_is_told_of_the_last_minute_and_not_since_the_start() -> None:
+    history, late = ShareHistory(), 0
+    for second in range(120):
+        late += (2 if second < 60 else second % 2) * 10**9  # two processes wait, then one by turns
+        history.note(look(10 + second, paid(second, throttled_ns=late)))
+        if second == 59:
+            assert history.throttled(AllocationID("a-pod-main"), FIRST.uuid) == 100
+
+    assert history.throttled(AllocationID("a-pod-main"), FIRST.uuid) == 50
+    assert history.throttled(AllocationID("a-pod-main"), SECOND.uuid) is None
+
+
 def test_the_oldest_look_gives_way() -> None:
     history = ShareHistory(looks=3)
     for number in range(5):

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from gpumanager.grants.grant import Refused
+from gpumanager.monitor.admissions import AdmissionKind
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.web_pages.events import KINDS
-from gpumanager.names import CLAIM_DRIVER, VCORE
 from gpumanager.units import MIB
 from tests.monitor.monitor_world import EVERYTHING, World, claimant, share, usage
 from tests.monitor.node_show import Show, busy_node, container, device, served
@@ -169,20 +168,22 @@ async def test_the_monitor_tells_the_page_what_its_sampler_saw() -> None:
         await watch.monitor._saw(await watch.monitor.sampler.sample(EVERYTHING))
         watch.world.usages = [usage(promise, {7: 300 * MIB}, denied=2)]
         await watch.monitor._saw(await watch.monitor.sampler.sample(EVERYTHING))
-        for resource in (VCORE, CLAIM_DRIVER):
-            await watch.latencies.timed("call", resource, refused_by_us())
+        late = watch.latencies.admissions
+        late.add(AdmissionKind.REFUSED, claimant("greedy"), "not free")
+        late.add(AdmissionKind.PUT_OFF, claimant("hasty"), "not listed yet")
+        late.add(AdmissionKind.PUT_OFF, claimant("user"), "not free", claim="team/gpu")
         found = watch.monitor.web._document()
     finally:
         await watch.monitor.close()
 
     assert found is not None
     assert found["containers"][0]["gpus"][0]["memory_refusals"] == 2
-    kinds = [one["kind"] for one in found["events"]]
-    assert kinds == ["claim-refused", "admission-refused", "memory-refused"]
-
-
-async def refused_by_us() -> Refused:
-    return Refused("not free")
+    said = [(one["kind"], one["subject"], one["message"]) for one in found["events"]]
+    assert said[:2] == [
+        ("claim-refused", "team/user/main", "claim team/gpu not prepared: not free"),
+        ("admission-refused", "team/greedy/main", "refused: not free"),
+    ]
+    assert [kind for kind, *_ in said[2:]] == ["memory-refused"]
 
 
 def tables(heading: str, after: str) -> list[set[str]]:

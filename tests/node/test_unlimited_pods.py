@@ -169,7 +169,7 @@ async def test_a_process_without_a_session_is_told_by_the_name_of_its_container(
     entry_point = (
         f"while ! [ -s {uid} ]; do sleep 0.05; done; "
         f"place={cgroup}/kubepods/pod$(cat {uid})/{'a' * 64}; "
-        'mkdir -p "$place" && echo $$ > "$place/cgroup.procs" && '
+        'mkdir -p "$place" && echo $$$$ > "$place/cgroup.procs" && '  # a cluster reads $$ as $
         f"LD_LIBRARY_PATH={compat}:$LD_LIBRARY_PATH "
         "exec cuda-play hold --memory 300MiB --seconds 600"
     )

@@ -149,7 +149,7 @@ class PodHistories(RuleBasedStateMachine):
 
     def may_wait(self, started: PodView, name: str, why: str) -> bool:
         """Whether a container has a reason not to start now."""
-        if not self.node.books_whole and "the kubelet's books do not say yet" in why:
+        if not self.node.books_whole and "the kubelet's checkpoint does not say yet" in why:
             self.note("waits for the kubelet's books")
             return True
         if "its devices are in use" in why:

@@ -111,8 +111,8 @@ def test_two_pods_of_one_name_get_different_uids() -> None:
         ("- a", "pod.yaml:1: expected a mapping, found a list"),
         ("kind: Pod", "pod.yaml:1: expected apiVersion v1, kind Pod, found no apiVersion, Pod"),
         (
-            "apiVersion: apps/v1\nkind: Deployment",
-            "pod.yaml:1: expected apiVersion v1, kind Pod, found apps/v1, Deployment",
+            "apiVersion: v1\nkind: Deployment",
+            "pod.yaml:1: expected apiVersion apps/v1, kind Deployment, found v1, Deployment",
         ),
         (POD.replace("name: trainer", "name: Trainer_1"), "pod.yaml:4: metadata.name: 'Trainer_1'"),
         (POD.replace("  name: trainer\n", ""), "metadata: name is missing"),
@@ -147,8 +147,11 @@ def test_two_pods_of_one_name_get_different_uids() -> None:
         (POD.replace("limits: {", "limits: {<<: {}, "), "merge keys (<<) are not read"),
         (POD.replace("train.py]", '"\\ud800"]'), "command[1]: has half of a surrogate pair"),
         (
-            POD.replace("command: [python3", "envFrom: []\n      command: [python3"),
-            "no config maps",
+            POD.replace(
+                "command: [python3",
+                "envFrom: [{configMapRef: {name: settings}}]\n      command: [python3",
+            ),
+            "no ConfigMap settings in namespace team-a of what was given here",
         ),
         ("kind: " + "a" * 5000, "aaa…"),
     ],

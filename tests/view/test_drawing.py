@@ -38,10 +38,10 @@ def test_every_line_has_the_same_width_and_fits(width: int, signs: Glyphs, flat:
 @pytest.mark.parametrize(
     ("width", "there", "missing"),
     [
-        (120, ["PEAK", "PROC", "CEIL", "WAIT", "REF", "SHARE of granted"], []),
-        (80, ["CEIL", "WAIT", "REF", "MEMORY of limit"], ["PEAK", "PROC"]),
-        (60, ["MEMORY", "SHARE", "CEIL", "WAIT", "REF"], ["of limit", "PEAK"]),
-        (40, ["MEMORY", "SHARE", "REF"], ["CEIL", "WAIT"]),
+        (120, ["PEAK", "PROC", "CEIL", "THR", "REF", "SHARE of granted"], []),
+        (80, ["CEIL", "THR", "REF", "MEMORY of limit"], ["PEAK", "PROC"]),
+        (60, ["MEMORY", "SHARE", "CEIL", "THR", "REF"], ["of limit", "PEAK"]),
+        (40, ["MEMORY", "SHARE", "REF"], ["CEIL", "THR"]),
     ],
 )
 def test_a_narrow_terminal_has_fewer_columns(
@@ -74,7 +74,7 @@ def test_the_details_of_a_container_say_why_no_limit_holds() -> None:
 def test_figures_stand_under_each_other() -> None:
     title, gpu, train, answers, *_ = drawn(80)
 
-    for name in ("WAIT", "REF"):
+    for name in ("THR", "REF"):
         end = title.index(name) + len(name)
         assert train[:end].endswith(("12s", "3"))
         assert gpu[end - 1] == " "

@@ -1,12 +1,10 @@
 """A real Chromium, and a tab in it that notices everything a user would not like."""
 
 import importlib.util
-import json
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +13,6 @@ PHONE, DESK = 360, 1180
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SECONDS = 120.0
 """For what takes a moment, on a machine that does much else."""
-CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 
 
 def program() -> str | None:
@@ -24,7 +21,7 @@ def program() -> str | None:
 
 def missing() -> str:
     """What is, in a sentence; empty where nothing is."""
-    if importlib.util.find_spec("playwright") is None:
+    if not all(map(importlib.util.find_spec, ("playwright", "axe_playwright_python"))):
         return "the extra `browser` is missing: pip install 'gpu-manager[browser]'"
     if program() is None:
         return f"no Chromium on this machine: none of {', '.join(NAMES)}"
@@ -77,10 +74,16 @@ class Tab:
         wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         return int(await self.page.evaluate(wider))
 
-    async def faint(self) -> list[str]:
-        """Texts that are hard to read: less contrast than WCAG AA asks for."""
-        found: list[str] = json.loads(await self.page.evaluate(CONTRAST))
-        return found
+    async def barriers(self) -> list[str]:
+        """What axe-core finds that keeps people out, contrast below WCAG AA among it."""
+        from axe_playwright_python.async_playwright import Axe
+
+        found = await Axe().run(self.page)
+        return [
+            f"{rule['id']} ({rule['impact']}): {node['html'][:120]}"
+            for rule in found.response["violations"]
+            for node in rule["nodes"]
+        ]
 
     def strangers(self) -> set[str]:
         """Hosts other than the page's own that it asked for something."""

@@ -38,7 +38,7 @@ async def test_the_page_fits_is_readable_and_asks_nobody_else(
         await tab.has("default/train-0")
 
         assert await tab.overhang() == 0
-        assert await tab.faint() == []
+        assert await tab.barriers() == []
         quiet(tab)
 
 
@@ -116,7 +116,7 @@ async def test_what_is_left_out_is_told(served: Served, chromium: Open) -> None:
         await tab.has("default/crowd-79")
         await tab.has("and 16 more")
         assert await tab.overhang() == 0
-        assert await tab.faint() == []
+        assert await tab.barriers() == []
 
 
 async def test_what_is_new_is_shown_by_itself(served: Served, chromium: Open) -> None:
@@ -154,7 +154,7 @@ async def test_a_standby_says_who_leads(served: Served, chromium: Open) -> None:
 
     served.extender.election = Standby()
     async with chromium(address(served), PHONE) as tab:
-        await tab.has("stands by; extender-7 leads")
-        await tab.has("only who leads is asked")
+        await tab.has("standby; leader: extender-7")
+        await tab.has("known to the leader only")
 
         assert await tab.overhang() == 0

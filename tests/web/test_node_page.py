@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gpumanager.monitor.admissions import AdmissionKind, Happened
+from gpumanager.monitor.web_pages.events import refusal
 from gpumanager.monitor.web_pages.stream import LISTENERS
+from tests.monitor.monitor_world import claimant
 from tests.monitor.node_show import MODEL, Show, busy_node, container, device, served
 from tests.web.browsing import DESK, HOSTILE, PHONE, Open, quiet
 
@@ -33,7 +36,7 @@ async def test_the_page_fits_is_readable_and_asks_nobody_else(
         await tab.has("train-resnet")
 
         assert await tab.overhang() == 0
-        assert await tab.faint() == []
+        assert await tab.barriers() == []
         ground = await tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert ("rgb(2" in ground) == (scheme == "light")
         quiet(tab)
@@ -45,7 +48,8 @@ async def test_it_shows_who_has_what_and_what_happened(show: Show, chromium: Ope
 
         text = await tab.page.inner_text("main")
         for words in (MODEL, "of 40 to 90 %", "21 GiB of 24 GiB", "whole GPU", "out of use, Xid 79",
-                      "memory refused 3 times", "90 of 100 % granted"):  # fmt: skip
+                      "3 allocations refused", "90 of 100 % granted",
+                      "throttled 71 % of the last minute"):  # fmt: skip
             assert words in " ".join(text.split()), words
         drawn = await tab.page.eval_on_selector_all(
             ".spark .got, .stack path", "all => all.map(one => one.getAttribute('d').length)"
@@ -151,10 +155,40 @@ async def test_an_agent_that_goes_and_comes_back_is_shown_as_that(
         assert tab.strangers() == set()
 
 
+async def test_the_age_of_the_picture_is_told_when_the_agent_hangs(
+    show: Show, chromium: Open
+) -> None:
+    async with chromium(show.address) as tab:
+        await tab.state("live")
+
+        await tab.state("picture is 3 s old")  # it is connected, and nothing comes
+        show.look()
+
+        await tab.state("live")
+        quiet(tab)
+
+
+async def test_refusals_and_placements_say_which_pod_when_and_what(
+    show: Show, chromium: Open
+) -> None:
+    refused = Happened(AdmissionKind.REFUSED, claimant("greedy"), "asks for 200 blocks")
+    event = refusal(refused, "gpu-node-7")
+    assert event is not None
+    show.web.happened(event)
+    async with chromium(show.address) as tab:
+        await tab.has("team/greedy/main refused: asks for 200 blocks")
+        await tab.has("team/batch-score/main placed on GPU 1 (fullest GPU that still fits:")
+        assert await tab.page.locator("#events time >> nth=0").inner_text() == "21 Sept, 14:35:00"
+
+        await tab.page.fill("#search", "greedy")
+        await tab.counts("#events li", 1)
+        quiet(tab)
+
+
 async def test_who_may_not_listen_asks_again_and_again(show: Show, chromium: Open) -> None:
     listeners = [show.web.stream.listen() for _ in range(LISTENERS)]
     async with chromium(show.address) as tab:
-        await tab.state("many listen already")
+        await tab.state("too many readers")
         show.containers = [container("newcomer", device(show.gpus[3], 55))]
         show.look()
 
@@ -182,7 +216,7 @@ async def test_a_node_without_a_driver_says_so(show: Show, chromium: Open) -> No
     show.answered, show.reason = False, "waiting for a GPU: no driver"
     show.look()
     async with chromium(show.address, PHONE) as tab:
-        await tab.has("NVML does not answer")
+        await tab.has("NVML does not respond")
         await tab.has("not ready: waiting for a GPU: no driver")
 
         assert await tab.overhang() == 0

@@ -1,3 +1,26 @@
+{{/* Fails on values with which a program would not start, and which the schema cannot express. */}}
+{{- define "gpu-manager.validate" -}}
+{{- $version := .Capabilities.KubeVersion.Version -}}
+{{- $agent := .Values.agent -}}
+{{- $variables := list }}{{ range $agent.extraEnv }}{{ $variables = append $variables .name }}{{ end }}
+{{- if not (or $agent.privileged $agent.runtimeClassName (has "NVIDIA_VISIBLE_DEVICES" $variables)) }}
+{{- fail "agent.privileged=false needs agent.runtimeClassName (`nvidia` with NVIDIA Container Toolkit), or NVIDIA_VISIBLE_DEVICES in agent.extraEnv if NVIDIA's runtime is the default: otherwise the agent cannot open the GPUs' device nodes" }}
+{{- end }}
+{{- if and (ne $agent.interface "device-plugin") (semverCompare "<1.36.0-0" $version) }}
+{{- fail (printf "agent.interface=%s needs Kubernetes 1.36 or newer; this is %s" $agent.interface $version) }}
+{{- end }}
+{{- if and (ne .Values.webhook.claims "never") (semverCompare "<1.36.0-0" $version) }}
+{{- fail (printf "webhook.claims=%s needs Kubernetes 1.36 or newer; this is %s" .Values.webhook.claims $version) }}
+{{- end }}
+{{- if and $agent.devicePluginCdi (semverCompare "<1.29.0-0" $version) }}
+{{- fail (printf "agent.devicePluginCdi needs Kubernetes 1.29 or newer; this is %s" $version) }}
+{{- end }}
+{{- $names := list }}{{ range splitList "," .Values.extender.policy }}{{ $names = append $names (regexReplaceAll "(-strict)?(=.*)?$" (nospace .) "") }}{{ end }}
+{{- if ne (len $names) (len (uniq $names)) }}
+{{- fail (printf "extender.policy names a policy twice: %s" .Values.extender.policy) }}
+{{- end }}
+{{- end -}}
+
 {{/* What all names begin with. */}}
 {{- define "gpu-manager.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
@@ -121,12 +144,19 @@ topologySpreadConstraints:
   {{- end }}
 {{- end -}}
 
-{{/* A pod that needs nothing of its node. */}}
+{{/* Not empty on OpenShift. */}}
+{{- define "gpu-manager.openshift" -}}
+{{- if or (eq .Values.openshift "always") (and (eq .Values.openshift "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) }}openshift{{ end -}}
+{{- end -}}
+
+{{/* Pod security context of pods that need nothing of their node. On OpenShift each namespace has its own range of IDs. */}}
 {{- define "gpu-manager.plainPod" -}}
 runAsNonRoot: true
+{{- if not (include "gpu-manager.openshift" .) }}
 runAsUser: 65532
 runAsGroup: 65532
 fsGroup: 65532 # may read the mounted Secret
+{{- end }}
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
@@ -169,6 +199,8 @@ spec:
   dnsNames:
     - {{ printf "%s.%s.svc" $full .root.Release.Namespace }}
     - {{ printf "%s.%s.svc.cluster.local" $full .root.Release.Namespace }}
+    - localhost # for `kubectl port-forward`
+  ipAddresses: [127.0.0.1]
   usages: [server auth]
   privateKey: {algorithm: ECDSA, size: 256}
   issuerRef:

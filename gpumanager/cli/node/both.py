@@ -110,6 +110,10 @@ class BothInterfaces:
         self._devices.granter.mark_unhealthy(gpus)
         self._claims.granter.mark_unhealthy(gpus)
 
+    def withdraw(self, gpus: frozenset[GpuUUID]) -> None:
+        self._devices.granter.withdraw(gpus)
+        self._claims.granter.withdraw(gpus)
+
     async def adopt(self, topology: Topology) -> None:
         await self._devices.granter.adopt(topology)
         await self._claims.granter.adopt(topology)

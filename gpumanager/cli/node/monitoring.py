@@ -38,7 +38,8 @@ from gpumanager.supervisor import Supervisor
 class Monitored:
     """The parts of an agent that are looked at. health: once somebody watches it.
 
-    named: namespace and name of a pod, as the cluster knows them.
+    named: namespace and name of a pod, as the cluster knows them. withdrawn: why no GPU is offered,
+    because of another manager; empty where they are.
     """
 
     interface: NodeInterface
@@ -47,6 +48,7 @@ class Monitored:
     residents: Containers
     named: Callable[[PodUID], str | None]
     health: "HealthWatch | None" = None
+    withdrawn: Callable[[], str] = str
 
 
 class Monitoring:
@@ -103,7 +105,7 @@ class Monitoring:
         if reason := self._without_parts():
             return reason
         parts = self._parts.result()
-        return not_ready(parts.interface.granter, parts.interface.plugin)
+        return parts.withdrawn() or not_ready(parts.interface.granter, parts.interface.plugin)
 
     def _without_parts(self) -> str:
         """Why there is nothing to look at; empty when there is."""

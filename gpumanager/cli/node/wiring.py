@@ -54,7 +54,8 @@ from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.node.join import Cluster, Standalone
 from gpumanager.node.labels import Software
-from gpumanager.node.service import Facts
+from gpumanager.node.manager_watch import ManagerWatch
+from gpumanager.node.service import Facts, NodeCluster
 from gpumanager.recovery.legacy_containers import legacy_containers
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
@@ -217,12 +218,14 @@ class NodeAgent:
             cause=self._cause,
         )
         self._granter, self._plugin = self._interface.granter, self._interface.plugin
+        self._managers = self._manager_watch()
         self._parts = Monitored(
             self._interface,
             isolation,
             self._peers,
             self._containers,
             outside.cluster.pod_name,
+            withdrawn=lambda: self._managers.reason if self._managers else "",
         )
         self._monitoring = monitoring
 
@@ -239,6 +242,9 @@ class NodeAgent:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
         self._supervisor.keep("runtime version", self._outside.runtime.say_who)
+        if self._managers:
+            await unless(stopping, self._managers.first())
+            self._supervisor.keep("other GPU managers", self._managers.run)
         await self._granter.take_up()
         self._monitoring.look_at(self._parts)
         for name, start in self._interface.first.items():
@@ -286,6 +292,20 @@ class NodeAgent:
         }
         for name, start in tasks.items():
             self._supervisor.keep(name, start)
+
+    def _manager_watch(self) -> ManagerWatch | None:
+        cluster, settings = self._outside.cluster, self._settings
+        if settings.beside_other_managers or not isinstance(cluster, NodeCluster):
+            return None
+
+        async def withdraw(gpus: frozenset[GpuUUID]) -> None:
+            self._granter.withdraw(gpus)
+            await self._plugin.refresh()
+
+        def gpus() -> Collection[GpuUUID]:
+            return [gpu.uuid for gpu in self._granter.topology.gpus]
+
+        return ManagerWatch(cluster, gpus, withdraw, settings.other_managers_gone_after)
 
     def _owners(self, allocation: AllocationID) -> Collection[PodUID]:
         return self._interface.owners(allocation)

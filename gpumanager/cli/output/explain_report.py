@@ -85,26 +85,28 @@ def _story(said: Said) -> Iterator[str]:
 
 def _comparison(said: Said) -> Iterator[str]:
     points, best = said.get("points"), said["best"]
-    if said["bound"] and points is not None:
-        yield f"{said['bound']} had {points:g} points{_standing(points, best)}."
+    if said["bound"] and points is not None and best:
+        yield f"{said['bound']} was {_rank(points, best, said['fitting'])}."
     if best:
-        yield f"The best: {'; '.join(map(_scored, best))}."
+        yield f"The best: {'; '.join(map(_alike, best))}."
     elif said["fitting"] > 1:
         yield "To the policy they were all alike."
 
 
-def _standing(points: float, best: Sequence[Said]) -> str:
-    if not best:
-        return ""
-    if points >= best[0]["points"]:
-        return ", and none had more"
-    return "; others had more, but kube-scheduler weighs other things too"
+def _rank(points: float, best: Sequence[Said], fitting: int) -> str:
+    """By the policy's points, which mean nothing to people: they may be negative."""
+    better = sum(one["nodes"] for one in best if one["points"] > points)
+    alike = sum(one["nodes"] for one in best if one["points"] == points)
+    of = f"of the {_nodes(fitting)} that fit" if fitting else "of all nodes"
+    if not better:
+        return f"the best {of}" if alike <= 1 else f"among the {alike:,} best {of}, all alike"
+    place = f"number {better + 1:,} {of}" if alike else f"behind the best {better:,} {of}"
+    return f"{place}; others were better, but kube-scheduler weighs other things too"
 
 
-def _scored(one: Said) -> str:
+def _alike(one: Said) -> str:
     others = one["nodes"] - 1
-    as_good = f" and {others:,} more" if others else ""
-    return f"{one['node']}{as_good} with {one['points']:g}"
+    return str(one["node"]) + (f" and {others:,} more as good" if others else "")
 
 
 def _gpus(rows: Sequence[Said]) -> Table:

@@ -1,6 +1,7 @@
 """What happens on the simulated node, told line by line on standard error while it happens."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final, Self
 
 from rich.status import Status
@@ -12,6 +13,9 @@ from gpumanager.sim import events
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
+DEFAULT_PORT: Final = 5678
+"""Where `top`, `tree` and `explain` look without being told."""
+CLUSTER_PAGE: Final = "http://localhost:3456"
 UNHEARD: Final = contextlib.suppress(OSError)
 """Around what is said: where nobody listens any more, the work goes on."""
 
@@ -39,6 +43,21 @@ class Progress:
         if not self._running:
             return "no container was running yet"
         return f"still running: {', '.join(sorted(self._running))}"
+
+    def serves(self, port: int, nodes: int, pods: Sequence[Pod]) -> None:
+        """Where the pages are, and how to call what looks at them."""
+        agents = [f"http://localhost:{port + index}" for index in range(nodes)]
+        if nodes > 1:
+            self._say("open", "bold green", f"{CLUSTER_PAGE}  the cluster")
+        for url in agents:
+            self._say("open", "bold green", url)
+        default = len(agents) == 1 and port == DEFAULT_PORT
+        flags = "" if default else "".join(f" --agent {url}" for url in agents)
+        about = f"explain {pods[0].full_name}" if pods else "explain POD"
+        words = (f"top{flags}", f"tree{flags}", about + ("" if nodes > 1 else flags))
+        for one in words:
+            self._say("try", "bold green", f"gpumanager {one}")
+        self._say("end", "bold green", "Ctrl-C, which prints the table")
 
     def show(self, event: events.Event) -> None:
         match event:

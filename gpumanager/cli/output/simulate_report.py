@@ -1,10 +1,12 @@
 """What a simulation found, as a table for people and as JSON for programs.
 
 The table has one row of figures per container, and under it, over the whole width, why it got its
-GPU or why it was refused.
+GPU or why it was refused, and what the webhook of a cluster would have said. A column says why a
+container got less than its share, where one did.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
@@ -16,6 +18,8 @@ from rich.text import Text
 
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.simulate_progress import gpus_of, name_of, plain
+from gpumanager.scheduler.webhook.validate import AdmissionVerdict
+from gpumanager.sim.host_watch import BUSY
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine, machine_names
 from gpumanager.sim.results import ContainerResult
@@ -24,6 +28,15 @@ from gpumanager.units import MEMORY_BLOCK, format_bytes
 WIDTH_WITHOUT_TERMINAL: Final = 100
 GAP: Final = 2
 CAPTION: Final = "Simulated GPUs, {}; memory and time are their own account."
+BUSY_HOST: Final = (
+    "This machine was busy: programs waited for a processor for {:.0%} of the time, which can make "
+    "shares smaller."
+)
+TOLD: Final = 0.05
+"""Of the time: from here on shares are seen to suffer."""
+STOPPED: Final = "stop"
+MEETS: Final = 0.95
+"""Of its share: with so much of it a container has it."""
 NOTHING: Final = "-"
 
 HEADINGS: Final = (
@@ -31,27 +44,63 @@ HEADINGS: Final = (
     "\nasked for",
     "\nGPU",
     "most held,\nof limit",
-    "refused\nat limit",
+    "memory\nrefused",
     "share got,\nof granted",
     "\nexit",
+    "got less,\nbecause",
 )
 RIGHT: Final = frozenset({3, 4, 5, 6})
 """Columns of figures."""
+LESS: Final = 7
+"""The column that is left out where no container got less than its share."""
 
-SHRINKS: Final = ((2, 5), (3, 10), (0, 14), (5, 8), (2, 4))
+SHRINKS: Final = (
+    *((LESS, 9), (2, 5), (3, 10), (0, 14), (5, 10)),
+    *((0, 12), (2, 4), (5, 8)),
+)
 """Where a narrow terminal takes its columns from: which, and how little it may leave.
 
 Before these, the names and what is asked for get two lines, which break where a part ends.
 """
 ASKED_IN_TWO_LINES: Final = 10
+BREAKS: Final = {1: ",", 3: " of", 5: " of"}
+"""After what a cell of a column breaks."""
 
 
-def as_json(machine: Machine, results: Sequence[ContainerResult]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a simulation found. late: the part of the time that this machine kept programs waiting.
+
+    said: what the webhook of a cluster would say, by the full name of the pod.
+    """
+
+    machine: Machine
+    results: Sequence[ContainerResult]
+    late: float = 0.0
+    said: Mapping[str, AdmissionVerdict] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """A pod was refused or failed, or a webhook would have refused it."""
+        return any(one.failed for one in self.results) or any(
+            one.errors for one in self.said.values()
+        )
+
+
+def as_json(report: Report) -> dict[str, Any]:
     """The format of the design; others script against it."""
-    return {"machine": machine.name, "containers": [_record(result) for result in results]}
+    return {
+        "machine": report.machine.name,
+        "containers": [_record(result, report.late) for result in report.results],
+        "host_late_ratio": round(report.late, 3),
+        "webhook": [
+            {"pod": pod, "errors": list(said.errors), "warnings": list(said.warnings)}
+            for pod, said in report.said.items()
+        ],
+    }
 
 
-def _record(result: ContainerResult) -> dict[str, Any]:
+def _record(result: ContainerResult, late: float) -> dict[str, Any]:
     return {
         "pod": result.pod.full_name,
         "container": result.container.name,
@@ -62,30 +111,65 @@ def _record(result: ContainerResult) -> dict[str, Any]:
         "memory_denied": result.measured.memory_denied,
         "share_target_percent": result.share_target,
         "share_achieved_percent": result.measured.share,
+        "share_less_because": shortfall(result, late),
         "throttled_launches": result.measured.throttled,
         "throttled_seconds": result.measured.throttled_seconds,
         "exit_code": result.exit_code,
+        "stopped": result.stopped,
         "refused": result.refused,
     }
 
 
-def print_report(machine: Machine, results: Sequence[ContainerResult]) -> None:
+def shortfall(result: ContainerResult, late: float) -> str | None:
+    """Why a container got less GPU time than its share; None where it did not."""
+    measured, target = result.measured, result.share_target
+    if target is None or measured.share is None or measured.share >= MEETS * target:
+        return None
+    if measured.memory_denied:
+        return "refused memory"
+    missing = 1 - measured.share / target
+    waited = measured.throttled_seconds / (measured.seconds * len(result.gpus) or 1)
+    if late > BUSY and late >= missing / 2:
+        return "host late"
+    # Else it had nothing to launch for most of what is missing; or it had, in bursts, which were
+    # throttled although it got less than its share over all the time.
+    return "throttled" if waited >= missing / 2 else "asked for less"
+
+
+def print_report(report: Report) -> None:
     console = console_for_results()
-    rows = [_cells(result) for result in results]
-    widths = _widths([[Text(heading) for heading in HEADINGS], *rows], console.width)
+    rows = [_cells(result, report.late) for result in report.results]
+    headings = HEADINGS if any(row[LESS].plain != NOTHING for row in rows) else HEADINGS[:LESS]
+    head = [Text(heading, style="bold") for heading in headings]
+    widths = _widths([head, *(row[: len(head)] for row in rows)], console.width)
     rule = Rule(characters="-" if console.options.ascii_only else "─", style="dim")
     console.print()
-    console.print(_line([Text(heading, style="bold") for heading in HEADINGS], widths))
+    console.print(_line(head, widths))
     console.print(rule)
-    for result, row in zip(results, rows, strict=True):
-        console.print(_line(row, widths))
+    told: set[str] = set()
+    for result, row in zip(report.results, rows, strict=True):
+        console.print(_line(row[: len(head)], widths))
         if (why := _why(result)) is not None:
             console.print(Padding(why, (0, 0, 0, 4)))
+        if (pod := result.pod.full_name) not in told:
+            for line in _webhook(report.said.get(pod, AdmissionVerdict())):
+                console.print(Padding(line, (0, 0, 0, 4)))
+        told.add(pod)
     console.print(rule)
-    console.print(Text(CAPTION.format(gpus_of(machine)), style="dim"))
+    console.print(Text(CAPTION.format(gpus_of(report.machine)), style="dim"))
+    measured = any(one.measured.share is not None for one in report.results)
+    if report.late > TOLD and measured:
+        console.print(Text(BUSY_HOST.format(report.late), style="yellow"))
 
 
-def _cells(result: ContainerResult) -> list[Text]:
+def _webhook(said: AdmissionVerdict) -> Iterator[Text]:
+    for text in said.errors:
+        yield Text("the webhook would refuse it: ", style="red").append(text, style="default")
+    for text in said.warnings:
+        yield Text("the webhook warns: ", style="yellow").append(text, style="default")
+
+
+def _cells(result: ContainerResult, late: float) -> list[Text]:
     """One row of the table."""
     return [
         Text(name_of(result.pod, result.container), style="bold"),
@@ -95,6 +179,7 @@ def _cells(result: ContainerResult) -> list[Text]:
         _denied(result),
         Text(_share(result)),
         _exit(result),
+        Text(shortfall(result, late) or NOTHING),
     ]
 
 
@@ -135,6 +220,8 @@ def _share(result: ContainerResult) -> str:
 def _exit(result: ContainerResult) -> Text:
     if result.exit_code is None:
         return Text(NOTHING)
+    if result.stopped:
+        return Text(STOPPED)
     return Text(str(result.exit_code), style="green" if result.exit_code == 0 else "red")
 
 
@@ -149,22 +236,28 @@ def _line(cells: Sequence[Text], widths: Sequence[int]) -> Table:
     for column, width in enumerate(widths):
         justify = "right" if column in RIGHT else "left"
         grid.add_column(width=width, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    name, asked, *figures = cells
-    grid.add_row(_broken(name, widths[0]), _in_two_lines(asked, widths[1]), *figures)
+    name, *others = cells
+    broken = (
+        _in_two_lines(cell, width, BREAKS.get(column, ""))
+        for column, (cell, width) in enumerate(zip(others, widths[1:], strict=True), start=1)
+    )
+    grid.add_row(_broken(name, widths[0]), *broken)
     return grid
 
 
 def _broken(name: Text, width: int) -> Text:
     """A long name breaks where the container's begins."""
     pod, slash, container = name.plain.rpartition("/")
-    fits = len(name.plain) <= width or not slash
+    fits = _longest(name) <= width or not slash
     return name if fits else Text(f"{pod}\n/{container}", style=name.style)
 
 
-def _in_two_lines(asked: Text, width: int) -> Text:
-    """Cores and memory below each other where they do not fit beside each other."""
-    fits = len(asked.plain) <= width
-    return asked if fits else Text(asked.plain.replace(", ", ",\n"), style=asked.style)
+def _in_two_lines(text: Text, width: int, after: str) -> Text:
+    """Cores and memory, or a figure and what it is of, below each other where they do not fit
+    beside each other."""
+    if _longest(text) <= width or not after:
+        return text
+    return Text(text.plain.replace(f"{after} ", f"{after}\n"), style=text.style)
 
 
 def _widths(rows: Sequence[Sequence[Text]], available: int) -> list[int]:
@@ -172,7 +265,8 @@ def _widths(rows: Sequence[Sequence[Text]], available: int) -> list[int]:
     widths = [max(_longest(cell) for cell in column) for column in zip(*rows, strict=True)]
     excess = sum(widths) + GAP * (len(widths) - 1) - available
     broken = max(_longest(_broken(row[0], 0)) for row in rows)
-    for column, least in ((0, broken), (1, ASKED_IN_TWO_LINES), *SHRINKS):
+    shrinks = [row for row in SHRINKS if row[0] < len(widths)]
+    for column, least in ((0, broken), (1, ASKED_IN_TWO_LINES), *shrinks):
         given = max(0, min(excess, widths[column] - least))
         widths[column] -= given
         excess -= given

@@ -18,7 +18,6 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
-from gpumanager.cli.node_agents import look
 from gpumanager.cli.output.top_help import Help
 from gpumanager.cli.output.top_rows import RowsView
 from gpumanager.cli.output.top_text import NOBODY, styled, summary
@@ -28,7 +27,10 @@ from gpumanager.view.figures import cut, seconds
 from gpumanager.view.glyphs import Glyphs
 from gpumanager.view.layout import layout
 from gpumanager.view.listing import Sort, Wish, rows
+from gpumanager.view.throttling import ThrottlingHistory
 from gpumanager.view.values import ContainerRow, Seen
+
+Look = Callable[[Sequence[Seen]], Sequence[Seen]]
 
 FOOT: Final = "h Help  / Filter  Enter Details  Space Fold  M P T R N Sort  q Quit"
 SHORT_FOOT: Final = "h Help  / Filter  Space Fold  q Quit"
@@ -94,6 +96,7 @@ class TopApp(App[None]):
     ) -> None:
         super().__init__(ansi_color=True)
         self._seen = tuple(nodes)
+        self._throttling = ThrottlingHistory().with_look(nodes)
         self._before: Mapping[str, ContainerRow] = {}
         self._wish = Wish(sort)
         self._signs = signs
@@ -131,7 +134,8 @@ class TopApp(App[None]):
     def show(self, nodes: Sequence[Seen]) -> None:
         """A new picture."""
         self._before = {row.key: row.container for row in rows(self._seen, Wish()) if row.container}
-        self._seen = tuple(nodes)
+        self._throttling = self._throttling.with_look(nodes)
+        self._seen = self._throttling.rated(nodes)
         self._draw()
 
     # What is on the screen.
@@ -145,7 +149,7 @@ class TopApp(App[None]):
         self._put("summary", cut(summary(self._seen, self._signs), width, self._signs))
         columns = heading(layout(width), self._signs, wish.sort, turned=wish.turned)
         self._put("heading", styled(columns))
-        self._main.query_one(RowsView).show(listed, self._before)
+        self._main.query_one(RowsView).show(listed, self._before, self._nothing())
         self._put("foot", FOOT if len(FOOT) <= width else SHORT_FOOT[:width])
         self._draw_details()
 
@@ -166,6 +170,12 @@ class TopApp(App[None]):
         if not any(gpu.containers for one in self._seen if one.node for gpu in one.node.gpus):
             said.append(NOBODY)
         return f" {self._signs.dot} ".join(said)
+
+    def _nothing(self) -> str:
+        """What stands in the place of a list without rows."""
+        if self._wish.needle:
+            return f"Nothing here matches {self._wish.needle!r}. Esc shows all."
+        return NOBODY
 
     def _draw_details(self) -> None:
         row = self._main.query_one(RowsView).row
@@ -244,12 +254,12 @@ class TopApp(App[None]):
         self._main.set_focus(self._main.query_one(RowsView))
 
 
-def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs) -> None:
-    """Until the reader leaves."""
+def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs, again: Look) -> None:
+    """Until the reader leaves. again: brings the next picture, given the one before."""
     over = Event()
 
     def begin(app: TopApp) -> None:
-        Thread(target=_ask_on, args=(app, nodes, interval, over), daemon=True).start()
+        Thread(target=_ask_on, args=(app, nodes, interval, over, again), daemon=True).start()
 
     try:
         TopApp(nodes, signs, sort, begin).run()
@@ -257,8 +267,7 @@ def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs) -> 
         over.set()
 
 
-def _ask_on(app: TopApp, nodes: Sequence[Seen], interval: float, over: Event) -> None:
-    agents = [one.agent for one in nodes]
+def _ask_on(app: TopApp, nodes: Sequence[Seen], interval: float, over: Event, again: Look) -> None:
     while not over.wait(interval):
-        nodes = look(agents, nodes)
+        nodes = again(nodes)
         app.post_message(Looked(nodes))

@@ -14,7 +14,7 @@ KEYS: Final = (
     ("Enter", "all that is known of the row, below the list"),
     ("Space - +", "fold a GPU or a node, and open it again"),
     ("/ \\ F3 F4", "show only rows with these letters; Esc: all again"),
-    ("M P T R N", "sort by memory, share, time waited, refusals, place"),
+    ("M P T R N", "sort by memory, share, throttling, refusals, place"),
     ("< > , .", "sort by the column before, or the next"),
     ("I", "turn the order round"),
     ("t F5", "containers under their GPUs, or all beside each other"),
@@ -28,8 +28,9 @@ LEGEND: Final = (
     ("SHARE", "percent of time got, of granted; the bar is the GPU"),
     ("{full} {granted} {free}", "in bars: used, granted and not used, neither"),
     ("CEIL", "what it may take while others leave it"),
-    ("WAIT", "how long its launches had to wait, in all"),
+    ("THR", "percent of the last seconds that it was throttled"),
     ("REF", "how often it was refused memory at its limit"),
+    ("TEMP, POWER", "of the GPU, where there is room; else beside its name"),
     ("-", "not told by the driver"),
 )
 FIRST: Final = 18

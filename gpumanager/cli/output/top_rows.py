@@ -22,8 +22,9 @@ CURSOR: Final = Style(reverse=True)
 """Of the name alone: bars keep their colours."""
 
 
-class RowsView(ScrollView, can_focus=True):
-    """Rows of one line each."""
+class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
+    """Rows of one line each. ScrollView's own keys would move the view and leave the cursor behind;
+    the cursor moves, and the view with it."""
 
     DEFAULT_CSS = """
     RowsView { height: 1fr; scrollbar-size: 0 0; background: ansi_default; }
@@ -38,6 +39,7 @@ class RowsView(ScrollView, can_focus=True):
         self._rows: Sequence[Row] = ()
         self._before: Mapping[str, ContainerRow] = {}
         self._key = ""
+        self._empty = ""
 
     @property
     def row(self) -> Row | None:
@@ -49,8 +51,12 @@ class RowsView(ScrollView, can_focus=True):
         """Of the cursor; the first row where its own is gone."""
         return next((n for n, row in enumerate(self._rows) if row.key == self._key), 0)
 
-    def show(self, rows: Sequence[Row], before: Mapping[str, ContainerRow]) -> None:
-        """before: containers by the key of their row, as they were at the look before."""
+    def show(
+        self, rows: Sequence[Row], before: Mapping[str, ContainerRow], empty: str = ""
+    ) -> None:
+        """before: containers by the key of their row, as they were at the look before. empty: what
+        to say where there are no rows."""
+        self._empty = empty
         place = self.position
         if rows and all(row.key != self._key for row in rows):
             self._key = rows[min(place, len(rows) - 1)].key
@@ -63,9 +69,16 @@ class RowsView(ScrollView, can_focus=True):
             return
         place = min(max(0, self.position + steps), len(self._rows) - 1)
         self._key = self._rows[place].key
-        self.scroll_to_region(Region(0, place, 1, 1), animate=False)
+        self._reveal()
         self.refresh()
         self.post_message(self.Moved())
+
+    def on_resize(self) -> None:
+        """Details below the list take some of its lines."""
+        self._reveal()
+
+    def _reveal(self) -> None:
+        self.scroll_to_region(Region(0, self.position, 1, 1), animate=False)
 
     def page(self) -> int:
         """How many rows are seen at once."""
@@ -74,7 +87,8 @@ class RowsView(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         width, place = self.size.width, y + self.scroll_offset.y
         if place >= len(self._rows):
-            return Strip.blank(width)
+            said = self._empty if not self._rows and y == 0 else ""
+            return Strip([Styled(said)]).adjust_cell_length(width)
         row = self._rows[place]
         drawn = line(row, layout(width), self._signs, self._before.get(row.key))
         strip = strip_of(drawn).adjust_cell_length(width)

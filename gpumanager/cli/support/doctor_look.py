@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from gpumanager.cli.node.parts import SHIMS, container_runtime, lead_to_nvml
 from gpumanager.cli.support.claims_look import look_at_claims, registrations
+from gpumanager.cli.support.managers_look import look_for_managers
 from gpumanager.deviceplugin.server import sockets_like
 from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.values import (
@@ -82,7 +83,10 @@ async def look(settings: AgentSettings) -> Node:
         claims = await look_at_claims(
             settings, gpus.topology, driver, _best(registrations(settings))
         )
-    return Node(gpus, kubelet, containers, own, claims)
+    managers = await look_for_managers(settings, gpus.topology)
+    return Node(
+        gpus, kubelet, containers, own, claims, managers, beside=settings.beside_other_managers
+    )
 
 
 def look_at_gpus(settings: AgentSettings) -> GpuView:
@@ -255,7 +259,7 @@ def _pid_namespace() -> int | None:
 
 def _directories(settings: AgentSettings) -> Iterator[Directory]:
     yield directory("allocations", settings.virtual_manager_path)
-    yield directory("journal's place", settings.checkpoint_path)
+    yield directory("journal directory", settings.checkpoint_path)
     config = read_config(settings.volume_config or SHIPPED)
     bases = (config.shared.base, config.whole.base)
     for base in dict.fromkeys(bases if settings.volume_base is None else (settings.volume_base,)):

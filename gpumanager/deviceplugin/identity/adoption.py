@@ -40,7 +40,7 @@ from gpumanager.runtime.values import LiveContainer
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 from gpumanager.virtual.values import AllocationID, Limit
 
-BY_KUBELET: Final = "adopted: the kubelet's books give it these devices"
+BY_KUBELET: Final = "adopted: the kubelet's checkpoint gives it these devices"
 BY_CONTAINER: Final = "adopted: it runs with this allocation"
 BY_DIRECTORY: Final = "adopted: its directory is there, and nobody can say whose it is"
 

@@ -104,8 +104,8 @@ class DeviceCheckpoint:
             found = holding(books, resource, ids, view)
         if not found:
             raise NotResolved(
-                f"{self._path}: the kubelet's books do not say yet which container holds these "
-                f"{len(ids)} devices of {resource}"
+                f"{self._path}: the kubelet's checkpoint does not say yet which container holds "
+                f"these {len(ids)} devices of {resource}"
             )
         return books, found
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from itertools import product
 from typing import Final, TypeVar
 
@@ -44,8 +44,6 @@ class Latencies:
         """What went otherwise than planned."""
         self.healed = 0
         """Containers that were confirmed on another pod's admission: a swap, put right."""
-        self.on_refusal: Callable[[str, str], None] = lambda _resource, _why: None
-        """Told of each container or claim that was refused. resource: or the DRA driver's name."""
 
     def expect(
         self, calls: Iterable[str], resources: Iterable[str], refusals: Iterable[str] = ()
@@ -65,7 +63,6 @@ class Latencies:
                 outcome = "refused"
                 if resource not in RESOURCES:
                     self.refusals[result.reason or "other"] += 1
-                self.on_refusal(resource, result.text)
         except RetryLater:
             outcome = "retry"
             raise

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
@@ -13,6 +13,7 @@ from gpumanager.monitor.unlimited.audit import UNLIMITED, Tally
 from gpumanager.supervisor import Supervisor
 from gpumanager.units import MIB
 
+T = TypeVar("T")
 Rows = Iterable[tuple[tuple[str, ...], float]]
 
 ORIGINAL: Final = ("pod_name", "namespace", "node", "container_name")
@@ -180,7 +181,12 @@ def gpu_interface(page: Page) -> Rows:
     )
 
 
-def told(value: Callable[[GpuStatus], int | None]) -> Callable[[GpuSnapshot], int | None]:
+def ratio(percent: float | None) -> float | None:
+    """0 to 1; None stays."""
+    return None if percent is None else percent / 100
+
+
+def told(value: Callable[[GpuStatus], T | None]) -> Callable[[GpuSnapshot], T | None]:
     """What the driver tells of a GPU; None where it does not."""
     return lambda view: None if view.status is None else value(view.status)
 

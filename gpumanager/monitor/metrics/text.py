@@ -7,6 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from gpumanager.deprecated_metrics import with_deprecated
 from gpumanager.monitor.metrics.families import FAMILIES
 from gpumanager.monitor.metrics.rows import Family, Page
 
@@ -21,7 +22,7 @@ class Collected:
 
     def collect(self) -> Iterator[Metric]:
         for family in FAMILIES:
-            yield _metric(family, self.page)
+            yield from with_deprecated([_metric(family, self.page)])
         for metric in self.page.latencies.seconds.collect():
             metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
             yield metric

@@ -4,19 +4,31 @@ Names and units are those of the metrics. What nobody tells is null: of a GPU th
 and, where no books are kept because the whole GPU was given, everything that stands in books.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.monitor.metrics.rows import Page, watts
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot
 from gpumanager.monitor.web_pages.events import Event
+from gpumanager.virtual.values import AllocationID
 
 SCHEMA: Final = 1
 """Counts up when a field changes its meaning or goes; new ones may come at any time."""
 
 
+Throttled = Callable[[AllocationID, GpuUUID], float | None]
+"""Percent of the last minute that a grant's launches on a GPU were throttled."""
+
+
 def document(
-    page: Page, events: Iterable[Event], *, time: float, not_ready: str, period: float
+    page: Page,
+    events: Iterable[Event],
+    throttled: Throttled,
+    *,
+    time: float,
+    not_ready: str,
+    period: float,
 ) -> dict[str, Any]:
     """Without the history. time: of the look, seconds since the epoch; period: between two."""
     snapshot = page.snapshot
@@ -29,7 +41,7 @@ def document(
         "driver_answers": snapshot.answered,
         "not_ready": not_ready,
         "gpus": [_gpu(view) for view in snapshot.gpus],
-        "containers": list(_containers(snapshot.containers)),
+        "containers": list(_containers(snapshot.containers, throttled)),
         "events": [event.as_json() for event in events],
     }
 
@@ -54,7 +66,9 @@ def _gpu(view: GpuSnapshot) -> dict[str, Any]:
     }
 
 
-def _containers(views: Iterable[ContainerSnapshot]) -> Iterator[dict[str, Any]]:
+def _containers(
+    views: Iterable[ContainerSnapshot], throttled: Throttled
+) -> Iterator[dict[str, Any]]:
     for view in views:
         yield {
             "namespace": view.labels[0],
@@ -69,11 +83,14 @@ def _containers(views: Iterable[ContainerSnapshot]) -> Iterator[dict[str, Any]]:
                 {"pod": one.name, "pod_uid": one.uid, "container": one.container}
                 for one in view.users
             ],
-            "gpus": [_device(one, whole=view.whole) for one in view.devices],
+            "gpus": [
+                _device(one, throttled(view.grant.id, one.gpu.uuid), whole=view.whole)
+                for one in view.devices
+            ],
         }
 
 
-def _device(device: DeviceView, *, whole: bool) -> dict[str, Any]:
+def _device(device: DeviceView, throttled: float | None, *, whole: bool) -> dict[str, Any]:
     books = {
         "memory_used_bytes": device.used,
         "memory_peak_bytes": device.peak,
@@ -81,6 +98,7 @@ def _device(device: DeviceView, *, whole: bool) -> dict[str, Any]:
         "share_percent": round(device.share, 2),
         "gpu_seconds": round(device.charged_ns / 1e9, 3),
         "throttled_seconds": round(device.throttled_ns / 1e9, 3),
+        "throttled_percent": throttled,
         "launches": device.launches,
         "launches_throttled": device.throttled,
     }

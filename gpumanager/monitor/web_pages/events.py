@@ -10,7 +10,8 @@ from itertools import takewhile
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.monitor.snapshot import ContainerSnapshot, GpuSnapshot, Snapshot
+from gpumanager.monitor.admissions import AdmissionKind, Happened
+from gpumanager.monitor.snapshot import ContainerSnapshot, GpuSnapshot, Snapshot, labels_of
 from gpumanager.units import format_bytes
 from gpumanager.virtual.values import AllocationID
 
@@ -51,17 +52,17 @@ class Event:
 
 
 KINDS: Final[Mapping[str, str]] = {
-    "container-came": "a container got its GPUs",
-    "container-gone": "its GPUs are free again",
-    "memory-refused": "requests for memory were refused at a container's limit",
+    "container-came": "a container was placed on its GPUs",
+    "container-gone": "a container released its GPUs",
+    "memory-refused": "allocations were refused at a container's memory limit",
     "admission-refused": "a device plugin refused a container, and its pod fails",
-    "claim-refused": "a claim was not prepared: its pod waits, and the kubelet tries again",
-    "behind-the-shim": "a process has GPU memory that no limit holds",
-    "gpu-unhealthy": "a GPU is out of use",
-    "gpu-healthy": "it is in use again",
+    "claim-refused": "a claim was not prepared: its pod stays pending, and the kubelet retries",
+    "behind-the-shim": "a process has GPU memory that no limit covers",
+    "gpu-unhealthy": "a GPU became unhealthy",
+    "gpu-healthy": "it is healthy again",
     "xid": "the driver reported an Xid",
-    "driver-silent": "NVML does not answer",
-    "driver-answers": "it does again",
+    "driver-silent": "NVML does not respond",
+    "driver-answers": "it responds again",
 }
 
 
@@ -96,12 +97,24 @@ def news(before: Snapshot, after: Snapshot) -> Iterator[Event]:
     yield from _of_containers(before, after)
 
 
+def refusal(one: Happened, node: str) -> Event | None:
+    """A container or a claim that got no GPU; None: it did, or the kubelet asks again soon."""
+    who = one.who
+    subject = "/".join(labels_of(who)) if who else node
+    if one.claim:
+        told = f"claim {one.claim} not prepared: {one.text}"
+        return Event("claim-refused", subject, told, warning=True)
+    if one.kind is AdmissionKind.REFUSED:
+        return Event("admission-refused", subject, f"refused: {one.text}", warning=True)
+    return None
+
+
 def _of_driver(before: Snapshot, after: Snapshot) -> Iterator[Event]:
     if before.answered and not after.answered:
-        told = "NVML does not answer: limits hold, figures of the driver are missing"
+        told = "NVML does not respond: limits hold, the driver's figures are missing"
         yield Event("driver-silent", after.node, told, warning=True)
     if after.answered and not before.answered:
-        yield Event("driver-answers", after.node, "NVML answers")
+        yield Event("driver-answers", after.node, "NVML responds again")
 
 
 def _of_gpus(before: Snapshot, after: Snapshot) -> Iterator[Event]:
@@ -116,20 +129,24 @@ def _of_gpus(before: Snapshot, after: Snapshot) -> Iterator[Event]:
             if more > 0:
                 yield Event("xid", name, f"Xid {code}", warning=True, count=more)
         if old.fitness.healthy and not view.fitness.healthy:
-            yield Event("gpu-unhealthy", name, "nothing new is placed on it", warning=True)
+            yield Event(
+                "gpu-unhealthy", name, "out of use: nothing new is placed on it", warning=True
+            )
         if view.fitness.healthy and not old.fitness.healthy:
-            yield Event("gpu-healthy", name, "containers may get it again")
+            yield Event("gpu-healthy", name, "healthy: containers may get it again")
 
 
 def _of_containers(before: Snapshot, after: Snapshot) -> Iterator[Event]:
     old, new = _by_grant(before), _by_grant(after)
     for key, view in old.items():
         if key not in new:
-            yield Event("container-gone", named(view), f"{_gpus(view)} free again")
+            yield Event("container-gone", named(view), f"released {_gpus(view)}")
     for key, view in new.items():
         known = old.get(key)
         if known is None:
-            yield Event("container-came", named(view), f"{_gpus(view)}: {view.grant.why}")
+            yield Event(
+                "container-came", named(view), f"placed on {_gpus(view)} ({view.grant.why})"
+            )
         elif known is not view:
             yield from _refusals(known, view)
 
@@ -140,7 +157,7 @@ def _refusals(old: ContainerSnapshot, new: ContainerSnapshot) -> Iterator[Event]
         more = device.refused - before.get(device.gpu.uuid, 0)
         if more > 0:
             limit = format_bytes(device.limit)
-            told = f"memory refused on GPU {device.gpu.index} at its limit of {limit}"
+            told = f"allocation refused on GPU {device.gpu.index} at its memory limit of {limit}"
             yield Event("memory-refused", named(new), told, warning=True, count=more)
 
 

@@ -18,6 +18,7 @@ from gpumanager.virtual.values import AllocationID
 
 LOOKS: Final = 300
 STEP_SECONDS: Final = 1.0
+MINUTE_SECONDS: Final = 60.0
 SERIES: Final = 512
 """Of containers, each on one GPU. One that comes when there are as many has none."""
 
@@ -33,18 +34,28 @@ K = TypeVar("K")
 
 
 class HistoryRow:
-    """One ring beside the others. charged_ns: what had been paid for when it was last written."""
+    """One ring beside the others. charged_ns, throttled_ns: totals when it was last written."""
 
-    __slots__ = ("charged_ns", "last", "memory", "percent")
+    __slots__ = ("charged_ns", "last", "memory", "percent", "throttled", "throttled_ns")
 
     def __init__(self, looks: int) -> None:
         self.percent = bytearray(b"\xff" * looks)
         self.memory = array("H", [NO_MEMORY]) * looks
+        self.throttled = bytearray(b"\xff" * looks)
         self.charged_ns = 0
+        self.throttled_ns = 0
         self.last = 0
 
-    def write(self, slot: int, percent: float | None, memory: Bytes | None) -> None:
-        self.percent[slot] = MISSING if percent is None else round(percent * STEPS_A_PERCENT)
+    def write(
+        self,
+        slot: int,
+        percent: float | None,
+        memory: Bytes | None,
+        throttled: float | None = None,
+    ) -> None:
+        """throttled: percent of the time; one byte holds it too."""
+        self.percent[slot] = _byte(percent)
+        self.throttled[slot] = _byte(throttled)
         self.memory[slot] = NO_MEMORY if memory is None else min(memory // UNIT, NO_MEMORY - 1)
 
 
@@ -106,6 +117,16 @@ class ShareHistory:
         newest = self._times[(self.kept - 1) % self.looks] if self.kept else 0.0
         return [round(newest - self._times[slot], 1) for slot in self._order()]
 
+    def throttled(self, grant: AllocationID, gpu: GpuUUID) -> float | None:
+        """Percent of the last minute that its launches were throttled; None: nothing is known."""
+        member = self._members.get((grant, gpu))
+        if member is None:
+            return None
+        looks = zip(self.ages(), self._order(), strict=True)
+        minute = (member.row.throttled[slot] for age, slot in looks if age < MINUTE_SECONDS)
+        known = [steps / STEPS_A_PERCENT for steps in minute if steps != MISSING]
+        return round(sum(known) / len(known), 1) if known else None
+
     def series(self) -> Iterator[Series]:
         """Of GPUs, then of containers; nothing for those that never used any.
 
@@ -150,9 +171,13 @@ class ShareHistory:
             )
             since = None
         row = member.row
-        percent = device.percent if view.whole else _share(device, row, since)
-        row.write(slot, percent, memory)
+        if view.whole:
+            row.write(slot, device.percent, memory)
+        else:
+            late = since and _rate(device.throttled_ns - row.throttled_ns, since)
+            row.write(slot, _share(device, row, since), memory, late)
         row.last, row.charged_ns = self.kept, device.charged_ns
+        row.throttled_ns = device.throttled_ns
 
 
 def _blank(members: dict[K, HistoryMember], slot: int, forgotten: int) -> None:
@@ -168,8 +193,16 @@ def _share(device: DeviceView, row: HistoryRow, since: float | None) -> float:
     """Percent of the time since the look that was kept before."""
     if not since:
         return device.share
-    paid = max(0, device.charged_ns - row.charged_ns)
-    return min(100.0, paid / since / 1e7)
+    return _rate(device.charged_ns - row.charged_ns, since)
+
+
+def _rate(nanoseconds: int, seconds: float) -> float:
+    """Percent of this time. Processes that wait side by side come to 100 together."""
+    return min(100.0, max(0, nanoseconds) / seconds / 1e7)
+
+
+def _byte(percent: float | None) -> int:
+    return MISSING if percent is None else round(percent * STEPS_A_PERCENT)
 
 
 def _mib(units: int) -> str:

@@ -105,7 +105,14 @@ class Web:
             return None
         at, reason = self._before[1], self._not_ready()
         events = self.events.newest()
-        return document(page, events, time=at, not_ready=reason, period=self._period)
+        return document(
+            page,
+            events,
+            self.history.throttled,
+            time=at,
+            not_ready=reason,
+            period=self._period,
+        )
 
 
 async def _written(found: Mapping[str, Any], history: ShareHistory) -> AsyncGenerator[bytes, None]:

@@ -1,7 +1,7 @@
-"""What certificates need of the API server: secrets, webhook configurations, signing requests.
+"""What certificates need from the API server: Secrets, webhook configurations, signing requests.
 
-`gpumanager.kube.client.KubeClient` has it. Conflicts are no errors here: the second writer reads
-again what the first has written.
+`gpumanager.kube.client.KubeClient` implements it. A conflict is no error here: the second writer
+reads what the first one wrote.
 """
 
 from collections.abc import Mapping

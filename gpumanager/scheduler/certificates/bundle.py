@@ -1,4 +1,4 @@
-"""Puts the bundle of authorities where the API server looks: each webhook's `caBundle`."""
+"""Writes the CA bundle to where the API server reads it: each webhook's `caBundle`."""
 
 import base64
 import logging

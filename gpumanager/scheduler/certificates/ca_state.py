@@ -1,12 +1,11 @@
-"""Our own authority and certificate, and what becomes of them with time. Pure but for the keys.
+"""Our own CA and serving certificate, and their rotation. Pure but for the keys.
 
-    authority ──signs──> serving        next: an authority that is announced, and signs nothing yet
-    former: authorities that have signed what somebody may still serve with
+    authority ──signs──> serving        next: a CA that is announced, and signs nothing yet
+    former: CAs that have signed certificates which a replica may still serve
 
-A new authority first goes into the bundle that the API server trusts, beside the one before. Only
-when it has been there for a while, the serving certificate is made by it; only when that has been
-served for a while, the former authority leaves the bundle. At no time is anything served that the
-bundle does not have.
+A new CA first joins the old one in the bundle that the API server trusts. After a while it signs
+the serving certificate; after that has been served for a while, the old CA leaves the bundle. So
+no replica ever serves a certificate that the bundle does not cover.
 """
 
 import base64

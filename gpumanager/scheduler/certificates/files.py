@@ -1,4 +1,4 @@
-"""A certificate from files, as cert-manager or a mounted Secret gives them; they may change."""
+"""A certificate from files that may change, as cert-manager or a mounted Secret provides them."""
 
 import asyncio
 from dataclasses import dataclass

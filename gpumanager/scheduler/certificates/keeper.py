@@ -1,7 +1,7 @@
-"""Keeps a server's certificate at hand and fresh: looks at its source again and again.
+"""Keeps a server's certificate fresh: polls its source.
 
-A source that fails leaves what is there in use; connections that are open keep what they began
-with. What is served is only ever replaced by something that works.
+If the source fails, the current certificate stays in use. Open connections keep the certificate
+they began with. Only a working certificate replaces the current one.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Makes keys and certificates, and reads what they say: X.509, with P-256 keys.
+"""Makes and reads keys and certificates: X.509, with P-256 keys.
 
-Certificates count from an hour ago, because clocks differ.
+Certificates are valid from an hour ago, because clocks differ.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""A certificate of our own, shared by all replicas through one Secret.
+"""A self-signed certificate, shared by all replicas through one Secret.
 
-The Secret decides: a replica that finds something due makes it and writes it, unless another has
-written meanwhile; then it takes what the other wrote. So all replicas serve the same.
+The Secret decides: the replica that first finds a renewal due writes it. If another replica has
+written meanwhile, it takes that one's. So all replicas serve the same certificate.
 """
 
 import logging

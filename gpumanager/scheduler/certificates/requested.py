@@ -1,6 +1,6 @@
-"""A certificate from the cluster's own signers, through a CertificateSigningRequest.
+"""A certificate from one of the cluster's signers, through a CertificateSigningRequest.
 
-Each replica asks for one of its own; the key never leaves it. A controller or a person has to
+Each replica requests its own; the key never leaves the replica. A controller or a person has to
 approve the request. The administrator puts the signer's CA into the webhooks' `caBundle`.
 """
 

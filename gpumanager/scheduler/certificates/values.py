@@ -1,4 +1,4 @@
-"""What certificates are to those who use them: PEM texts, and who else holds them."""
+"""Certificates as values: PEM texts, and what a source of them offers."""
 
 import ssl
 import tempfile

@@ -1,7 +1,7 @@
-"""The claims and ResourceSlices of the cluster, as far as nodes are scored by them.
+"""Cache of the cluster's claims and ResourceSlices, for scoring nodes.
 
-kube-scheduler counts what claims hold; here it is only weighed. What is read may be a moment old,
-so a score may be less good than it could be, and nothing worse comes of it.
+kube-scheduler accounts for claims; this cache only serves scores. It may be slightly stale, which
+at worst makes a score less good.
 """
 
 from collections.abc import Callable, Iterable

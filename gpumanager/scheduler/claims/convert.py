@@ -1,7 +1,7 @@
-"""How a pod with the two lines becomes one with a claim: a JSON patch. Pure.
+"""Converts a pod with vcuda-core and vcuda-memory to one with a claim: a JSON patch. Pure.
 
-Each container that asks names one request of one claim. A container that ends before others begin
-uses the request of a later one where that is enough, as device IDs are used again.
+Each container with GPUs names one request of one claim. An init container uses the request of a
+later container if that is large enough, just as the kubelet reuses device IDs.
 """
 
 from collections.abc import Collection, Iterator

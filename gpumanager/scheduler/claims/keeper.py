@@ -1,8 +1,8 @@
-"""Makes the templates that pods name, and removes those that no pod names any more.
+"""Creates the ResourceClaimTemplates that pods name, and deletes those that no pod names any more.
 
-A pod whose template is missing waits before it is scheduled, and goes on when the template appears:
-so templates are made after their pods, and nothing is ever made for a pod that was refused. All
-replicas do the same; whoever comes second finds it done.
+A pod without its template stays unscheduled until the template appears. So templates are created
+after their pods, and a rejected pod leaves nothing behind. All replicas do the same; the second one
+finds it done.
 """
 
 import asyncio

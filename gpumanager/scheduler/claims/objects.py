@@ -1,7 +1,7 @@
-"""What nodes offer to claims, and what claims ask for and hold, read from JSON objects. Pure.
+"""What nodes offer to claims, and what claims request and hold, read from JSON objects. Pure.
 
-A claim's selectors and constraints are not read: kube-scheduler has looked at them before it asks
-for scores. Of alternatives the first counts.
+Selectors and constraints of a claim are not read: kube-scheduler evaluates them before it asks for
+scores. Of several alternatives the first one counts.
 """
 
 import math

@@ -1,9 +1,9 @@
-"""ResourceQuota for pods whose two lines became a claim, which Kubernetes does not count any more.
+"""ResourceQuota for pods that were converted to claims, which Kubernetes does not count any more.
 
-Quotas of the two resources stay as they are written: what plain pods use stands in their status,
-what claims use is added here, and a pod beyond the sum is refused as Kubernetes would refuse it.
-Two pods that come at once are both counted: one that was let in counts from then on, until the
-watch brings it.
+Users keep their quotas of the two resources. The quota's status has what plain pods use; this
+module adds what claims use, and a pod that exceeds the sum is rejected with Kubernetes' message.
+Two pods that come at once both count: an admitted pod counts from then on, before the watch shows
+it.
 """
 
 import time

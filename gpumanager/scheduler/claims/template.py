@@ -1,9 +1,9 @@
-"""What a pod asks for, as the ResourceClaimTemplate that asks for the same. Pure.
+"""The ResourceClaimTemplate that requests the same as a pod's resources. Pure.
 
-A template is named after its content, so that all pods of a namespace that ask alike share one, and
-a rollout that changes nothing about GPUs needs no new one. A pod carries what its template is made
-of in an annotation, and the template's name in a label: whoever sees the pod can make the template,
-at any time, and the webhook writes nothing but its patch.
+A template is named after its content. So equal pods of a namespace share one, and a rollout that
+changes nothing about GPUs needs no new one. The pod has the template's content in an annotation and
+its name in a label. So any replica that sees the pod can create the template at any time, and the
+webhook writes nothing but its patch.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""What is wrong with a claim, a template of claims or a class of devices, said to its author. Pure.
+"""Validates claims, claim templates and device classes, with messages for their author. Pure.
 
-The API server takes opaque parameters as they are, and a request for more than any device has waits
-for ever in no clearer words than "cannot allocate all claims". Both are said here, by the path of
-the field. What is of another driver, or asks for devices of another class, is not looked at.
+The API server accepts any opaque parameters. A request for more than any device has stays pending,
+with no clearer message than "cannot allocate all claims". This module reports both, with the path
+of the field. It ignores other drivers and other device classes.
 """
 
 import difflib

@@ -1,11 +1,10 @@
-"""Bind a pod to a node: choose its GPUs there once more, hold them, write it all down at once.
+"""Bind a pod to a node: choose its GPUs, reserve them, and write everything in one request.
 
-The choice is made from the books of this moment, not of the filter's, and is assumed at once, so
-that two binds at the same time cannot be given one place: between reading the books and assuming
-nothing is awaited. The annotations travel in the Binding itself, which the API server applies to
-the pod together with its node, in one write that fails as a whole (decision 0042). What is not
-known to have failed is held until the API server has told; a pod that returns meanwhile gets a
-second place beside the first.
+The GPUs are chosen by the current state, not by the filter's, and assumed at once. Nothing is
+awaited between reading the state and assuming, so two concurrent binds cannot get the same GPU. The
+annotations travel in the Binding itself: the API server applies them together with the node, in one
+write that succeeds or fails as a whole (decision 0042). A bind with unknown outcome stays reserved
+until the watch shows it; if the pod is bound again meanwhile, it has a second reservation.
 """
 
 import asyncio

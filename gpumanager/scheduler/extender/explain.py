@@ -1,4 +1,4 @@
-"""Why a pod is where it is, or nowhere: the last verdicts, remembered for `/explain`."""
+"""Why a pod is on its node, or pending: the last verdicts, kept for `/explain`."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence

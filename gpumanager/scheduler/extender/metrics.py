@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from gpumanager.deprecated_metrics import WithDeprecated
 from gpumanager.supervisor import Supervisor
 
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
@@ -21,15 +22,15 @@ class Metrics:
     def __init__(self, counts: Callable[[], Mapping[str, int]], leads: Callable[[], bool]) -> None:
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
-            "gpumanager_extender_seconds",
-            "Seconds a request took here, without reading it from the connection.",
+            "gpumanager_extender_request_duration_seconds",
+            "Time to answer a request, without reading it from the connection.",
             ("verb",),
             buckets=BUCKETS,
             registry=self._registry,
         )
         self._requests = Counter(
             "gpumanager_extender_requests",
-            "Requests by what became of them.",
+            "Requests, by outcome.",
             ("verb", "outcome"),
             registry=self._registry,
         )
@@ -50,7 +51,7 @@ class Metrics:
         self._registry.register(more)
 
     def text(self) -> bytes:
-        return generate_latest(self._registry)
+        return generate_latest(WithDeprecated(self._registry))
 
 
 class _State(Collector):
@@ -60,13 +61,15 @@ class _State(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         held = GaugeMetricFamily(
-            "gpumanager_extender_objects", "Objects that the extender knows.", labels=("kind",)
+            "gpumanager_extender_objects", "Objects in the extender's cache.", labels=("kind",)
         )
         for kind, count in self._counts().items():
             held.add_metric((kind,), count)
         yield held
         yield GaugeMetricFamily(
-            "gpumanager_extender_leads", "1 where this replica leads.", float(self._leads())
+            "gpumanager_extender_is_leader",
+            "1 on the replica that is the leader.",
+            float(self._leads()),
         )
 
 
@@ -80,7 +83,7 @@ class TaskCollector(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         restarts = CounterMetricFamily(
             f"{self._prefix}_background_task_restarts",
-            "How often a background task failed and was restarted.",
+            "Restarts of background tasks after a failure.",
             labels=("task",),
         )
         for task, count in self._supervisor.restarts.items():
@@ -88,7 +91,7 @@ class TaskCollector(Collector):
         yield restarts
         skipped = CounterMetricFamily(
             f"{self._prefix}_skipped_errors",
-            "Errors about one object each, by the task that skipped it.",
+            "Errors with single objects, by the task that skipped them.",
             labels=("task",),
         )
         for task, count in self._supervisor.skipped.counts.items():

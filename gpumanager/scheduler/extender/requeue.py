@@ -1,10 +1,10 @@
 """Requeue pods that were refused by a stale view of the cluster (decision 0048).
 
 kube-scheduler retries a refused pod when anything changes in the cluster. It and the extender watch
-the cluster separately. If kube-scheduler gets an event first, it asks, is refused by the extender's
-older state, and waits for the next event: in a quiet cluster for five minutes. So the extender
-evaluates refused pods once more after each change. A pod that would fit now, and was not asked
-about for a while, gets an annotation: a change that makes kube-scheduler retry it.
+the cluster separately. If kube-scheduler gets an event first, the extender refuses by its older
+state, and kube-scheduler waits for the next event: in a quiet cluster for five minutes. So the
+extender evaluates refused pods again after each change. If a pod would fit now and kube-scheduler
+has not asked for a while, the extender annotates it: a change that makes kube-scheduler retry it.
 """
 
 import asyncio

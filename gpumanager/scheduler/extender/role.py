@@ -1,7 +1,7 @@
 """Labels this replica's pod `leader` or `standby`, for the Service that kube-scheduler calls.
 
 All replicas are ready, since all know the cluster. A Service that selects the label sends requests
-to the leader alone; a standby that gets one all the same answers it, but refuses to bind.
+only to the leader. A standby that still gets one answers it, but refuses to bind.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
 """The extender over HTTP: kube-scheduler's verbs, gpu-admission's paths, probes, `/explain`, and
-the cluster's page."""
+the cluster's page.
+"""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The extender without its HTTP: state, watches, election, and one method for each verb."""
+"""The extender without HTTP: state, watches, leader election, and one method for each verb."""
 
 import asyncio
 import logging

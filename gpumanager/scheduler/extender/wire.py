@@ -1,8 +1,8 @@
 """The extender protocol's JSON (k8s.io/kube-scheduler/extender/v1), read and written. Pure.
 
-msgspec checks the types of a request. Go's decoder takes the names of fields in any case, so they
-are put into the case of the struct's own fields before. Pods and nodes have no struct here: their
-readers take what they need of the JSON object.
+msgspec checks the types of a request. Go's decoder ignores the case of field names, so they are
+first changed to the case of the struct's fields. Pods and nodes have no struct here: their readers
+take what they need from the JSON object.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Which client certificates are accepted, and what is answered without one.
+"""Which client certificates are accepted, and the response without one.
 
 A client without a certificate passes the TLS handshake, because the kubelet's probes have none; the
-path decides then. A certificate that no configured authority has signed fails the handshake.
+path decides then. A certificate that no configured CA has signed fails the handshake.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Routes by path and method; a request that cannot be answered gets a status and one sentence.
+"""Routes by path and method; a request that cannot be served gets a status and one sentence.
 
-Connections are bounded by `gpumanager.http_server`; here the bodies of requests are.
+`gpumanager.http_server` limits connections; this module limits the bodies of requests.
 """
 
 import asyncio

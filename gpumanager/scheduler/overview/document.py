@@ -1,6 +1,6 @@
-"""The cluster page's document. Pure; what each field means is in docs/web.md.
+"""The cluster page's document. Pure; docs/web.md has the meaning of each field.
 
-Whatever there may be many of is told up to a bound, and how many there are in all.
+Long lists are cut at a bound, with their total number.
 """
 
 import json

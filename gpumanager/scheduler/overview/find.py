@@ -1,4 +1,4 @@
-"""Which nodes somebody wants to see, and the page of them that is shown. Pure, in pieces."""
+"""Search for nodes, and the page of results that is shown. Pure, in pieces."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

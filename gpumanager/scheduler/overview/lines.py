@@ -1,7 +1,7 @@
-"""The cluster for people: a line about each node, and sums over all of them. Pure.
+"""The cluster page's rows: one line per node, and sums over all nodes. Pure.
 
-A line is worked out when the node has changed and somebody looks, and sums are kept by what a line
-adds to them: ten thousand nodes cost what those cost that have changed since the last look.
+A line is computed when its node has changed and the page is read; the sums are updated by the
+difference. So ten thousand nodes cost only as much as those that changed since the last read.
 """
 
 import re

@@ -1,8 +1,8 @@
 """The cluster's web page and its document, for the extender's server.
 
-Only what has been read and decided anyway is shown, and nothing can be changed here. Whoever may
-ask `/explain` may ask this: the door is the server's. Work on ten thousand nodes is done in small
-pieces, between which kube-scheduler is answered.
+Read-only: it shows only what the extender has read and decided anyway. The same callers may read it
+as `/explain`. Work on ten thousand nodes is done in small pieces, with kube-scheduler's requests in
+between.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Says on the ConfigMap of the quotas that it is not understood, as a Kubernetes event."""
+"""Reports an invalid quota ConfigMap, as a Kubernetes event on it."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Keeps quotas as their ConfigMap has them: listed once and then watched.
+"""Reads quotas from their ConfigMap: lists it once and then watches it.
 
-What is not understood changes nothing: the last quotas that were stay, and whoever wants to know is
-told what is wrong with it (decision 0046).
+Invalid content changes nothing: the last valid quotas stay, and the error is reported
+(decision 0046).
 """
 
 import logging

@@ -1,13 +1,13 @@
 """How many GPUs of which model a namespace may use, and in which pools. Pure.
 
-The format is gpu-admission's, which granted this in its README and had dropped it: a ConfigMap
-`kube-system/gpuquota`, whose key `gpu_quota` is
+The format is gpu-admission's, which documents it in its README and no longer implements it: a
+ConfigMap `kube-system/gpuquota`, whose key `gpu_quota` is
 
     {"research": {"quota": {"M40": 8, "A100": 2}, "pool": ["public"]}}
 
-A namespace that is not named has no limit. One that is may use the models named for it, as many
-GPUs of each as it says (shares count by their cores, 100 for a GPU), on nodes of its pools; on any
-where no pool is named. New here: without `quota` there is no limit but the pools (decision 0046).
+A namespace that is not listed has no limit. A listed one may use only its models, each up to its
+number of GPUs (shares count by their cores, 100 for a GPU), and only on nodes of its pools; without
+pools, on any node. New here: without `quota`, only the pools limit it (decision 0046).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Quotas and what is used of them, for Prometheus."""
+"""Metrics of quotas and their usage."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,12 +21,12 @@ class QuotaCollector(Collector):
         known = self._known()
         yield GaugeMetricFamily(
             "gpumanager_extender_quota_understood",
-            "0 where the ConfigMap of the quotas is not understood, and the last that was counts.",
+            "1 while the ConfigMap of the quotas is valid; else the last valid one counts.",
             float(known.read and not known.trouble),
         )
         gpus = GaugeMetricFamily(
             "gpumanager_extender_quota_gpus",
-            "GPUs that a namespace may use of a model, and those it uses; shares by their cores.",
+            "GPUs of a model that a namespace may use, and those it uses; shares by their cores.",
             labels=("namespace", "model", "kind"),
         )
         for namespace, quota in (known.quotas or {}).items():

@@ -1,12 +1,11 @@
-"""Holds namespaces to their quotas: counts what each uses, and says which nodes a pod may go to.
+"""Enforces quotas of namespaces: counts what each uses, and which nodes a pod may go to.
 
-What is bound counts, and what is assumed: a bind is judged and assumed in one step, so that of two
-that would exceed a quota together one is refused. A pod does not count against itself when it
-returns.
+Bound and assumed pods count. A bind is checked and assumed in one step, so of two pods that would
+exceed a quota together one is refused. A pod that is bound again does not count against itself.
 
-Verdicts about nodes are shared by all pods of one shape and kept. A quota depends on the namespace
-and on what its other pods use now, so it is checked for each request and kept nowhere: in filter,
-in preempt, and once more in bind, in the same step that reserves the GPUs.
+Verdicts about nodes are cached and shared by all pods of one shape. A quota depends on the
+namespace and its current usage, so it is checked for each request and never cached: in filter, in
+preempt, and again in bind, in the step that reserves the GPUs.
 """
 
 from collections.abc import Callable, Iterable, Mapping

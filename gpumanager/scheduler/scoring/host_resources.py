@@ -1,7 +1,7 @@
-"""What a pod asks of its node's own CPU and memory, counted as Kubernetes counts it. Pure.
+"""What a pod requests of its node's CPU and memory, counted as in Kubernetes. Pure.
 
-kube-scheduler decides whether that fits; here it weighs, because a GPU whose node has no CPU left
-is of no use to anybody. So what cannot be read counts as nothing.
+kube-scheduler decides whether that fits. Here it only changes scores, because a GPU is useless if
+its node has no CPU left. So an amount that cannot be read counts as zero.
 """
 
 from collections.abc import Iterable

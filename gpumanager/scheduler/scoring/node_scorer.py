@@ -1,8 +1,8 @@
 """Score of one node for one shape of pod: by its policy, and by the node's own placement.
 
-The policy says how good the node is, and on which GPU it would have a share; the node's own
-placement has the last word on whether and where the pod fits, several whole GPUs being its choice.
-How near those are to each other is weighed with the rest where the pod prefers something.
+The policy scores the node and chooses the GPU for a share. The node's placement decides whether the
+pod fits, and chooses several whole GPUs. If the pod prefers GPUs near to each other, their nearness
+is part of the score.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
-"""Place a whole pod on one node, container by container, with the node's own code. Pure.
+"""Place a whole pod on one node, container by container, with the agent's own code. Pure.
 
-Containers and sidecars run together; an init container runs before them, beside the sidecars that
-stand before it, and the kubelet hands its devices on to those that follow. So each GPU has to hold
-the most that any moment asks of it, and an init container goes where its pod will be anyway, if it
-fits there.
+Containers and sidecars run together. An init container runs before them, beside the sidecars before
+it, and the kubelet gives its devices to later containers. So each GPU has to hold the maximum over
+time, and an init container gets the GPUs of its pod if it fits there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

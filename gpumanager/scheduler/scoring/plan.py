@@ -1,4 +1,4 @@
-"""What is written on a pod when it is bound: the original's annotations, and a plan by UUID. Pure.
+"""What bind writes on a pod: gpu-admission's annotations, and a plan by UUID. Pure.
 
     tencent.com/predicate-node: node-7
     tencent.com/predicate-time: "1716200000000000000"       nanoseconds

@@ -1,9 +1,8 @@
-"""What a pod asks of GPUs, read from its object. Pure.
+"""What a pod requests of GPUs, read from its object. Pure.
 
 Kubernetes counts a pod as the larger of two: what its containers and sidecars need together, and
-what each init container needs beside the sidecars that were started before it. The order of the
-containers and their kinds say that, so they are kept; names are not, so that pods of one kind are
-one shape and share every answer.
+what each init container needs beside the sidecars started before it. So the order and kinds of
+containers are kept. Their names are not, so that equal pods have one shape and share all verdicts.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,9 @@
-"""Preemption: victims, so that a pod fits on single GPUs, not only by their sum. Pure, in pieces.
+"""Preemption: victims, so that a pod fits on single GPUs, not only by the sum. Pure, in pieces.
 
-kube-scheduler chooses victims until sums suffice. Where that is enough on some node, they stay as
-they are. Where it is on none, more are named: pods of lower priority that hold GPUs of the node and
-that no budget may protect, the least important ones that suffice (decision 0063).
+kube-scheduler chooses victims until the sums suffice. If the pod then fits on some node, these
+victims are kept. If it fits on none, more are added: pods of lower priority that hold GPUs of the
+node and that no PodDisruptionBudget may protect, as few and as unimportant as suffice
+(decision 0063).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Score of one node for one shape of pod whose GPUs come from claims.
 
-kube-scheduler takes the first devices of the node's slice that fit, so the node is judged by those,
-in the order in which the slice has them now.
+kube-scheduler takes the first devices of the node's slice that fit. So the score is that of these
+devices, in the slice's current order.
 """
 
 from typing import Final

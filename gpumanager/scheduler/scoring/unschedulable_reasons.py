@@ -1,7 +1,7 @@
-"""Why a node will not do, in Kubernetes' own phrases. Pure.
+"""Why a pod does not fit a node, in Kubernetes' own phrases. Pure.
 
-kube-scheduler counts equal phrases and says `0/9 nodes are available: 4 Insufficient …, 5 node(s)
-had …`. So a phrase names no figure; those stand in the detail, which `/explain` shows.
+kube-scheduler counts equal phrases: `0/9 nodes are available: 4 Insufficient …, 5 node(s) had …`.
+So a phrase has no figures; these are in the detail, which `/explain` shows.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,12 @@
-"""What is thought of each node for one shape of pod, kept while nodes change; filter, prioritize.
+"""Cached verdicts about each node for one shape of pod; filter and prioritize.
 
-All nodes that will do are answered, each with a score: which one it is to be is kube-scheduler's
-decision, which knows of affinity, spreading and priorities.
+filter returns all nodes on which the pod fits, and prioritize scores them. kube-scheduler chooses,
+because it also knows affinity, spreading and priorities.
 
-A verdict is made when it is first asked for, and again when its node has changed since: a question
-about a small part of the cluster costs no look at the rest. When other pods than before have become
-usual, points are renewed a few nodes at a time: by the old mix and by the new one they are of one
-kind, and nobody waits for ten thousand.
+A verdict is computed when it is first needed, and again when its node has changed since: a request
+about a small part of the cluster does not compute the rest. When the workload mix changes, scores
+are renewed a few nodes at a time. Scores by the old and the new mix are comparable, so no request
+waits for ten thousand nodes.
 """
 
 from collections import OrderedDict

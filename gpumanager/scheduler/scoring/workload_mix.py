@@ -1,10 +1,9 @@
-"""The workload mix of the cluster, learnt from the pods that the API server tells of.
+"""The workload mix of the cluster, learnt from the pods that the watch shows.
 
-Pods with GPUs are counted by kind. Of pods without, which are many and of many kinds, only that
-matters which they take from the others: their part of the CPU of nodes with GPUs. A new mix makes
-every score that is kept stale, so one is made seldom, and taken only if it differs from the one in
-use: while the mix stays, scores stay. How many pods leave is learnt beside it, and how many GPUs
-there are of each model that some pods name.
+Pods with GPUs are counted by kind. Pods without GPUs are many and of many kinds; only their part of
+the CPU of nodes with GPUs is counted. A new mix makes every cached score stale. So a mix is
+computed seldom, and used only if it differs from the current one. It includes how many pods leave,
+and the number of GPUs of each model that some pods name.
 """
 
 from collections.abc import Callable, Mapping

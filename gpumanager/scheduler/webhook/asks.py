@@ -1,7 +1,7 @@
-"""What each container of a pod asks of GPUs, read from the pod as the API server sends it. Pure.
+"""What each container of a pod requests of GPUs, read from the AdmissionReview's pod. Pure.
 
-Amounts are kept as they are written, because who checks them has to say what is wrong with them.
-Where a limit is missing a request counts: such a pod is meant for us, and Kubernetes refuses it.
+Amounts are kept as written, because error messages quote them. If a limit is missing, the request
+counts: such a pod wants GPUs, and Kubernetes rejects it.
 """
 
 from collections.abc import Iterator, Mapping

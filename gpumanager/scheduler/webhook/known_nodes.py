@@ -1,7 +1,7 @@
-"""Which kinds of nodes there are, by what agents say of their GPUs; looked at now and then.
+"""Which kinds of nodes exist, by the inventories that agents publish; polled.
 
-Where the API server does not answer, what was known stays; where nothing is known, nobody is judged
-by it.
+If the API server does not respond, the last known kinds stay. While none is known, no pod is
+rejected for its size.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the webhook tells Prometheus of itself. Series are there from the start."""
+"""The webhook's own metrics. All series exist from the start."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from gpumanager.deprecated_metrics import WithDeprecated
 from gpumanager.scheduler.extender.metrics import TaskCollector
 from gpumanager.scheduler.webhook.review import Decision
 from gpumanager.supervisor import Supervisor
@@ -20,9 +21,9 @@ OUTCOMES: Final = ("allowed", "changed", "refused", "failed", MALFORMED)
 Gauges = Callable[[], dict[str, float]]
 """By name, without `gpumanager_webhook_`: those of GAUGES that there are now."""
 GAUGES: Final = {
-    "certificate_end_seconds": "When the certificate ends, in seconds since the epoch.",
-    "node_kinds": "Kinds of nodes with GPUs that pods are judged by.",
-    "quota_understood": "0 where the ConfigMap of the quotas is not read or not understood.",
+    "certificate_expiry_timestamp_seconds": "When the certificate expires, in Unix time.",
+    "node_kinds": "Kinds of nodes with GPUs that pods are checked against.",
+    "quota_understood": "1 while the ConfigMap of the quotas is read and valid.",
 }
 
 
@@ -33,13 +34,13 @@ class WebhookMetrics:
         self._registry = CollectorRegistry()
         reviews = Counter(
             "gpumanager_webhook_reviews",
-            "Reviews by what became of them.",
+            "Reviews, by outcome.",
             ("endpoint", "outcome"),
             registry=self._registry,
         )
         seconds = Histogram(
-            "gpumanager_webhook_seconds",
-            "Seconds a review took here, without reading it from the connection.",
+            "gpumanager_webhook_request_duration_seconds",
+            "Time to answer a review, without reading it from the connection.",
             ("endpoint",),
             buckets=BUCKETS,
             registry=self._registry,
@@ -55,7 +56,7 @@ class WebhookMetrics:
         self._seconds[endpoint].observe(seconds)
 
     def text(self) -> bytes:
-        return generate_latest(self._registry)
+        return generate_latest(WithDeprecated(self._registry))
 
 
 def outcome_of(decision: Decision) -> str:

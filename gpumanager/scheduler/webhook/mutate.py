@@ -1,7 +1,7 @@
-"""How a pod that asks for GPUs is changed before it is stored: a JSON patch (RFC 6902). Pure.
+"""How a pod with GPUs is changed before it is stored: a JSON patch (RFC 6902). Pure.
 
-Each rule looks at the pod as it is and says what is missing; a pod that is as it should be is not
-changed, so that it does not matter how often it comes by.
+Each rule checks the pod and adds what is missing. A complete pod is not changed, so the patch is
+idempotent.
 """
 
 import copy

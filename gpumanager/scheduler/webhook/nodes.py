@@ -1,7 +1,7 @@
-"""What could ever run: whether some node known has the GPUs for a pod, were it empty. Pure.
+"""Whether any known node could run a pod if it were empty. Pure.
 
-Only what is certain is said: each container alone, and all that run at the same time by their
-sums. A pod that passes may still find no place.
+Only certain errors are reported: each container alone, and the sum of all that run at the same
+time. A pod that passes may still not fit anywhere.
 """
 
 from collections.abc import Collection, Iterable, Iterator

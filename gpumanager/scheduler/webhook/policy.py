@@ -1,4 +1,4 @@
-"""What a cluster's administrator decides about pods that ask for GPUs. Values only."""
+"""An administrator's settings for pods with GPUs. Values only."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -1,8 +1,8 @@
-"""AdmissionReview, as the API server sends it and wants it answered. Pure: bytes in, bytes out.
+"""AdmissionReview requests and responses. Pure: bytes in, bytes out.
 
-`admission.k8s.io/v1`, and its older twin v1beta1, whose fields are the same, is answered in kind. A
-body that is no review raises `ReviewUnreadable`; an error about the pod of a review is answered as
-the policy says: open, with a warning, or closed, with an error.
+It reads `admission.k8s.io/v1` and v1beta1, whose fields are the same, and responds in the version
+of the request. A body that is no review raises `ReviewUnreadable`. If checking a pod fails, the
+policy decides: allow with a warning (open), or deny with an error (closed).
 """
 
 import base64

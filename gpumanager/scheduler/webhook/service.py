@@ -1,4 +1,4 @@
-"""What the webhook serves: the questions of the API server, and how it is itself."""
+"""What the webhook serves: the API server's reviews, probes and metrics."""
 
 import logging
 import time

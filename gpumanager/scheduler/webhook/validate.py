@@ -1,7 +1,7 @@
-"""What is wrong with a pod that asks for GPUs, in words for who wrote it. Pure.
+"""Validates a pod with GPUs, with messages for its author. Pure.
 
-An error is what could never run, or would not run as it is meant; a warning is what has no effect.
-Everything that is wrong is said at once.
+An error is a pod that could never run, or not as intended; a warning is something without effect.
+One verdict has all errors.
 """
 
 import difflib
@@ -39,7 +39,7 @@ from gpumanager.scheduler.webhook.asks import (
 )
 from gpumanager.scheduler.webhook.nodes import NodeKind, unmeetable
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
-from gpumanager.units import CORES_PER_GPU
+from gpumanager.units import CORES_PER_GPU, bytes_for_blocks
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {ANNOTATION_PROFILE: (PROFILE_LATENCY,)}
 """Annotations of a pod that have one of few values."""
@@ -114,6 +114,8 @@ def _amount(name: str, amount: Amount) -> Iterator[str]:
     if amount.number is None or amount.number < 0:
         yield f"{name}: {amount.written!r} is not a whole number of at least 0"
         return
+    if name == VMEMORY and (meant := bytes_for_blocks(amount.number)):
+        yield f"{name}: {amount.written} asks for {amount.number} blocks; {meant}"
     if amount.limit is None:
         yield f"{name} is only requested: write it under resources.limits"
     elif amount.request is not None and whole_number(amount.request) != amount.number:
@@ -182,8 +184,8 @@ def _core_limit(text: str, asks: Collection[ContainerAmounts]) -> Iterator[Remar
     for ask in shares:
         if ask.request and ask.request.cores > limit:
             yield Remark(
-                f"{ask.where} is granted {ask.request.cores} percent of a GPU, and annotation "
-                f"{ANNOTATION_CORE_LIMIT} would hold it to {limit}: write the grant or more"
+                f"{ask.where} is granted {ask.request.cores} percent of a GPU, so annotation "
+                f"{ANNOTATION_CORE_LIMIT}: {limit} limits nothing: write more than the grant"
             )
 
 

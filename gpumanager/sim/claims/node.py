@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 from gpumanager.errors import GpuManagerError
@@ -37,13 +38,19 @@ from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from gpumanager.sim.kubelet.dra.api import HttpNodeApi
 from gpumanager.sim.machine import Machine
-from gpumanager.sim.manifest.pods import ContainerManifest, Manifest, Pod, parse_pods
+from gpumanager.sim.manifest.pods import (
+    NO_DATA,
+    NODE,
+    ContainerManifest,
+    Manifest,
+    Pod,
+    parse_pods,
+)
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult, memory_limit
 from gpumanager.units import MEMORY_BLOCK
 
 Object = Mapping[str, Any]
-NODE: Final = "simulated"
 PUBLISHED_SECONDS: Final = 60.0
 AT_ONCE: Final = {"move-after": "0.2s", "allocation-check-period": "0.2s"}
 """Nobody uses a GPU while they are shared out."""
@@ -64,7 +71,8 @@ class SliceNotPublished(GpuManagerError):
 
 class ClaimsNode:
     """Use as an async context manager. seed: of every free choice the kubelet has. claims_gpus:
-    how many GPUs claims have; None: all. The others are for device plugins."""
+    how many GPUs claims have; None: all. The others are for device plugins. agent_flags: more flags
+    of the agent."""
 
     def __init__(
         self,
@@ -73,7 +81,9 @@ class ClaimsNode:
         seed: int = 0,
         on_event: events.OnEvent = events.ignore,
         claims_gpus: int | None = None,
+        agent_flags: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
+        self._agent_flags = agent_flags
         self.server = SimulatedApiServer()
         self.plane = ClaimControlPlane(self.server)
         self._machine, self._seed, self._on_event = machine, seed, on_event
@@ -82,6 +92,7 @@ class ClaimsNode:
         self._ends = 0
         self._ended = asyncio.Condition()
         self._node: SimulatedNode | None = None
+        self._data = NO_DATA
 
     @property
     def node(self) -> SimulatedNode:
@@ -108,7 +119,8 @@ class ClaimsNode:
         kubeconfig = Path(directory) / "kubeconfig"
         kubeconfig.write_text(self.server.kubeconfig)
         client = await stack.enter_async_context(KubeClient(Access(self.server.url)))
-        flags = {"kubeconfig": kubeconfig, "hostname-override": NODE, "interface": "claims"}
+        flags: dict[str, object] = {"kubeconfig": kubeconfig, "hostname-override": NODE}
+        flags |= {"interface": "claims", **self._agent_flags}
         if self._claims_gpus is not None:
             flags |= {"interface": "both", "claims-gpus": self._claims_gpus, **AT_ONCE}
         node = SimulatedNode(
@@ -138,18 +150,21 @@ class ClaimsNode:
         for one in self.server.objects.list("resourceslices"):
             yield from one["spec"].get("devices") or ()
 
-    async def run(self, manifest: Manifest) -> tuple[ContainerResult, ...]:
+    async def run(
+        self, manifest: Manifest, stop: asyncio.Event | None = None
+    ) -> tuple[ContainerResult, ...]:
         """As `SimulatedNode.run`; pods with claims are bound by the simulated scheduler."""
         using = {}
+        self._data = manifest.data
         for one in manifest.objects:
             if one.resource == "pods":
                 using[one.item["metadata"]["uid"]] = one.item
             elif one.item["metadata"]["name"] not in {CLAIM_DEVICE_CLASS, CLAIM_WHOLE_CLASS}:
                 await self.server.create(one.resource, one.item)
-        return await self.node.unless_agent_dies(self._run(manifest.pods, using))
+        return await self.node.unless_agent_dies(self._run(manifest.pods, using, stop))
 
     async def _run(
-        self, pods: Sequence[Pod], using: Mapping[str, Object]
+        self, pods: Sequence[Pod], using: Mapping[str, Object], stop: asyncio.Event | None
     ) -> tuple[ContainerResult, ...]:
         running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []
         async with asyncio.TaskGroup() as group:
@@ -157,18 +172,24 @@ class ClaimsNode:
                 if pod.uid in using:
                     await self.server.create("pods", using[pod.uid])
                     await self.plane.settle()
-                work = self._run_claiming(pod) if pod.uid in using else self.node.run([pod])
+                claiming = pod.uid in using
+                work = self._run_claiming(pod, stop) if claiming else self.node.run([pod], stop)
                 running.append(group.create_task(work))
         return tuple(result for task in running for result in task.result())
 
-    async def _run_claiming(self, pod: Pod) -> tuple[ContainerResult, ...]:
+    async def _run_claiming(
+        self, pod: Pod, stop: asyncio.Event | None
+    ) -> tuple[ContainerResult, ...]:
         key = Key("pods", pod.namespace, pod.name)
         if refused := await self._wait_for_node(key):
             return tuple(ContainerResult(pod, one, refused=refused) for one in pod.containers)
         item = self.server.objects.get(key)
-        (bound,) = parse_pods(json.dumps(item), pod.full_name)
+        (bound,) = parse_pods(json.dumps(item), pod.full_name, self._data)
+        variables = {one.name: one.environment for one in pod.containers}
+        found = [replace(one, environment=variables[one.name]) for one in bound.containers]
+        bound = replace(bound, containers=tuple(found))
         asked = {one.name: self._with_amounts(bound, one) for one in bound.containers}
-        results = await self.node.run([bound])
+        results = await self.node.run([bound], stop)
         await self._end(key, failed=any(one.exit_code != 0 for one in results))
         return tuple(_as_claimed(one, asked[one.container.name]) for one in results)
 

@@ -2,7 +2,7 @@
 
 A mount point that the host does not have is made without touching the host: a tmpfs goes over the
 nearest directory that exists, everything in that directory is shown again in the tmpfs, and the
-missing names are made beside it.
+missing names are made beside it. Where the nearest is `/`, the tmpfs becomes the root directory.
 """
 
 import os
@@ -20,11 +20,16 @@ HOST_DEVICES: Final = (
 """What every container has in /dev, as runtimes give it; nothing there speaks to a GPU."""
 
 
+NEW_ROOT: Final = Path("/dev/.root")
+"""In our own /dev, so that the host does not notice."""
+
+
 class ContainerFiles:
     """Builds the view, in the mount namespace of this process; used once."""
 
     def __init__(self) -> None:
-        self._covered: set[Path] = set()
+        self._own: set[int] = set()
+        """Devices (st_dev) of our own tmpfs, in which names can be made."""
 
     def own_dev(self, devices: tuple[BindMount, ...]) -> None:
         """A /dev with the usual nodes and only the granted devices."""
@@ -32,7 +37,7 @@ class ContainerFiles:
             kernel.tmpfs("/dev", 0o755)
             for name in HOST_DEVICES:
                 host.show(name, Path("/dev"))
-        self._covered.add(Path("/dev"))
+        self._own.add(Path("/dev").stat().st_dev)
         for device in devices:
             self.show(device)
 
@@ -50,21 +55,25 @@ class ContainerFiles:
     def _make_room(self, directory: Path) -> None:
         """Make `directory` a place where names can be made without the host noticing."""
         nearest = next(path for path in (directory, *directory.parents) if path.is_dir())
-        real = nearest.resolve()
-        if not any(real.is_relative_to(covered) for covered in self._covered):
-            self._cover(real)
+        if nearest.stat().st_dev not in self._own:
+            self._cover(nearest.resolve())
         directory.mkdir(parents=True, exist_ok=True)
 
     def _cover(self, directory: Path) -> None:
         """A tmpfs over `directory`, in which everything that was there is shown again."""
-        if directory == Path("/"):
-            raise OSError("a mount point right below / has to exist on this host")
         mode = stat.S_IMODE(directory.stat().st_mode)
+        place = directory
+        if directory == Path("/"):  # over which nothing can be mounted: make another one
+            place = NEW_ROOT
+            place.mkdir()
         with _Beneath(directory) as host:
-            kernel.tmpfs(str(directory), mode)
+            kernel.tmpfs(str(place), mode)
             for name in host.names:
-                host.show(name, directory)
-        self._covered.add(directory)
+                host.show(name, place)
+        if place == NEW_ROOT:
+            os.chroot(place)
+            os.chdir("/")
+        self._own.add(directory.stat().st_dev)
 
 
 class _Beneath:

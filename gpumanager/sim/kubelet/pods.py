@@ -84,7 +84,7 @@ class SimulatedPodList:
 
     def as_json(self) -> dict[str, Any]:
         """A v1 PodList, as `/pods` shows it."""
-        items = [_pod_json(status) for status in self.statuses.values()]
+        items = [pod_json(status) for status in self.statuses.values()]
         return {"kind": "SimulatedPodList", "apiVersion": "v1", "metadata": {}, "items": items}
 
 
@@ -119,7 +119,8 @@ def room_for(pod: Pod, others: Iterable[Pod], books: DeviceBooks) -> Rejection |
     return None
 
 
-def _pod_json(status: SimulatedPodStatus) -> dict[str, Any]:
+def pod_json(status: SimulatedPodStatus) -> dict[str, Any]:
+    """As much of a v1 Pod as decides about GPUs."""
     pod = status.pod
     inits = [one for one in pod.containers if one.kind is not ContainerKind.APP]
     apps = [one for one in pod.containers if one.kind is ContainerKind.APP]

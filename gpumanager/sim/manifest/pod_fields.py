@@ -4,6 +4,7 @@ A pod with any other is refused, as `kubectl apply` refuses it: so `limit` inste
 `limits` is an error, not a pod without a GPU. Most of these mean nothing to a simulated node.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 POD: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
@@ -107,3 +108,62 @@ VARIABLE: Final = frozenset({"name", "value", "valueFrom"})
 RESOURCES: Final = frozenset({"claims", "limits", "requests"})
 RESOURCE_CLAIM: Final = frozenset({"name", "request"})
 POD_CLAIM: Final = frozenset({"name", "resourceClaimName", "resourceClaimTemplateName"})
+FIELD: Final = frozenset({"apiVersion", "fieldPath"})
+KEY: Final = frozenset({"key", "name", "optional"})
+ENV_FROM: Final = frozenset({"configMapRef", "prefix", "secretRef"})
+_REPLICAS: Final = ("minReadySeconds", "replicas", "selector", "template")
+WORKLOADS: Final[Mapping[str, frozenset[str]]] = {
+    "CronJob": frozenset(
+        {
+            "concurrencyPolicy",
+            "failedJobsHistoryLimit",
+            "jobTemplate",
+            "schedule",
+            "startingDeadlineSeconds",
+            "successfulJobsHistoryLimit",
+            "suspend",
+            "timeZone",
+        }
+    ),
+    "DaemonSet": frozenset(
+        {"minReadySeconds", "revisionHistoryLimit", "selector", "template", "updateStrategy"}
+    ),
+    "Deployment": frozenset(
+        {*_REPLICAS, "paused", "progressDeadlineSeconds", "revisionHistoryLimit", "strategy"}
+    ),
+    "Job": frozenset(
+        {
+            "activeDeadlineSeconds",
+            "backoffLimit",
+            "backoffLimitPerIndex",
+            "completionMode",
+            "completions",
+            "managedBy",
+            "manualSelector",
+            "maxFailedIndexes",
+            "parallelism",
+            "podFailurePolicy",
+            "podReplacementPolicy",
+            "scheduling",
+            "selector",
+            "successPolicy",
+            "suspend",
+            "template",
+            "ttlSecondsAfterFinished",
+        }
+    ),
+    "ReplicaSet": frozenset(_REPLICAS),
+    "StatefulSet": frozenset(
+        {
+            *_REPLICAS,
+            "ordinals",
+            "persistentVolumeClaimRetentionPolicy",
+            "podManagementPolicy",
+            "revisionHistoryLimit",
+            "serviceName",
+            "updateStrategy",
+            "volumeClaimTemplates",
+        }
+    ),
+}
+"""Fields of the spec of what makes pods by a template."""

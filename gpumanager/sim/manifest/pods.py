@@ -5,6 +5,7 @@ are read strictly (a string is a string), the names are checked, the amounts of 
 have to be whole and equal in requests and limits.
 """
 
+import difflib
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,29 +15,50 @@ from typing import Any, Final
 
 from gpumanager.errors import InputError
 from gpumanager.kube.pod import ContainerKind
+from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY, WHOLE_GPU
 from gpumanager.sim.manifest import claims, pod_fields
-from gpumanager.sim.manifest.yaml_text import Value, documents, read_text
-from gpumanager.sim.names import LABEL, RULES, SUBDOMAIN
+from gpumanager.sim.manifest.expansion import verbatim
+from gpumanager.sim.manifest.sources import KINDS as SOURCES
+from gpumanager.sim.manifest.sources import ConfigData, read_source
+from gpumanager.sim.manifest.volumes import (
+    PodVolume,
+    VolumeMount,
+    absolute,
+    read_mounts,
+    read_volumes,
+)
+from gpumanager.sim.manifest.workloads import TemplatePod, read_workload
+from gpumanager.sim.manifest.yaml_text import (
+    Value,
+    checked_name,
+    documents,
+    name_of,
+    optional,
+    read_text,
+    required,
+    rows,
+)
+from gpumanager.sim.names import LABEL, SUBDOMAIN
 
 RESOURCES: Final = (VCORE, VMEMORY, WHOLE_GPU)
 
 _NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
 """What every node has, and a simulated one does not count."""
 
-_QUANTITY: Final = re.compile(r"\+?([0-9]{1,12})(k|M|G|Ki|Mi|Gi)?")
-_SUFFIXES: Final = {
-    "": 1,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "Ki": 1 << 10,
-    "Mi": 1 << 20,
-    "Gi": 1 << 30,
+LARGEST_AMOUNT: Final = (1 << 63) - 1
+"""Kubernetes counts in 64 bits."""
+NODE: Final = "simulated"
+"""The name of a node where the pod does not name it."""
+API_VERSIONS: Final[Mapping[str, str]] = {
+    "Pod": "v1",
+    **dict.fromkeys(SOURCES, "v1"),
+    **dict.fromkeys(pod_fields.WORKLOADS, "apps/v1"),
+    **dict.fromkeys(("CronJob", "Job"), "batch/v1"),
+    **dict.fromkeys(claims.RESOURCES, claims.API_VERSION),
 }
-
-
-NO_SOURCES: Final = "a simulated node has no config maps, secrets or fields"
+"""Of the kinds that are read here."""
+LONGEST_KIND: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +87,10 @@ EXTENDED: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class ContainerManifest:
-    """command: command and args as one. asks: amount by extended resource; absent for none."""
+    """command: command and args as one. asks: amount by extended resource; absent for none.
+
+    In command and environment `$(NAME)` is not expanded yet.
+    """
 
     name: str
     kind: ContainerKind
@@ -74,6 +99,7 @@ class ContainerManifest:
     directory: str | None = None
     asks: Mapping[str, int] = field(default_factory=dict)
     claims: tuple[ContainerClaim, ...] = ()
+    mounts: tuple[VolumeMount, ...] = ()
 
     @property
     def cores(self) -> int:
@@ -82,6 +108,9 @@ class ContainerManifest:
     @property
     def blocks(self) -> int:
         return self.asks.get(VMEMORY, 0)
+
+
+NO_DATA: Final = ConfigData()
 
 
 def _new_uid() -> str:
@@ -98,6 +127,7 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict)
     uid: str = field(default_factory=_new_uid)
     claims: tuple[PodClaim, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -120,23 +150,20 @@ class ApiObject:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """pods: in their order. objects: claims, templates, classes, and the pods that use claims."""
+    """pods: in their order. objects: claims, templates, classes, and the pods that use claims.
+
+    notes: what was left out, in words for who wrote it. data: ConfigMaps and Secrets.
+    """
 
     pods: tuple[Pod, ...]
     objects: tuple[ApiObject, ...] = ()
+    notes: tuple[str, ...] = ()
+    data: ConfigData = field(default_factory=ConfigData)
 
 
 def read_manifest(paths: Sequence[Path]) -> Manifest:
-    """All of all files; raises InputError."""
-    found: dict[str, Pod | ApiObject] = {}
-    for path in paths:
-        for one, where in _objects_of(read_text(path), str(path)):
-            name = f"pod {one.full_name}" if isinstance(one, Pod) else one.name
-            if name in found:
-                raise where.error(f"a second {name}")
-            found[name] = one
-    pods = tuple(one for one in found.values() if isinstance(one, Pod))
-    return Manifest(pods, tuple(one for one in found.values() if isinstance(one, ApiObject)))
+    """All of all files, `-` for standard input; raises InputError."""
+    return _manifest([(read_text(path), name_of(path)) for path in paths])
 
 
 def read_pods(paths: Sequence[Path]) -> tuple[Pod, ...]:
@@ -144,91 +171,176 @@ def read_pods(paths: Sequence[Path]) -> tuple[Pod, ...]:
     return read_manifest(paths).pods
 
 
-def parse_pods(text: str, source: str) -> tuple[Pod, ...]:
-    """The pods of one text; raises InputError, which names `source`."""
-    return tuple(one for one, _ in _objects_of(text, source) if isinstance(one, Pod))
+def parse_pods(text: str, source: str, data: ConfigData = NO_DATA) -> tuple[Pod, ...]:
+    """The pods of one text; raises InputError, which names `source`. data: beside its own."""
+    return _manifest([(text, source)], data).pods
 
 
-def _objects_of(text: str, source: str) -> Iterator[tuple[Pod | ApiObject, Value]]:
-    values = documents(text, source)
-    if not values:
-        raise InputError(source, "no pod in it")
-    for value in values:
-        yield from _objects(value)
+def _manifest(texts: Sequence[tuple[str, str]], data: ConfigData = NO_DATA) -> Manifest:
+    values: list[tuple[str, Value]] = []
+    for text, source in texts:
+        if not (found := [one for row in documents(text, source) for one in _listed(row)]):
+            raise InputError(source, "no pod in it")
+        values += found
+    given = dict(read_source(kind, one) for kind, one in values if kind in SOURCES)
+    sources = ConfigData({**data.data, **given})
+    named: dict[str, Pod | ApiObject] = {}
+    notes: list[str] = []
+    for kind, value in values:
+        for one in _objects(kind, value, sources, notes):
+            name = f"pod {one.full_name}" if isinstance(one, Pod) else one.name
+            if name in named:
+                raise value.error(f"a second {name}")
+            named[name] = one
+    pods = tuple(one for one in named.values() if isinstance(one, Pod))
+    objects = tuple(one for one in named.values() if isinstance(one, ApiObject))
+    if not named and notes:
+        raise InputError(texts[0][1], f"no pod in it: {notes[0]}")
+    return Manifest(pods, objects, tuple(notes), sources)
 
 
-def _objects(value: Value) -> Iterator[tuple[Pod | ApiObject, Value]]:
-    """What one document describes: one object, or a List of such."""
+def _listed(value: Value) -> Iterator[tuple[str, Value]]:
+    """Kind and value of one document; a List is what is in it."""
     fields = value.fields()
-    kind = fields["kind"].text() if "kind" in fields else None
-    version = fields["apiVersion"].text() if "apiVersion" in fields else None
+    kind = fields["kind"].text() if "kind" in fields else ""
+    version = fields["apiVersion"].text() if "apiVersion" in fields else ""
     if kind in ("List", "PodList") and version == "v1":
-        for item in _required(fields, "items", value).items():
-            yield from _objects(item)
-    elif kind == "Pod" and version == "v1":
-        pod = _pod(value.known_fields(pod_fields.POD), value)
-        yield pod, value
-        if "resourceClaims" in fields["spec"].fields() or any(
-            WHOLE_GPU in one.asks for one in pod.containers
-        ):
-            yield ApiObject("pods", _as_api_object(pod, value)), value
-    elif kind in claims.RESOURCES and version == claims.API_VERSION:
-        yield ApiObject(claims.RESOURCES[kind], claims.read_object(kind, value)), value
-    else:
+        for item in required(fields, "items", value).items():
+            yield from _listed(item)
+        return
+    expected = API_VERSIONS.get(kind)
+    if not kind or not version or (expected is not None and version != expected):
         found = f"{version or 'no apiVersion'}, {kind or 'no kind'}"
-        raise value.error(f"expected apiVersion v1, kind Pod, found {found}")
+        known = kind if expected else "Pod"
+        raise value.error(f"expected apiVersion {API_VERSIONS[known]}, kind {known}, found {found}")
+    close = difflib.get_close_matches(kind[:LONGEST_KIND], API_VERSIONS, 1, cutoff=0.85)
+    if expected is None and close:
+        raise fields["kind"].error(f"no kind {kind}; did you mean {close[0]}?")
+    yield kind, value
+
+
+def _objects(
+    kind: str, value: Value, sources: ConfigData, notes: list[str]
+) -> Iterator[Pod | ApiObject]:
+    """What one object gives; of what gives nothing, a note says so."""
+    if kind == "Pod":
+        yield from _with_claims(_pod(value.known_fields(pod_fields.POD), value, sources), value)
+    elif kind in pod_fields.WORKLOADS:
+        workload = read_workload(kind, value)
+        if workload.note:
+            notes.append(f"{value.place}: {kind} {workload.note}")
+        fields = workload.template.fields()
+        for made in workload.pods:
+            pod = _pod(fields, workload.template, sources, made, workload.namespace)
+            yield from _with_claims(pod, workload.template)
+    elif kind in claims.RESOURCES:
+        yield ApiObject(claims.RESOURCES[kind], claims.read_object(kind, value))
+    elif kind not in SOURCES:
+        notes.append(f"{value.place}: {kind} left out: a simulated node has no use for it")
+
+
+def _with_claims(pod: Pod, value: Value) -> Iterator[Pod | ApiObject]:
+    """The pod, and the object that the API server has of it where claims are made by it."""
+    yield pod
+    if pod.claims or any(WHOLE_GPU in one.asks for one in pod.containers):
+        yield ApiObject("pods", _as_api_object(pod, value))
 
 
 def _as_api_object(pod: Pod, value: Value) -> Mapping[str, Any]:
     item = claims.plain(value)
     same = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    return {**item, "metadata": {**item["metadata"], **same}}
+    return {**item, "metadata": {**item.get("metadata", {}), **same}}
 
 
-def _required(fields: Mapping[str, Value], name: str, of: Value) -> Value:
-    if name not in fields or fields[name].empty:
-        raise of.error(f"{name} is missing")
-    return fields[name]
-
-
-def _optional(fields: Mapping[str, Value], name: str) -> Value | None:
-    value = fields.get(name)
-    return None if value is None or value.empty else value
-
-
-def _pod(fields: Mapping[str, Value], value: Value) -> Pod:
-    metadata = _required(fields, "metadata", value)
-    meta = metadata.known_fields(pod_fields.METADATA)
-    name = _name(_required(meta, "name", metadata), SUBDOMAIN)
-    namespace = _optional(meta, "namespace")
-    specification = _required(fields, "spec", value)
-    status = _optional(fields, "status")
+def _pod(
+    fields: Mapping[str, Value],
+    value: Value,
+    sources: ConfigData,
+    made: TemplatePod | None = None,
+    namespace: str = "",
+) -> Pod:
+    """made, namespace: of a pod that a controller makes by the template in `value`."""
+    meta = _metadata(fields, value, named=made is None)
+    if made is None:
+        written = required(meta, "name", fields["metadata"])
+        name = checked_name(written.text(), written, SUBDOMAIN)
+        place = optional(meta, "namespace")
+        namespace = checked_name(place.text(), place, LABEL) if place else "default"
+    else:
+        name = made.name
+    specification = required(fields, "spec", value)
+    status = optional(fields, "status")
     told = status.fields() if status else {}
-    extended = _optional(told, "extendedResourceClaimStatus")
-    claims = (*_pod_claims(specification, told), *_extended_claim(extended))
-    containers = _containers(specification, name)
+    extended = optional(told, "extendedResourceClaimStatus")
+    given = optional(meta, "uid")
+    uid = given.text() if given else _new_uid()
+    spec = specification.known_fields(pod_fields.SPEC)
+    volumes = read_volumes(optional(spec, "volumes"), namespace, sources)
+    context = _PodContext(
+        namespace,
+        sources,
+        {one.name: one for one in volumes},
+        dict(_downward(meta, spec, {"name": name, "namespace": namespace, "uid": uid})),
+        made.environment if made else (),
+    )
+    containers = _containers(specification, name, context)
     return Pod(
-        namespace=_name(namespace, LABEL) if namespace else "default",
+        namespace=namespace,
         name=name,
         containers=tuple(_with_extended(one, extended) for one in containers),
-        annotations=_texts(_optional(meta, "annotations")),
-        uid=uid.text() if (uid := _optional(meta, "uid")) else _new_uid(),
-        claims=claims,
+        annotations=_texts(optional(meta, "annotations")),
+        uid=uid,
+        claims=(*_pod_claims(specification, told), *_extended_claim(extended)),
+        volumes=volumes,
     )
+
+
+def _metadata(fields: Mapping[str, Value], value: Value, *, named: bool) -> Mapping[str, Value]:
+    metadata = required(fields, "metadata", value) if named else optional(fields, "metadata")
+    return metadata.known_fields(pod_fields.METADATA) if metadata else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _PodContext:
+    """What the containers of one pod may refer to. fields: of the pod, by their path."""
+
+    namespace: str
+    sources: ConfigData
+    volumes: Mapping[str, PodVolume]
+    fields: Mapping[str, str]
+    added: tuple[tuple[str, str], ...] = ()
+
+
+def _downward(
+    meta: Mapping[str, Value], spec: Mapping[str, Value], names: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """The fields of a pod that a variable may have, by their path. Its address is this machine's,
+    because containers share the network of the host."""
+    for key, text in names.items():
+        yield f"metadata.{key}", text
+    for key in ("labels", "annotations"):
+        for name, text in _texts(optional(meta, key)).items():
+            yield f"metadata.{key}['{name}']", text
+    node, account = optional(spec, "nodeName"), optional(spec, "serviceAccountName")
+    yield "spec.nodeName", node.text() if node else NODE
+    yield "spec.serviceAccountName", account.text() if account else "default"
+    for path in ("hostIP", "hostIPs", "podIP", "podIPs"):
+        yield f"status.{path}", "127.0.0.1"
 
 
 def _pod_claims(specification: Value, status: Mapping[str, Value]) -> Iterator[PodClaim]:
     """spec.resourceClaims; the status says which claim was made from a template."""
     made = {
         row["name"].text(): row["resourceClaimName"].text()
-        for row in map(Value.fields, _items(_optional(status, "resourceClaimStatuses")))
+        for row in map(Value.fields, rows(optional(status, "resourceClaimStatuses")))
         if "resourceClaimName" in row
     }
-    for value in _items(_optional(specification.fields(), "resourceClaims")):
+    for value in rows(optional(specification.fields(), "resourceClaims")):
         fields = value.known_fields(pod_fields.POD_CLAIM)
-        name = _name(_required(fields, "name", value), LABEL)
+        written = required(fields, "name", value)
+        name = checked_name(written.text(), written, LABEL)
         claim, template = (
-            _optional(fields, field) for field in ("resourceClaimName", "resourceClaimTemplateName")
+            optional(fields, field) for field in ("resourceClaimName", "resourceClaimTemplateName")
         )
         if (claim is None) == (template is None):
             raise value.error("names one of resourceClaimName and resourceClaimTemplateName")
@@ -237,17 +349,17 @@ def _pod_claims(specification: Value, status: Mapping[str, Value]) -> Iterator[P
 
 def _extended_claim(extended: Value | None) -> Iterator[PodClaim]:
     if extended is not None:
-        claim = _required(extended.fields(), "resourceClaimName", extended)
+        claim = required(extended.fields(), "resourceClaimName", extended)
         yield PodClaim(EXTENDED, claim.text())
 
 
 def _with_extended(container: ContainerManifest, extended: Value | None) -> ContainerManifest:
     """With the requests that the scheduler made for this container's extended resources, which no
     device plugin is asked for then."""
-    rows = _optional(extended.fields(), "requestMappings") if extended else None
+    mappings = optional(extended.fields(), "requestMappings") if extended else None
     mine = [
         row
-        for row in map(Value.fields, _items(rows))
+        for row in map(Value.fields, rows(mappings))
         if row["containerName"].text() == container.name
     ]
     claims = [ContainerClaim(EXTENDED, row["requestName"].text()) for row in mine]
@@ -256,32 +368,23 @@ def _with_extended(container: ContainerManifest, extended: Value | None) -> Cont
     return replace(container, asks=asks, claims=(*container.claims, *claims))
 
 
-def _items(value: Value | None) -> list[Value]:
-    return value.items() if value else []
-
-
-def _name(value: Value, rule: re.Pattern[str]) -> str:
-    name = value.text()
-    if not rule.fullmatch(name):
-        raise value.error(f"{name[:80]!r} is not a name: {RULES[rule]}")
-    return name
-
-
 def _texts(value: Value | None) -> dict[str, str]:
     return {} if value is None else {key: text.text() for key, text in value.fields().items()}
 
 
-def _containers(specification: Value, pod: str) -> tuple[ContainerManifest, ...]:
+def _containers(
+    specification: Value, pod: str, context: _PodContext
+) -> tuple[ContainerManifest, ...]:
     fields = specification.known_fields(pod_fields.SPEC)
-    apps = _optional(fields, "containers")
+    apps = optional(fields, "containers")
     if apps is None or not apps.items():
         raise specification.error(f"pod {pod} has no containers")
-    first = _optional(fields, "initContainers")
+    first = optional(fields, "initContainers")
     values = [*(first.items() if first else ()), *apps.items()]
     claims = {row.name for row in _pod_claims(specification, {})}
     found: dict[str, ContainerManifest] = {}
     for value in values:
-        container = _container(value, is_app=value.path.startswith(apps.path))
+        container = _container(value, context, is_app=value.path.startswith(apps.path))
         if container.name in found:
             raise value.error(f"pod {pod} has a second container {container.name}")
         if unknown := {row.claim for row in container.claims} - claims:
@@ -290,33 +393,33 @@ def _containers(specification: Value, pod: str) -> tuple[ContainerManifest, ...]
     return tuple(found.values())
 
 
-def _container(value: Value, *, is_app: bool) -> ContainerManifest:
+def _container(value: Value, context: _PodContext, *, is_app: bool) -> ContainerManifest:
     fields = value.known_fields(pod_fields.CONTAINER)
-    if "envFrom" in fields:
-        raise fields["envFrom"].error(NO_SOURCES)
-    directory = _optional(fields, "workingDir")
-    resources = _optional(fields, "resources")
+    name = required(fields, "name", value)
+    directory = optional(fields, "workingDir")
+    resources = optional(fields, "resources")
     return ContainerManifest(
-        name=_name(_required(fields, "name", value), LABEL),
+        name=checked_name(name.text(), name, LABEL),
         kind=ContainerKind.APP if is_app else _init_kind(fields),
         command=_command(fields, value),
-        environment=_environment(_optional(fields, "env")),
-        directory=_absolute(directory) if directory else None,
+        environment=tuple(_environment(fields, context)),
+        directory=absolute(directory) if directory else None,
         asks=_asks(resources),
         claims=tuple(_container_claims(resources)),
+        mounts=read_mounts(optional(fields, "volumeMounts"), context.volumes),
     )
 
 
 def _container_claims(resources: Value | None) -> Iterator[ContainerClaim]:
-    for value in _items(_optional(resources.fields(), "claims") if resources else None):
+    for value in rows(optional(resources.fields(), "claims") if resources else None):
         fields = value.known_fields(pod_fields.RESOURCE_CLAIM)
-        request = _optional(fields, "request")
-        claim = _required(fields, "name", value).text()
+        request = optional(fields, "request")
+        claim = required(fields, "name", value).text()
         yield ContainerClaim(claim, request.text() if request else "")
 
 
 def _init_kind(fields: Mapping[str, Value]) -> ContainerKind:
-    policy = _optional(fields, "restartPolicy")
+    policy = optional(fields, "restartPolicy")
     if policy is None:
         return ContainerKind.INIT
     if policy.text() != "Always":
@@ -324,19 +427,13 @@ def _init_kind(fields: Mapping[str, Value]) -> ContainerKind:
     return ContainerKind.SIDECAR
 
 
-def _absolute(value: Value) -> str:
-    if not value.text().startswith("/"):
-        raise value.error(f"{value.text()!r} is not an absolute path")
-    return value.text()
-
-
 def _command(fields: Mapping[str, Value], of: Value) -> tuple[str, ...]:
     """There is no image here, hence no program of its own that args could be meant for."""
-    command = _required(fields, "command", of)
+    command = required(fields, "command", of)
     words = [_word(item) for item in command.items()]
     if not words or not words[0]:
         raise command.error("names no program")
-    arguments = _optional(fields, "args")
+    arguments = optional(fields, "args")
     return (*words, *(_word(item) for item in (arguments.items() if arguments else ())))
 
 
@@ -348,26 +445,75 @@ def _word(value: Value) -> str:
     return value.text()
 
 
-def _environment(value: Value | None) -> tuple[tuple[str, str], ...]:
-    return tuple(_variable(item) for item in (value.items() if value else ()))
+def _environment(fields: Mapping[str, Value], context: _PodContext) -> Iterator[tuple[str, str]]:
+    """envFrom, what the controller adds, env: of a name given twice the last one counts."""
+    for value in rows(optional(fields, "envFrom")):
+        row = value.known_fields(pod_fields.ENV_FROM)
+        prefix = optional(row, "prefix")
+        for field_name, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
+            if (of := optional(row, field_name)) is None:
+                continue
+            found = context.sources.find(kind, context.namespace, of, optional(of.fields(), "name"))
+            for key, text in (found or {}).items():
+                yield (prefix.text() if prefix else "") + key, _variable_text(text, of)
+    yield from context.added
+    for value in rows(optional(fields, "env")):
+        yield from _variable(value, context)
 
 
-def _variable(item: Value) -> tuple[str, str]:
+def _variable(item: Value, context: _PodContext) -> Iterator[tuple[str, str]]:
+    """Nothing where it comes from a key that is not there and need not be."""
     fields = item.known_fields(pod_fields.VARIABLE)
-    if "valueFrom" in fields:
-        raise fields["valueFrom"].error(NO_SOURCES)
-    name = _required(fields, "name", item)
+    name = required(fields, "name", item)
     if not _word(name) or "=" in name.text():
         raise name.error(f"{name.text()!r} is not a name of a variable")
-    value = _optional(fields, "value")
-    return name.text(), _word(value) if value else ""
+    value, source = optional(fields, "value"), fields.get("valueFrom")
+    if source is None:
+        yield name.text(), _word(value) if value else ""
+    elif (text := _value_from(source, context)) is not None:
+        yield name.text(), text
+
+
+def _value_from(source: Value, context: _PodContext) -> str | None:
+    fields = source.fields()
+    if field_ref := optional(fields, "fieldRef"):
+        path = required(field_ref.known_fields(pod_fields.FIELD), "fieldPath", field_ref)
+        labelled = path.text().startswith(("metadata.labels['", "metadata.annotations['"))
+        if path.text() not in context.fields and not labelled:
+            raise path.error(f"a simulated node knows no {path.text()} of a pod")
+        return verbatim(context.fields.get(path.text(), ""))
+    for field_name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
+        if (of := optional(fields, field_name)) is None:
+            continue
+        row = of.known_fields(pod_fields.KEY)
+        key = required(row, "key", of)
+        found = context.sources.find(kind, context.namespace, of, optional(row, "name"))
+        if found is None or (key.text() not in found and _is_optional(row)):
+            return None
+        if key.text() not in found:
+            raise key.error(f"no key {key.text()} in it")
+        return _variable_text(found[key.text()], key)
+    raise source.error(
+        "a simulated node has no config maps, secrets or fields but those of fieldRef, "
+        f"configMapKeyRef and secretKeyRef; found {', '.join(fields) or 'nothing'}"
+    )
+
+
+def _is_optional(fields: Mapping[str, Value]) -> bool:
+    return "optional" in fields and fields["optional"].boolean()
+
+
+def _variable_text(data: bytes, of: Value) -> str:
+    if b"\0" in data:
+        raise of.error("has a NUL character, which no variable can have")
+    return verbatim(data.decode(errors="surrogateescape"))
 
 
 def _asks(value: Value | None) -> dict[str, int]:
     """Limits of our two resources; requests, where given, have to say the same."""
     fields = value.known_fields(pod_fields.RESOURCES) if value else {}
-    limits = _amounts(_optional(fields, "limits"))
-    for resource, (amount, where) in _amounts(_optional(fields, "requests")).items():
+    limits = _amounts(optional(fields, "limits"))
+    for resource, (amount, where) in _amounts(optional(fields, "requests")).items():
         if resource not in limits:
             raise where.error("a limit must be set too: this resource cannot be overcommitted")
         if limits[resource][0] != amount:
@@ -387,7 +533,9 @@ def _amounts(value: Value | None) -> dict[str, tuple[int, Value]]:
 
 def _amount(value: Value) -> int:
     written = value.scalar().strip()
-    match = _QUANTITY.fullmatch(written)
-    if match is None:
+    number = whole_number(written)
+    if number is None or number < 0:
         raise value.error(f"{written[:40]!r} is not a whole number of 0 or more")
-    return int(match[1]) * _SUFFIXES[match[2] or ""]
+    if number > LARGEST_AMOUNT:
+        raise value.error(f"{written[:40]} is too large")
+    return number

@@ -4,7 +4,9 @@ Values are read as PyYAML resolves them: `30` is an integer, `"30"` a string.
 """
 
 import difflib
-from collections.abc import Collection, Iterator
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,7 +14,9 @@ from typing import Final
 import yaml
 
 from gpumanager.errors import InputError
+from gpumanager.sim.names import RULES
 
+STDIN: Final = Path("-")
 LARGEST_FILE: Final = 1 << 20
 DEEPEST: Final = 60
 """Levels of nesting; what people write has about ten."""
@@ -41,6 +45,11 @@ class Value:
     @property
     def line(self) -> int:
         return int(self.node.start_mark.line) + 1
+
+    @property
+    def place(self) -> str:
+        """File and line, for a message."""
+        return f"{self.source}:{self.line}"
 
     @property
     def empty(self) -> bool:
@@ -120,23 +129,57 @@ class Value:
         return str(self.node.value)
 
 
+def required(fields: Mapping[str, Value], name: str, of: Value) -> Value:
+    """A field that has to be there and to say something; raises InputError."""
+    if name not in fields or fields[name].empty:
+        raise of.error(f"{name} is missing")
+    return fields[name]
+
+
+def optional(fields: Mapping[str, Value], name: str) -> Value | None:
+    value = fields.get(name)
+    return None if value is None or value.empty else value
+
+
+def rows(value: Value | None) -> list[Value]:
+    return value.items() if value else []
+
+
+def checked_name(name: str, value: Value, rule: re.Pattern[str]) -> str:
+    """The name; raises InputError, which points at `value`."""
+    if not rule.fullmatch(name):
+        raise value.error(f"{name[:80]!r} is not a name: {RULES[rule]}")
+    return name
+
+
 def _short(words: str) -> str:
     return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"
 
 
 def read_text(path: Path) -> str:
-    """The text of a file a user named; raises InputError."""
+    """The text of a file a user named, or of standard input for `-`; raises InputError."""
+    source = name_of(path)
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+        content = _content(path)
     except (OSError, ValueError) as error:
-        raise InputError(path, f"cannot be read: {getattr(error, 'strerror', error)}") from error
+        raise InputError(source, f"cannot be read: {getattr(error, 'strerror', error)}") from error
     if len(content) > LARGEST_FILE:
-        raise InputError(path, f"longer than {LARGEST_FILE >> 20} MiB: not for people to read")
+        raise InputError(source, f"longer than {LARGEST_FILE >> 20} MiB: not for people to read")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise InputError(path, "not text in UTF-8") from error
+        raise InputError(source, "not text in UTF-8") from error
+
+
+def name_of(path: Path) -> str:
+    return "standard input" if path == STDIN else str(path)
+
+
+def _content(path: Path) -> bytes:
+    if path == STDIN:
+        return sys.stdin.buffer.read(LARGEST_FILE + 1)
+    with path.open("rb") as file:
+        return file.read(LARGEST_FILE + 1)
 
 
 def documents(text: str, source: str) -> list[Value]:

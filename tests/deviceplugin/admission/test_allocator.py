@@ -225,7 +225,7 @@ async def test_a_container_the_kubelet_does_not_know_yet_does_not_start(node: No
     await node.admit(asked)
     (node.directory / "kubelet_internal_checkpoint").unlink()
 
-    with pytest.raises(NotResolved, match="do not say yet"):
+    with pytest.raises(NotResolved, match="does not say yet"):
         await node.start(asked)
 
     node.write_checkpoint()

@@ -75,6 +75,7 @@ CERTIFICATE: Final = _fields(
     commonName=TEXT,
     duration=TEXT,
     dnsNames=_list(TEXT),
+    ipAddresses=_list(TEXT),
     usages=_list(_one_of("digital signature", "key encipherment", "server auth", "client auth")),
     privateKey=_fields(algorithm=_one_of("RSA", "ECDSA", "Ed25519"), size=NUMBER),
     issuerRef=ISSUER,

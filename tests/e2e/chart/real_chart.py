@@ -62,9 +62,7 @@ class ChartedAgent:
         """
         label = {"metadata": {"labels": LABEL}}
         self._node.api.ask("PATCH", NODE_PATH, label, "merge-patch+json")
-        archive = self._node.file("agent-image.tar")
-        agent_image.write_image(archive, self._node.file("gpumanager"))
-        self._node.load_image(archive)
+        self._node.load_image(agent_image.archive(self._node.file))
         authority = _authority(self._node.certificate)
         if silent(lambda: as_stored(self._node.api, authority)) is None:
             created(self._node.api, authority)
@@ -94,6 +92,11 @@ class ChartedAgent:
         former, self._pod = self._pod, f"{POD}-{int(self._pod.rpartition('-')[2]) + 1}"
         self.start()
         self._delete(former)
+
+    @property
+    def values(self) -> Path:
+        """The file of the values that differ from the chart's."""
+        return self._values
 
     @property
     def arguments(self) -> list[str]:
@@ -132,11 +135,12 @@ class ChartedAgent:
 
 def _values(node: RealNode, disk: NodeDisk) -> Object:
     """What this node has elsewhere than others."""
-    registry, _, name = agent_image.NAME.rpartition("/")
+    registry, _, name = agent_image.name().rpartition("/")
     repository, _, tag = name.partition(":")
     none = {"enabled": False}
     environment = {
         "GPUSIM_DEV": str(disk.base / "dev"),
+        "NVIDIA_VISIBLE_DEVICES": "all",  # GPUs come without privilege
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",  # nobody leads to Services here
         "KUBERNETES_SERVICE_PORT": str(API_PORT),
     }
@@ -160,9 +164,10 @@ def _values(node: RealNode, disk: NodeDisk) -> Object:
     }
 
 
-def pod_of(daemons: Mapping[str, Any], name: str) -> Object:
-    """What a DaemonSet's controller and the admission of accounts would make of it here."""
-    template = deepcopy(daemons["spec"]["template"])
+def pod_of(workload: Mapping[str, Any], name: str) -> Object:
+    """What a controller and the admission of accounts would make here of a DaemonSet's template, or
+    of a Deployment's."""
+    template = deepcopy(workload["spec"]["template"])
     spec = template["spec"]
     spec["nodeName"] = NODE
     token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}

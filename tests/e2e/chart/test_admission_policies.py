@@ -7,6 +7,7 @@ under its policies is shown by `test_chart_on_a_node`. Nodes and pods here are o
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any, Final
 
 import pytest
@@ -147,15 +148,15 @@ def test_an_agent_does_its_work(held: Held) -> None:
     failed = held.pod("failed", owned=True, phase="Failed")
     node = f"{NODES}/held-a"
     labels = {"tencent.com/gpu-count": "4", "tencent.com/gpu-product": "T4"}
-    condition = {"type": "GpusHealthy", "status": "True", "reason": "r", "message": "m"}
+    condition = {"reason": "r", "message": "m"}
 
     held.patch("agent", pod, annotated(gpu_assigned="true", predicate_gpu_idx_0="1"))
     held.patch("agent", pod, annotated(predicate_gpu_idx_0="2"))
     held.patch("agent", node, {"metadata": {"labels": labels}})
     held.patch("agent", node, annotated(gpu_inventory="{}"))
     held.patch("agent", node, {"metadata": {"labels": {"tencent.com/gpu-product": None}}})
-    for status in ("True", "False"):
-        body = {"status": {"conditions": [condition | {"status": status}]}}
+    for kind, status in product(("GpusHealthy", "OtherGpuManager"), ("True", "False")):
+        body = {"status": {"conditions": [condition | {"type": kind, "status": status}]}}
         held.patch("agent", f"{node}/status", body, STRATEGIC)
     held.accounts["agent"].api.ask("DELETE", failed)
 

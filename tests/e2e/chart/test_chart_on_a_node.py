@@ -36,7 +36,7 @@ WORKS_FOR: Final = 3.0
 SHARE_POINTS: Final = 5.0
 UNABLE: Final = re.compile(r"orbidden|cannot (?!.*no answer within)")
 """A kubelet that is slow for once says nothing of rights."""
-LEFT: Final = re.compile(r"tencent\.com/gpu(-|$)|GpusHealthy$")
+LEFT: Final = re.compile(r"tencent\.com/gpu(-|$)|GpusHealthy$|OtherGpuManager$")
 """What docs/install.md says that nodes keep, and the label that says where the agent goes."""
 
 

@@ -1,27 +1,46 @@
 """The image of agent, extender and webhook for a node of the tests, made of this checkout.
 
-No container engine runs the Dockerfile here (`make image-check` has one), so it is put together as
-that would do it: the package and what it depends on in /opt/gpu-manager without what nobody runs,
-its launcher, and a Python, which is this host's instead of the base's.
+It is the one that `make release` makes, where `tests/e2e/run.py` could build that: it needs a
+package index and Debian's, and the node has no network. Elsewhere it is put together as that would
+do it: the package and what it depends on in /opt/gpu-manager without what nobody runs, its
+launcher, and a Python, which is this host's instead of Debian's.
 """
 
+import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
 
+import dockerfile
 import image
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import gpumanager
 from tests import ROOT
-from tests.chart import dockerfile
-from tests.e2e.node import node_image
+from tests.e2e.node import node_image, node_programs
 
+RELEASED: Final = f"docker.io/library/gpu-manager:{gpumanager.__version__}"
 NAME: Final = "docker.io/library/gpu-manager:e2e"
+"""Of the other one."""
 TOOLS: Final = ("sh", "chroot")
 PACKAGES: Final = ("gpumanager", "vcuda_shim")
+
+
+def name() -> str:
+    """Of the one there is."""
+    return RELEASED if os.environ.get(node_programs.IMAGE) else NAME
+
+
+def archive(place: Callable[[str], Path]) -> Path:
+    """It, written where it is not released. place: for a file by its name."""
+    if released := os.environ.get(node_programs.IMAGE):
+        return Path(released)
+    made = place("agent-image.tar")
+    write_image(made, place("gpumanager"))
+    return made
 
 
 def write_image(archive: Path, launcher: Path) -> None:

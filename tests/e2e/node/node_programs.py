@@ -31,6 +31,8 @@ OLDEST: Final = (1, 30)
 MODULE: Final = "k8s.io/kubernetes"
 STAMP: Final = "k8s.io/component-base/version"
 SECONDS: Final = "GPUMANAGER_E2E_BUILD_SECONDS"
+IMAGE: Final = "GPUMANAGER_E2E_IMAGE"
+"""Names an archive of `make release`, which the pods of the chart then run."""
 DEFAULT_SECONDS: Final = 3600.0
 
 

@@ -40,7 +40,7 @@ def test_the_doctor_finds_nothing_wrong(node: RealNode, agent: RealAgent, pods: 
     assert found["kubelet"]["found"].endswith(f"version v{node.version}")
     assert "containerd" in found["container runtime"]["found"]
     assert found["cgroups"]["found"].endswith(f"made by {enclosure.cgroup_driver()}")
-    assert found["kubelet's books"]["found"].startswith("pods hold 30 of ")
+    assert found["device checkpoint"]["found"].startswith("pods hold 30 of ")
     assert found["journal"]["found"].startswith("containers granted: ")
 
 

@@ -36,7 +36,7 @@ def metric(name: str, **labels: str) -> list[float]:
 def tells() -> bool:
     """False before it listens, and before its first look."""
     try:
-        return metric("gpumanager_driver_answers") == [1]
+        return metric("gpumanager_driver_up") == [1]
     except OSError:
         return False
 
@@ -48,10 +48,10 @@ def serving(agent: RealAgent) -> None:
 
 
 def test_the_agent_is_ready_and_known_for_both_resources(agent: RealAgent) -> None:
-    wait_for(lambda: metric("gpumanager_registered") == [1, 1], "both resources are told")
+    wait_for(lambda: metric("gpumanager_kubelet_registered") == [1, 1], "both resources are told")
     assert get("/healthz") == get("/readyz") == "ok\n"
-    assert metric("gpumanager_registered", resource=VCORE) == [1]
-    assert metric("gpumanager_registered", resource=VMEMORY) == [1]
+    assert metric("gpumanager_kubelet_registered", resource=VCORE) == [1]
+    assert metric("gpumanager_kubelet_registered", resource=VMEMORY) == [1]
 
 
 def test_a_pod_is_told_by_its_names_and_no_more_when_it_is_deleted(
@@ -96,5 +96,5 @@ def test_a_program_that_goes_round_the_shim_is_told_by_its_pod(
     (told,) = agent.accusations()
     assert CHEAT in told
     assert "that it did not ask the shim for" in told
-    assert metric("gpumanager_audit_ended_total") == [0]
+    assert metric("gpumanager_audit_killed_total") == [0]
     assert metric("gpumanager_identity_mismatches_total") == [0]

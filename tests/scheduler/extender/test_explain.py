@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import run
+from gpumanager.cli.output.explain_report import print_told
 from tests.scheduler.scheduler_world import pod_object
 from tests.scheduler.served_extender import Served
 
@@ -60,7 +61,8 @@ async def test_a_pod_that_is_bound_is_told_its_gpus_and_how_its_node_compared(
     said = " ".join(shown.split())
     assert "default/second is on a" in said
     assert "Policy: binpack." in said
-    assert "others had more, but kube-scheduler weighs other things too" in said
+    assert "a was number 2 of the 2 nodes that fit; others were better, but" in said
+    assert "The best: b; a" in said
     assert "GPU-a-0" in said
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -128,3 +130,36 @@ async def test_another_server_is_no_extender(capsys: pytest.CaptureFixture[str])
     server.close()
     assert status == 2
     assert "another version of the extender, or none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("points", "best", "rank"),
+    [
+        (-152.18, [(-152.18, 1), (-160.0, 11)], "the best of the 12 nodes that fit"),
+        (5.0, [(5.0, 4), (3.0, 8)], "among the 4 best of the 12 nodes that fit, all alike"),
+        (3.0, [(5.0, 4), (3.0, 8)], "number 5 of the 12 nodes that fit"),
+        (-9.0, [(5.0, 4), (3.0, 2)], "behind the best 6 of the 12 nodes that fit"),
+    ],
+)
+def test_points_are_told_as_a_rank(
+    points: float, best: list[tuple[float, int]], rank: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {
+        "pod": "a/b",
+        "time": 0.0,
+        "policy": "",
+        "nodes": 20,
+        "fitting": 12,
+        "reasons": (),
+        "bound": "n1",
+        "gpus": (),
+        "points": points,
+        "best": [{"node": "x", "points": some, "nodes": count} for some, count in best],
+    }
+
+    print_told("a/b", record, (), ())
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"n1 was {rank}" in said
+    assert "points" not in said
+    assert "-" not in said.partition("The best:")[2]

@@ -171,7 +171,7 @@ async def test_metrics_tell_what_became_of_reviews(served: Served) -> None:
     ]:
         series = f'reviews_total{{endpoint="{endpoint}",outcome="{outcome}"}} {count}'
         assert f"gpumanager_webhook_{series}" in text
-    assert 'gpumanager_webhook_seconds_count{endpoint="mutate"} 3.0' in text
+    assert 'gpumanager_webhook_request_duration_seconds_count{endpoint="mutate"} 3.0' in text
     assert "gpumanager_webhook_node_kinds 1.0" in text
 
 

@@ -68,9 +68,9 @@ def spec(place: Path, *command: str, **environment: str) -> ContainerSpec:
     )
 
 
-def listing() -> set[str]:
+def listing(*folders: str) -> set[str]:
     """What lies where mount points were made."""
-    return {path.name for folder in ("/etc", "/usr/local") for path in Path(folder).iterdir()}
+    return {path.name for one in folders or ("/etc", "/usr/local") for path in Path(one).iterdir()}
 
 
 async def outcome(place: Path, wanted: ContainerSpec) -> tuple[int, list[str]]:
@@ -293,3 +293,17 @@ def _as_nobody(place: Path, output: int) -> None:
         os.write(1, str(error).encode())
         os._exit(enter.NOT_STARTED)
     enter.start(wanted)
+
+
+async def test_a_mount_may_lie_right_below_the_root_directory(place: Path) -> None:
+    """As `/data` does in most pods; the host has no such directory, and gets none."""
+    top = BindMount(str(place / "allocation"), "/no-such-directory")
+    deep = BindMount(str(place / "nvidia3"), "/no-such-directory-either/below/file")
+    script = (
+        "echo x > /no-such-directory/made; cat /no-such-directory-either/below/file; ls -d /etc"
+    )
+    wanted = ContainerSpec(("sh", "-c", script), ENVIRONMENT, "/etc", (), (top, deep))
+
+    assert await outcome(place, wanted) == (0, ["the GPU/etc"])
+    assert (place / "allocation" / "made").read_text() == "x\n"
+    assert not {name for name in listing("/") if name.startswith("no-such")}

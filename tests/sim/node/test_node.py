@@ -103,7 +103,7 @@ async def test_a_pod_gets_what_it_asked_for_and_no_byte_more(node: SimulatedNode
     assert result.measured.memory_peak == CONTEXT + 900 * MIB
     assert result.measured.memory_denied > 0
     assert len(result.gpus) == 1
-    assert "fits" in result.why
+    assert result.why == "first free GPU: none in use has enough left"
 
 
 async def test_a_container_without_gpus_sees_none(node: SimulatedNode) -> None:

@@ -101,7 +101,7 @@ bool cost_familiar(const struct cost_table *table);
  */
 uint64_t cost_unknown(const struct cost_table *table);
 
-#ifndef VCUDA_CDEF
+#ifndef VCUDA_PLAIN /* cffi's glue does without */
 /* The same of a kind that is where most are, without a call; 0: ask cost_estimate(). */
 static inline uint64_t cost_at_home(const struct cost_table *table, uint64_t key)
 {

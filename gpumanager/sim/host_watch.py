@@ -1,0 +1,63 @@
+"""Whether this machine lets a program go on when it wants to.
+
+On the real clock a share can be short because the machine ran another program when the container
+would have launched. A thread that sleeps for a millisecond again and again sees the same: how long
+it has to wait for a processor each time, as a part of all the time. The kernel counts that
+(schedstat), so that this program's own work, for which Python makes the thread wait, is not in it;
+where it does not, the time by which the thread is woken too late is taken.
+"""
+
+import threading
+import time
+from pathlib import Path
+from typing import Final, Self
+
+PAUSE: Final = 0.001
+LATE: Final = 0.001
+BUSY: Final = 0.02
+
+
+class HostWatch:
+    """Use around what is measured. late: the part of the time by which we were woken too late.
+
+    own_work: what this program's own work adds to that counts too.
+    """
+
+    def __init__(self, *, own_work: bool = False) -> None:
+        self._own_work = own_work
+        self.late = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def busy(self) -> bool:
+        return self.late > BUSY
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        own = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        waited = None if self._own_work else _waited_seconds(own)
+        begun, lost, last = time.monotonic(), 0.0, time.monotonic()
+        while not self._over.is_set():
+            time.sleep(PAUSE)
+            now, before = time.monotonic(), waited
+            waited = None if before is None else _waited_seconds(own)
+            late = now - last - PAUSE if waited is None or before is None else waited - before
+            lost += max(late - LATE, 0.0)
+            last = now
+        self.late = lost / (last - begun)
+
+
+def _waited_seconds(schedstat: Path) -> float | None:
+    """How long the thread has waited for a processor; None where the kernel does not count it."""
+    try:
+        return int(schedstat.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
