@@ -105,14 +105,9 @@ class ManagerWatch:
 
     async def first(self) -> None:
         """The first look, before anything is offered; without an answer there is none."""
-        try:
-            async with asyncio.timeout(FIRST_SECONDS):
-                await self._of_node.list()
-                self._ownership = remembered(self._signs())
-                await self._cluster.informer.list()
-                await self._of_slices.list()
-        except (GpuManagerError, TimeoutError) as error:
-            log.debug("not all signs of other GPU managers could be read: %s", error)
+        lists = (self._of_node.list, self._cluster.informer.list, self._of_slices.list)
+        await asyncio.gather(*map(_listed, lists))
+        self._ownership = remembered(self._signs())
         await self._look()
 
     async def run(self) -> None:
@@ -164,3 +159,11 @@ class ManagerWatch:
             except GpuManagerError as error:
                 log.debug("ResourceSlices are not listed yet: %s", error)
         await self._of_slices.run()
+
+
+async def _listed(list_all: Callable[[], Awaitable[object]]) -> None:
+    try:
+        async with asyncio.timeout(FIRST_SECONDS):
+            await list_all()
+    except (GpuManagerError, TimeoutError) as error:
+        log.debug("not all signs of other GPU managers could be read: %s", error)

@@ -21,7 +21,7 @@ from gpumanager.deviceplugin.device_ledger import (
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.plan import planned
-from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
+from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import ANNOTATION_GPU_POLICY, ANNOTATION_POLICY, VCORE
 from gpumanager.placement.place import evaluator_of, place
 from gpumanager.placement.policies import BINPACK
@@ -136,25 +136,24 @@ def _plan(
 ) -> GpuChoice | None:
     if transaction.request is None:
         return None
-    if one := transaction.candidate:
-        books = ledger.books(live)
-        if grant := _follow(ledger, books, one.pod, one.container, transaction.request):
-            return grant
-    policy = gpu_policy_of(transaction, gpu_policy)
-    answer = place_new(ledger, live, transaction.request, policy)
-    return answer if isinstance(answer, GpuChoice) else None
+    one, request = transaction.candidate, transaction.request
+    gpus = planned(ledger.topology, one.pod, one.container) if one else ()
+    books = ledger.books(live)
+    full = [gpu for gpu in gpus if not books.of(gpu).fits(request)]
+    if not full and len(gpus) == max(1, request.whole_gpus):
+        return GpuChoice(request, evaluator_of(request), gpus, AS_PLANNED)
+    answer = place_new(ledger, live, request, gpu_policy_of(transaction, gpu_policy))
+    if not isinstance(answer, GpuChoice):
+        return None
+    why = "; ".join((answer.why, *(_no_room(gpu, live) for gpu in full[:1])))
+    return replace(answer, why=why)
 
 
-def _follow(
-    ledger: DeviceLedger, books: FreeGpus, pod: PodView, container: ContainerView, request: Request
-) -> GpuChoice | None:
-    """The plan as a grant, if there is one and `books` have the room for it."""
-    gpus = planned(ledger.topology, pod, container)
-    if len(gpus) != max(1, request.whole_gpus):
-        return None
-    if not all(books.of(gpu).fits(request) for gpu in gpus):
-        return None
-    return GpuChoice(request, evaluator_of(request), gpus, AS_PLANNED)
+def _no_room(gpu: Gpu, live: Iterable[Grant]) -> str:
+    """Why a plan was not followed. Example: the pod before it has not ended for this node."""
+    on_it = (one.pod or one.candidate or "an unknown pod" for one in live if gpu.uuid in one.shares)
+    there = ", ".join(sorted(map(str, on_it))[:3])
+    return f"the scheduler planned GPU {gpu.index}, held by {there or 'nobody, and out of use'}"
 
 
 def _decided_gpus(

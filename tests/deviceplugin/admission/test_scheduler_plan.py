@@ -76,6 +76,8 @@ async def test_a_plan_that_does_not_fit_any_more_is_not_followed_and_refuses_nob
     await node.run(asked)
 
     assert node.gpus_of(asked) != ("/dev/nvidia2",)
+    (own,) = (one for one in node.allocator.journal.live() if one.owner == asked.uid)
+    assert own.why.endswith("the scheduler planned GPU 2, held by default/before (main)")
 
 
 @pytest.mark.parametrize("index", ["", "9", "x", "0,1", "-1", "2,", "²"])

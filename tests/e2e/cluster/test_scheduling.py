@@ -100,7 +100,7 @@ def test_a_pod_gets_the_gpus_that_were_planned_when_it_was_bound(
     said = assigned(node, "planned")
     planned = {name: one["gpus"] for name, one in plan(said).items()}
     granted = {one.pod.container: list(one.gpus) for one in agent.promised_to(uid) if one.pod}
-    assert granted == planned
+    assert granted == planned, [one.why for one in agent.promised_to(uid)]
     minors = {gpu.uuid: gpu.minor for gpu in agent.machine.topology.gpus}
     for place, name in enumerate(("a", "b")):
         words = said[f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}"].split(",")
