@@ -19,6 +19,7 @@ from urllib.parse import quote
 import click
 
 from gpumanager.cli.explain_claims import NOT_ASKED, ClaimAnswer, ClusterClaims, PodAnswer
+from gpumanager.cli.extender_options import authority_option, extender_option
 from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
 from gpumanager.cli.node_agents import AgentAway, document, picture
@@ -31,10 +32,7 @@ from gpumanager.view.placement import Placement, read_placement
 from gpumanager.view.pod_story import pod_story
 from gpumanager.view.values import NodeView
 
-DEFAULT_URL: Final = "http://127.0.0.1:3456"
 SECONDS: Final = 10.0
-CHART_CA: Final = Path("/etc/gpu-manager/tls/ca.crt")
-"""Where the chart mounts the CA of the extender's certificate, in the extender's own pods."""
 KINDS: Final = ("pod", "claim")
 EXPECTED: Final = {"pod", "time", "policy", "nodes", "fitting", "reasons", "best", "bound", "gpus"}
 
@@ -76,22 +74,8 @@ class Unknown(GpuManagerError):
 
 @click.command("explain")
 @click.argument("words", metavar="[claim] [NAMESPACE/]NAME", nargs=-1, required=True)
-@click.option(
-    "--extender",
-    "url",
-    metavar="URL",
-    default=DEFAULT_URL,
-    show_default=True,
-    envvar="GPUMANAGER_EXTENDER",
-    show_envvar=True,
-    help="URL of `gpumanager extender`; the leader among its replicas knows most.",
-)
-@click.option(
-    "--ca-file",
-    "authority",
-    type=Path,
-    help=f"CA of its certificate; by default {CHART_CA}, where that exists, else the system's.",
-)
+@extender_option
+@authority_option
 @click.option(
     "--agent",
     metavar="URL",
@@ -109,7 +93,7 @@ class Unknown(GpuManagerError):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     words: Sequence[str],
-    url: str,
+    extender: str,
     authority: Path | None,
     agent: str | None,
     kubeconfig: Path | None,
@@ -134,17 +118,17 @@ def command(
         _explain_claim(namespace, name, agent, kubeconfig, as_json=as_json)
         return
     path = f"/explain/{quote(namespace)}/{quote(name)}"
-    extender = asked(url, path, authority or default_authority())
+    answer = asked(extender, path, authority)
     told_by = partial(story.story, f"{namespace}/{name}")
     placement, admission = admitted(told_by, agent)
     cluster = in_cluster(namespace, name, kubeconfig)
     grants = placement.grants if placement else ()
     by_claims = any(one.claim and one.is_for(f"{namespace}/{name}") for one in grants)
     told = AgentAnswers(
-        extender, placement, admission, cluster, by_claims=by_claims or cluster.uses_claims
+        answer, placement, admission, cluster, by_claims=by_claims or cluster.uses_claims
     )
-    if isinstance(extender, GpuManagerError) and not (told.admission or told.cluster.sentences):
-        raise extender if agent is None else Unknown(f"{namespace}/{name}", told)
+    if isinstance(answer, GpuManagerError) and not (told.admission or told.cluster.sentences):
+        raise answer if agent is None else Unknown(f"{namespace}/{name}", told)
     _print(f"{namespace}/{name}", told, as_json=as_json)
 
 
@@ -205,11 +189,6 @@ def _record(pod: str, told: AgentAnswers) -> dict[str, Any]:
     if told.cluster.claims:
         record["claims"] = [one.as_json() for one in told.cluster.claims]
     return record
-
-
-def default_authority() -> Path | None:
-    """The chart's CA where it is mounted; None: those of the system."""
-    return CHART_CA if CHART_CA.is_file() else None
 
 
 def asked(url: str, path: str, authority: Path | None) -> Mapping[str, Any] | GpuManagerError:

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from gpumanager.cli.cluster_nodes import look_at_cluster
-from gpumanager.cli.explain import CHART_CA, DEFAULT_URL, default_authority
+from gpumanager.cli.extender_options import authority_option, extender_option
 from gpumanager.cli.node_agents import agents_option, first_trouble, look
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.top_app import Look, watch
@@ -33,25 +33,11 @@ WITHOUT_TERMINAL = 100
 @click.option(
     "--cluster",
     is_flag=True,
-    help="All nodes of the cluster, asked of its extender, which knows what is granted and not what"
-    " is used.",
+    help="All nodes of the cluster, asked of its --extender, which knows what is granted and not"
+    " what is used.",
 )
-@click.option(
-    "--extender",
-    metavar="URL",
-    default=DEFAULT_URL,
-    show_default=True,
-    envvar="GPUMANAGER_EXTENDER",
-    show_envvar=True,
-    help="With --cluster: where `gpumanager extender` listens.",
-)
-@click.option(
-    "--ca-file",
-    "authority",
-    type=click.Path(path_type=Path),
-    help=f"With --cluster: CA of the extender's certificate; by default {CHART_CA}, where that "
-    "exists, else the system's.",
-)
+@extender_option
+@authority_option
 @click.option("--once", is_flag=True, help="Print the present picture once, and exit.")
 @click.option(
     "--json", "in_json", is_flag=True, help="Print the present picture as JSON, and exit."
@@ -97,7 +83,7 @@ def command(
     """
     again: Look = partial(look, agents)
     if cluster:
-        again = partial(look_at_cluster, extender, authority or default_authority())
+        again = partial(look_at_cluster, extender, authority)
     nodes = again(())
     trouble = first_trouble(nodes)
     if trouble and all(one.away for one in nodes):

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from click.testing import CliRunner
 
-from gpumanager.cli import explain
+from gpumanager.cli import explain, extender_options
 from tests.chart import helm_program
 from tests.chart.helm_program import rendered
 
@@ -83,10 +84,9 @@ async def test_the_ca_is_found_where_the_chart_mounts_it(
     )
     mounted = [one["mountPath"] for one in container["volumeMounts"]]
 
-    assert str(explain.CHART_CA.parent) in mounted
-    monkeypatch.setattr(explain, "CHART_CA", tmp_path / "ca.crt")
+    assert str(extender_options.CHART_CA.parent) in mounted
+    monkeypatch.setattr(extender_options, "CHART_CA", tmp_path / "ca.crt")
     async with extender(tmp_path) as url:
-        found = await asyncio.to_thread(
-            explain.asked, url, "/explain/research/train-7", explain.default_authority()
-        )
-    assert found == RECORD
+        words = ["research/train-7", "--extender", url, "--json"]
+        done = await asyncio.to_thread(CliRunner().invoke, explain.command, words)
+    assert json.loads(done.stdout) == RECORD
