@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.dependencies import Dependencies
@@ -16,6 +17,9 @@ from gpumanager.recovery.recovery import recover
 from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
+
+LINGERING_SECONDS: Final = 1.0
+"""Between passes while a container outlives its pod, whose GPU is free once it has ended."""
 
 
 class NodeAllocator(Allocator):
@@ -75,8 +79,9 @@ class NodeAllocator(Allocator):
     async def reconcile_every(self, period: float) -> None:
         """`reconcile` every `period` seconds and when woken, for as long as the task lives."""
         while True:
+            soon = min(period, LINGERING_SECONDS) if self._store.lingering else period
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(period):
+                async with asyncio.timeout(soon):
                     await self._wake.wait()
             self._wake.clear()
             try:

@@ -1,6 +1,8 @@
 """The reconciler: what disagrees is counted and reported, what is gone goes, nothing else does."""
 
+import asyncio
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,6 +20,9 @@ from tests.deviceplugin.admission.admission_node import (
     container,
     pod,
 )
+from tests.waiting import until
+
+SECONDS: Final = 60.0
 
 
 @pytest.fixture
@@ -96,6 +101,29 @@ async def test_a_container_that_outlives_its_pod_keeps_its_gpu_until_it_is_gone(
     node.runtime.containers.clear()
     await later(node)
     assert one.uid not in [a.owner for a in node.allocator.journal.live()]
+
+
+async def test_the_plan_of_a_gpu_is_followed_soon_after_the_last_container_on_it_has_ended(
+    node: Node,
+) -> None:
+    """A static pod that is removed leaves the list of pods before its container has ended."""
+    one = pod("a", container(30, 4), predicate_gpu_idx_0="0")
+    await node.run(one)
+    node.runtime.containers.append(node.live_container(one))
+    node.delete(one.uid)
+    node.clock.now += 5
+
+    passes = asyncio.create_task(node.allocator.reconcile_every(SECONDS))
+    node.allocator.reconcile_soon()
+    await until(lambda: "lingering" in kinds(node))
+    node.held.clear()
+    node.runtime.containers.clear()
+    await until(lambda: "lingering" not in kinds(node), SECONDS / 2)
+    passes.cancel()
+    whole = pod("b", container(100, 4), predicate_gpu_idx_0="0")
+    await node.run(whole)
+
+    assert node.gpus_of(whole) == ("/dev/nvidia0",)
 
 
 async def test_what_the_kubelet_gives_and_nobody_recorded_is_held(node: Node) -> None:
