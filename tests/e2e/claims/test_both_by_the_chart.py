@@ -9,6 +9,7 @@ from gpumanager.names import VCORE
 from gpumanager.sim.gpu import SimulatedGpus
 from tests.chart import helm_program
 from tests.e2e.chart.real_chart import ChartedAgent
+from tests.e2e.claims.both_interfaces import WAITS, annotate, goes_on, gpus_of, runs
 from tests.e2e.claims.real_claims import (
     CLASS,
     COLLECTOR,
@@ -18,7 +19,6 @@ from tests.e2e.claims.real_claims import (
     exactly,
     holder,
 )
-from tests.e2e.claims.test_both_interfaces import WAITS, annotate, goes_on, gpus_of, runs
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
 from tests.e2e.node.real_node import RealNode

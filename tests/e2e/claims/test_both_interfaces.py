@@ -6,13 +6,12 @@ allocatable, and who uses which from what programs in the containers print.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from gpumanager.gpu.values import GpuUUID
-from gpumanager.names import ANNOTATION_CLAIMS_GPUS, VCORE
-from gpumanager.units import GIB
+from gpumanager.names import VCORE
+from tests.e2e.claims.both_interfaces import WAITS, annotate, goes_on, gpus_of, runs
 from tests.e2e.claims.claims_leftovers import offered
 from tests.e2e.claims.real_claims import (
     CLASS,
@@ -26,13 +25,12 @@ from tests.e2e.claims.real_claims import (
 )
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
-from tests.e2e.node.real_node import NODE_PATH, RealNode
+from tests.e2e.node.real_node import RealNode
 from tests.e2e.node.real_pods import RealPods, container, gpus_seen, pod
 
 pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
-WAITS: Final = "cuda-play query; echo ready; sleep 600"
 FLAGS: Final = ("--claims-gpus=4", "--move-after=3s")
 
 
@@ -89,28 +87,3 @@ def test_a_gpu_goes_over_by_the_annotation_when_its_pod_has_ended_and_back(
     goes_on(pods, "claimed")
     pods.delete("claimed")
     wait_for(lambda: claims_node.allocatable(VCORE) == 800, "device plugins have all")
-
-
-def annotate(node: RealNode, said: str | None) -> None:
-    """How many GPUs claims are to have."""
-    change = {"metadata": {"annotations": {ANNOTATION_CLAIMS_GPUS: said}}}
-    node.api.ask("PATCH", NODE_PATH, change, "merge-patch+json")
-
-
-def gpus_of(claims: RealClaims) -> set[str]:
-    """That are offered to claims."""
-    return {one["attributes"]["uuid"]["string"] for one in offered(claims)}
-
-
-def runs(pods: RealPods, described: dict[str, Any]) -> GpuUUID:
-    """The GPU of a new pod, which is held to its share of it."""
-    name = described["metadata"]["name"]
-    pods.create(described)
-    ((gpu, memory),) = gpus_seen(pods.printed(name, "main", "ready")).items()
-    assert memory == 2 * GIB
-    return gpu
-
-
-def goes_on(pods: RealPods, *names: str) -> None:
-    for name in names:
-        assert pods.running(name)["containerStatuses"][0]["restartCount"] == 0

@@ -11,7 +11,7 @@ import pytest
 from gpumanager.cli import agent, run
 from gpumanager.settings import NOT_USED_YET, AgentSettings
 
-VOLUME_CONF = Path(__file__).parents[2] / "volume.conf"
+VOLUME_CONF = Path(__file__).parents[3] / "volume.conf"
 
 
 @pytest.fixture
