@@ -34,8 +34,8 @@ WORKS: Final = "cuda-play launch --memory 256MiB --kernel 5ms --seconds 3600"
 WORKS_FOR: Final = 3.0
 """Seconds of GPU time for which its share is looked at."""
 SHARE_POINTS: Final = 5.0
-UNABLE: Final = re.compile(r"orbidden|cannot (?!.*no answer within)")
-"""A kubelet that is slow for once says nothing of rights."""
+UNABLE: Final = re.compile(r"orbidden|cannot (?!.*no answer (?:within|in time))")
+"""What is slow for once says nothing of rights."""
 LEFT: Final = re.compile(r"tencent\.com/gpu(-|$)|GpusHealthy$|OtherGpuManager$")
 """What docs/install.md says that nodes keep, and the label that says where the agent goes."""
 
