@@ -12,16 +12,14 @@ from pathlib import Path
 
 from tests import ROOT
 from tests.chart import helm_program
-from tests.e2e.node import containerd_package, enclosure, node_programs
+from tests.e2e.node import containerd_package, enclosure, node_programs, runc_program
 
 REPORT = "GPUMANAGER_E2E_REPORT"
 
 
 def main(arguments: list[str]) -> int:
     try:
-        if major := containerd_package.wanted():
-            folder = containerd_package.fetch(major)
-            os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+        take_newer_runtime()
     except node_programs.CannotBuild as error:
         return skipped(str(error))
     if why := enclosure.obstacle():
@@ -44,6 +42,21 @@ def main(arguments: list[str]) -> int:
     finally:
         if "GPUMANAGER_E2E_KEEP" not in os.environ:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def take_newer_runtime() -> None:
+    """Where a newer containerd is wanted, it and a newer runc come before the host's in PATH.
+
+    The host's runc serves too, for all but pods with user namespaces. Raises CannotBuild.
+    """
+    if not (major := containerd_package.wanted()):
+        return
+    folders = [str(containerd_package.fetch(major))]
+    try:
+        folders.append(str(runc_program.build()))
+    except node_programs.CannotBuild as error:
+        print(f"the host's runc runs the containers: {error}", file=sys.stderr)
+    os.environ["PATH"] = os.pathsep.join([*folders, os.environ["PATH"]])
 
 
 def build_image(folder: Path) -> None:

@@ -2,7 +2,8 @@
 
     network   only a loopback of its own: every port is free, nothing leaves
     mounts    `/var/lib`, `/var/log` and `/run` are directories of the test; the kernel settings
-              that a kubelet writes, and the names of hosts, are copies
+              that a kubelet writes, and the names of hosts, are copies; `/dev` has the host's
+              nodes without its GPUs, and room for others
     processes all end with the first of them, whatever happens
 
 What namespaces do not cover, the node's cgroups, goes below one name and is removed by whoever
@@ -16,6 +17,7 @@ process of such namespaces, of which the two paths are known to it as environmen
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -50,6 +52,7 @@ SERVICES: Final = {
 REPLICAS: Final = ("192.0.2.11", "192.0.2.12", "192.0.2.13")
 """Addresses of pods that are processes here."""
 
+DEVICES: Final = Path("/dev")
 MASKED: Final = ("/var/lib", "/var/log", "/run")
 CGROUPS: Final = Path("/sys/fs/cgroup")
 SETTINGS: Final = (
@@ -137,6 +140,10 @@ def remove_cgroups(name: str) -> None:
 def furnish(directory: Path) -> None:
     """Inside: the mounts and the loopback."""
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+    # Linux mounts /proc in a user namespace only where one is seen whole: ours is not, see below.
+    whole = directory / "proc"
+    whole.mkdir()
+    kernel.mount("proc", str(whole), "proc")
     copies = directory / "settings"
     for setting in SETTINGS:
         copy = copies / setting
@@ -159,12 +166,32 @@ def furnish(directory: Path) -> None:
     for address in (ADDRESS, *REPLICAS, *SERVICES.values()):
         words = ("address", "add", f"{address}/32", "dev", "lo")
         subprocess.run(["ip", *words], check=True, timeout=60)
+    own_devices(directory / "dev")
     # Mounts reach containers that ask for it, as where systemd is the first process.
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_SHARED)
     names = directory / "hosts"
     rows = (f"{address} {name}\n" for name, address in SERVICES.items())
     names.write_text(Path("/etc/hosts").read_text() + "\n" + "".join(rows))
     kernel.bind(str(names), "/etc/hosts")
+
+
+def own_devices(new: Path) -> None:
+    """A `/dev` to which nodes can be added that the host does not have."""
+    new.mkdir()
+    kernel.mount("none", str(new), "tmpfs", kernel.MS_NOSUID, "mode=755")
+    for one in DEVICES.iterdir():
+        status, place = one.lstat(), new / one.name
+        if one.name.startswith("nvidia"):
+            continue
+        if stat.S_ISLNK(status.st_mode):
+            place.symlink_to(one.readlink())
+        elif stat.S_ISDIR(status.st_mode):
+            place.mkdir()
+            kernel.bind(str(one), str(place))
+        elif stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            os.mknod(place, status.st_mode, status.st_rdev)
+            place.chmod(stat.S_IMODE(status.st_mode))
+    kernel.bind(str(new), str(DEVICES))
 
 
 def first_process(command: list[str]) -> int:

@@ -1,7 +1,7 @@
 """containerd of a real node, whose pods have no network and one image, made of this host's files.
 
 The simulated GPUs' control file stands for a driver in the kernel: it is shown to every container
-as /dev/nvidiactl.
+as /dev/nvidiactl, but to those of the handler `driverless`.
 """
 
 import json
@@ -20,6 +20,9 @@ FIRST_WITH_SPLIT_CRI: Final = 2
 """The major version since which images and containers are plugins of their own."""
 SNAPSHOTTER: Final = "overlayfs"
 LOCALHOST: Final = "127.0.0.1"
+DRIVERLESS: Final = "driverless"
+"""A handler for a RuntimeClass. In a user namespace runc empties a file that lies where it is to
+show a device node, and the control file would be that."""
 
 
 def version() -> str:
@@ -105,7 +108,7 @@ class Containerd:
             "restrict_oom_score_adj": True,
             "stream_server_address": LOCALHOST,
             "cni": {"bin_dir": str(self._cni_plugins), "conf_dir": str(self._networks)},
-            "containerd": {"snapshotter": SNAPSHOTTER, "runtimes": {"runc": self._runc()}},
+            "containerd": {"snapshotter": SNAPSHOTTER, "runtimes": self._runtimes()},
         }
         return {"io.containerd.grpc.v1.cri": cri}
 
@@ -114,7 +117,7 @@ class Containerd:
         containers = {
             "restrict_oom_score_adj": True,
             "cni": {"bin_dirs": [str(self._cni_plugins)], "conf_dir": str(self._networks)},
-            "containerd": {"runtimes": {"runc": self._runc()}},
+            "containerd": {"runtimes": self._runtimes()},
         }
         return {
             "io.containerd.cri.v1.images": images,
@@ -122,13 +125,13 @@ class Containerd:
             "io.containerd.grpc.v1.cri": {"stream_server_address": LOCALHOST},
         }
 
-    def _runc(self) -> Mapping[str, Any]:
-        specification = self._base_specification()
-        return {
+    def _runtimes(self) -> Mapping[str, Any]:
+        runc = {
             "runtime_type": "io.containerd.runc.v2",
-            "base_runtime_spec": str(specification),
             "options": {"SystemdCgroup": enclosure.cgroup_driver() == "systemd"},
         }
+        shows = {"base_runtime_spec": str(self._base_specification())}
+        return {"runc": runc | shows, DRIVERLESS: runc}
 
     def _base_specification(self) -> Path:
         """The runtime's own, and the simulated GPUs' state where a driver would have its node."""

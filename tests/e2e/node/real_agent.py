@@ -88,6 +88,7 @@ class RealAgent:
         self.machine = machine
         self._log = disk.agent_log
         nodes = disk.base / "nodes"
+        nodes.mkdir()
         make_device_nodes(nodes, machine)
         self.token = self._token()
         flags = {
@@ -206,7 +207,6 @@ class RealAgent:
 
 
 def make_device_nodes(directory: Path, machine: Machine) -> None:
-    directory.mkdir()
     numbers = {f"nvidia{gpu.minor}": gpu.minor for gpu in machine.topology.gpus} | CONTROL
     for name, minor in numbers.items():
         os.mknod(directory / name, stat.S_IFCHR | 0o666, os.makedev(NVIDIA, minor))

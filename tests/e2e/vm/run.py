@@ -16,9 +16,9 @@ from typing import Final
 
 from tests import ROOT
 from tests.chart import helm_program
-from tests.e2e.node import containerd_package, node_programs
+from tests.e2e.node import node_programs
 from tests.e2e.node.enclosure import CGROUP_DRIVER
-from tests.e2e.run import REPORT, skipped
+from tests.e2e.run import REPORT, skipped, take_newer_runtime
 from tests.e2e.vm.machine import VirtualMachine, obstacle
 
 SECONDS: Final = 3600.0 * 6
@@ -47,8 +47,7 @@ def main(arguments: list[str]) -> int:
 def run_in(output: Path, words: list[str]) -> int:
     """Raises CannotBuild."""
     node_programs.build_node(node_programs.wanted())
-    if major := containerd_package.wanted():
-        containerd_package.fetch(major)
+    take_newer_runtime()
     helm_program.build()
     status = VirtualMachine(output).run(script(words), SECONDS)
     if not (output / STARTED).exists():
