@@ -24,20 +24,24 @@ from gpumanager.cli.durations import DURATION
 from gpumanager.cli.output.simulate_progress import DEFAULT_PORT, Progress
 from gpumanager.cli.output.simulate_report import Report, as_json, machines_table, print_report
 from gpumanager.errors import GpuManagerError, InputError
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy
+from gpumanager.scheduler.claims.validate import DEVICES, validate_claim
+from gpumanager.scheduler.webhook.nodes import NodeKind
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
 from gpumanager.sim import events
 from gpumanager.sim.host_watch import HostWatch
 from gpumanager.sim.kubelet.pods import SimulatedPodStatus, pod_json
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine, machine_names
-from gpumanager.sim.manifest.pods import Manifest, Pod, read_manifest
+from gpumanager.sim.manifest.pods import ApiObject, Manifest, Pod, read_manifest
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.restarting import keep_running
 from gpumanager.sim.results import ContainerResult
 
 Run = Callable[[asyncio.Event], Awaitable[tuple[ContainerResult, ...]]]
 """Of all pods; they are to end once the event is set."""
+WEBHOOK: Final = AdmissionPolicy(unmeetable=Unmeetable.WARN)
+"""How the chart's webhook judges by default."""
 
 DEFAULT_MACHINE: Final = "dgx-a100"
 _CUDA_VERSION: Final = re.compile(r"([1-9][0-9])\.([0-9])")
@@ -228,7 +232,13 @@ def command(
         outcome = asyncio.run(simulate(described, wanted, seed, limits))
     except asyncio.CancelledError:
         raise click.Abort from None
-    report = Report(described, outcome.results, outcome.late, dict(webhook_says(wanted.pods)))
+    report = Report(
+        described,
+        outcome.results,
+        outcome.late,
+        dict(webhook_says(wanted.pods)),
+        dict(webhook_says_of_claims(wanted.objects, described)),
+    )
     if as_text:
         click.echo(json.dumps(as_json(report), indent=2))
     else:
@@ -242,9 +252,24 @@ def command(
 def webhook_says(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:
     """By the pod's full name, what the webhook of a cluster says of it; nothing of most."""
     for pod in pods:
-        said = validate(pod_json(SimulatedPodStatus(pod)), AdmissionPolicy())
+        said = validate(pod_json(SimulatedPodStatus(pod)), WEBHOOK)
         if said.errors or said.warnings:
             yield pod.full_name, said
+
+
+def webhook_says_of_claims(
+    objects: Sequence[ApiObject], machine: Machine
+) -> Iterator[tuple[str, AdmissionVerdict]]:
+    """By kind and full name, the same of claims, templates and classes, on nodes like this one."""
+    nodes = [NodeKind.of(machine.topology)]
+    for one in objects:
+        if (kind := one.item.get("kind", "Pod")) in DEVICES:  # a template says no kind
+            said = validate_claim(kind, one.item, WEBHOOK, nodes)
+            if said.errors or said.warnings:
+                metadata = one.item["metadata"]
+                namespace = metadata.get("namespace")
+                name = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
+                yield f"{kind} {name}", said
 
 
 def _cuda_version(text: str) -> int:

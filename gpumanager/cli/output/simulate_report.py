@@ -71,20 +71,21 @@ BREAKS: Final = {1: ",", 3: " of", 5: " of"}
 class Report:
     """What a simulation found. late: the part of the time that this machine kept programs waiting.
 
-    said: what the webhook of a cluster would say, by the full name of the pod.
+    said: what the webhook of a cluster would say, by the full name of the pod. claims: the same of
+    claims, templates and classes, by kind and name.
     """
 
     machine: Machine
     results: Sequence[ContainerResult]
     late: float = 0.0
     said: Mapping[str, AdmissionVerdict] = field(default_factory=dict)
+    claims: Mapping[str, AdmissionVerdict] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
-        """A pod was refused or failed, or a webhook would have refused it."""
-        return any(one.failed for one in self.results) or any(
-            one.errors for one in self.said.values()
-        )
+        """A pod was refused or failed, or a webhook would have refused it or its claim."""
+        said = (*self.said.values(), *self.claims.values())
+        return any(one.failed for one in self.results) or any(one.errors for one in said)
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -94,8 +95,9 @@ def as_json(report: Report) -> dict[str, Any]:
         "containers": [_record(result, report.late) for result in report.results],
         "host_late_ratio": round(report.late, 3),
         "webhook": [
-            {"pod": pod, "errors": list(said.errors), "warnings": list(said.warnings)}
-            for pod, said in report.said.items()
+            {what: name, "errors": list(said.errors), "warnings": list(said.warnings)}
+            for what, found in (("pod", report.said), ("claim", report.claims))
+            for name, said in found.items()
         ],
     }
 
@@ -155,6 +157,10 @@ def print_report(report: Report) -> None:
             for line in _webhook(report.said.get(pod, AdmissionVerdict())):
                 console.print(Padding(line, (0, 0, 0, 4)))
         told.add(pod)
+    for name, said in report.claims.items():
+        console.print(Text(name, style="bold"))
+        for line in _webhook(said):
+            console.print(Padding(line, (0, 0, 0, 4)))
     console.print(rule)
     console.print(Text(CAPTION.format(gpus_of(report.machine)), style="dim"))
     measured = any(one.measured.share is not None for one in report.results)

@@ -95,6 +95,19 @@ def _annotations(pods: RealPods, name: str) -> dict[str, str]:
     return found
 
 
+def test_the_commands_of_the_runbooks_work_in_the_agents_pod(
+    charted: ChartedAgent, node: RealNode, pods: RealPods
+) -> None:
+    pods.create(pod("asked", container("main", ASKS, 30, 4)))
+    pods.printed("asked", "main", "free of")
+
+    _, found = node.execute(charted.status, "gpumanager", "doctor", "--driver-root", "/host")
+    status, told = node.execute(charted.status, "gpumanager", "explain", "default/asked")
+
+    print(found, told)
+    assert status == 0, told
+
+
 def test_running_pods_keep_their_limits_while_the_agent_is_upgraded(
     charted: ChartedAgent, agent: RealAgent, pods: RealPods, gpus: SimulatedGpus
 ) -> None:

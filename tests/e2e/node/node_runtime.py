@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from tests.e2e.node import enclosure, node_image
 from tests.e2e.node.node_process import SECONDS, NodeProcess
@@ -60,6 +61,19 @@ class Containerd:
     def load(self, archive: Path) -> None:
         """Have the images of an archive."""
         run(*self._ctr, "images", "import", archive)
+
+    def execute(self, container: str, *words: str) -> tuple[int, str]:
+        """What `kubectl exec` does in a running container: exit status, and all that is said."""
+        asked = ("tasks", "exec", "--exec-id", uuid4().hex, container, *words)
+        ran = subprocess.run(
+            [str(word) for word in (*self._ctr, *asked)],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+        return ran.returncode, ran.stdout
 
     @property
     def _ctr(self) -> tuple[object, ...]:

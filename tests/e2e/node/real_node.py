@@ -82,6 +82,12 @@ class RealNode:
         """For pods, by the name in the archive."""
         self._containerd.load(archive)
 
+    def execute(self, status: Mapping[str, Any], *words: str) -> tuple[int, str]:
+        """In the first container of a pod with this status, as `kubectl exec`: exit status, and all
+        that is said."""
+        container = status["containerStatuses"][0]["containerID"].rpartition("/")[2]
+        return self._containerd.execute(container, *words)
+
     @property
     def certificate(self) -> Path:
         """Of the API server, which nobody but itself has signed."""

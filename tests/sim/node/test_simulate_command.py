@@ -69,6 +69,27 @@ spec:
 """
 
 
+CLAIM_OF_A_TEMPLATE = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: share}
+spec:
+  spec:
+    devices:
+      requests:
+        - name: gpu
+          exactly: {deviceClassName: gpu.tencent.com, capacity: {requests: {CAPACITY}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: claims}
+spec:
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: share}]
+  containers:
+    - {name: main, command: ["true"], resources: {claims: [{name: gpu}]}}
+"""
+
+
 def simulate(text: str, *words: str) -> subprocess.CompletedProcess[str]:
     """The pods come on standard input."""
     command = [sys.executable, "-m", "gpumanager", "simulate", "--machine", "single", *words, "-"]
@@ -172,6 +193,34 @@ def test_the_webhook_speaks() -> None:
     assert finished.returncode == 0
     assert "the webhook would refuse it: annotation tencent.com/vcuda-profile: 'latncy'" in said
     assert "vcuda-corelimit means nothing here; is tencent.com/vcuda-core-limit meant?" in said
+
+
+@pytest.mark.parametrize(
+    ("capacity", "said"),
+    [
+        ("coers: 30", "the webhook would refuse it: {}.coers: no GPU has such a capacity"),
+        ("cores: 30", "the webhook warns: {}.memory is not said and means all of the GPU's"),
+        ("memory: 200Gi, cores: 1", "the webhook warns: {}.memory: 200Gi; no node has a GPU with"),
+    ],
+)
+def test_the_webhook_speaks_of_claims(capacity: str, said: str) -> None:
+    text = CLAIM_OF_A_TEMPLATE.replace("CAPACITY", capacity)
+    path = "spec.spec.devices.requests[0].exactly.capacity.requests"
+
+    finished = simulate(text, "--for", "1s")
+
+    assert finished.returncode == 0
+    told = " ".join(finished.stdout.split())
+    assert f"ResourceClaimTemplate default/share {said.format(path)}" in told
+
+
+def test_strict_fails_where_the_webhook_refuses_a_claim() -> None:
+    finished = simulate(CLAIM_OF_A_TEMPLATE.replace("CAPACITY", "coers: 30"), "--strict", "--json")
+
+    assert finished.returncode == 1
+    (said,) = json.loads(finished.stdout)["webhook"]
+    assert said["claim"] == "ResourceClaimTemplate default/share"
+    assert len(said["errors"]) == 1
 
 
 async def test_a_served_node_answers_until_it_is_ended(tmp_path: Path) -> None:
