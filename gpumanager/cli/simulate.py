@@ -263,7 +263,7 @@ def webhook_says_of_claims(
     """By kind and full name, the same of claims, templates and classes, on nodes like this one."""
     nodes = [NodeKind.of(machine.topology)]
     for one in objects:
-        if (kind := one.item.get("kind", "Pod")) in DEVICES:  # a template says no kind
+        if (kind := one.item.get("kind", "Pod")) in DEVICES:  # pods of a template have no kind
             said = validate_claim(kind, one.item, WEBHOOK, nodes)
             if said.errors or said.warnings:
                 metadata = one.item["metadata"]
