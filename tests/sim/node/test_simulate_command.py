@@ -69,7 +69,7 @@ spec:
 """
 
 
-CLAIM_OF_A_TEMPLATE = """\
+TEMPLATE = """\
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata: {name: share}
@@ -80,6 +80,9 @@ spec:
         - name: gpu
           exactly: {deviceClassName: gpu.tencent.com, capacity: {requests: {CAPACITY}}}
 ---
+"""
+
+CLAIMING_POD = """\
 apiVersion: v1
 kind: Pod
 metadata: {name: claims}
@@ -88,6 +91,11 @@ spec:
   containers:
     - {name: main, command: ["true"], resources: {claims: [{name: gpu}]}}
 """
+
+
+def share_of(capacity: str) -> str:
+    """The template of a claim."""
+    return TEMPLATE.replace("CAPACITY", capacity)
 
 
 def simulate(text: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -204,7 +212,7 @@ def test_the_webhook_speaks() -> None:
     ],
 )
 def test_the_webhook_speaks_of_claims(capacity: str, said: str) -> None:
-    text = CLAIM_OF_A_TEMPLATE.replace("CAPACITY", capacity)
+    text = f"{share_of(capacity)}{CLAIMING_POD}"
     path = "spec.spec.devices.requests[0].exactly.capacity.requests"
 
     finished = simulate(text, "--for", "1s")
@@ -215,7 +223,7 @@ def test_the_webhook_speaks_of_claims(capacity: str, said: str) -> None:
 
 
 def test_strict_fails_where_the_webhook_refuses_a_claim() -> None:
-    finished = simulate(CLAIM_OF_A_TEMPLATE.replace("CAPACITY", "coers: 30"), "--strict", "--json")
+    finished = simulate(f"{share_of('coers: 30')}{CLAIMING_POD}", "--strict", "--json")
 
     assert finished.returncode == 1
     (said,) = json.loads(finished.stdout)["webhook"]
@@ -258,18 +266,6 @@ kind: ConfigMap
 metadata: {name: settings}
 data: {app.conf: configured}
 ---
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: share}
-spec:
-  spec:
-    devices:
-      requests:
-        - name: gpu
-          exactly:
-            deviceClassName: gpu.tencent.com
-            capacity: {requests: {cores: 30, memory: 1Gi}}
----
 apiVersion: batch/v1
 kind: Job
 metadata: {name: work}
@@ -291,7 +287,7 @@ spec:
 
 
 def test_a_workload_with_claims_has_its_volumes_and_variables_too() -> None:
-    finished = simulate(CLAIMING, "--strict", "--json")
+    finished = simulate(f"{share_of('cores: 30, memory: 1Gi')}{CLAIMING}", "--strict", "--json")
 
     assert finished.returncode == 0, finished.stderr
     assert [(row["cores"], len(row["gpus"])) for row in rows(finished)] == [(30, 1), (30, 1)]
