@@ -41,6 +41,11 @@ class Release:
     def upgrade(self, *words: object) -> str:
         return self._helm("upgrade", self.name, ".", "--reset-then-reuse-values", *words)
 
+    @property
+    def notes(self) -> str:
+        """What the chart tells who has installed it."""
+        return self._helm("get", "notes", self.name)
+
     def rollback(self) -> str:
         """To what was before the last of these commands."""
         return self._helm("rollback", self.name)

@@ -95,17 +95,29 @@ def _annotations(pods: RealPods, name: str) -> dict[str, str]:
     return found
 
 
-def test_the_commands_of_the_runbooks_work_in_the_agents_pod(
+def test_the_doctor_of_the_notes_finds_in_the_agents_pod_what_the_agent_has(
+    charted: ChartedAgent, node: RealNode
+) -> None:
+    """With the flags of this node's values; by default it looks in other places."""
+    (words,) = re.findall(r" -- (gpumanager doctor .*)", charted.release.notes)
+
+    status, said = node.execute(charted.status, *words.split())
+
+    assert status == 0, said
+    assert re.search(r"ok +agent +runs", said)
+
+
+def test_an_agents_pod_explains_where_a_pod_is(
     charted: ChartedAgent, node: RealNode, pods: RealPods
 ) -> None:
+    """The command of the runbooks, after `--`."""
     pods.create(pod("asked", container("main", ASKS, 30, 4)))
     pods.printed("asked", "main", "free of")
 
-    _, found = node.execute(charted.status, "gpumanager", "doctor", "--driver-root", "/host")
-    status, told = node.execute(charted.status, "gpumanager", "explain", "default/asked")
+    status, said = node.execute(charted.status, "gpumanager", "explain", "default/asked")
 
-    print(found, told)
-    assert status == 0, told
+    assert status == 0, said
+    assert "Container main has 30 % and 1 GiB of GPU" in said
 
 
 def test_running_pods_keep_their_limits_while_the_agent_is_upgraded(
