@@ -53,6 +53,11 @@ def bytes_for_blocks(number: int) -> str:
     return f"memory is counted in blocks of 256 MiB: write {-(-number // MEMORY_BLOCK)}"
 
 
+def count_of(number: int, thing: str) -> str:
+    """For people: `1 GPU`, `2 GPUs`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def format_bytes(amount: int) -> str:
     """For people: the largest unit in which the number is at least 1, at most two decimals."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):

@@ -17,6 +17,7 @@ from gpumanager.gpu.values import Bond, Topology
 from gpumanager.placement.link_search import Candidates, best_set, candidates_of, good_set
 from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.placement.whole import free_positions, large_enough, refuse_whole
+from gpumanager.units import count_of
 
 EXACT_UP_TO: Final = 16
 """Candidates; 16 mean at most 12,870 sets."""
@@ -48,9 +49,7 @@ def _links(bonds: Sequence[Bond]) -> str:
     names = Counter(str(bond) for bond in sorted(bonds, key=lambda bond: -bond.quality))
     if len(names) == 1:
         return f"{bonds[0]} between every pair"
-    return ", ".join(
-        f"{name} in {count} {'pair' if count == 1 else 'pairs'}" for name, count in names.items()
-    )
+    return ", ".join(f"{name} in {count_of(count, 'pair')}" for name, count in names.items())
 
 
 def _nodes(topology: Topology, chosen: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from gpumanager.placement.place import place
 from gpumanager.placement.preference import Preference
 from gpumanager.placement.values import FreeGpus, GpuChoice, Reason, Refusal, Request
 from gpumanager.placement.whole import free_positions
+from gpumanager.units import count_of
 
 
 def place_near(
@@ -90,5 +91,5 @@ def _within(
 
 def _too_far(request: Request, strict: Sequence[Nearness]) -> Refusal:
     names = " and ".join(kind.name for kind in strict)
-    detail = f"{request.whole_gpus} whole GPUs asked, strict about {names}"
+    detail = f"{count_of(request.whole_gpus, 'whole GPU')} asked, strict about {names}"
     return Refusal(request, Reason.NOT_NEAR, detail)

@@ -10,7 +10,7 @@ from gpumanager.placement.policies import BINPACK
 from gpumanager.placement.share import share
 from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Reason, Refusal, Request
 from gpumanager.placement.whole import fragment
-from gpumanager.units import CORES_PER_GPU
+from gpumanager.units import CORES_PER_GPU, count_of
 
 
 def place(
@@ -49,7 +49,8 @@ def check(request: Request) -> Refusal | None:
             request, f"{request.cores} cores asked; above 100 only multiples of 100 can be granted"
         )
     if request.cores < CORES_PER_GPU and not request.blocks:
-        detail = f"{request.cores} cores and no memory asked; ask for at least 1 block of 256 MiB"
+        asked = f"{count_of(request.cores, 'core')} and no memory asked"
+        detail = f"{asked}; ask for at least 1 block of 256 MiB"
         return Refusal(request, Reason.NO_MEMORY_ASKED, detail)
     return None
 

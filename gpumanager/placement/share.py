@@ -20,7 +20,7 @@ from gpumanager.placement.values import (
     Request,
 )
 from gpumanager.placement.workload_mix import UNKNOWN_MIX
-from gpumanager.units import CORES_PER_GPU, blocks, bytes_for_blocks
+from gpumanager.units import CORES_PER_GPU, blocks, bytes_for_blocks, count_of
 
 PLENTY: Final = 10**9
 """Thousandths of a CPU, and MiB."""
@@ -46,17 +46,19 @@ def _why(gpu: Gpu, room: FreeGpu, policy: str) -> str:
 
 
 def _refuse(topology: Topology, free: FreeGpus, request: Request) -> Refusal:
-    asked = f"{request.cores} cores and {request.blocks} blocks asked"
+    asked = f"{count_of(request.cores, 'core')} and {count_of(request.blocks, 'block')} asked"
     largest = max((blocks(gpu.memory) for gpu in topology.gpus), default=0)
     if request.blocks > largest:
-        meant = bytes_for_blocks(request.blocks)
-        detail = f"{asked}; {meant or f'the largest GPU has {largest} blocks'}"
+        meant = bytes_for_blocks(request.blocks) or (
+            f"the largest GPU has {count_of(largest, 'block')}"
+        )
+        detail = f"{asked}; {meant}"
         return Refusal(request, Reason.TOO_LARGE, detail)
     nearest = min(topology.gpus, key=lambda gpu: _shortfall(free.of(gpu), request))
     room = free.of(nearest)
     detail = (
         f"{asked}; the nearest, GPU {nearest.index}, "
-        f"has {room.cores} cores and {room.blocks} blocks free"
+        f"has {count_of(room.cores, 'core')} and {count_of(room.blocks, 'block')} free"
     )
     return Refusal(request, Reason.NO_FREE_GPU, detail)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Reason, Refusal, Request
-from gpumanager.units import blocks
+from gpumanager.units import blocks, count_of
 
 
 def fragment(topology: Topology, free_gpus: FreeGpus, request: Request) -> GpuChoice | Refusal:
@@ -53,10 +53,8 @@ def large_enough(topology: Topology, positions: Iterable[int], request: Request)
 def refuse_whole(topology: Topology, candidates: int, request: Request) -> Refusal:
     """`candidates`: how many GPUs are free and large enough."""
     suitable = len(large_enough(topology, range(len(topology.gpus)), request))
-    kind = f" with {request.blocks} blocks" if request.blocks else ""
-    asked = f"{request.whole_gpus} whole GPUs{kind} asked"
-    if request.whole_gpus == 1:
-        asked = f"1 whole GPU{kind} asked"
+    kind = f" with {count_of(request.blocks, 'block')}" if request.blocks else ""
+    asked = f"{count_of(request.whole_gpus, 'whole GPU')}{kind} asked"
     if suitable < request.whole_gpus:
         return Refusal(request, Reason.TOO_LARGE, f"{asked}; this machine has {suitable}")
     return Refusal(request, Reason.NO_FREE_GPU, f"{asked}; {candidates} of {suitable} are free")

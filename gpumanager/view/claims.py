@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpumanager.units import count_of
 from gpumanager.view.metrics import printable
 
 Object = Mapping[str, Any]
@@ -105,7 +106,7 @@ def _request(request: Object) -> Iterator[str]:
 
 def _asked(item: Object) -> str:
     every = item.get("allocationMode") == "All"
-    count = "all devices" if every else _devices(int(item.get("count") or 1))
+    count = "all devices" if every else count_of(int(item.get("count") or 1), "device")
     amounts = (item.get("capacity") or {}).get("requests") or {}
     much = ", ".join(f"{name} {value}" for name, value in amounts.items()) or "all of each"
     access = "admin access to " if item.get("adminAccess") else ""
@@ -115,10 +116,6 @@ def _asked(item: Object) -> str:
         cut = "…" if len(expression) > MOST_EXPRESSION else ""
         found += f", where {expression[:MOST_EXPRESSION]}{cut}"
     return found
-
-
-def _devices(count: int) -> str:
-    return "1 device" if count == 1 else f"{count} devices"
 
 
 def _allocation(claim: Object, slices: Sequence[Object]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from gpumanager.units import count_of
 from gpumanager.view.figures import count, cut, of_bytes, of_percent, seconds, size
 from gpumanager.view.glyphs import Glyphs
 from gpumanager.view.layout import ORDER, Layout
@@ -276,7 +277,7 @@ def totals(gpus: Sequence[GpuRow], signs: Glyphs) -> str:
     used = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
     memory = sum(gpu.memory for gpu in gpus)
     pieces = [
-        f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}, {free} free",
+        f"{count_of(len(gpus), 'GPU')}, {free} free",
         f"{sum(gpu.cores for gpu in gpus):.0f} of {100 * len(gpus)} % granted",
     ]
     if used or not gpus:

@@ -12,6 +12,7 @@ from rich.text import Text
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.dra.unallocated import NodesWithout
 from gpumanager.errors import GpuManagerError
+from gpumanager.units import count_of
 
 Said = Mapping[str, Any]
 
@@ -77,7 +78,7 @@ def _story(said: Said) -> Iterator[str]:
         yield str(trouble)
     if said["nodes"]:
         would = "would have done" if said["bound"] else "would do"
-        yield f"{said['fitting']:,} of {_nodes(said['nodes'])} asked about {would}."
+        yield f"{said['fitting']:,} of {count_of(said['nodes'], 'node')} asked about {would}."
     if said["policy"]:
         yield f"Policy: {said['policy']}."
     yield from _comparison(said)
@@ -97,7 +98,7 @@ def _rank(points: float, best: Sequence[Said], fitting: int) -> str:
     """By the policy's points, which mean nothing to people: they may be negative."""
     better = sum(one["nodes"] for one in best if one["points"] > points)
     alike = sum(one["nodes"] for one in best if one["points"] == points)
-    of = f"of the {_nodes(fitting)} that fit" if fitting else "of all nodes"
+    of = f"of the {count_of(fitting, 'node')} that fit" if fitting else "of all nodes"
     if not better:
         return f"the best {of}" if alike <= 1 else f"among the {alike:,} best {of}, all alike"
     place = f"number {better + 1:,} {of}" if alike else f"behind the best {better:,} {of}"
@@ -134,10 +135,6 @@ def _row(one: NodesWithout) -> Said:
     """Of a request of a claim, as of a pod."""
     reason = f"request {one.request}: {one.reason}" if one.request else one.reason
     return {"nodes": one.nodes, "reason": reason, "example": one.example, "detail": one.detail}
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count:,} nodes"
 
 
 def _when(seconds: float) -> str:

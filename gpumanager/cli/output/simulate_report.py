@@ -23,7 +23,7 @@ from gpumanager.sim.host_watch import BUSY
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine, machine_names
 from gpumanager.sim.results import ContainerResult
-from gpumanager.units import MEMORY_BLOCK, format_bytes
+from gpumanager.units import MEMORY_BLOCK, count_of, format_bytes
 
 WIDTH_WITHOUT_TERMINAL: Final = 100
 GAP: Final = 2
@@ -192,8 +192,7 @@ def _cells(result: ContainerResult, late: float) -> list[Text]:
 def _asked(result: ContainerResult) -> str:
     container = result.container
     memory = [format_bytes(container.blocks * MEMORY_BLOCK)] if container.blocks else []
-    cores = "1 core" if container.cores == 1 else f"{container.cores} cores"
-    return ", ".join([cores, *memory]) if container.asks else NOTHING
+    return ", ".join([count_of(container.cores, "core"), *memory]) if container.asks else NOTHING
 
 
 def _memory(result: ContainerResult) -> str:

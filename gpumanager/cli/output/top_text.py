@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.text import Text
 
+from gpumanager.units import count_of
 from gpumanager.view.drawing import Line, Tone, heading, line, totals
 from gpumanager.view.glyphs import Glyphs
 from gpumanager.view.layout import layout
@@ -47,7 +48,7 @@ def table(nodes: Sequence[Seen], sort: Sort, signs: Glyphs, width: int) -> Itera
 def summary(nodes: Sequence[Seen], signs: Glyphs) -> str:
     """The container, and how much of all of it."""
     gpus = [gpu for one in nodes if one.node for gpu in one.node.gpus]
-    who = nodes[0].name if len(nodes) == 1 else f"{len(nodes)} nodes"
+    who = nodes[0].name if len(nodes) == 1 else count_of(len(nodes), "node")
     said = f"{who} {signs.dot} {totals(gpus, signs)}"
     silent = [one.name for one in nodes if one.node and not one.away and not one.node.answers]
     return said + (f" {signs.dot} the driver does not answer" if silent else "")

@@ -7,6 +7,7 @@ from rich.tree import Tree
 
 from gpumanager.gpu.tree import Branch, branches, islands
 from gpumanager.gpu.values import Topology
+from gpumanager.units import count_of
 from gpumanager.view.topology_tree import Sitting, free, granted, island, leaf, origin, unheld
 
 
@@ -14,7 +15,7 @@ def tree(node: str, topology: Topology, held: Sitting | None) -> Tree:
     """held: None where nobody knows."""
     count = len(topology.gpus)
     title = Text(node or "machine", style="bold")
-    title.append(f"  {count} GPU{'' if count == 1 else 's'}", style="not bold")
+    title.append(f"  {count_of(count, 'GPU')}", style="not bold")
     if held is not None:
         title.append(f", {unheld(topology.gpus, held)} free", style="not bold")
     root = Tree(title)

@@ -24,7 +24,7 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.place import check, evaluator_of
 from gpumanager.placement.policies import BINPACK
 from gpumanager.placement.values import Evaluator, GpuChoice, Reason, Refusal, Request
-from gpumanager.units import CORES_PER_GPU, blocks
+from gpumanager.units import CORES_PER_GPU, blocks, count_of
 
 NO_CORES = (
     f"memory of a GPU without cores: a container that asks for {VMEMORY} needs {VCORE} too, "
@@ -112,11 +112,13 @@ def _complete(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant) -> Gr
     gpus = [gpu for gpu in ledger.topology.gpus if gpu.uuid in draft.gpus]
     if draft.exclusive or any(draft.blocks > blocks(gpu.memory) for gpu in gpus):
         room = min((blocks(gpu.memory) for gpu in gpus), default=0)
-        return Refused(f"{Reason.TOO_LARGE.value}: {draft.blocks} blocks asked; it has {room}")
+        return Refused(
+            f"{Reason.TOO_LARGE.value}: {count_of(draft.blocks, 'block')} asked; it has {room}"
+        )
     books = ledger.books(others)
     room = min((books.of(gpu).blocks for gpu in gpus), default=0)
     return Refused(
-        f"{Reason.NO_FREE_GPU.value}: {draft.blocks} blocks asked; "
+        f"{Reason.NO_FREE_GPU.value}: {count_of(draft.blocks, 'block')} asked; "
         f"the GPU of its cores has {room} free"
     )
 
@@ -179,7 +181,7 @@ def _memory_first(
 ) -> GpuChoice | Refusal:
     gpu = roomiest(ledger, ledger.books(others), request)
     if gpu is None:
-        detail = f"{request.blocks} blocks asked; no GPU has as many free"
+        detail = f"{count_of(request.blocks, 'block')} asked; no GPU has as many free"
         return Refusal(request, _memory_reason(ledger.topology.gpus, request), detail)
     return GpuChoice(request, Evaluator.SHARE, (gpu,), "the GPU with the most room")
 

@@ -11,7 +11,7 @@ from gpumanager.gpu.values import Topology
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.placement.values import Request
 from gpumanager.scheduler.webhook.asks import ContainerAmounts
-from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, blocks, format_bytes
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, blocks, count_of, format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,10 @@ def unmeetable(asks: Collection[ContainerAmounts], nodes: Collection[NodeKind]) 
     together = [ask.request for ask in asks if ask.kind is not ContainerKind.INIT and ask.request]
     if known and not alone and not any(node.could_run_all(together) for node in known):
         most = max(len(node.blocks) for node in known)
+        gpus = count_of(gpus_of(together), "GPU")
         yield (
-            f"its containers together ask for {gpus_of(together)} GPUs or more memory than a node "
-            f"has; the largest node has {_gpus(most)}"
+            f"its containers together ask for {gpus} or more memory than a node has; "
+            f"the largest node has {count_of(most, 'GPU')}"
         )
 
 
@@ -69,17 +70,14 @@ def _alone(ask: ContainerAmounts, known: Collection[NodeKind]) -> str:
         return ""
     most = max(len(node.blocks) for node in known)
     if request.whole_gpus > most:
-        return f"{ask.where} asks for {_gpus(request.whole_gpus)}; the largest node has {most}"
+        gpus = count_of(request.whole_gpus, "GPU")
+        return f"{ask.where} asks for {gpus}; the largest node has {most}"
     largest, count = max(node.blocks[0] for node in known), request.whole_gpus or 1
     return (
-        f"{ask.where} asks for {_memory(request.blocks)} on {_gpus(count)}"
+        f"{ask.where} asks for {_memory(request.blocks)} on {count_of(count, 'GPU')}"
         f"{' each' if count > 1 else ''}; no node has that: the largest GPU has {_memory(largest)}"
     )
 
 
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
-
-
 def _memory(count: int) -> str:
-    return f"{count} blocks of memory ({format_bytes(count * MEMORY_BLOCK)})"
+    return f"{count_of(count, 'block')} of memory ({format_bytes(count * MEMORY_BLOCK)})"
