@@ -23,7 +23,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -273,6 +275,10 @@ def extension_suffix() -> str:
     return here.replace(os.uname().machine, machine_built_for())
 
 
+COMPILING = threading.Lock()
+"""cffi changes the working directory while it compiles; all other paths here are absolute."""
+
+
 def build_module(out: Path, work: Path, name: str) -> None:
     """The cffi module `_<name>` over native/<name>/core (and clock, and manager, where it has one),
     declared by native/<name>/cffi.h."""
@@ -289,7 +295,8 @@ def build_module(out: Path, work: Path, name: str) -> None:
         include_dirs=[str(path) for path in folders],
         extra_compile_args=[flag for flag in CFLAGS if flag not in ("-Werror", "-Wextra")],
     )
-    built = Path(ffi.compile(tmpdir=str(work / f"cffi-{name}"), verbose=False))
+    with COMPILING:
+        built = Path(ffi.compile(tmpdir=str(work / f"cffi-{name}"), verbose=False))
     suffix = extension_suffix()
     temporary = out / f"._{name}{suffix}.new"
     shutil.copy2(built, temporary)
@@ -314,11 +321,21 @@ SEPARATE: dict[str, Callable[[Path, Path], None]] = {
 
 
 def build(out: Path, only: Sequence[str] = ()) -> None:
-    """Build all, or only some steps, into `out`, which is or becomes the package's folder."""
-    with tempfile.TemporaryDirectory(prefix="vcuda-build-") as work:
-        for name in only or STEPS:
-            print(f"building {name}", file=sys.stderr)
-            (STEPS | SEPARATE)[name](out, Path(work))
+    """Build all, or only some steps, into `out`, which is or becomes the package's folder.
+
+    Steps run side by side, one for each processor: no step needs another.
+    """
+
+    def step(name: str, work: Path) -> None:
+        print(f"building {name}\n", end="", file=sys.stderr)
+        (STEPS | SEPARATE)[name](out.resolve(), work)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="vcuda-build-") as work,
+        ThreadPoolExecutor(os.cpu_count()) as processors,
+    ):
+        for done in [processors.submit(step, name, Path(work)) for name in only or STEPS]:
+            done.result()
 
 
 class BuildNative(build_ext):
