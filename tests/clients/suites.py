@@ -296,6 +296,10 @@ SUITES: Final = (
         ),
         ran=57,
         passed=45,
+        unsteady={
+            "launch::tests::test_multi_stream_concurrent_reads$": "the second kernel must begin "
+            "while the first runs, which takes 9 us: not so where the thread is preempted between",
+        },
         by_design={
             "launch::tests::test_par_launch$": "compares events around kernels of 9 us; the first "
             "launch under a compute share comes 0.7 ms later, once",
