@@ -37,7 +37,7 @@ UNHEALTHY_TAINTS: Final = ("NoSchedule", "NoExecute")
 """What the taint of a GPU out of use does: nothing new comes to it, or its pods go too."""
 
 NOT_USED_YET: Final = {
-    "cgroup-driver": "which driver made a cgroup is seen in its name",
+    "cgroup-driver": "the agent sees it in the names of cgroups",
 }
 """Accepted flags without effect, and why."""
 

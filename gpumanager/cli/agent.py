@@ -122,7 +122,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--volume-config", type=Path, help="Path of volume.conf; by default the one in the package."
 )
 @click.option(
-    "--extra-config", type=Path, help="JSON file with more device nodes for every container."
+    "--extra-config", type=Path, help="JSON file with additional device nodes for every container."
 )
 @click.option("--share-mode", **BOOLEAN, help="Allow requests below 100 cores.")
 @click.option(
@@ -141,7 +141,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--checkpoint-path",
     type=Path,
     default=DEFAULTS.checkpoint_path,
-    help="Directory for the journal of what was granted.",
+    help="Directory for the journal of grants.",
 )
 @click.option(
     "--allocation-check-period",
@@ -153,7 +153,8 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--wait-timeout",
     type=DURATION,
     default=shown(DEFAULTS.wait_timeout),
-    help="Exit if our own sockets cannot listen for this long. There is no limit for a kubelet.",
+    help="Exit if the agent cannot listen on its own sockets for this long. It waits for the "
+    "kubelet without a limit.",
 )
 @click.option(
     "--container-runtime-endpoint",
@@ -163,7 +164,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 @click.option(
     "--docker-endpoint",
     metavar="SOCKET",
-    help="CRI socket to try before the known ones, as older versions of gpu-manager named it.",
+    help="CRI socket to try before the usual ones; an older name of --container-runtime-endpoint.",
 )
 @click.option(
     "--runtime-request-timeout",
@@ -195,7 +196,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     help="What /usr/local/cuda/compat holds in containers that share a GPU.",
 )
 @click.option(
-    "--compat32", **BOOLEAN, help="Give 32-bit programs the driver too; no limit holds for them."
+    "--compat32", **BOOLEAN, help="Mount the driver for 32-bit programs too. They are not limited."
 )
 @click.option(
     "--kubelet-endpoint",
@@ -219,7 +220,8 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--pods-api-socket",
     type=Path,
     default=DEFAULTS.pods_api_socket,
-    help="The kubelet's Pods socket, from Kubernetes 1.37 on; else --kubelet-endpoint is asked.",
+    help="The kubelet's Pods API socket (Kubernetes 1.37 and newer). Without it the agent uses "
+    "--kubelet-endpoint.",
 )
 @click.option(
     "--health-check-period",
@@ -239,7 +241,9 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     help="Name of the node; by default NODE_NAME, or the host's name.",
 )
 @click.option(
-    "--kubeconfig", type=Path, help="For the API server; by default the pod's service account."
+    "--kubeconfig",
+    type=Path,
+    help="Kubeconfig of the API server; by default the pod's service account.",
 )
 @click.option(
     "--incluster-mode", **BOOLEAN, help="Use the pod's service account and ignore --kubeconfig."
@@ -258,7 +262,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     metavar="POLICY",
     callback=_gpu_policy,
     default=DEFAULTS.gpu_policy,
-    help="How the GPU for a share is chosen if neither its pod nor the extender says: binpack, "
+    help="Policy for the GPU of a share if neither its pod nor the extender sets one: binpack, "
     "spread, least-waste.",
 )
 @click.option(
@@ -294,8 +298,8 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--reserved-memory",
     metavar="SIZE",
     callback=_size,
-    help="Memory of each GPU that no container gets, such as 512MiB; by default what its driver "
-    "keeps for itself.",
+    help="Memory of each GPU that is never allocated, for example 512MiB; by default what the "
+    "driver reserves.",
 )
 @click.option(
     "--gpu-switch-cost",
@@ -308,22 +312,23 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--behind-the-shim",
     type=click.Choice(BEHIND_THE_SHIM),
     default=DEFAULTS.behind_the_shim,
-    help="What to do about containers that bypass their limits, beside reporting them: pause those "
-    "that take more GPU time than they were granted; nothing; or end their processes.",
+    help="Action on containers that bypass their limits: pause those that exceed their GPU time, "
+    "only report them, or end their processes.",
 )
 @click.option(
     "--interface",
     type=click.Choice(INTERFACES),
     default=DEFAULTS.interface,
     help="How the kubelet asks for GPUs: by extended resources, by ResourceClaims (Kubernetes 1.36 "
-    "and newer), or some GPUs by each. What pods have by the other is served until they end.",
+    "and newer), or some GPUs by each. GPUs that pods already have by the other interface stay "
+    "theirs until they end.",
 )
 @click.option(
     "--claims-gpus",
     metavar="N",
     type=click.IntRange(0),
     default=DEFAULTS.claims_gpus,
-    help="With --interface=both: how many GPUs claims have, if the node has no annotation "
+    help="With --interface=both: number of GPUs for claims, unless the node has the annotation "
     f"{ANNOTATION_CLAIMS_GPUS}.",
 )
 @click.option(
@@ -336,7 +341,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--plugins-path",
     type=Path,
     default=DEFAULTS.plugins_path,
-    help="For claims: the kubelet's directory of plugins, for our socket.",
+    help="For claims: the kubelet's directory of plugins, for the agent's socket.",
 )
 @click.option(
     "--plugins-registry-path",
@@ -353,7 +358,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 @click.option(
     "--device-plugin-cdi",
     **BOOLEAN,
-    help="For extended resources: hand GPUs over as CDI devices (Kubernetes 1.29 and newer).",
+    help="For extended resources: pass GPUs as CDI devices (Kubernetes 1.29 and newer).",
 )
 @click.option(
     "--unhealthy-taint",
@@ -371,7 +376,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--other-managers-gone-after",
     type=DURATION,
     default=shown(DEFAULTS.other_managers_gone_after),
-    help="Offer GPUs after this time without a sign of another manager that was found.",
+    help="After another manager was found: offer GPUs once it has shown no sign for this long.",
 )
 @click.option(
     "--cgroup-driver",
@@ -387,15 +392,15 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     metavar="LEVELS",
     default="",
     show_default=False,
-    help="Log levels of single modules, as cri=4,listener*=4.",
+    help="Log verbosity of single modules, for example cri=4,listener*=4.",
 )
 @click.option("--log-dir", "directory", type=Path, help="Log to a file in this directory too.")
 @click.option(
     "--logtostderr",
     "to_stderr",
     **{**BOOLEAN, "default": None},
-    help="Log to standard error only, or with =false only what --stderrthreshold says; needs "
-    "--log-dir.",
+    help="Log to standard error only. With =false, which needs --log-dir, log there only from "
+    "--stderrthreshold on.",
 )
 @click.option(
     "--alsologtostderr",
@@ -432,10 +437,10 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     expose_value=False,
     callback=_show_version,
     metavar="[raw]",
-    help="Print the version and exit; =raw prints more.",
+    help="Print the version and exit; =raw adds details.",
 )
 def command(**flags: Any) -> None:
-    """Answer the kubelet for GPUs on this node, until told to stop."""
+    """Offer this node's GPUs to the kubelet and enforce limits, until stopped."""
     start_logging(take_log_flags(flags))
     _say_what_is_not_used()
     asyncio.run(serve(read_settings(flags)))

@@ -46,13 +46,13 @@ def _flags_of_the_agent() -> Iterator[click.Parameter]:
     "--bundle",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.tar.gz",
-    help="Instead: pack what others need to find out what is wrong, without secrets; - for stdout.",
+    help="Write an archive for a bug report instead, without secrets; - is standard output.",
 )
 def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
-    """Say what this node has for the agent, what is wrong, and what to do.
+    """Check what this node has for the agent: what is wrong, and what to do.
 
-    Takes every flag of `gpumanager agent`, so that it looks where that agent would; changes
-    nothing. Exit status 1 where something is wrong.
+    Takes every flag of `gpumanager agent`, so that it checks the same paths. Changes nothing. Exits
+    with status 1 if something is wrong.
 
     \b
     Example, in the agent's container:

@@ -100,7 +100,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Tell why a pod waits for a GPU, why it got the one it has, and what happened to it there.
+    """Explain why a pod waits for a GPU, or why it got its GPU and what happened to it there.
 
     \b
     Examples:
@@ -217,11 +217,11 @@ def _read(url: str, status: int, body: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise NoAnswer(url, f"answered {status}, and not as an extender does")
+        raise NoAnswer(url, f"answered {status}, but not as an extender does")
     if status != HTTPStatus.OK:
         raise GpuManagerError(str(said.get("Error") or f"the extender answered {status}"))
     if EXPECTED - said.keys():
-        raise NoAnswer(url, "is another version of the extender, or none")
+        raise NoAnswer(url, "answers, but not as this version's extender does")
     return said
 
 

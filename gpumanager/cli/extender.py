@@ -86,10 +86,12 @@ class ExtenderSettings:
     metavar="HOST:PORT",
     default="127.0.0.1:3456",
     show_default=True,
-    help="Address to listen on, as gpu-admission has it; :3456 for all addresses.",
+    help="Address to listen on; :3456 for all addresses.",
 )
 @click.option(
-    "--kubeconfig", type=Path, help="For the API server; by default the pod's service account."
+    "--kubeconfig",
+    type=Path,
+    help="Kubeconfig of the API server; by default the pod's service account.",
 )
 @click.option(
     "--incluster-mode", **BOOLEAN, help="Use the pod's service account and ignore --kubeconfig."
@@ -102,15 +104,15 @@ class ExtenderSettings:
     "--client-ca-file",
     "client_authority",
     type=Path,
-    help="Certificate authority (PEM) of clients; others may only ask for /healthz, /readyz and "
-    "/version.",
+    help="Certificate authority (PEM) of clients. Clients without its certificate may only read "
+    "/healthz, /readyz and /version.",
 )
 @click.option(
     "--client-name",
     "client_names",
     metavar="NAME",
     multiple=True,
-    help="Common name or DNS name that a client's certificate has to have; by default any. "
+    help="Common name or DNS name that a client's certificate must have; by default any. "
     "Repeatable.",
 )
 @click.option(
@@ -147,18 +149,18 @@ class ExtenderSettings:
 @click.option(
     "--identity",
     metavar="NAME",
-    help="Our name in the Lease; by default POD_NAME, or host name and process.",
+    help="Name of this replica in the Lease; by default POD_NAME, or host name and PID.",
 )
 @click.option(
     "--policy",
     metavar="POLICY",
-    help=f"How nodes are chosen if a pod does not say: {', '.join(NAMES)}; by default "
+    help=f"Node policy of pods that set none: {', '.join(NAMES)}; by default "
     f"{DEFAULT_POLICY}. Several by weight: least-waste=0.7,topology=0.3; or numa=strict.",
 )
 @click.option(
     "--gpu-policy",
     metavar="POLICY",
-    help="How a GPU of the node is chosen for a share; by default as the node is.",
+    help="Policy for the GPU of a share on the chosen node; by default the node policy.",
 )
 @click.option(
     "--max-request-mib",
@@ -167,7 +169,8 @@ class ExtenderSettings:
     type=click.IntRange(1, 1024),
     default=16,
     show_default=True,
-    help="Largest request. Node names need 1; whole nodes about 1 for each 50 nodes.",
+    help="Largest request. Requests with node names need 1, with whole nodes about 1 for each 50 "
+    "nodes.",
 )
 @click.option(
     "--claims",
@@ -185,7 +188,7 @@ def command(
     kubeconfig: Path | None,
     **flags: Any,
 ) -> None:
-    """Answer kube-scheduler: filter, prioritize, bind and preempt for pods with GPUs."""
+    """Serve kube-scheduler's calls for pods with GPUs: filter, prioritize, bind and preempt."""
     start_logging(LogFlags(level=level, format=format))
     host, port = read_address(address)
     given = {name: value for name, value in flags.items() if value is not None}
@@ -199,7 +202,9 @@ def command(
     if (settings.client_names or settings.open_pages) and not settings.client_authority:
         raise InputError("--client-name", "needs --client-ca-file, and so does --open-pages")
     if settings.client_authority and settings.certificate is None:
-        raise InputError("--client-ca-file", "needs --tls-cert-file: callers are known by TLS")
+        raise InputError(
+            "--client-ca-file", "needs --tls-cert-file: client certificates work over TLS only"
+        )
     asyncio.run(serve(settings))
 
 

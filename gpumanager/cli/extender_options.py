@@ -23,13 +23,13 @@ extender_option = click.option(
     show_default=True,
     envvar="GPUMANAGER_EXTENDER",
     show_envvar=True,
-    help="URL of `gpumanager extender`; the leader among its replicas knows most.",
+    help="URL of `gpumanager extender`, best of the leader: it knows most.",
 )
 authority_option = click.option(
     "--ca-file",
     "authority",
     type=click.Path(path_type=Path),
     callback=_or_the_chart_s,
-    help=f"CA of the extender's certificate; by default {CHART_CA}, where that exists, else the "
-    "system's.",
+    help=f"CA of the extender's certificate; by default {CHART_CA} if it exists, else the "
+    "system's CAs.",
 )

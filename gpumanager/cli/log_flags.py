@@ -13,7 +13,7 @@ log_level_option: Final = click.option(
     metavar="LEVEL",
     type=int,
     default=0,
-    help="Log level, as klog has it; from 4 on everything is logged.",
+    help="Log verbosity, as in klog; 4 and above log everything.",
 )
 log_format_option: Final = click.option(
     "--log-format",

@@ -27,7 +27,7 @@ class Unwell(GpuManagerError):
 @click.argument("page", type=click.Choice(["healthz", "readyz"]))
 @click.option("--socket", "path", type=Path, required=True, help="The agent's --probe-socket.")
 def command(page: str, path: Path) -> None:
-    """Say what the agent answers; fails unless that is 200."""
+    """Print the agent's answer. Fails unless its status is 200."""
     agent = _Agent(path)
     try:
         agent.request("GET", f"/{page}")

@@ -95,7 +95,7 @@ class Run:
     type=click.FloatRange(0, LARGEST_LOAD, min_open=True),
     default=1.3,
     show_default=True,
-    help="GPUs asked for in all, per GPU of the nodes.",
+    help="GPUs that all pods request together, per GPU of the nodes.",
 )
 @click.option(
     "--ties",
@@ -105,14 +105,14 @@ class Run:
     help="Which of equally good nodes gets the pod.",
 )
 @click.option(
-    "--plot", metavar="SVG", type=CSV, help="Write a drawing of allocation against load here."
+    "--plot", metavar="SVG", type=CSV, help="Write a plot of allocation against load to this file."
 )
 @click.option(
     "--churn",
     metavar="N",
     type=click.IntRange(1, 10_000_000),
-    help="Instead, let N pods arrive, and others leave so that no more than the load is asked for. "
-    "The allocation shown is the mean over the later half.",
+    help="Let N pods arrive and others leave, so that requests stay at the load. The allocation "
+    "shown is the mean over the second half.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one line for each run.")
 def command(  # noqa: PLR0917 - one for each option
@@ -131,7 +131,7 @@ def command(  # noqa: PLR0917 - one for each option
 ) -> None:
     """Replay a GPU cluster trace against the placement policies."""
     if math.isnan(load):
-        raise click.BadParameter("nan is no load", param_hint="--load")
+        raise click.BadParameter("write a number, not nan", param_hint="--load")
     if plot is not None and churn is not None:
         raise click.UsageError("--churn has one load, so there is nothing to draw against it")
     if plot is not None:
@@ -156,7 +156,7 @@ def _trace(
 ) -> tuple[tuple[FreeNode, ...], tuple[TracePod, ...]]:
     if synthetic is not None:
         if pods or nodes:
-            raise click.UsageError("--synthetic makes up a trace: leave --pods and --nodes away")
+            raise click.UsageError("--synthetic makes up a trace: remove --pods and --nodes")
         made = make_nodes(count, seed)
         return made, make_pods(made, MIXES[synthetic], seed)
     if pods is None or nodes is None:
@@ -228,7 +228,9 @@ def as_fields(run: Run) -> dict[str, object]:
 def _draw(path: Path, runs: Sequence[Run]) -> None:
     """The mean over the seeds, for each policy."""
     if path.suffix.lower() != ".svg":
-        raise click.BadParameter(f"{path} is drawn as SVG: end it in .svg", param_hint="--plot")
+        raise click.BadParameter(
+            f"{path} must end in .svg: the plot is an SVG file", param_hint="--plot"
+        )
     grouped = {name: [run.outcome.curve for run in of] for name, of in by_policy(runs)}
     curves = {name: mean_curve(some) for name, some in grouped.items() if all(some)}
     try:

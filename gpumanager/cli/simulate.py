@@ -137,7 +137,7 @@ class ServeCommand(click.Command):
     metavar="N",
     default=0,
     show_default=True,
-    help="Seed of the choices a kubelet makes freely, such as the order of resources.",
+    help="Seed for choices that the kubelet makes at random, such as the order of resources.",
 )
 @click.option(
     "--timeout",
@@ -157,7 +157,7 @@ class ServeCommand(click.Command):
 @click.option(
     "--strict",
     is_flag=True,
-    help="Exit with status 1 where a pod was refused, failed, or the webhook would refuse it.",
+    help="Exit with status 1 if a pod was refused or failed, or if the webhook would refuse it.",
 )
 @click.option(
     "--serve",
@@ -165,7 +165,7 @@ class ServeCommand(click.Command):
     is_flag=False,
     flag_value=SERVE_PORT,
     metavar="[PORT]",
-    help="Keep the node until Ctrl-C, with its page at http://localhost:PORT (5678 where none is "
+    help="Keep the node until Ctrl-C, with its page at http://localhost:PORT (5678 if none is "
     "given), for top, tree and explain. Pods that end are started again.",
 )
 @click.option(
@@ -198,13 +198,13 @@ def command(
     serve: int | None,
     nodes: int,
 ) -> None:
-    """Run pods on a whole node in a box: real node agent, simulated GPUs and kubelet.
+    """Run pods on a simulated node: the real node agent, with simulated GPUs and kubelet.
 
     The pods are admitted one after another; the command of each container runs as a process of this
     host, in a mount namespace of its own, behind the real shim. Deployments, StatefulSets,
-    DaemonSets, Jobs and CronJobs are taken by their pod template; ConfigMaps and Secrets in the
-    files are there. Where some pods ask by claims and others by extended resources, each kind has
-    half of the GPUs.
+    DaemonSets, Jobs and CronJobs run the pods of their template. Pods can use ConfigMaps and
+    Secrets from the files. If some pods ask by claims and others by extended resources, each kind
+    has half of the GPUs.
 
     \b
     Examples:
@@ -276,7 +276,7 @@ def _cuda_version(text: str) -> int:
     """13040 for 13.4, as a driver says it; raises InputError."""
     match = _CUDA_VERSION.fullmatch(text)
     if match is None:
-        raise InputError("--cuda-version", f"expected such as 13.4, found {text!r}")
+        raise InputError("--cuda-version", f"expected for example 13.4, found {text!r}")
     return 1000 * int(match[1]) + 10 * int(match[2])
 
 

@@ -33,32 +33,30 @@ WITHOUT_TERMINAL = 100
 @click.option(
     "--cluster",
     is_flag=True,
-    help="All nodes of the cluster, asked of its --extender, which knows what is granted and not"
-    " what is used.",
+    help="Show all nodes of the cluster, from --extender. It knows what is granted, not what is"
+    " used.",
 )
 @extender_option
 @authority_option
-@click.option("--once", is_flag=True, help="Print the present picture once, and exit.")
-@click.option(
-    "--json", "in_json", is_flag=True, help="Print the present picture as JSON, and exit."
-)
+@click.option("--once", is_flag=True, help="Print the current state once, and exit.")
+@click.option("--json", "in_json", is_flag=True, help="Print the current state as JSON, and exit.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.2, max=3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two pictures; the agent itself measures once in its --sample-period.",
+    help="Time between updates; the agent measures once in each --sample-period.",
 )
 @click.option(
     "--sort",
     type=click.Choice(list(SORTS)),
     default="gpu",
     show_default=True,
-    help="Order of the rows at first.",
+    help="Initial order of the rows.",
 )
 @click.option(
-    "--ascii", "plain", is_flag=True, help="Draw with ASCII characters alone, whatever LANG says."
+    "--ascii", "plain", is_flag=True, help="Draw with ASCII characters only, whatever LANG says."
 )
 def command(
     agents: Sequence[str],
@@ -72,7 +70,9 @@ def command(
     in_json: bool,
     plain: bool,
 ) -> None:
-    """Show GPUs, the containers on them, what they use and whether they wait; h for help.
+    """Show GPUs, the containers on them, what they use and whether they are throttled.
+
+    Press h for help.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     except ValueError as error:
         raise click.BadParameter(f"{error}; or refuse, or share", param=parameter) from None
     if size < MEMORY_BLOCK:
-        raise click.BadParameter("the least is 256MiB", param=parameter)
+        raise click.BadParameter("the minimum is 256MiB", param=parameter)
     return -(-size // MEMORY_BLOCK)
 
 
@@ -84,7 +84,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     callback=_named,
     show_default=True,
     metavar="NAMESPACE/NAME",
-    help="Secret in which the replicas share the certificates that they make themselves.",
+    help="Secret in which the replicas share the certificates that they create.",
 )
 @click.option(
     "--configuration",
@@ -96,7 +96,9 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     help="Webhook configuration whose caBundle is kept up to date. Repeatable.",
 )
 @click.option(
-    "--kubeconfig", type=Path, help="For the API server; by default the pod's service account."
+    "--kubeconfig",
+    type=Path,
+    help="Kubeconfig of the API server; by default the pod's service account.",
 )
 @click.option(
     "--scheduler-name",
@@ -111,8 +113,8 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     callback=_memory,
     show_default=True,
     metavar="refuse|share|SIZE",
-    help="What a share without memory gets: it is refused, or gets its part of the smallest GPU, "
-    "or a fixed size such as 2GiB.",
+    help="Memory of a share that requests none: refuse the pod, share (a proportional part of the "
+    "smallest GPU), or a fixed size such as 2GiB.",
 )
 @click.option(
     "--node-name",
@@ -134,10 +136,10 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     type=click.Choice(["open", "closed"]),
     default="open",
     show_default=True,
-    help="Whether a pod is let in if it could not be checked.",
+    help="Admit (open) or refuse (closed) a pod that the webhook could not check.",
 )
 @quota_configmap(
-    help="ConfigMap with GPU quotas, to warn of pods that exceed theirs by themselves."
+    help="ConfigMap with GPU quotas, to warn about pods that exceed their quota on their own."
 )
 @click.option(
     "--claims",
@@ -156,15 +158,15 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to serve on after SIGTERM, until the Service sends no more requests.",
+    help="How long to go on serving after SIGTERM, until the Service sends no more requests.",
 )
 @log_level_option
 @log_format_option
 def command(*, level: int, format: str, **flags: Any) -> None:  # noqa: A002 - the flag's name
-    """Complete and judge new pods that ask for GPUs, until told to stop.
+    """Complete and check new pods that ask for GPUs, until stopped.
 
-    The certificate is made here and put into the webhook configurations, unless files or a signer
-    are named for it.
+    The webhook creates its certificate and writes the CA to the webhook configurations, unless you
+    name certificate files or a signer.
 
     \b
     Example, in a pod:
@@ -189,6 +191,6 @@ def read_settings(flags: dict[str, Any]) -> WebhookSettings:
         raise InputError("--tls-cert-file, --tls-key-file", "give both, or none")
     if sum(map(bool, (given["certificate"], given["signer"], given["plain"]))) > 1:
         raise InputError(
-            "--tls-cert-file, --certificate-signer, --plain-http", "give one of them at most"
+            "--tls-cert-file, --certificate-signer, --plain-http", "give at most one of them"
         )
     return WebhookSettings(**given, policy=policy)

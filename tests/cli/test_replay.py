@@ -130,7 +130,7 @@ def test_tables_fit_on_eighty_columns(
             ["--synthetic", "mixed", "--synthetic-nodes", "20", "--plot", "/none/x.svg"],
             "/none/x.svg",
         ),
-        (["--synthetic", "mixed", "--plot", "x.png"], "x.png is drawn as SVG"),
+        (["--synthetic", "mixed", "--plot", "x.png"], "x.png must end in .svg"),
         (["--synthetic", "mixed", "--plot", "x.svg", "--churn", "5"], "nothing to draw"),
         (["--synthetic", "mixed", "--churn", "0"], "0 is not in the range"),
         (["--synthetic", "mixed", "--load", "inf"], "inf"),

@@ -93,7 +93,7 @@ def test_without_a_pod_it_says_what_to_type(capsys: pytest.CaptureFixture[str]) 
         (["--machine", "dgx", "POD"], "--machine: no machine 'dgx': known are dgx-a100"),
         (["--machine", "none.yaml", "POD"], "none.yaml: cannot be read: No such file"),
         (["none.yaml"], "none.yaml: cannot be read: No such file"),
-        (["--cuda-version", "13", "POD"], "--cuda-version: expected such as 13.4, found '13'"),
+        (["--cuda-version", "13", "POD"], "--cuda-version: expected for example 13.4, found '13'"),
         (["--seed", "x", "POD"], "'x' is not a valid integer range"),
         (["--seed", "-1", "POD"], "-1 is not in the range"),
         (["--timeout", "0", "POD"], "0.0 is not in the range"),

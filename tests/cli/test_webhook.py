@@ -77,8 +77,8 @@ def test_the_certificate_is_for_the_service_the_api_server_calls(
     ("flags", "words"),
     [
         (["--tls-cert-file=a"], "give both, or none"),
-        (["--tls-cert-file=a", "--tls-key-file=b", "--plain-http"], "one of them at most"),
-        (["--certificate-signer=a", "--plain-http"], "one of them at most"),
+        (["--tls-cert-file=a", "--tls-key-file=b", "--plain-http"], "at most one of them"),
+        (["--certificate-signer=a", "--plain-http"], "at most one of them"),
         (["--service=x"], "NAMESPACE/NAME"),
         (["--secret=a/b/c"], "NAMESPACE/NAME"),
         (["--quota-configmap=x"], "NAMESPACE/NAME"),
