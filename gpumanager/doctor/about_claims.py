@@ -28,7 +28,7 @@ def about_claims(view: ClaimsView) -> Findings:
         yield wrong(
             "claims API",
             view.objects.cause,
-            "claims are in the API server: check --kubeconfig or the pod's service account; "
+            "check --kubeconfig or the pod's service account; "
             "resource.k8s.io/v1 is served from Kubernetes 1.34 on",
         )
     else:
@@ -69,7 +69,7 @@ def cdi(view: ClaimsView) -> Findings:
 def device_class(objects: ClaimObjects) -> Findings:
     match objects.device_class:
         case Unseen(cause):
-            ask = f"kubectl get deviceclass {CLAIM_DEVICE_CLASS} tells"
+            ask = f"kubectl get deviceclass {CLAIM_DEVICE_CLASS} shows it"
             yield note("DeviceClass", cause, ask)
         case True:
             yield well("DeviceClass", CLAIM_DEVICE_CLASS)
@@ -84,7 +84,9 @@ def device_class(objects: ClaimObjects) -> Findings:
 def rights(objects: ClaimObjects) -> Findings:
     match objects.denied:
         case Unseen(cause):
-            yield note("permissions", cause, "kubectl auth can-i --as the agent's account tells")
+            yield note(
+                "permissions", cause, "check with kubectl auth can-i --as the agent's account"
+            )
         case ():
             yield well("permissions", "may read claims, and write the node's slice")
         case denied:
@@ -102,7 +104,7 @@ def resource_slice(objects: ClaimObjects) -> Findings:
             yield wrong(
                 "ResourceSlice",
                 "the node has none: no claim is allocated here",
-                "the agent writes it as soon as it listens; its log says what keeps it from that",
+                "the agent writes it once it listens; if not, its log says why",
             )
         case ():
             yield well("ResourceSlice", f"{objects.devices} GPUs, as the agent would write it")
@@ -138,21 +140,23 @@ def cdi_files(view: ClaimsView) -> Findings:
     if isinstance(view.prepared, Unseen):
         return
     if isinstance(view.cdi_files, Unseen):
-        yield wrong("CDI files", view.cdi_files.cause, "give the agent a directory it may write")
+        yield wrong(
+            "CDI files", view.cdi_files.cause, "give the agent a directory that it can write to"
+        )
         return
     missing = [name for uid, name in view.prepared.items() if uid not in view.cdi_files]
     if missing:
         yield wrong(
             "CDI files",
             f"missing in {view.cdi_directory}: of {_some(missing)}",
-            "containers of these cannot start again; a running agent writes the files anew, or "
-            "says in its log what keeps it from that",
+            "their containers cannot restart; a running agent writes the files again, or its log "
+            "says why not",
         )
     if left := sorted(view.cdi_files - view.prepared.keys()):
         yield note(
             "CDI files",
             f"without a grant in {view.cdi_directory}: of claims {_some(left)}",
-            "a running agent removes them, or says in its log what keeps it from that",
+            "a running agent removes them, or its log says why not",
         )
     if not (missing or left):
         yield well("CDI files", f"{len(view.cdi_files)}, one for each claim")

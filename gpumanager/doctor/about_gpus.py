@@ -13,7 +13,7 @@ from gpumanager.units import format_bytes
 Findings = Iterator[Finding]
 
 XIDS: Final = "look for Xid messages in the kernel's log; it may need a reset"
-MILD: Final = "nothing has to be done for the other GPUs"
+MILD: Final = "the other GPUs need nothing"
 
 
 def about_gpus(view: GpuView) -> Findings:
@@ -39,7 +39,9 @@ def driver_answers(view: GpuView) -> Findings:
     match view.loaded:
         case Unseen(cause):
             yield wrong(
-                "driver", cause, "the agent begins when `nvidia-smi` lists the GPUs where it runs"
+                "driver",
+                cause,
+                "the agent starts once `nvidia-smi` lists the GPUs where the agent runs",
             )
         case LoadedDriver() as running if not _same_driver(view.installed, running):
             yield wrong(
@@ -73,7 +75,7 @@ def troubles(view: GpuView) -> Findings:
     if isinstance(view.topology, Unseen):
         return  # said already
     if isinstance(view.troubles, Unseen):
-        yield wrong("GPUs", f"how they are: {view.troubles.cause}", XIDS)
+        yield wrong("GPUs", f"cannot check their health: {view.troubles.cause}", XIDS)
         return
     for one in view.troubles:
         found = f"{one.gpu}: {one.cause}"
@@ -88,8 +90,8 @@ def _links(topology: Topology) -> Finding:
     if flat or any(gpu.numa_node is None for gpu in gpus):
         return note(
             "topology",
-            "the machine does not tell how its GPUs lie",
-            "none is needed; pods with several GPUs get any of them, and nothing is aligned",
+            "the machine does not report how its GPUs are connected",
+            "nothing to do: pods with several GPUs get any of them, unaligned",
         )
     bonds = Counter("NVLink" if bond.nvlinks else bond.level.name for bond in pairs)
     seen = ", ".join(f"{name} x {n}" for name, n in bonds.items()) or "one GPU"
@@ -104,7 +106,7 @@ def device_nodes(view: GpuView) -> Findings:
             "run `nvidia-modprobe -u -c 0` on the node; in a container, mount its /dev",
         )
     elif not isinstance(view.topology, Unseen):
-        yield well("device nodes", "all there")
+        yield well("device nodes", "all exist")
 
 
 def shims(view: GpuView) -> Findings:
@@ -112,7 +114,7 @@ def shims(view: GpuView) -> Findings:
         yield wrong(
             "shims",
             f"missing: {', '.join(map(str, view.missing_shims))}",
-            "install gpumanager anew, or build it: python -m vcuda_shim.build",
+            "reinstall gpumanager, or build the shims: python -m vcuda_shim.build",
         )
     else:
         yield well("shims", "built")

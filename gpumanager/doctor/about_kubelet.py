@@ -25,13 +25,13 @@ def kubelet_socket(view: KubeletView) -> Findings:
         ListeningSocket.ABSENT: "start the kubelet; in a container, mount this directory of the "
         "node, or name another with --device-plugin-path",
         ListeningSocket.DEAD: "start the kubelet: it left this socket when it ended",
-        ListeningSocket.DENIED: "run as root, and look for what a security module refuses",
+        ListeningSocket.DENIED: "run as root, and check whether SELinux or AppArmor denies it",
     }
     found = f"{view.socket}: {view.listener.value}"
     if view.listener is not ListeningSocket.LISTENS:
         yield wrong("kubelet", found, advice[view.listener])
     elif isinstance(view.version, Unseen):
-        yield well("kubelet", f"{found}; version not told")
+        yield well("kubelet", f"{found}; version unknown")
     else:
         yield well("kubelet", f"{found}; version {view.version}")
 
@@ -67,7 +67,7 @@ def kubelet_checkpoint(view: KubeletView) -> Findings:
             yield wrong(
                 "device checkpoint",
                 cause,
-                "restart the kubelet, which writes it again; in a container, mount its directory",
+                "restart the kubelet, which rewrites it; in a container, mount its directory",
             )
         case held:
             yield well("device checkpoint", f"pods hold {held}")
@@ -80,7 +80,7 @@ def pod_resources(view: KubeletView) -> Findings:
                 "PodResources",
                 cause,
                 "mount the kubelet's pod-resources directory, or name its socket with "
-                "--pod-resources-socket; until then its checkpoint alone is asked",
+                "--pod-resources-socket; until then the agent reads only its checkpoint",
             )
         case spoken:
             yield well("PodResources", spoken.value)

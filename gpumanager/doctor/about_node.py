@@ -63,7 +63,11 @@ def about_managers(node: Node) -> Findings:
 def runtime(view: ContainersView) -> Findings:
     match view.runtime:
         case Unseen(cause):
-            yield note("container runtime", cause, "callers are then known by their cgroup alone")
+            yield note(
+                "container runtime",
+                cause,
+                "until then the agent identifies callers by their cgroup only",
+            )
         case who:
             yield well("container runtime", who)
 
@@ -73,13 +77,13 @@ def nvidia_runtime(view: ContainersView) -> Findings:
         yield note(
             "NVIDIA's runtime",
             f"the default, by {', '.join(map(str, view.nvidia_defaults))}",
-            "make runc the default; a pod that sets NVIDIA_VISIBLE_DEVICES gets past its limits",
+            "make runc the default; a pod that sets NVIDIA_VISIBLE_DEVICES bypasses its limits",
         )
     if view.nvidia_devices:
         yield note(
             "CDI",
             f"describes NVIDIA's devices: {', '.join(map(str, view.nvidia_devices))}",
-            "see that no pod of ours asks for one by name; it would get past its limits",
+            "check that no pod with our resources requests one by name: it would bypass its limits",
         )
 
 
@@ -88,12 +92,10 @@ def cgroups(view: ContainersView) -> Findings:
         yield note(
             "cgroups",
             "no hierarchy is mounted",
-            "mount the node's /sys/fs/cgroup; whose process it is cannot be told without",
+            "mount the node's /sys/fs/cgroup: without it the agent cannot map processes to pods",
         )
     else:
-        driver = (
-            f"made by {view.driver}" if view.driver else "no pod runs that tells who makes them"
-        )
+        driver = f"made by {view.driver}" if view.driver else "driver unknown, since no pod runs"
         yield well("cgroups", f"{view.cgroups}, {driver}")
 
 
@@ -101,17 +103,19 @@ def permissions(view: OwnView) -> Findings:
     if view.root:
         yield well("user", "root")
     else:
-        yield wrong("user", "not root", "run as root, as the agent has to: sockets, device nodes")
+        yield wrong(
+            "user", "not root", "run as root: the agent needs it for sockets and device nodes"
+        )
 
 
 def processes(view: OwnView) -> Findings:
     if view.sees_all_processes:
-        yield well("processes", "all of the node's are seen")
+        yield well("processes", "all of the node's are visible")
     else:
         yield note(
             "processes",
-            "only those of this pid namespace are seen",
-            "set hostPID: true for the agent's pod, so that what NVML tells can be matched",
+            "only those of this PID namespace are visible",
+            "set hostPID: true for the agent's pod, so that it finds the processes that NVML lists",
         )
 
 
@@ -122,8 +126,8 @@ def books(view: OwnView) -> Findings:
         yield note(
             "memory accounting",
             "cannot be recovered from processes of other users after a restart",
-            "add CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; containers that run then can start no "
-            "further GPU process until those they have have ended",
+            "add CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; otherwise a container that runs then "
+            "starts no new GPU process until its present ones have ended",
         )
 
 
@@ -140,7 +144,7 @@ def open_files(view: OwnView) -> Findings:
 
 def directories(view: OwnView) -> Findings:
     if isinstance(view.directories, Unseen):
-        yield wrong("volume.conf", view.directories.cause, "mend it, or leave out --volume-config")
+        yield wrong("volume.conf", view.directories.cause, "fix it, or remove --volume-config")
         return
     for directory in view.directories:
         yield _directory(directory)
@@ -151,7 +155,7 @@ def _directory(one: Directory) -> Finding:
         return wrong(
             one.purpose,
             f"{one.path}: {one.obstacle}",
-            "give the agent a directory of the node that it may write",
+            "give the agent a directory of the node that it can write to",
         )
     if one.free < LEAST_FREE:
         return wrong(
@@ -163,7 +167,7 @@ def _directory(one: Directory) -> Finding:
         return wrong(
             one.purpose,
             f"{one.path}: mounted noexec",
-            "no container could load the driver's libraries from there: mount it without",
+            "containers cannot load the driver's libraries from there: remount it with exec",
         )
     return well(one.purpose, f"{one.path}, {format_bytes(one.free)} free")
 
@@ -173,6 +177,6 @@ def journal(view: OwnView) -> Findings:
         case None:
             yield well("journal", "none yet")
         case Unseen(cause):
-            yield wrong("journal", cause, "the agent does not start before this is mended")
+            yield wrong("journal", cause, "the agent does not start until this is fixed")
         case granted:
             yield well("journal", f"containers granted: {granted}")

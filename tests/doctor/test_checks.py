@@ -120,7 +120,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a read-only directory": (
         {"directories": (replace(VM, obstacle="/etc may not be written"),)},
         "allocations",
-        "that it may write",
+        "that it can write to",
     ),
     "a full disk": (
         {"directories": (replace(VM, free=Bytes(10 * MIB)),)},
@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a disk without code": (
         {"directories": (replace(VM, executable=False),)},
         "allocations",
-        "without",
+        "remount",
     ),
     "another device plugin": (
         {"managers": ("NVIDIA's device plugin (the node has nvidia.com/gpu: 8)",)},

@@ -80,7 +80,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, Verdict]] = {
     "a claim that is gone": ({"claims": {}}, "claims", "kubelet", Verdict.NOTE),
     "a claim that waits": ({"allocated": {"u1": "team/a", "u2": "team/b"}}, "claims", "explain",
                            Verdict.NOTE),
-    "a file that is missing": ({"cdi_files": frozenset()}, "CDI files", "anew",
+    "a file that is missing": ({"cdi_files": frozenset()}, "CDI files", "writes the files again",
                                Verdict.WRONG),
     "a file without a grant": ({"cdi_files": frozenset({"u1", "u9"})}, "CDI files", "removes",
                                Verdict.NOTE),
