@@ -43,7 +43,9 @@ def _nodes(url: str, authority: Path | None) -> list[NodeView]:
         try:
             nodes, pages = read_cluster(document)
         except (KeyError, TypeError, ValueError) as error:
-            raise GpuManagerError(f"{url}: is another version of the extender, or none") from error
+            raise GpuManagerError(
+                f"{url}: answers, but not as this version's extender does"
+            ) from error
         found += nodes
     return found
 
@@ -54,11 +56,11 @@ def _document(url: str, path: str, authority: Path | None) -> Any:
     except BROKEN as error:
         why = cause(error, SECONDS)
         raise GpuManagerError(
-            f"{url}: cannot ask the extender: {why}; say where it serves: --extender URL"
+            f"{url}: cannot ask the extender: {why}; set its address: --extender URL"
         ) from error
     if status != HTTPStatus.OK:
         raise GpuManagerError(f"{url}: the extender answered {status}")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise GpuManagerError(f"{url}: answered with something else than JSON") from error
+        raise GpuManagerError(f"{url}: the answer is not JSON") from error

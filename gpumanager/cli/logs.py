@@ -116,7 +116,7 @@ def _file(directory: Path) -> logging.Handler:
         directory.mkdir(parents=True, exist_ok=True)
         return RotatingFileHandler(directory / FILE, maxBytes=FILE_BYTES, backupCount=FILES_KEPT)
     except OSError as error:
-        raise InputError(directory, f"no log can be written there: {error.strerror}") from error
+        raise InputError(directory, f"cannot write a log there: {error.strerror}") from error
 
 
 class _Chosen(logging.Filter):

@@ -69,7 +69,7 @@ def document(url: str, path: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise GpuManagerError(f"answered {path} with something else than a JSON object")
+        raise GpuManagerError(f"the answer to {path} is not a JSON object")
     return found
 
 

@@ -119,7 +119,7 @@ class SimulatedCluster:
                     await self._server.changed_since(objects.version)
         except TimeoutError:
             words = next(iter(self._nodes.values())).agent.last_words()
-            raise GpuManagerError(f"an agent did not join; its last words: {words}") from None
+            raise GpuManagerError(f"an agent did not join; its log ends with: {words}") from None
 
     async def run(self, pods: Sequence[Pod], stop: asyncio.Event) -> tuple[ContainerResult, ...]:
         """Until `stop` is set; the results of each pod's last run."""

@@ -186,7 +186,9 @@ def _source(settings: WebhookSettings, api: KubeClient | None) -> CertificateSou
     if settings.certificate and settings.key:
         return Files(settings.certificate, settings.key)
     if api is None:
-        raise InputError("--kubeconfig", "an API server is needed for a certificate")
+        raise InputError(
+            "--kubeconfig", "the webhook needs the API server to create its certificate"
+        )
     if settings.signer:
         return RequestedCertificate(api, settings.signer, settings.names)
     bundles = Bundles(api, settings.configurations)

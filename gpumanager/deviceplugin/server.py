@@ -186,8 +186,8 @@ class ResourceServer:
         """Raises CannotServe where no kubelet could take what would be served."""
         if len(str(self._name).encode()) + 1 + INSTANCE > SOCKET_PATH_LIMIT:
             raise CannotServe(
-                f"{self._name}: with {1 + INSTANCE} bytes for the instance longer than the "
-                f"{SOCKET_PATH_LIMIT} of a socket's path; choose a shorter --device-plugin-path"
+                f"{self._name}: with a suffix of {1 + INSTANCE} bytes longer than the "
+                f"{SOCKET_PATH_LIMIT} bytes of a socket's path; shorten --device-plugin-path"
             )
         devices = self._allocator.devices(self.resource)
         if sum(len(one.device_id) + ENTRY_MOST for one in devices) <= wire.MESSAGE_LIMIT:
@@ -196,7 +196,7 @@ class ResourceServer:
         if size > wire.MESSAGE_LIMIT:
             raise CannotServe(
                 f"the list of {self.resource} devices takes {size} bytes; a kubelet accepts "
-                f"{wire.MESSAGE_LIMIT} (4 MiB) in one message, and would never show them"
+                f"{wire.MESSAGE_LIMIT} (4 MiB) in one message and would never list them"
             )
 
 

@@ -178,7 +178,7 @@ class ClaimCluster:
             raise NotAClaim(f"claim {namespace}/{name} is gone")
         found = read_claim(item)
         if found.uid != uid:
-            raise NotAClaim(f"claim {namespace}/{name} is {found.uid} now; asked for was {uid}")
+            raise NotAClaim(f"claim {namespace}/{name} now has the UID {found.uid}, not {uid}")
         return found
 
     def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:

@@ -205,7 +205,9 @@ class ClaimDriver:
             await self._store.tidy()
         self.taken_up.set()
         for holder in sorted(set(self.withheld().values())):
-            log.info("a GPU stays with device plugins, not offered to claims: %s", holder)
+            log.info(
+                "not offering a GPU to claims, because device plugins still have it: %s", holder
+            )
 
     async def serve_again(self) -> None:
         """Hold everything that was taken up, whichever interface asked for it.

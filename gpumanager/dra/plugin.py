@@ -91,7 +91,9 @@ class PluginSockets:
         """Raises CannotListen where no system has such sockets."""
         for path in (self.service, self.registration):
             if len(str(path).encode()) > SOCKET_PATH_LIMIT:
-                raise CannotListen(f"{path}: longer than the {SOCKET_PATH_LIMIT} bytes of a socket")
+                raise CannotListen(
+                    f"{path}: longer than the {SOCKET_PATH_LIMIT} bytes of a socket's path"
+                )
 
     def exist(self) -> bool:
         return self.service.exists() and self.registration.exists()

@@ -110,8 +110,8 @@ class GrantStore:
         except JournalUnreadable as error:
             self.journal, aside = await self._on_disk(self._file.set_aside)
             logger.error(  # noqa: TRY400 - the message is complete
-                "%s. The file is kept as %s; %d grants were read from it, the others are rebuilt "
-                "from the kubelet's checkpoint and the container runtime",
+                "%s. The file is kept as %s; %d grants were read from it; the agent rebuilds "
+                "the others from the kubelet's checkpoint and the container runtime",
                 *(error, aside, len(self.journal.grants)),
             )
             return False

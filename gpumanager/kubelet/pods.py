@@ -232,7 +232,7 @@ async def parse_version(metrics: AsyncIterable[bytes], source: str = "/metrics")
     """Of a kubelet's metrics; raises PodsUnavailable where they do not tell."""
     found = _BUILD.search(b"".join([piece async for piece in metrics]))
     if found is None:
-        raise PodsUnavailable(source, "its metrics do not tell its version")
+        raise PodsUnavailable(source, "its metrics do not name its version")
     return found[1].decode(errors="replace")
 
 

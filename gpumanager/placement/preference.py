@@ -93,7 +93,7 @@ def read_gpu_policy(text: str) -> str:
     """The one policy that chooses among GPUs of a node; raises ValueError."""
     name = ALIASES.get(text.strip().lower(), text.strip().lower())
     if name and name not in ROWS:
-        raise ValueError(f"{_cut(text)} is no policy for GPUs: write one of {', '.join(ROWS)}")
+        raise ValueError(f"{_cut(text)} is not a policy for GPUs: write one of {', '.join(ROWS)}")
     return name
 
 
@@ -106,7 +106,7 @@ def _split(word: str) -> tuple[str, str]:
         raise ValueError(f"{_cut(word)} has no weight: write {name}=0.5")
     name = ALIASES.get(name, name)
     if name not in NAMES:
-        raise ValueError(f"{_cut(word)} is no policy: write one of {', '.join(NAMES)}")
+        raise ValueError(f"{_cut(word)} is not a policy: write one of {', '.join(NAMES)}")
     if said == STRICT and name not in NEARNESS:
         raise ValueError(f"{name} cannot be {STRICT}: only {' and '.join(NEARNESS)} can")
     return name, said

@@ -159,8 +159,8 @@ class ClaimReconciler:
             return
         self.released += 1
         log.warning(
-            "claim %s was released: it does not exist or is not allocated here any more, neither "
-            "kubelet nor container runtime has it, and it was not unprepared",
+            "claim %s was released: it is deleted or no longer allocated here, neither kubelet nor "
+            "container runtime has it, and the kubelet did not unprepare it",
             claim,
         )
 
@@ -199,7 +199,7 @@ class ClaimReconciler:
         containers = await self._runtime.list()
         if silent := next((one for one in containers if not one.envs), None):
             raise GpuManagerError(
-                f"the runtime does not tell the environment of {silent.container}"
+                f"the container runtime does not report the environment of {silent.container}"
             )
         running = {
             AllocationID(one.envs[ENV_ALLOCATION])
@@ -215,7 +215,7 @@ class ClaimReconciler:
         if exclusive := [one for one in suspects if one.exclusive]:
             tenants = await self._tenants.pods()
             if tenants is None:
-                raise GpuManagerError("the driver does not tell which processes use the GPUs")
+                raise GpuManagerError("the driver does not report which processes use the GPUs")
             running |= {one.id for one in exclusive if any(map(tenants.get, one.gpus))}
         return ClaimEvidence(unwanted, frozenset(listed), frozenset(running))
 

@@ -34,7 +34,7 @@ def parse_endpoint(text: str, flag: str = "--container-runtime-endpoint") -> Pat
     """
     path = text.removeprefix(_SCHEME)
     if "://" in path or not path.startswith("/"):
-        raise InputError(flag, f"{text!r} is no socket's path; write {_SCHEME}/run/….sock")
+        raise InputError(flag, f"{text!r} is not the path of a socket; write {_SCHEME}/run/….sock")
     return Path("/" + path.lstrip("/"))
 
 

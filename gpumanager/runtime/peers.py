@@ -49,8 +49,8 @@ class PodCheck:
         if allocation not in self._said:
             self._said.add(allocation)
             log.warning(
-                "allocation %s: %s connected to the socket of pod %s and is refused (later callers "
-                "too, unlogged); check which host directories the caller's pod mounts",
+                "allocation %s: %s connected to the socket of pod %s and was rejected (later "
+                "callers are not logged); check which host directories the caller's pod mounts",
                 allocation,
                 process,
                 ", ".join(sorted(owners)),
@@ -60,8 +60,8 @@ class PodCheck:
         if not self._silent:
             self._silent = True
             log.info(
-                "the cgroup of process %d names no pod: such callers of vcuda.sock are let in "
-                "unchecked (outside of Kubernetes, or the agent has a cgroup namespace of its own)",
+                "the cgroup of process %d names no pod: such callers of vcuda.sock are not "
+                "checked (this is not Kubernetes, or the agent has a cgroup namespace of its own)",
                 process.pid,
             )
 

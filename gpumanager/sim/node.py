@@ -174,7 +174,7 @@ class SimulatedNode:
                 await self.unless_agent_dies(ready)
         except DevicesNotReady as error:
             raise AgentDied(
-                f"{error}; the agent's last words: {self.agent.last_words()}"
+                f"{error}; the agent's log ends with: {self.agent.last_words()}"
             ) from error
 
     async def restart_agent(self, **flags: object) -> None:

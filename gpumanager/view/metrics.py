@@ -43,7 +43,7 @@ def read_metrics(text: str) -> NodeView:
     series = _series(text)
     versions = series.get("gpumanager_build_info", {})
     if not versions:
-        raise NotAnAgent("answers, but not as the node agent does: is it another port?")
+        raise NotAnAgent("answers, but not as the node agent does: check the port")
     rows = _containers(series)
     return NodeView(
         name=next((key[0] for key in series.get("container_request_gpu_utilization", {})), ""),
@@ -69,7 +69,7 @@ def _series(text: str) -> Series:
                 labels = tuple(printable(sample.labels.get(key, "")) for key in _keys(sample.name))
                 found.setdefault(sample.name, {})[labels] = sample.value
     except (ValueError, KeyError, IndexError) as error:
-        raise NotAnAgent("answers, but not with metrics: is it another port?") from error
+        raise NotAnAgent("answers, but not with metrics: check the port") from error
     return found
 
 

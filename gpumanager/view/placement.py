@@ -100,7 +100,7 @@ def read_placement(document: Mapping[str, Any]) -> Placement:
             happened=tuple(_happening(one) for one in document["happened"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        cause = "answers, but not as the node agent does: is it as new as this command?"
+        cause = "answers, but not as this version's node agent does"
         raise NotAnAgent(cause) from error
 
 

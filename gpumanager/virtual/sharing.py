@@ -70,7 +70,7 @@ class Sharing:
         for holder in sorted(self._shares.collected.keys() - self._noticed):
             log.warning(
                 "allocation %s: NVML shows that it uses more of its GPU %d than its shim reports: "
-                "the excess over a tenth of the time is charged, too",
+                "the excess over a tenth of the time is charged too",
                 *holder,
             )
         self._noticed |= self._shares.collected.keys()

@@ -91,7 +91,9 @@ def _acquire(lock: int, base: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > deadline:
-                raise MirrorFailed(base, "another process has been publishing for long") from error
+                raise MirrorFailed(
+                    base, "another process has been writing there for too long"
+                ) from error
             time.sleep(0.05)
         else:
             return

@@ -37,9 +37,9 @@ clusters: [{{name: here, cluster: {{server: "{url}"}}}}]
         (["--tls-cert-file", "no", "--tls-private-key-file", "none"], "no certificate"),
         (["--max-request-mib", "0"], "--max-request-mib"),
         (["--kubeconfig", "no-such-file"], "no-such-file"),
-        (["--policy", "bestest"], "--policy: 'bestest' is no policy: write one of least-waste"),
+        (["--policy", "bestest"], "--policy: 'bestest' is not a policy: write one of least-waste"),
         (["--policy", "binpack=strict"], "only topology and numa can"),
-        (["--gpu-policy", "numa"], "--gpu-policy: 'numa' is no policy for GPUs"),
+        (["--gpu-policy", "numa"], "--gpu-policy: 'numa' is not a policy for GPUs"),
         (["--quota-configmap", "gpuquota"], "write NAMESPACE/NAME"),
     ],
 )

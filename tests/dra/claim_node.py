@@ -141,7 +141,7 @@ class AnsweringApi:
             raise NotAClaim(f"claim {namespace}/{name} is gone")
         found = read_claim(item)
         if found.uid != uid:
-            raise NotAClaim(f"claim {namespace}/{name} is {found.uid} now; asked for was {uid}")
+            raise NotAClaim(f"claim {namespace}/{name} now has the UID {found.uid}, not {uid}")
         return found
 
     async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:

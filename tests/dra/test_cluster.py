@@ -117,7 +117,7 @@ async def test_a_claim_that_was_not_seen_is_asked_for(world: World) -> None:
 
 
 async def test_another_claim_or_pod_of_the_name_is_not_mistaken(world: World) -> None:
-    with pytest.raises(NotAClaim, match="asked for was uid-old"):
+    with pytest.raises(NotAClaim, match="not uid-old"):
         await world.cluster.claim("default", "a", "uid-old")
     with pytest.raises(NotAClaim, match="gone"):
         await world.cluster.claim("default", "none", "uid-none")

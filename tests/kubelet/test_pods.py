@@ -76,7 +76,7 @@ kubernetes_feature_enabled{name="A"} 1
 
 
 def test_metrics_of_somebody_else_tell_no_version() -> None:
-    with pytest.raises(PodsUnavailable, match="do not tell its version"):
+    with pytest.raises(PodsUnavailable, match="do not name its version"):
         version([b'go_info{version="go1.26"} 1\n'])
 
 

@@ -39,7 +39,7 @@ def test_words_mean_the_same_however_they_are_written(text: str, meaning: str) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("binpak", "'binpak' is no policy: write one of least-waste, binpack, spread, topology"),
+        ("binpak", "'binpak' is not a policy: write one of least-waste, binpack, spread, topology"),
         ("binpack=", "write binpack=0.5"),
         ("binpack=much", "the weight is a number above 0"),
         ("binpack=-1", "the weight is a number above 0"),
@@ -47,7 +47,7 @@ def test_words_mean_the_same_however_they_are_written(text: str, meaning: str) -
         ("binpack=inf", "the weight is a number above 0, up to 1000"),
         ("binpack=strict", "binpack cannot be strict: only topology and numa can"),
         ("spread,spread=2", "spread is named twice"),
-        ("x" * 5000, "x…' is no policy"),
+        ("x" * 5000, "x…' is not a policy"),
     ],
 )
 def test_what_is_no_policy_is_told(text: str, said: str) -> None:
@@ -61,7 +61,9 @@ def test_what_is_no_policy_is_told(text: str, said: str) -> None:
 def test_only_policies_of_rooms_choose_among_gpus() -> None:
     assert read_gpu_policy(" Binpack ") == "binpack"
     assert read_gpu_policy("") == ""
-    with pytest.raises(ValueError, match="'numa' is no policy for GPUs: write one of least-waste"):
+    with pytest.raises(
+        ValueError, match="'numa' is not a policy for GPUs: write one of least-waste"
+    ):
         read_gpu_policy("numa")
 
 

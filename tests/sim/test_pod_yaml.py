@@ -144,7 +144,7 @@ def test_two_pods_of_one_name_get_different_uids() -> None:
         (POD.replace("resources:", "resorces:"), "unknown field; did you mean resources?"),
         (POD + "status2: {}\n", "status2: unknown field; did you mean status?"),
         (POD.replace("core: 30,", "cores: 30,"), "a simulated node has no such resource"),
-        (POD.replace("limits: {", "limits: {<<: {}, "), "merge keys (<<) are not read"),
+        (POD.replace("limits: {", "limits: {<<: {}, "), "merge keys (<<) are not supported"),
         (POD.replace("train.py]", '"\\ud800"]'), "command[1]: has half of a surrogate pair"),
         (
             POD.replace(

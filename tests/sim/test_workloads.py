@@ -308,7 +308,7 @@ def test_the_token_that_an_api_server_mounts_in_each_pod_is_no_matter() -> None:
         ),
         (
             pod_text(f"{MAIN}, env: [{{name: A, valueFrom: {{fieldRef: {{fieldPath: spec.x}}}}}}]"),
-            "a simulated node knows no spec.x of a pod",
+            "a simulated node does not know spec.x of a pod",
         ),
         (
             pod_text(

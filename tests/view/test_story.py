@@ -120,7 +120,7 @@ def test_as_json_only_the_pod_that_was_asked_about_is_told() -> None:
     "said", [{}, {"node": "x"}, {"node": 1, "time": 0, "topology": [], "promises": []}]
 )
 def test_another_document_is_no_agent_s(said: dict[str, Any]) -> None:
-    with pytest.raises(NotAnAgent, match="not as the node agent does"):
+    with pytest.raises(NotAnAgent, match="not as this version's node agent does"):
         read_placement(said)
 
 

@@ -45,7 +45,7 @@ def test_a_name_cannot_write_to_the_terminal() -> None:
 
 @pytest.mark.parametrize("text", ["", "hello", "# HELP up x\nup 1\n", "<html>", 'a{b="c" 1\n'])
 def test_what_is_not_an_agent_s_page_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(NotAnAgent, match="another port"):
+    with pytest.raises(NotAnAgent, match="check the port"):
         read_metrics(text)
 
 

@@ -138,7 +138,7 @@ async def test_a_process_whose_cgroup_names_no_pod_is_let_in_and_that_is_said_on
 
     assert (await settled.say(hello())).status == 0
     assert (await settled.say(hello())).status == 0
-    assert caplog.text.count("unchecked") == 1
+    assert caplog.text.count("are not checked") == 1
     assert settled.check.refusals == 0
 
 

@@ -198,7 +198,7 @@ class BothInterfaces:
         if claimed != self._file.read():
             await asyncio.to_thread(self._file.write, claimed)
         for gpu in claimed ^ offered_by(self.offers, CLAIMS):
-            log.info("%s is offered by %s from now on", gpu, found[gpu].interface)
+            log.info("%s is now offered by %s", gpu, found[gpu].interface)
         self._offer(found)
 
     def _offer(self, offers: Offers) -> None:

@@ -60,7 +60,7 @@ def node_interface(
     """
     if settings.standalone and settings.interface != DEVICE_PLUGINS:
         flag = f"--interface={settings.interface}"
-        raise InputError(flag, "claims are in the API server; leave --standalone")
+        raise InputError(flag, "claims need the API server: remove --standalone")
     journal, skipped = monitoring.journal, supervisor.skipped
     deps = dependencies(settings, outside, isolation, containers, journal, skipped=skipped)
     allocator = TimedAllocator(topology, deps, monitoring.latencies)
@@ -117,7 +117,7 @@ def _had_claims(settings: AgentSettings, file: OfferFile) -> bool:
     try:
         find_access(settings.kubeconfig)
     except NoAccess as error:
-        log.error("claims that this node may still have are not served: %s", error)  # noqa: TRY400
+        log.error("cannot serve claims that this node may still have: %s", error)  # noqa: TRY400
         return False
     return not settings.standalone
 

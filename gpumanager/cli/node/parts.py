@@ -58,7 +58,11 @@ def load_driver(settings: AgentSettings) -> None:
     if settings.load_modules == LOAD_MISSING:
         kernel = HostKernel(settings.device_directory, settings.driver_root)
         if missing := load_modules(kernel):
-            log.warning("%s: still missing: %s", settings.device_directory, ", ".join(missing))
+            log.warning(
+                "%s: still missing: %s; check the driver's kernel modules",
+                settings.device_directory,
+                ", ".join(missing),
+            )
 
 
 def lead_to_nvml(root: Path) -> None:

@@ -127,7 +127,7 @@ async def lock_state(
     try:
         descriptor = _opened(path)
     except OSError as error:
-        log.warning("%s: cannot be locked against a second agent: %s", path, words_of(error))
+        log.warning("%s: cannot lock out a second agent: %s", path, words_of(error))
         return contextlib.nullcontext()
     until = time.monotonic() + wait
     before: LockHolder | None = None

@@ -122,7 +122,9 @@ class IdentityResolver:
         if expected is not None and expected.uid != pod.uid:
             self.mismatches += 1
             logger.warning(
-                "grant made for %s is used by %s, with the limits of its own request", expected, pod
+                "the kubelet gave the grant of %s to %s, which gets the limits of its own request",
+                expected,
+                pod,
             )
         if self._deps.annotations is not None:
             gpus = self._ledger.topology.gpus

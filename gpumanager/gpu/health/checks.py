@@ -68,5 +68,5 @@ def _read(name: str, text: str) -> tuple[frozenset[str], frozenset[int]]:
     words = {word.strip().lower() for word in text.split(",")} - {""}
     codes = {word for word in words if word.isascii() and word.isdecimal()}
     for word in sorted(words - codes - {ALL, XIDS}):
-        log.warning("%s: %r is not an Xid, `all` or `xids`; ignored", name, word)
+        log.warning("%s: ignoring %r: write an Xid, `all` or `xids`", name, word)
     return frozenset(words & {ALL, XIDS}), frozenset(map(int, codes))

@@ -122,7 +122,7 @@ class NvmlHealth(NvmlSession):
         if error.value == pynvml.NVML_ERROR_TIMEOUT:
             return ()
         if error.value in _NEVER:
-            log.info("this driver cannot wait for events; GPUs are only probed")
+            log.info("this driver reports no events; the agent only polls the health of GPUs")
             self._registered, self._without = set(), self._without | self._registered
             return None
         if error.value != pynvml.NVML_ERROR_GPU_IS_LOST:
@@ -153,7 +153,7 @@ class NvmlHealth(NvmlSession):
             if error.value != pynvml.NVML_ERROR_NOT_SUPPORTED:
                 return  # it may be lost: the next good probe registers it
         self._without.add(gpu)
-        log.info("%s reports no events; it is only probed", gpu)
+        log.info("%s reports no events; the agent only polls its health", gpu)
 
 
 def _gpus() -> tuple[GpuUUID, ...]:

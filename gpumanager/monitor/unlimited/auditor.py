@@ -158,5 +158,5 @@ class Auditor:
         found = mismatches(snapshot)
         for name, process in found - self._mismatched:
             self.tally.mismatches += 1
-            log.error("process %d is held to the limits of another pod: %s", process.pid, name)
+            log.error("process %d runs with the limits of another pod: %s", process.pid, name)
         self._mismatched = found

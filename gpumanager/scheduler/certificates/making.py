@@ -53,7 +53,7 @@ def issue(authority: KeyPair, names: Sequence[str], now: datetime, life: timedel
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise CertificateTrouble("the authority's key is not of an elliptic curve")
+        raise CertificateTrouble("the CA's key is not an elliptic curve key")
     key = ec.generate_private_key(ec.SECP256R1())
     end = min(now + life, issuer.not_valid_after_utc)
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())

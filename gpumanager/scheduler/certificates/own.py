@@ -60,7 +60,7 @@ class OwnCertificate:
                 continue
             log.info("created or renewed the certificates in secret %s", self._secret)
             return after
-        raise CertificateTrouble(f"secret {self._secret} is changed all the time by others")
+        raise CertificateTrouble(f"secret {self._secret} keeps changing: another client writes it")
 
     def _read(self, secret: Any) -> CaState | None:
         try:

@@ -47,27 +47,29 @@ class RequestedCertificate:
         except CertificateTrouble as error:
             if self._held is None or describe(self._held.certificate).ends <= now:
                 raise
-            log.warning("%s; still serving with the present certificate", error)
+            log.warning("%s; still serving with the current certificate", error)
             return self._held
 
     async def _renew(self, now: datetime) -> KeyPair:
         # Later than AGAIN from now: the clock was ahead when it refused.
         if self._not_before is not None and now < self._not_before <= now + AGAIN:
-            raise CertificateTrouble(f"{self._signer} refused; it is asked again in some minutes")
+            raise CertificateTrouble(f"{self._signer} refused; the next request is in some minutes")
         if self._asked is None:
             self._asked = await self._ask()
         name, request = self._asked
         status = await self._status(name)
         if status is None:
             self._asked = None
-            raise CertificateTrouble(f"the signing request {name} is gone; another will be made")
+            raise CertificateTrouble(
+                f"the signing request {name} is gone; the webhook creates another"
+            )
         if refused := _refusal(status):
             self._asked, self._not_before = None, now + AGAIN
             raise CertificateTrouble(f"the signing request {name} was refused: {refused}")
         if not status.get("certificate"):
             raise CertificateTrouble(
-                f"the signing request {name} waits for {self._signer}: kubectl certificate "
-                f"approve {name}"
+                f"the signing request {name} waits for {self._signer}: run kubectl "
+                f"certificate approve {name}"
             )
         self._asked, self._not_before = None, now + AGAIN
         made = KeyPair(base64.b64decode(status["certificate"]), request.key)

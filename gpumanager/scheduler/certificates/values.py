@@ -50,7 +50,7 @@ def _believe(context: ssl.SSLContext, authorities: bytes) -> None:
     try:
         context.load_verify_locations(cadata=authorities.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise CertificateTrouble(f"callers' authorities are no certificates: {error}") from error
+        raise CertificateTrouble(f"the client CA file holds no certificates: {error}") from error
 
 
 class CertificateSource(Protocol):

@@ -214,7 +214,7 @@ def _user(item: Any) -> TemplateUser:
         log.warning("pod %s: annotation %s: %s", "/".join(_key(item)), ANNOTATION_CLAIM, error)
     if shape is not None and shape.name != template:
         log.warning(
-            "pod %s: label %s is not the name of what annotation %s says: no template is made",
+            "pod %s: label %s is not the template name for annotation %s; creating no template",
             "/".join(_key(item)),
             LABEL_CLAIM_TEMPLATE,
             ANNOTATION_CLAIM,

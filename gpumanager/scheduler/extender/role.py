@@ -49,6 +49,6 @@ class RoleLabel:
         try:
             await self._api.patch(self._path, {"metadata": {"labels": {LABEL_ROLE: self._wanted}}})
         except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
-            log.warning("cannot write the label %s of our own pod: %s", LABEL_ROLE, error)
+            log.warning("cannot write the label %s of this pod: %s", LABEL_ROLE, error)
             return False
         return True

@@ -158,6 +158,8 @@ class ExtenderServer:
             raise HttpRefusal(404, "write /explain/NAMESPACE/POD")
         known = self._extender.memory.of(words[2], words[3])
         if known is None:
-            raise HttpRefusal(404, f"nothing was asked about pod {words[2]}/{words[3]} lately")
+            raise HttpRefusal(
+                404, f"kube-scheduler has not asked about pod {words[2]}/{words[3]} recently"
+            )
         body = json.dumps({"pod": f"{words[2]}/{words[3]}", **known.as_json()}).encode()
         return web.Response(body=body, headers={"Content-Type": JSON})

@@ -75,6 +75,6 @@ class QuotaKeeper:
         if trouble == self._trouble:
             return
         self._trouble = trouble
-        kept = "" if self._quotas is None else "; the former quotas stay"
+        kept = "" if self._quotas is None else "; the previous quotas stay in force"
         log.error("%s%s", trouble, kept)
         self._tell(trouble + kept, metadata)

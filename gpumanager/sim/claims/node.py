@@ -144,7 +144,7 @@ class ClaimsNode:
                     await self.server.changed_since(objects.version)
         except TimeoutError:
             words = self.node.agent.last_words()
-            raise SliceNotPublished(f"no slice; the agent's last words: {words}") from None
+            raise SliceNotPublished(f"no slice; the agent's log ends with: {words}") from None
 
     def _devices(self) -> Iterator[Object]:
         for one in self.server.objects.list("resourceslices"):

@@ -181,7 +181,7 @@ def _cuda_version(value: Value | None) -> int:
     if value is None:
         return 12050
     if value.integer() not in _CUDA_VERSIONS:
-        raise value.error(f"expected such as 12050 for CUDA 12.5, found {value.integer()}")
+        raise value.error(f"expected for example 12050 for CUDA 12.5, found {value.integer()}")
     return value.integer()
 
 
@@ -204,7 +204,7 @@ def _model(value: Value) -> ModelAndMemory:
     capability = _required(fields, "compute-capability", value)
     match = _CAPABILITY.fullmatch(capability.scalar())
     if match is None:
-        raise capability.error(f"expected such as 8.0, found {capability.scalar()!r}")
+        raise capability.error(f"expected for example 8.0, found {capability.scalar()!r}")
     model = GpuModel(
         name=_model_name(_required(fields, "name", value)),
         sm_count=_positive(_required(fields, "sms", value)),

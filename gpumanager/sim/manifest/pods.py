@@ -343,7 +343,9 @@ def _pod_claims(specification: Value, status: Mapping[str, Value]) -> Iterator[P
             optional(fields, field) for field in ("resourceClaimName", "resourceClaimTemplateName")
         )
         if (claim is None) == (template is None):
-            raise value.error("names one of resourceClaimName and resourceClaimTemplateName")
+            raise value.error(
+                "needs exactly one of resourceClaimName and resourceClaimTemplateName"
+            )
         yield PodClaim(name, claim.text() if claim else made.get(name, ""), template is not None)
 
 
@@ -480,7 +482,7 @@ def _value_from(source: Value, context: _PodContext) -> str | None:
         path = required(field_ref.known_fields(pod_fields.FIELD), "fieldPath", field_ref)
         labelled = path.text().startswith(("metadata.labels['", "metadata.annotations['"))
         if path.text() not in context.fields and not labelled:
-            raise path.error(f"a simulated node knows no {path.text()} of a pod")
+            raise path.error(f"a simulated node does not know {path.text()} of a pod")
         return verbatim(context.fields.get(path.text(), ""))
     for field_name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
         if (of := optional(fields, field_name)) is None:

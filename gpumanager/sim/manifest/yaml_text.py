@@ -70,9 +70,9 @@ class Value:
         found: dict[str, Value] = {}
         for key, node in self.node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise self.error("a key has to be a plain word")
+                raise self.error("a key must be a plain word")
             if key.tag == "tag:yaml.org,2002:merge":
-                raise self.error("merge keys (<<) are not read: write the fields out")
+                raise self.error("merge keys (<<) are not supported: write the fields out")
             name = str(key.value)
             value = Value(self.source, node, f"{self.path}.{name}".lstrip("."))
             if name in found:
@@ -164,7 +164,7 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         raise InputError(source, f"cannot be read: {getattr(error, 'strerror', error)}") from error
     if len(content) > LARGEST_FILE:
-        raise InputError(source, f"longer than {LARGEST_FILE >> 20} MiB: not for people to read")
+        raise InputError(source, f"longer than {LARGEST_FILE >> 20} MiB")
     try:
         return content.decode()
     except UnicodeDecodeError as error:

@@ -146,7 +146,7 @@ class Books:
             slots = SlotFile.read(directory)
             if slots.boot == boot:
                 return cls._of_this_boot(slots)
-        log.info("%s: left by an earlier boot, created again", path)
+        log.info("%s is from before the last reboot; recreated", path)
         return cls._begin(directory, boot)
 
     @classmethod
@@ -211,15 +211,13 @@ class Books:
                     self.directory, self.slots.boot, identity(self.descriptor)
                 )
             except OSError as error:
-                log.warning("cannot create %s again: %s", self.path, error.strerror)
+                log.warning("cannot recreate %s: %s", self.path, error.strerror)
                 return False
         for slot, owner in self.recorded_owners():
             if owner is None:
                 self.free(slot)
         self._missing = None
-        log.info(
-            "%s: recovered from a running process" if holders else "%s: created again", self.path
-        )
+        log.info("%s: recovered from a running process" if holders else "%s: recreated", self.path)
         return True
 
     def open_for(self, *, observer: bool) -> int:

@@ -65,7 +65,7 @@ async def test_where_no_file_can_be_made_the_agent_starts_all_the_same(
     (tmp_path / "file").touch()
 
     with await lock_state(tmp_path / "file", wait=0.0):
-        assert "cannot be locked against a second agent" in caplog.text
+        assert "cannot lock out a second agent" in caplog.text
 
 
 async def test_nobody_else_may_open_it(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ async def test_a_refusal_is_said_in_its_own_words_and_asked_again_after_a_while(
 
     with pytest.raises(CertificateTrouble, match=f"{kind}: not you"):
         await source.look(cluster.clock())
-    with pytest.raises(CertificateTrouble, match="asked again"):
+    with pytest.raises(CertificateTrouble, match="the next request is in some minutes"):
         await source.look(cluster.clock())
     assert len(signer.requests) == 1
 

@@ -55,7 +55,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     said = "; ".join(judged(made).errors)
 
     assert "config[1].opaque.parameters.coreLimit" in said
-    assert "config[1].opaque.parameters.policy: 'bin-pack' is no policy" in said
+    assert "config[1].opaque.parameters.policy: 'bin-pack' is not a policy" in said
     assert "requests[0].exactly.capacity.requests.cores: 200 is more than a GPU has" in said
 
 

@@ -75,7 +75,7 @@ async def test_a_policy_that_does_not_exist_is_the_reason_on_every_node(
     assert await explain(served, "default/p") == 0
 
     said = " ".join(capsys.readouterr().out.split())
-    assert "annotation tencent.com/vcuda-policy: 'binpak' is no policy" in said
+    assert "annotation tencent.com/vcuda-policy: 'binpak' is not a policy" in said
 
 
 async def test_a_pod_that_nobody_asked_about_is_not_known(
@@ -83,7 +83,7 @@ async def test_a_pod_that_nobody_asked_about_is_not_known(
 ) -> None:
     assert await explain(served, "default/nobody") == 1
 
-    assert "nothing was asked about pod default/nobody lately" in capsys.readouterr().err
+    assert "has not asked about pod default/nobody recently" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("pod", ["a/b/c", "/p", "ns/"])
@@ -129,7 +129,7 @@ async def test_another_server_is_no_extender(capsys: pytest.CaptureFixture[str])
 
     server.close()
     assert status == 2
-    assert "another version of the extender, or none" in capsys.readouterr().err
+    assert "not as this version's extender does" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

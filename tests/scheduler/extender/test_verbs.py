@@ -224,7 +224,7 @@ async def test_a_policy_nobody_knows_is_refused_for_good_in_words(served: Served
     found = await ask(served, "filter", pod)
 
     said = found["FailedAndUnresolvableNodes"]["a"]
-    assert "annotation tencent.com/vcuda-gpu-policy: 'tight' is no policy for GPUs" in said
+    assert "annotation tencent.com/vcuda-gpu-policy: 'tight' is not a policy for GPUs" in said
 
 
 async def test_each_pod_is_placed_by_the_policy_it_names(served: Served) -> None:

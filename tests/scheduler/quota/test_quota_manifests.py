@@ -113,7 +113,7 @@ async def test_the_rights_that_an_extender_is_given_are_enough_at_a_real_api_ser
         event = await said(api, name)
 
         assert event["reason"] == REASON
-        assert "the former quotas stay" in event["message"]
+        assert "the previous quotas stay in force" in event["message"]
         assert "research" in (keeper.known().quotas or {})
     finally:
         for task in running:

@@ -237,7 +237,9 @@ async def test_what_is_not_understood_leaves_the_former_quota_and_is_said(
     assert (await one.filtered(await one.pod("p", (200, 0))))[0] == []
     assert (await one.filtered(await one.pod("q", (100, 0))))[0] == ["a", "b"]
     assert "gpumanager_extender_quota_understood 0.0" in await one.metrics()
-    assert "default.quota.T4: 'many' is not a number of GPUs; the former quotas stay" in caplog.text
+    assert (
+        "default.quota.T4: 'many' is not a number of GPUs; the previous quotas stay" in caplog.text
+    )
     (event,) = await until(lambda: list(one.served.api.objects.list("events")))
     assert event["reason"] == "QuotaNotUnderstood"
     assert event["metadata"]["namespace"] == "kube-system"

@@ -127,10 +127,14 @@ def test_an_unknown_word_for_the_profile_is_refused_with_those_there_are() -> No
 @pytest.mark.parametrize(
     ("annotation", "text", "words"),
     [
-        ("vcuda-policy", "bestfit", "annotation tencent.com/vcuda-policy: 'bestfit' is no policy"),
+        (
+            "vcuda-policy",
+            "bestfit",
+            "annotation tencent.com/vcuda-policy: 'bestfit' is not a policy",
+        ),
         ("vcuda-policy", "binpack=strict", "binpack cannot be strict"),
         ("vcuda-policy", "binpack=lots", "the weight is a number"),
-        ("vcuda-gpu-policy", "numa", "'numa' is no policy for GPUs: write one of"),
+        ("vcuda-gpu-policy", "numa", "'numa' is not a policy for GPUs: write one of"),
     ],
 )
 def test_a_policy_that_the_scheduler_would_not_read_is_refused_in_its_words(
