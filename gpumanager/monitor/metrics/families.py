@@ -129,10 +129,10 @@ OF_CONTAINERS: Final = (
            "Processes of the container on the GPU, as the driver lists them",
            DEVICE, of_devices(lambda one: len(one.pids))),
     Family("gpumanager_container_degraded_processes", "gauge",
-           "Processes with limits that are held less exactly, by reason",
+           "Processes with limits that are enforced only approximately, by reason",
            (*CONTAINER, "reason"), degraded),
     Family("gpumanager_container_unlimited_processes", "gauge",
-           "Processes for which no limit holds, by reason",
+           "Processes for which no limit is enforced, by reason",
            (*CONTAINER, "reason"), unlimited),
 )  # fmt: skip
 
