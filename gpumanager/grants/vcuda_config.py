@@ -62,7 +62,7 @@ def _faults(parameters: Any) -> Iterator[tuple[str, str]]:
         return
     for name in sorted(str(name)[:40] for name in parameters if name not in FIELDS):
         near = difflib.get_close_matches(name, FIELDS, 1)
-        meant = f"is {near[0]} meant?" if near else f"there are {', '.join(FIELDS[2:])}"
+        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(FIELDS[2:])}"
         yield f".{name}", f"unknown field; {meant}"
     ceiling = parameters.get("coreLimit")
     if ceiling is not None and (type(ceiling) is not int or not 1 <= ceiling <= CORES_PER_GPU):

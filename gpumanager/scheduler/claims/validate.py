@@ -111,7 +111,7 @@ def _amount(name: str, written: Any) -> str:
     """Why no GPU has it; empty where one may."""
     if name not in CAPACITIES:
         near = difflib.get_close_matches(name[:40], CAPACITIES, 1)
-        meant = f"is {near[0]} meant?" if near else f"there are {' and '.join(CAPACITIES)}"
+        meant = f"did you mean {near[0]}?" if near else f"there are {' and '.join(CAPACITIES)}"
         return f"no GPU has such a capacity; {meant}"
     amount = exact(written)
     if amount is None or amount < 0:

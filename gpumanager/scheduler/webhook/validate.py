@@ -149,16 +149,16 @@ def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAmounts]) -
         yield from _core_limit(str(found[ANNOTATION_CORE_LIMIT]).strip(), asks)
     for key, words in CHOICES.items():
         if key in found and found[key] not in words:
-            yield Remark(f"annotation {key}: {found[key]!r} is not known; there is {_or(words)}")
+            yield Remark(f"annotation {key}: {found[key]!r} is unknown; write {_or(words)}")
     for key, read in READERS.items():
         if key in found and (fault := _misread(read, found[key])):
             yield Remark(f"annotation {key}: {fault}")
     if ANNOTATION_PLAN in found and (fault := _plan(found[ANNOTATION_PLAN])):
-        yield Remark(f"annotation {ANNOTATION_PLAN} is not followed: {fault}", fatal=False)
+        yield Remark(f"annotation {ANNOTATION_PLAN} is ignored: {fault}", fatal=False)
     for key in islice(filter(_is_strange, found), MOST_STRANGE):
         near = difflib.get_close_matches(key[:LONGEST_KEY], (*KNOWN, *RESOURCES), 1, 0.8)
-        hint = f"; is {near[0]} meant?" if near else ""
-        yield Remark(f"annotation {key[:LONGEST_KEY]} means nothing here{hint}", fatal=False)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        yield Remark(f"annotation {key[:LONGEST_KEY]} is unknown{hint}", fatal=False)
 
 
 def _misread(read: Callable[[str], object], text: Any) -> str:
@@ -185,7 +185,7 @@ def _core_limit(text: str, asks: Collection[ContainerAmounts]) -> Iterator[Remar
         if ask.request and ask.request.cores > limit:
             yield Remark(
                 f"{ask.where} is granted {ask.request.cores} percent of a GPU, so annotation "
-                f"{ANNOTATION_CORE_LIMIT}: {limit} limits nothing: write more than the grant"
+                f"{ANNOTATION_CORE_LIMIT}: {limit} has no effect: write more than the grant"
             )
 
 

@@ -307,7 +307,7 @@ def test_nothing_is_made_for_pods_that_are_refused_or_only_tried(
 @pytest.mark.parametrize(
     ("parameters", "because"),
     [
-        ({"coreLimits": 50}, "coreLimits: unknown field; is coreLimit meant?"),
+        ({"coreLimits": 50}, "coreLimits: unknown field; did you mean coreLimit?"),
         ({"coreLimit": 1000}, "write 1 to 100"),
     ],
 )

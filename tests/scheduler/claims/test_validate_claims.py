@@ -31,7 +31,7 @@ def test_a_claim_as_it_should_be_is_let_in_without_a_word() -> None:
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"coreLimits": 60}, f"{PATH}.coreLimits: unknown field; is coreLimit meant?"),
+        ({"coreLimits": 60}, f"{PATH}.coreLimits: unknown field; did you mean coreLimit?"),
         ({"coreLimit": 101}, f"{PATH}.coreLimit: '101'; write 1 to 100, percent of a GPU"),
         ({"profile": "fast"}, f"{PATH}.profile: 'fast'; write latency, or leave it out"),
         (
@@ -90,7 +90,7 @@ def test_what_is_of_another_driver_or_class_is_not_looked_at() -> None:
     ("amounts", "said"),
     [
         ({"cores": "101"}, "cores: 101 is more than a GPU has, 100: for several GPUs write count"),
-        ({"core": "30"}, "core: no GPU has such a capacity; is cores meant?"),
+        ({"core": "30"}, "core: no GPU has such a capacity; did you mean cores?"),
         ({"vram": "1Gi"}, "vram: no GPU has such a capacity; there are cores and memory"),
         ({"cores": "3O"}, "cores: '3O' is not an amount"),
         ({"memory": "-1Gi"}, "memory: '-1Gi' is not an amount"),

@@ -108,7 +108,8 @@ async def test_a_claim_is_judged_when_it_is_created(served: Served) -> None:
     verdict = response((await served.post(VALIDATE_CLAIMS, claim_review(made)))[1])
 
     assert verdict["status"]["message"] == (
-        "spec.devices.config[0].opaque.parameters.coreLimits: unknown field; is coreLimit meant?"
+        "spec.devices.config[0].opaque.parameters.coreLimits: unknown field; "
+        "did you mean coreLimit?"
     )
 
 

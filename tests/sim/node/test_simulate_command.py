@@ -200,7 +200,7 @@ def test_the_webhook_speaks() -> None:
     said = " ".join(finished.stdout.split())
     assert finished.returncode == 0
     assert "the webhook would refuse it: annotation tencent.com/vcuda-profile: 'latncy'" in said
-    assert "vcuda-corelimit means nothing here; is tencent.com/vcuda-core-limit meant?" in said
+    assert "vcuda-corelimit is unknown; did you mean tencent.com/vcuda-core-limit?" in said
 
 
 @pytest.mark.parametrize(
