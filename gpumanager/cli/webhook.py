@@ -127,7 +127,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
 @click.option(
     "--unmeetable",
     type=click.Choice([one.value for one in Unmeetable]),
-    default=Unmeetable.DENY.value,
+    default=Unmeetable.WARN.value,
     show_default=True,
     help="What to do with a pod that no node of the cluster could ever run.",
 )

@@ -7,7 +7,7 @@ from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
 from tests.scheduler.webhook.review_texts import container, node_kind, pod
 
-POLICY = AdmissionPolicy()
+POLICY = AdmissionPolicy(unmeetable=Unmeetable.DENY)
 LIMIT = "tencent.com/vcuda-core-limit"
 
 
@@ -229,10 +229,10 @@ def test_where_no_node_is_known_nothing_is_too_large() -> None:
     assert errors(pod(container(cores=6400))) == ""
 
 
-def test_what_no_node_could_run_may_be_let_in_for_an_autoscaler() -> None:
+def test_what_no_node_could_run_is_warned_of_by_default_for_an_autoscaler() -> None:
     made, nodes = pod(container(cores=1600)), (node_kind(80),)
 
-    warned = validate(made, AdmissionPolicy(unmeetable=Unmeetable.WARN), nodes)
+    warned = validate(made, AdmissionPolicy(), nodes)
     ignored = validate(made, AdmissionPolicy(unmeetable=Unmeetable.IGNORE), nodes)
 
     assert (warned.errors, len(warned.warnings)) == ((), 1)
