@@ -295,10 +295,12 @@ SUITES: Final = (
             "std,driver,nvrtc,cuda-12050,fallback-dynamic-loading",
         ),
         ran=57,
-        passed=45,
+        passed=42,
         unsteady={
             "launch::tests::test_multi_stream_concurrent_reads$": "the second kernel must begin "
             "while the first runs, which takes 9 us: not so where the thread is preempted between",
+            "core::tests::test_(pinned_copy_is|default_pinned_host_reads_are)_faster": "compares "
+            "how long a few copies take on the host, by its clock",
         },
         by_design={
             "launch::tests::test_par_launch$": "compares events around kernels of 9 us; the first "
