@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tests import ROOT
 from tests.e2e.node.node_programs import CannotBuild, cache
 
 PACKAGE: Final = "user-mode-linux"
@@ -61,6 +62,8 @@ def obstacle() -> str | None:
         return f"User-Mode Linux is for x86-64, and this is {architecture}"
     if lacking := sorted(NEEDED[one] for one in NEEDED if shutil.which(one) is None):
         return f"a virtual machine needs packages of the host: apt-get install {' '.join(lacking)}"
+    if ROOT.is_relative_to("/tmp"):
+        return f"{ROOT} is not there in a virtual machine, whose /tmp is its own: clone elsewhere"
     return None if SYSTEMD.exists() else f"a virtual machine needs systemd: there is no {SYSTEMD}"
 
 
