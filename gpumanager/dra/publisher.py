@@ -116,7 +116,9 @@ class SlicePublisher:
 
     async def publish(self) -> None:
         """Write it where it differs. Raises ApiRefused, ApiUnavailable."""
-        if not self._uid:
+        if not self._uid or self.published.object is None:
+            # A node that was deleted and has registered again has another UID: the garbage
+            # collector deletes what names the one before, as often as it is written.
             node = await self._api.get(f"/api/v1/nodes/{self._node}")
             self._uid = str(node["metadata"]["uid"])
         wanted = resource_slice(self._node, self._uid, self._gpus())

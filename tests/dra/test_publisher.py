@@ -21,6 +21,7 @@ class OneSliceApi:
 
     def __init__(self) -> None:
         self.slice: Any = None
+        self.node_uid = "uid-n1"
         self.version = 10
         self.writes: list[str] = []
         self.tell: Callable[[Any], None] = lambda _: None
@@ -30,7 +31,7 @@ class OneSliceApi:
         assert path == "/api/v1/nodes/n1"
         if self.away:
             raise ApiUnavailable("away")
-        return {"metadata": {"uid": "uid-n1"}}
+        return {"metadata": {"uid": self.node_uid}}
 
     async def create(self, _path: str, body: Any) -> Any:
         if self.slice is not None:
@@ -122,6 +123,18 @@ async def test_it_is_written_again_when_the_kubelet_has_deleted_it(node: Node) -
     await node.publisher.publish()
 
     assert node.api.writes == ["create", "create"]
+
+
+async def test_it_belongs_to_the_node_as_it_is_registered_now(node: Node) -> None:
+    """The garbage collector deletes a slice whose node is gone, also the one written after it."""
+    await node.publisher.publish()
+    deleted, node.api.slice, node.api.node_uid = node.api.slice, None, "uid-n1-again"
+    node.publisher.published.remove(deleted)
+
+    await node.publisher.publish()
+
+    (owner,) = node.api.slice["metadata"]["ownerReferences"]
+    assert owner["uid"] == "uid-n1-again"
 
 
 async def test_a_deletion_that_is_not_known_yet_is_no_error(node: Node) -> None:
