@@ -194,6 +194,7 @@ class ClaimDriver:
         async with self._lock:
             self.ledger.adopt(topology)
         self.on_change()
+        await self._serve_missing()  # claims of a GPU that has come back
 
     async def take_up(self) -> None:
         """Know every grant in force, after a start. From now on the kubelet is answered."""
@@ -360,7 +361,8 @@ class ClaimDriver:
     async def _hold(self, grants: tuple[Grant, ...]) -> None:
         """Their sockets listen, and their CDI file is there.
 
-        Of a GPU that is missing the file stays as it is: its containers may come back with it.
+        Of a GPU that is missing the file stays as it is: its containers may come back with it. The
+        claim is served only once all of its GPUs are there.
         """
         uid, devices, missing = uid_of(grants[0]), list[CdiDevice](), False
         for grant in grants:
@@ -370,7 +372,8 @@ class ClaimDriver:
             devices += self._devices(grant, edits)
         if not (missing and uid in self._deps.cdi):
             self._deps.cdi.write(uid, spec(devices, grants))
-        self._served.add(uid)
+        if not missing:
+            self._served.add(uid)
 
     def _devices(self, grant: Grant, edits: ContainerEdits) -> Iterable[CdiDevice]:
         """One for each device of the claim, with the node of its own GPU and all that is common:

@@ -12,6 +12,7 @@ from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.units import Bytes
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.deviceplugin.admission.admission_node import gpus
 from tests.dra.claim_node import ClaimNode, pod_item
 from tests.waiting import until
 
@@ -403,6 +404,24 @@ async def test_what_a_reboot_takes_from_memory_is_there_again_before_containers_
     await node.restart()
 
     assert node.cdi.path(claim.uid).read_text() == text
+
+
+async def test_a_gpu_that_comes_back_after_a_reboot_is_in_the_cdi_file_again(
+    node: ClaimNode,
+) -> None:
+    """The kubelet does not ask again: its containers start with what the file says."""
+    claim = node.claim("a", node.share(1, 30))
+    await node.prepare(claim)
+    text, (limits,) = node.cdi.path(claim.uid).read_text(), node.virtual.open_now.values()
+    node.cdi.path(claim.uid).unlink()
+    all_gpus, node.topology = node.topology, gpus(1)
+    await node.restart()
+    assert node.cdi.path(claim.uid).read_text() != text
+
+    await node.driver.adopt(all_gpus)
+
+    assert node.cdi.path(claim.uid).read_text() == text
+    assert list(node.virtual.open_now.values()) == [limits]
 
 
 @pytest.mark.parametrize("damage", ["", "no journal"])
