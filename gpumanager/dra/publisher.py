@@ -8,7 +8,7 @@ because the pods of one deployment come together.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from gpumanager.dra.claim import DRIVER
@@ -70,7 +70,7 @@ class SlicePublisher:
         self,
         api: KubeClient,
         node: str,
-        gpus: Callable[[], NodeGpus],
+        gpus: Callable[[], Awaitable[NodeGpus]],
         *,
         debounce: float = DEBOUNCE_SECONDS,
         backoff: Backoff | None = None,
@@ -121,7 +121,7 @@ class SlicePublisher:
             # collector deletes what names the one before, as often as it is written.
             node = await self._api.get(f"/api/v1/nodes/{self._node}")
             self._uid = str(node["metadata"]["uid"])
-        wanted = resource_slice(self._node, self._uid, self._gpus())
+        wanted = resource_slice(self._node, self._uid, await self._gpus())
         if same(self.published.object, wanted):
             return
         written = await self._write(since(wanted, self.published.last))

@@ -251,6 +251,23 @@ async def a_pod_runs(node: NodeOfClaims) -> tuple[GpuUUID, "asyncio.Task[Any]"]:
     return gpu, running
 
 
+async def test_a_gpu_that_comes_after_the_agent_is_offered_with_what_is_known_of_it(
+    node: NodeOfClaims,
+) -> None:
+    late, running = await a_pod_runs(node)
+    node.node.gpus.faults.unplug(late)
+    await node.node.restart_agent()
+    await until(lambda: node.offered() == 3)
+
+    node.node.gpus.faults.restore(late)
+
+    await until(lambda: node.offered() == 4)
+    devices = (node.slice() or {})["spec"]["devices"]
+    assert [one["attributes"].get("architecture") for one in devices] == [{"string": "Turing"}] * 4
+    node.node.kill_containers()
+    await running
+
+
 async def test_a_kubelet_that_is_restarted_has_the_slice_again_and_ends_the_claims(
     node: NodeOfClaims,
 ) -> None:

@@ -63,7 +63,7 @@ class Node:
         api: Any = self.api
         self.publisher = SlicePublisher(api, "n1", self.gpus)
 
-    def gpus(self) -> NodeGpus:
+    async def gpus(self) -> NodeGpus:
         free = {
             gpu.uuid: FreeGpu(100 - (held := self.held.get(gpu.uuid, 0)), BLOCKS, held > 0, BLOCKS)
             for gpu in self.topology.gpus

@@ -179,7 +179,7 @@ def claims(
     from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
     from gpumanager.dra.publisher import SlicePublisher
     from gpumanager.dra.slice import NodeGpus
-    from gpumanager.gpu.device_attributes import DeviceAttributes, device_attributes
+    from gpumanager.gpu.device_attributes import KnownAttributes
     from gpumanager.gpu.usage.process_memory import NvmlMeter
     from gpumanager.kubelet.pod_resources import PodResources
     from gpumanager.recovery.claim_reconciler import PASS_SECONDS, ClaimReconciler
@@ -205,16 +205,17 @@ def claims(
         refused=users.refused,
         supervisor=supervisor,
     )
-    known = DeviceAttributes()
+    known = KnownAttributes(settings.driver_root / "sys")
 
-    def gpus() -> NodeGpus:
+    async def gpus() -> NodeGpus:
+        attributes = await known.of(driver.topology)
         return NodeGpus(
             driver.topology,
             driver.ledger.unheld(driver.live()),
             driver.unhealthy,
             driver.leaving.union(driver.withheld()),
             outside.volumes.version,
-            known,
+            attributes,
             settings.unhealthy_taint,
         )
 
@@ -222,8 +223,7 @@ def claims(
 
     async def publish() -> None:
         """Not before the kubelet could be answered: pods would come that cannot start."""
-        nonlocal known
-        known = await device_attributes(driver.topology, settings.driver_root / "sys")
+        await known.of(driver.topology)
         await until_answerable(driver, plugin.listening)
         publisher.changed()
         await publisher.run()
