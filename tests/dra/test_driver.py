@@ -378,19 +378,43 @@ async def test_a_container_may_not_have_a_share_and_a_whole_gpu_that_another_has
     assert "container both of pod default/p uses GPUs that cannot be served" in said
 
 
-async def test_parameters_of_the_claim_win_over_those_of_its_class(node: ClaimNode) -> None:
-    def opaque(source: str, **parameters: Any) -> Any:
-        kind = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}
-        return {
-            "source": source,
-            "opaque": {"driver": "gpu.tencent.com", "parameters": kind | parameters},
-        }
+def opaque(source: str, *requests: str, **parameters: Any) -> Any:
+    kind = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}
+    return {
+        "source": source,
+        "requests": list(requests),
+        "opaque": {"driver": "gpu.tencent.com", "parameters": kind | parameters},
+    }
 
+
+async def test_parameters_of_the_claim_win_over_those_of_its_class(node: ClaimNode) -> None:
     config = [opaque("FromClass", coreLimit=50), opaque("FromClaim", coreLimit=90)]
     await node.prepare(node.claim("a", node.share(0, 30), config=config))
 
     (((limit),),) = node.virtual.open_now.values()
     assert (limit.cores, limit.ceiling) == (30, 90)
+
+
+async def test_parameters_of_one_request_hold_beside_a_whole_gpu(node: ClaimNode) -> None:
+    whole = node.share(0, 100, "4Gi", request="w")
+    config = [opaque("FromClaim", "s", coreLimit=60)]
+
+    await node.prepare(node.claim("a", whole, node.share(1, 30, request="s"), config=config))
+
+    (limits,) = node.virtual.open_now.values()
+    assert [limit.ceiling for limit in limits] == [100, 60]
+
+
+async def test_requests_of_one_container_with_different_parameters_are_refused(
+    node: ClaimNode,
+) -> None:
+    """Both have one budget: the second one's would not hold, and nobody would know."""
+    shares = (node.share(0, 30, request="one"), node.share(1, 30, request="two"))
+    config = [opaque("FromClass", coreLimit=50), opaque("FromClaim", "two", coreLimit=90)]
+
+    text = await node.refused(node.claim("a", *shares, config=config))
+
+    assert "requests one, two are used by the same containers, and their coreLimit" in text
 
 
 async def test_what_a_reboot_takes_from_memory_is_there_again_before_containers_start(
