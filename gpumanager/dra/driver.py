@@ -84,6 +84,9 @@ class ClaimsReader(Protocol):
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Of the claims that are known to be allocated on this node, by namespace and name."""
 
+    def unprepared(self, uid: str) -> None:
+        """What is known of it now may be of before, when it is prepared the next time."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimDependencies:
@@ -404,6 +407,7 @@ class ClaimDriver:
             if unless_asked and claim.uid in self._prepared:
                 return False
             self._asked = [one for one in self._asked if one.uid != claim.uid]
+            self._deps.claims.unprepared(claim.uid)
             held = self._of(claim.uid)
             if _UID.fullmatch(claim.uid):
                 self._deps.cdi.remove(claim.uid)

@@ -101,6 +101,7 @@ async def test_what_was_unprepared_leaves_nothing_and_may_be_unprepared_again(
     await node.driver.unprepare(ClaimRef("default", "never", "uid-never"))
 
     assert node.left() == (set(), set(), set())
+    assert node.api.stale == {"uid-a", "uid-never"}
     assert node.driver.live() == ()
 
 
