@@ -176,6 +176,10 @@ async def test_a_quota_counts_claims_beside_what_plain_pods_use(api: SimulatedAp
         assert quotas.refusals("default", SHAPE) == ()
 
         quotas.expect("default", SHAPE)
+        quotas.withdraw("default", SHAPE)  # a later webhook has changed the pod
+        assert quotas.refusals("default", SHAPE) == ()
+
+        quotas.expect("default", SHAPE)
         await api.create("pods", with_claim("p2"))
         await until(lambda: len(list(kept.keeper.users())) == 2)
         for user in kept.keeper.users():
