@@ -258,6 +258,7 @@ async def test_a_gpu_that_comes_after_the_agent_is_offered_with_what_is_known_of
     node.node.gpus.faults.unplug(late)
     await node.node.restart_agent()
     await until(lambda: node.offered() == 3)
+    await until(lambda: is_told(node, "Unhealthy"))
 
     node.node.gpus.faults.restore(late)
 
