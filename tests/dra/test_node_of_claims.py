@@ -1,6 +1,7 @@
 """Claims on a simulated node, from the slice to programs behind the shim."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -193,6 +194,30 @@ async def test_a_gpu_that_falls_ill_is_tainted_and_its_pods_are_told(node: NodeO
     await until(lambda: is_told(node, "Healthy"))
     node.node.kill_containers()
     await running
+
+
+async def test_a_taint_outlasts_a_restart_of_the_agent(node: NodeOfClaims) -> None:
+    """A pod would get the GPU in between, and who tolerates the taint for a minute one more."""
+    first, second = [gpu.uuid for gpu in node.node.machine.topology.gpus][:2]
+    node.node.gpus.faults.remap(first, failed=True)
+    await until(lambda: taints(node))
+    before = taints(node)
+    calls = len(node.server.calls)
+
+    node.node.gpus.faults.slow(0.05)
+    await node.node.restart_agent()
+    node.node.gpus.faults.remap(second, failed=True)
+    await until(lambda: len(taints(node)) == 2)
+
+    assert taints(node)[device_name(first)] == before[device_name(first)]
+    written = [
+        json.loads(one.body)["spec"]["devices"]
+        for one in node.server.calls[calls:]
+        if one.resource == "resourceslices" and one.method in {"PATCH", "POST"}
+    ]
+    assert written
+    for devices in written:
+        assert device_name(first) in [one["name"] for one in devices if "taints" in one]
 
 
 async def test_an_xid_is_told_by_its_event_and_evicts_where_that_is_wanted(tmp_path: Path) -> None:
