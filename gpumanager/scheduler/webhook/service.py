@@ -145,7 +145,8 @@ class Webhook:
         if verdict.errors:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
             return Decision(verdict.errors, verdict.warnings)
-        steps = (*steps, *convert(review.object, asks, tiers=self._policy.claim_tiers))
+        # First what replaces all annotations, then what removes some of them.
+        steps = (*convert(review.object, asks, tiers=self._policy.claim_tiers), *steps)
         log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
         notes = [step.note for step in steps if step.note]
         return Decision(warnings=(*verdict.warnings, *notes), patch=steps)
