@@ -60,7 +60,8 @@ class ClaimUser:
 class ResourceClaim:
     """devices: those of this driver, in the order of the allocation; none while not allocated.
 
-    configs: for these requests, or all where none are named; the last that fits counts.
+    configs: for these requests, or all where none are named; of each field the last that says it
+    counts.
     """
 
     uid: str
@@ -84,12 +85,11 @@ class ResourceClaim:
 
     def config(self, request: str) -> VcudaConfig:
         """request: as the allocation has it."""
-        fitting = (
-            config
-            for names, config in self.configs
-            if not names or request in names or base(request) in names
-        )
-        return next(reversed([VcudaConfig(), *fitting]))
+        found = VcudaConfig()
+        for names, config in self.configs:
+            if not names or request in names or base(request) in names:
+                found = config.over(found)
+        return found
 
 
 def base(request: str) -> str:

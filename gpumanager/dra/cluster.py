@@ -2,9 +2,9 @@
 
 Two informers cache both, so that Prepare does not wait for the API server. A watch may be behind
 the kubelet, which learns of a pod as soon as it is bound. So the cache is used only if it cannot be
-stale: the claim has a pod that is known and has not ended. Example of a stale entry: a claim that
-was deallocated with its last pod and got another GPU for the next one. Everything else is read from
-the API server once.
+stale: the claim has a pod that is known and has not ended, and was not unprepared since. Example of
+a stale entry: a claim that was deallocated with its last pod and got another GPU for the next one.
+Everything else is read from the API server once.
 """
 
 import asyncio
@@ -127,6 +127,8 @@ class ClaimCluster:
         self.claims = NodeClaims(node, changed)
         self.pods = PodClaimsStore()
         fields = f"spec.nodeName={node}"
+        self._unprepared: dict[str, ResourceClaim] = {}
+        """Claims as they were known when the kubelet unprepared them, by UID."""
         self._informers = (
             Informer(api, self.claims, cached=True),
             Informer(api, self.pods, fields=fields, cached=True),
@@ -165,6 +167,13 @@ class ClaimCluster:
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Of the claims that are known to be allocated on this node, by namespace and name."""
         return self.claims.requests()
+
+    def unprepared(self, uid: str) -> None:
+        """The next pod of the claim may come before the watch tells what happened in between."""
+        asked = {**self._unprepared, uid: self.claims.get(uid)}
+        self._unprepared = {
+            of: one for of, one in asked.items() if one and one is self.claims.get(of)
+        }
 
     async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
         """Raises NotAClaim, and RetryLater where the API server does not tell."""
@@ -222,6 +231,8 @@ class ClaimCluster:
         return found if found and found.uid == uid else None
 
     def _is_fresh(self, claim: ResourceClaim) -> bool:
+        if claim is self._unprepared.get(claim.uid):
+            return False
         pods = (self.pods.get(one.uid) for one in claim.reserved_for)
         used = any(pod is not None and not pod.ended for pod in pods)
         return used and self.current

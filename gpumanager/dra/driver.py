@@ -84,6 +84,9 @@ class ClaimsReader(Protocol):
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Of the claims that are known to be allocated on this node, by namespace and name."""
 
+    def unprepared(self, uid: str) -> None:
+        """What is known of it now may be of before, when it is prepared the next time."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimDependencies:
@@ -194,6 +197,7 @@ class ClaimDriver:
         async with self._lock:
             self.ledger.adopt(topology)
         self.on_change()
+        await self._serve_missing()  # claims of a GPU that has come back
 
     async def take_up(self) -> None:
         """Know every grant in force, after a start. From now on the kubelet is answered."""
@@ -362,7 +366,8 @@ class ClaimDriver:
     async def _hold(self, grants: tuple[Grant, ...]) -> None:
         """Their sockets listen, and their CDI file is there.
 
-        Of a GPU that is missing the file stays as it is: its containers may come back with it.
+        Of a GPU that is missing the file stays as it is: its containers may come back with it. The
+        claim is served only once all of its GPUs are there.
         """
         uid, devices, missing = uid_of(grants[0]), list[CdiDevice](), False
         for grant in grants:
@@ -372,7 +377,8 @@ class ClaimDriver:
             devices += self._devices(grant, edits)
         if not (missing and uid in self._deps.cdi):
             self._deps.cdi.write(uid, spec(devices, grants))
-        self._served.add(uid)
+        if not missing:
+            self._served.add(uid)
 
     def _devices(self, grant: Grant, edits: ContainerEdits) -> Iterable[CdiDevice]:
         """One for each device of the claim, with the node of its own GPU and all that is common:
@@ -403,6 +409,7 @@ class ClaimDriver:
             if unless_asked and claim.uid in self._prepared:
                 return False
             self._asked = [one for one in self._asked if one.uid != claim.uid]
+            self._deps.claims.unprepared(claim.uid)
             held = self._of(claim.uid)
             if _UID.fullmatch(claim.uid):
                 self._deps.cdi.remove(claim.uid)

@@ -60,15 +60,17 @@ class HealthService:
                     await changed.wait()
 
     def devices(self) -> pb.NodeWatchResourcesResponse:
-        """All GPUs of the node, as they are now."""
+        """All GPUs of the node as they are now, and those that containers hold though they are
+        missing: a GPU that is not told of stays as it was, and is unknown after 30 s."""
         answer = pb.NodeWatchResourcesResponse()
-        now = int(self._clock())
-        for gpu in self._driver.topology.gpus:
-            ill = gpu.uuid in self._driver.unhealthy
+        now, unhealthy = int(self._clock()), self._driver.unhealthy
+        there = tuple(gpu.uuid for gpu in self._driver.topology.gpus)
+        for gpu in (*there, *sorted(unhealthy.difference(there))):
+            ill = gpu in unhealthy
             answer.devices.add(
-                device=pb.DeviceIdentifier(pool_name=self._pool, device_name=device_name(gpu.uuid)),
+                device=pb.DeviceIdentifier(pool_name=self._pool, device_name=device_name(gpu)),
                 health=pb.UNHEALTHY if ill else pb.HEALTHY,
                 last_updated_time=now,
-                message=self._cause(gpu.uuid)[:LONGEST] if ill else "",
+                message=self._cause(gpu)[:LONGEST] if ill else "",
             )
         return answer

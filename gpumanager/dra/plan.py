@@ -10,7 +10,7 @@ The node's ledger decides last. The scheduler may allocate a share before the no
 a forced deletion of a pod frees its claim while its containers still run.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,6 +27,7 @@ from gpumanager.grants.grant import (
     State,
 )
 from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.vcuda_config import VcudaConfig
 from gpumanager.isolation.table import isolation_of, whole_gpus
 from gpumanager.placement.values import Evaluator
 from gpumanager.units import CORES_PER_GPU, blocks
@@ -79,7 +80,7 @@ def plan(
     if isinstance(gpus, Refused):
         return gpus
     groups = _groups(claim, pods)
-    if refused := _scattered(node, claim, pods, groups):
+    if refused := _scattered(node, claim, pods, groups) or _differing(claim, groups):
         return refused
     planned: list[Grant] = []
     for group in groups:
@@ -167,6 +168,27 @@ def _scattered(
     return None
 
 
+def _differing(claim: ResourceClaim, groups: Sequence[tuple[str, ...]]) -> Refused | None:
+    """Where a grant has one burst ceiling, and its requests ask for several."""
+    for group in groups:
+        limits = {name: (one.ceiling, one.burst_us) for name, one in _limiting(claim, group)}
+        if len(set(limits.values())) > 1:
+            names = ", ".join(sorted({base(name) for name in limits}))
+            return Refused(
+                f"claim {claim}: requests {names} are used by the same containers, and their "
+                "coreLimit or profile differ; write the same for all of them",
+                "invalid",
+            )
+    return None
+
+
+def _limiting(claim: ResourceClaim, requests: Sequence[str]) -> Iterator[tuple[str, VcudaConfig]]:
+    """The parameters of those that have a share; nothing limits a whole GPU."""
+    for one in (device for name in requests for device in claim.requests[name]):
+        if not one.admin and one.cores not in (None, CORES_PER_GPU):
+            yield one.request, claim.config(one.request)
+
+
 def _is_whole(claim: ResourceClaim, requests: Sequence[str]) -> bool:
     devices = [one for name in requests for one in claim.requests[name]]
     return all(not one.admin and one.cores in (None, CORES_PER_GPU) for one in devices)
@@ -186,7 +208,7 @@ def _grant(
         share, before = _share(one, gpu), shares.get(gpu.uuid, Share(0, 0))
         shares[gpu.uuid] = Share(before.cores + share.cores, before.blocks + share.blocks)
     admin = all(one.admin for one in devices)
-    config = claim.config(devices[0].request)
+    config = next((one for _, one in _limiting(claim, requests)), VcudaConfig())
     return Grant(
         id=name,
         source=ClaimSource(

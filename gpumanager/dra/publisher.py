@@ -8,11 +8,13 @@ because the pods of one deployment come together.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from gpumanager.dra.claim import DRIVER
-from gpumanager.dra.slice import PATH, NodeGpus, resource_slice, slice_name
+from gpumanager.dra.claim import DRIVER, device_name
+from gpumanager.dra.slice import PATH, TAINT, NodeGpus, resource_slice, slice_name
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable, Object
@@ -43,6 +45,17 @@ class PublishedSlice:
         spec = (self.object or {}).get("spec") or {}
         return frozenset(str(one["name"]) for one in spec.get("devices") or ())
 
+    def tainted(self, gpus: NodeGpus) -> frozenset[GpuUUID]:
+        """Those of these GPUs that were out of use by the last slice that there was."""
+        spec = (self.last or {}).get("spec") or {}
+        names = {
+            one["name"]
+            for one in spec.get("devices") or ()
+            if any(taint["key"] == TAINT for taint in one.get("taints") or ())
+        }
+        uuids = (gpu.uuid for gpu in gpus.topology.gpus)
+        return frozenset(uuid for uuid in uuids if device_name(uuid) in names)
+
     def name(self, item: Any) -> str:
         return str(item["metadata"]["name"])
 
@@ -64,20 +77,26 @@ class PublishedSlice:
 
 
 class SlicePublisher:
-    """One node's slice. gpus: asked when it is written. writes: how many so far."""
+    """One node's slice. gpus: asked when it is written. writes: how many so far.
+
+    judged: set once the health of the GPUs is known. Until then the taints are those of the agent
+    before this one: without them pods would be placed on a GPU that is out of use.
+    """
 
     def __init__(
         self,
         api: KubeClient,
         node: str,
-        gpus: Callable[[], NodeGpus],
+        gpus: Callable[[], Awaitable[NodeGpus]],
         *,
+        judged: asyncio.Event,
         debounce: float = DEBOUNCE_SECONDS,
         backoff: Backoff | None = None,
     ) -> None:
         self._api = api
         self._node = node
         self._gpus = gpus
+        self._judged = judged
         self._debounce = debounce
         self._backoff = self._fresh = backoff or Backoff(0.5, 30.0)
         self._due = asyncio.Event()
@@ -96,6 +115,8 @@ class SlicePublisher:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informer.run())
             group.create_task(self._publish_changes())
+            await self._judged.wait()
+            self.changed()
 
     async def _publish_changes(self) -> None:
         await self.informer.listed.wait()
@@ -116,10 +137,15 @@ class SlicePublisher:
 
     async def publish(self) -> None:
         """Write it where it differs. Raises ApiRefused, ApiUnavailable."""
-        if not self._uid:
+        if not self._uid or self.published.object is None:
+            # A node that was deleted and has registered again has another UID: the garbage
+            # collector deletes what names the one before, as often as it is written.
             node = await self._api.get(f"/api/v1/nodes/{self._node}")
             self._uid = str(node["metadata"]["uid"])
-        wanted = resource_slice(self._node, self._uid, self._gpus())
+        gpus = await self._gpus()
+        if not self._judged.is_set():
+            gpus = replace(gpus, unhealthy=self.published.tainted(gpus).union(gpus.unhealthy))
+        wanted = resource_slice(self._node, self._uid, gpus)
         if same(self.published.object, wanted):
             return
         written = await self._write(since(wanted, self.published.last))

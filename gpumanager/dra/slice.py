@@ -26,6 +26,8 @@ PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 """Kubernetes' own, the same for all drivers: by it a GPU and a network card are matched."""
 MOST_DEVICES: Final = 64
 """Of a slice in which any device is tainted; 128 otherwise."""
+LONGEST: Final = 64
+"""Bytes of an attribute's text: with more the API server refuses the slice. NVML has up to 95."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +135,14 @@ def _attributes(gpu: Gpu, gpus: NodeGpus, free: FreeGpu, nvlink: int | None) -> 
         "freeMemory": free.blocks * MEMORY_BLOCK // MIB,
     }
     return {
-        **{name: {"string": text} for name, text in texts.items() if text},
+        **{name: {"string": _cut(text)} for name, text in texts.items() if text},
         **{name: {"version": text} for name, text in versions.items() if text},
         **{name: {"int": number} for name, number in numbers.items() if number is not None},
     }
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:LONGEST].decode(errors="ignore").strip()
 
 
 def _nvlink_domains(topology: Topology) -> dict[GpuUUID, int]:

@@ -36,6 +36,21 @@ class DeviceAttributes:
     pcie_roots: Mapping[GpuUUID, str] = field(default_factory=dict)
 
 
+class KnownAttributes:
+    """Asks once for each topology: a GPU may come while the agent runs."""
+
+    def __init__(self, sysfs: Path = SYSFS) -> None:
+        self._sysfs = sysfs
+        self._of: Topology | None = None
+        self._known = DeviceAttributes()
+
+    async def of(self, topology: Topology) -> DeviceAttributes:
+        """Without what NVML does not tell in time."""
+        if topology is not self._of:
+            self._known, self._of = await device_attributes(topology, self._sysfs), topology
+        return self._known
+
+
 async def device_attributes(
     topology: Topology, sysfs: Path = SYSFS, seconds: float = SECONDS
 ) -> DeviceAttributes:

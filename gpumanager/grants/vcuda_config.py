@@ -34,6 +34,14 @@ class VcudaConfig:
     profile: str = ""
     policy: str = ""
 
+    def over(self, earlier: "VcudaConfig") -> "VcudaConfig":
+        """This, and of the earlier one what is not said here."""
+        return VcudaConfig(
+            earlier.ceiling if self.ceiling is None else self.ceiling,
+            self.profile or earlier.profile,
+            self.policy or earlier.policy,
+        )
+
     @property
     def burst_us(self) -> int:
         """How much unused GPU time may be saved up; 0 for the shim's own choice."""

@@ -100,6 +100,16 @@ async def test_the_doctor_and_its_bundle_tell_of_claims(node: NodeOfClaims, tmp_
     assert {"resourceslices.json", "resourceclaims.json", path.name, "cdi.txt"} <= names
 
 
+async def test_the_doctor_misses_no_gpu_that_device_plugins_offer(tmp_path: Path) -> None:
+    flags = {"interface": "both", "claims-gpus": 1, "move-after": "0.2s"}
+    async with NodeOfClaims(tmp_path, flags={**flags, "query-port": free_port()}) as node:
+        await until(lambda: node.offered() == 1)
+
+        (row,) = (one for one in (await doctor(node))["findings"] if one["part"] == "ResourceSlice")
+
+    assert row["verdict"] == "well", row
+
+
 async def doctor(node: NodeOfClaims) -> Any:
     return json.loads(await printed(node, "--json"))
 

@@ -126,6 +126,8 @@ class AnsweringApi:
     pods: dict[tuple[str, str], Any] = field(default_factory=dict)
     silent: bool = False
     asked: int = 0
+    stale: set[str] = field(default_factory=set)
+    """Claims of which it was told that they were unprepared."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -168,6 +170,9 @@ class AnsweringApi:
             for pod in map(read_pod_claims, self.pods.values())
         )
         return named and (namespace, name) not in self.items
+
+    def unprepared(self, uid: str) -> None:
+        self.stale.add(uid)
 
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         return {key: tuple(read_claim(item).requests) for key, item in self.items.items()}

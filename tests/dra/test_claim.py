@@ -91,6 +91,7 @@ def opaque(requests: list[str], **parameters: Any) -> Any:
         ([opaque([], coreLimit=50)], "g", 50),
         ([opaque([], coreLimit=50), opaque(["g"], coreLimit=90)], "g", 90),
         ([opaque([], coreLimit=50), opaque(["h"], coreLimit=90)], "g", 50),
+        ([opaque([], coreLimit=50), opaque(["g"], profile="latency")], "g", 50),
         ([opaque(["g"], coreLimit=50)], "g/t0", 50),
         ([opaque(["g/t1"], coreLimit=50)], "g/t0", None),
         ([opaque(["g/t0"], coreLimit=50)], "g/t0", 50),

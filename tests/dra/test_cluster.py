@@ -105,6 +105,27 @@ async def test_a_claim_whose_only_pod_has_ended_is_asked_for(world: World) -> No
     assert world.asked == 1
 
 
+async def test_a_claim_that_was_unprepared_is_asked_for_until_the_watch_tells_of_it(
+    world: World,
+) -> None:
+    """Its pod was deleted by force, and the next one got another GPU; both watches are behind."""
+    await world.seen()
+    world.following.cancel()
+    await asyncio.gather(world.following, return_exceptions=True)
+    world.cluster.unprepared(world.uid)
+    freed = {"status": {"allocation": None, "reservedFor": None}}
+    await world.server.change(CLAIM, MERGE, freed, status=True)
+    await world.allocate("gpu-2")
+
+    found = await world.cluster.claim("default", "a", world.uid)
+
+    assert [one.name for one in found.devices] == ["gpu-2"]
+    world.following = asyncio.create_task(world.cluster.run())
+    await until(lambda: world.cluster.allocated(world.uid) == found.devices)
+    assert await world.cluster.claim("default", "a", world.uid) == found
+    assert world.asked == 1
+
+
 async def test_a_claim_that_was_not_seen_is_asked_for(world: World) -> None:
     world.following.cancel()
 

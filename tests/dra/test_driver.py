@@ -12,6 +12,7 @@ from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.units import Bytes
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.deviceplugin.admission.admission_node import gpus
 from tests.dra.claim_node import ClaimNode, pod_item
 from tests.waiting import until
 
@@ -100,6 +101,7 @@ async def test_what_was_unprepared_leaves_nothing_and_may_be_unprepared_again(
     await node.driver.unprepare(ClaimRef("default", "never", "uid-never"))
 
     assert node.left() == (set(), set(), set())
+    assert node.api.stale == {"uid-a", "uid-never"}
     assert node.driver.live() == ()
 
 
@@ -377,19 +379,43 @@ async def test_a_container_may_not_have_a_share_and_a_whole_gpu_that_another_has
     assert "container both of pod default/p uses GPUs that cannot be served" in said
 
 
-async def test_parameters_of_the_claim_win_over_those_of_its_class(node: ClaimNode) -> None:
-    def opaque(source: str, **parameters: Any) -> Any:
-        kind = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}
-        return {
-            "source": source,
-            "opaque": {"driver": "gpu.tencent.com", "parameters": kind | parameters},
-        }
+def opaque(source: str, *requests: str, **parameters: Any) -> Any:
+    kind = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}
+    return {
+        "source": source,
+        "requests": list(requests),
+        "opaque": {"driver": "gpu.tencent.com", "parameters": kind | parameters},
+    }
 
+
+async def test_parameters_of_the_claim_win_over_those_of_its_class(node: ClaimNode) -> None:
     config = [opaque("FromClass", coreLimit=50), opaque("FromClaim", coreLimit=90)]
     await node.prepare(node.claim("a", node.share(0, 30), config=config))
 
     (((limit),),) = node.virtual.open_now.values()
     assert (limit.cores, limit.ceiling) == (30, 90)
+
+
+async def test_parameters_of_one_request_hold_beside_a_whole_gpu(node: ClaimNode) -> None:
+    whole = node.share(0, 100, "4Gi", request="w")
+    config = [opaque("FromClaim", "s", coreLimit=60)]
+
+    await node.prepare(node.claim("a", whole, node.share(1, 30, request="s"), config=config))
+
+    (limits,) = node.virtual.open_now.values()
+    assert [limit.ceiling for limit in limits] == [100, 60]
+
+
+async def test_requests_of_one_container_with_different_parameters_are_refused(
+    node: ClaimNode,
+) -> None:
+    """Both have one budget: the second one's would not hold, and nobody would know."""
+    shares = (node.share(0, 30, request="one"), node.share(1, 30, request="two"))
+    config = [opaque("FromClass", coreLimit=50), opaque("FromClaim", "two", coreLimit=90)]
+
+    text = await node.refused(node.claim("a", *shares, config=config))
+
+    assert "requests one, two are used by the same containers, and their coreLimit" in text
 
 
 async def test_what_a_reboot_takes_from_memory_is_there_again_before_containers_start(
@@ -403,6 +429,24 @@ async def test_what_a_reboot_takes_from_memory_is_there_again_before_containers_
     await node.restart()
 
     assert node.cdi.path(claim.uid).read_text() == text
+
+
+async def test_a_gpu_that_comes_back_after_a_reboot_is_in_the_cdi_file_again(
+    node: ClaimNode,
+) -> None:
+    """The kubelet does not ask again: its containers start with what the file says."""
+    claim = node.claim("a", node.share(1, 30))
+    await node.prepare(claim)
+    text, (limits,) = node.cdi.path(claim.uid).read_text(), node.virtual.open_now.values()
+    node.cdi.path(claim.uid).unlink()
+    all_gpus, node.topology = node.topology, gpus(1)
+    await node.restart()
+    assert node.cdi.path(claim.uid).read_text() != text
+
+    await node.driver.adopt(all_gpus)
+
+    assert node.cdi.path(claim.uid).read_text() == text
+    assert list(node.virtual.open_now.values()) == [limits]
 
 
 @pytest.mark.parametrize("damage", ["", "no journal"])

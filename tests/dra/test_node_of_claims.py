@@ -1,6 +1,7 @@
 """Claims on a simulated node, from the slice to programs behind the shim."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -195,6 +196,30 @@ async def test_a_gpu_that_falls_ill_is_tainted_and_its_pods_are_told(node: NodeO
     await running
 
 
+async def test_a_taint_outlasts_a_restart_of_the_agent(node: NodeOfClaims) -> None:
+    """A pod would get the GPU in between, and who tolerates the taint for a minute one more."""
+    first, second = [gpu.uuid for gpu in node.node.machine.topology.gpus][:2]
+    node.node.gpus.faults.remap(first, failed=True)
+    await until(lambda: taints(node))
+    before = taints(node)
+    calls = len(node.server.calls)
+
+    node.node.gpus.faults.slow(0.05)
+    await node.node.restart_agent()
+    node.node.gpus.faults.remap(second, failed=True)
+    await until(lambda: len(taints(node)) == 2)
+
+    assert taints(node)[device_name(first)] == before[device_name(first)]
+    written = [
+        json.loads(one.body)["spec"]["devices"]
+        for one in node.server.calls[calls:]
+        if one.resource == "resourceslices" and one.method in {"PATCH", "POST"}
+    ]
+    assert written
+    for devices in written:
+        assert device_name(first) in [one["name"] for one in devices if "taints" in one]
+
+
 async def test_an_xid_is_told_by_its_event_and_evicts_where_that_is_wanted(tmp_path: Path) -> None:
     """No round of questions comes before the test gives up; the GPU recovers by rounds alone."""
     flags = {"unhealthy-taint": "NoExecute", "health-check-period": "600s"}
@@ -249,6 +274,24 @@ async def a_pod_runs(node: NodeOfClaims) -> tuple[GpuUUID, "asyncio.Task[Any]"]:
     (grant,) = JournalFile(node.node.disk.checkpoint / FILE_NAME).load().live()
     (gpu,) = grant.gpus
     return gpu, running
+
+
+async def test_a_gpu_that_comes_after_the_agent_is_offered_with_what_is_known_of_it(
+    node: NodeOfClaims,
+) -> None:
+    late, running = await a_pod_runs(node)
+    node.node.gpus.faults.unplug(late)
+    await node.node.restart_agent()
+    await until(lambda: node.offered() == 3)
+    await until(lambda: is_told(node, "Unhealthy"))
+
+    node.node.gpus.faults.restore(late)
+
+    await until(lambda: node.offered() == 4)
+    devices = (node.slice() or {})["spec"]["devices"]
+    assert [one["attributes"].get("architecture") for one in devices] == [{"string": "Turing"}] * 4
+    node.node.kill_containers()
+    await running
 
 
 async def test_a_kubelet_that_is_restarted_has_the_slice_again_and_ends_the_claims(

@@ -13,8 +13,10 @@ from gpumanager.dra import wire
 from gpumanager.dra.api import dra_v1_pb2 as pb
 from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
 from gpumanager.dra.api import pluginregistration_v1_pb2 as registration_pb
+from gpumanager.dra.claim import device_name
 from gpumanager.dra.health import HealthService
 from gpumanager.dra.plugin import CannotListen, ClaimPlugin, NotRegistered, PluginSockets
+from gpumanager.gpu.values import GpuUUID
 from tests.dra.claim_node import ClaimNode
 
 LONG = 30.0
@@ -127,6 +129,21 @@ async def test_health_is_complete_and_told_again_when_it_changes(
     assert second.devices[1].message == "Xid 79"
     assert second.devices[1].device.device_name == node.device(1)
     assert second.devices[1].last_updated_time == 1_000
+
+
+async def test_a_gpu_that_is_missing_since_the_start_is_told_to_be_unhealthy(
+    node: ClaimNode, plugin: ClaimPlugin
+) -> None:
+    """Containers hold it; the status of their pods would say Unknown, and not why."""
+    missing = GpuUUID("GPU-gone")
+    node.driver.mark_unhealthy([missing])
+
+    async with wire.dial(plugin.sockets.service) as channel, asyncio.timeout(LONG):
+        report = await anext(wire.DRAPluginClient(channel).watch())
+
+    (told,) = (one for one in report.devices if one.device.device_name == device_name(missing))
+    assert (told.health, told.message) == (health_pb.UNHEALTHY, "Xid 79")
+    assert len(report.devices) == len(node.topology.gpus) + 1
 
 
 async def test_two_instances_serve_beside_each_other(

@@ -1,5 +1,6 @@
 """The node's slice in the API server: as it should be, by as few writes as that takes."""
 
+import asyncio
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ class OneSliceApi:
 
     def __init__(self) -> None:
         self.slice: Any = None
+        self.node_uid = "uid-n1"
         self.version = 10
         self.writes: list[str] = []
         self.tell: Callable[[Any], None] = lambda _: None
@@ -30,7 +32,7 @@ class OneSliceApi:
         assert path == "/api/v1/nodes/n1"
         if self.away:
             raise ApiUnavailable("away")
-        return {"metadata": {"uid": "uid-n1"}}
+        return {"metadata": {"uid": self.node_uid}}
 
     async def create(self, _path: str, body: Any) -> Any:
         if self.slice is not None:
@@ -60,9 +62,11 @@ class Node:
         self.ill: set[GpuUUID] = set()
         self.api = OneSliceApi()
         api: Any = self.api
-        self.publisher = SlicePublisher(api, "n1", self.gpus)
+        self.judged = asyncio.Event()
+        self.judged.set()
+        self.publisher = SlicePublisher(api, "n1", self.gpus, judged=self.judged)
 
-    def gpus(self) -> NodeGpus:
+    async def gpus(self) -> NodeGpus:
         free = {
             gpu.uuid: FreeGpu(100 - (held := self.held.get(gpu.uuid, 0)), BLOCKS, held > 0, BLOCKS)
             for gpu in self.topology.gpus
@@ -101,17 +105,40 @@ async def test_it_is_written_once_and_again_only_after_a_change(node: Node) -> N
     assert node.publisher.writes == 2
 
 
+def next_agent(node: Node) -> Node:
+    found = Node()
+    found.api = node.api
+    api: Any = node.api
+    found.publisher = SlicePublisher(api, "n1", found.gpus, judged=found.judged)
+    found.publisher.published.put(copy.deepcopy(node.api.slice))
+    return found
+
+
 async def test_a_slice_of_before_is_taken_over(node: Node) -> None:
     await node.publisher.publish()
-    next_agent = Node()
-    next_agent.api = node.api
-    api: Any = node.api
-    next_agent.publisher = SlicePublisher(api, "n1", next_agent.gpus)
-    next_agent.publisher.published.put(copy.deepcopy(node.api.slice))
 
-    await next_agent.publisher.publish()
+    await next_agent(node).publisher.publish()
 
     assert node.api.writes == ["create"]
+
+
+async def test_taints_of_before_stay_until_the_health_of_the_gpus_is_known(node: Node) -> None:
+    first, second = (gpu.uuid for gpu in node.topology.gpus)
+    node.ill.add(first)
+    await node.publisher.publish()
+    began = node.began()
+    after = next_agent(node)
+    after.judged.clear()
+
+    after.held[second] = 30
+    after.ill.add(second)
+    await after.publisher.publish()
+    assert set(node.began()) == {first, second}
+    assert node.began()[first] == began[first]
+
+    after.judged.set()
+    await after.publisher.publish()
+    assert set(node.began()) == {second}
 
 
 async def test_it_is_written_again_when_the_kubelet_has_deleted_it(node: Node) -> None:
@@ -122,6 +149,18 @@ async def test_it_is_written_again_when_the_kubelet_has_deleted_it(node: Node) -
     await node.publisher.publish()
 
     assert node.api.writes == ["create", "create"]
+
+
+async def test_it_belongs_to_the_node_as_it_is_registered_now(node: Node) -> None:
+    """The garbage collector deletes a slice whose node is gone, also the one written after it."""
+    await node.publisher.publish()
+    deleted, node.api.slice, node.api.node_uid = node.api.slice, None, "uid-n1-again"
+    node.publisher.published.remove(deleted)
+
+    await node.publisher.publish()
+
+    (owner,) = node.api.slice["metadata"]["ownerReferences"]
+    assert owner["uid"] == "uid-n1-again"
 
 
 async def test_a_deletion_that_is_not_known_yet_is_no_error(node: Node) -> None:

@@ -12,6 +12,7 @@ from gpumanager.gpu.device_attributes import DeviceAttributes
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.placement.offer_order import offer_order
 from gpumanager.placement.values import FreeGpu, FreeGpus
+from gpumanager.sim.cluster.resource_rules import problems
 from gpumanager.units import GIB, MIB, Bytes
 
 BLOCKS = 64
@@ -136,6 +137,18 @@ def test_a_gpu_is_a_device_that_can_be_shared() -> None:
             },
         },
     }
+
+
+def test_a_long_product_name_keeps_no_gpu_from_being_offered() -> None:
+    """One attribute of more than 64 bytes, and the API server refuses the slice."""
+    model = "NVIDIA GeForce RTX 9090 Super Founders' Edition with a very long name™"
+    named = replace(NO_LINKS, gpus=tuple(replace(gpu, model=model) for gpu in NO_LINKS.gpus))
+
+    found = slice_of(NodeGpus(named, free(named)))
+
+    assert problems("resourceslices", found) == []
+    name = found["spec"]["devices"][0]["attributes"]["productName"]["string"]
+    assert model.startswith(name)
 
 
 def test_what_is_not_known_is_not_told() -> None:

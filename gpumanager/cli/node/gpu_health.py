@@ -1,5 +1,6 @@
 """GPU health in the node agent: which GPUs are watched, by which rules, and what is notified."""
 
+import asyncio
 import os
 
 from gpumanager.cli.node.interface import Granter, KubeletPlugin
@@ -18,9 +19,13 @@ FATAL_FACTOR = 4
 
 
 def health_watch(
-    settings: AgentSettings, granter: Granter, reports: NodeReports | None = None
+    settings: AgentSettings,
+    granter: Granter,
+    reports: NodeReports | None = None,
+    judged: asyncio.Event | None = None,
 ) -> HealthWatch:
-    """Over the node's GPUs, and those that containers hold though they are missing."""
+    """Over the node's GPUs, and those that containers hold though they are missing. judged: as
+    `HealthWatch` has it."""
     allocations = granter.journal.grants.values()
     return HealthWatch(
         (gpu.uuid for gpu in granter.topology.gpus),
@@ -28,6 +33,7 @@ def health_watch(
         rules=rules_of(settings),
         reports=reports,
         held=(gpu for allocation in allocations for gpu in allocation.gpus),
+        judged=judged,
     )
 
 

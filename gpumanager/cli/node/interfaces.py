@@ -52,11 +52,12 @@ def node_interface(
     monitoring: Monitoring,
     supervisor: Supervisor,
     cause: Callable[[GpuUUID], str],
+    judged: asyncio.Event,
 ) -> NodeInterface:
     """What `settings` say, and what pods still have of the other interface.
 
-    cause: why a GPU is out of use. Raises NoAccess and InputError where claims are asked for and
-    there is no API server.
+    cause: why a GPU is out of use. judged: set once that is known of all of them. Raises NoAccess
+    and InputError where claims are asked for and there is no API server.
     """
     if settings.standalone and settings.interface != DEVICE_PLUGINS:
         flag = f"--interface={settings.interface}"
@@ -80,6 +81,7 @@ def node_interface(
         monitoring=monitoring,
         supervisor=supervisor,
         cause=cause,
+        judged=judged,
         beside=allocator.store,
         api=api,
     )
@@ -164,11 +166,12 @@ def claims(
     monitoring: Monitoring,
     supervisor: Supervisor,
     cause: Callable[[GpuUUID], str],
+    judged: asyncio.Event,
     beside: GrantStore,
     api: KubeClient,
 ) -> NodeInterface:
-    """ResourceClaims, by a DRA driver. cause: why a GPU is out of use. beside: of device plugins.
-    api: closed in the end."""
+    """ResourceClaims, by a DRA driver. cause: why a GPU is out of use. judged: whether that is
+    known. beside: of device plugins. api: closed in the end."""
     from gpumanager.cli.node.claim_users import ClaimUsers
     from gpumanager.dra import wire
     from gpumanager.dra.claim import DRIVER, device_name
@@ -179,7 +182,7 @@ def claims(
     from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
     from gpumanager.dra.publisher import SlicePublisher
     from gpumanager.dra.slice import NodeGpus
-    from gpumanager.gpu.device_attributes import DeviceAttributes, device_attributes
+    from gpumanager.gpu.device_attributes import KnownAttributes
     from gpumanager.gpu.usage.process_memory import NvmlMeter
     from gpumanager.kubelet.pod_resources import PodResources
     from gpumanager.recovery.claim_reconciler import PASS_SECONDS, ClaimReconciler
@@ -205,25 +208,25 @@ def claims(
         refused=users.refused,
         supervisor=supervisor,
     )
-    known = DeviceAttributes()
+    known = KnownAttributes(settings.driver_root / "sys")
 
-    def gpus() -> NodeGpus:
+    async def gpus() -> NodeGpus:
+        attributes = await known.of(driver.topology)
         return NodeGpus(
             driver.topology,
             driver.ledger.unheld(driver.live()),
             driver.unhealthy,
             driver.leaving.union(driver.withheld()),
             outside.volumes.version,
-            known,
+            attributes,
             settings.unhealthy_taint,
         )
 
-    publisher = SlicePublisher(api, node, gpus)
+    publisher = SlicePublisher(api, node, gpus, judged=judged)
 
     async def publish() -> None:
         """Not before the kubelet could be answered: pods would come that cannot start."""
-        nonlocal known
-        known = await device_attributes(driver.topology, settings.driver_root / "sys")
+        await known.of(driver.topology)
         await until_answerable(driver, plugin.listening)
         publisher.changed()
         await publisher.run()

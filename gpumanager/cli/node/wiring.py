@@ -195,6 +195,8 @@ class NodeAgent:
         self._outside = outside
         self._supervisor = supervisor
         self._started = False
+        self._judged = asyncio.Event()
+        """Whether the health of the GPUs is known."""
         self._containers = Containers(CgroupFiles.here())
         self._peers = PodCheck(self._containers, self._owners)
         self._virtual = self._sockets()
@@ -216,6 +218,7 @@ class NodeAgent:
             monitoring=monitoring,
             supervisor=supervisor,
             cause=self._cause,
+            judged=self._judged,
         )
         self._granter, self._plugin = self._interface.granter, self._interface.plugin
         self._managers = self._manager_watch()
@@ -277,7 +280,7 @@ class NodeAgent:
         await self._virtual.remove_spares()
         gc.freeze()  # the imports: 0.1 s of each full collection, amid a call (decision 0181)
         around, granter, virtual = self._outside, self._granter, self._virtual
-        health = health_watch(self._settings, granter, around.cluster)
+        health = health_watch(self._settings, granter, around.cluster, self._judged)
         self._parts.health = health
         tasks: dict[str, Start] = {
             "measuring": partial(virtual.measure_every, MEASURE_SECONDS),

@@ -16,10 +16,11 @@ from gpumanager.dra.slice import PATH as SLICES
 from gpumanager.dra.slice import NodeGpus, devices, differences, slice_name
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.device_attributes import device_attributes
-from gpumanager.gpu.values import Topology
+from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import ClaimSource, Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.offers import OfferFile
 from gpumanager.isolation.cdi import PREFIX, SUFFIX
 from gpumanager.kube.access import find_access, node_name
 from gpumanager.kube.client import KubeClient
@@ -165,10 +166,13 @@ async def _differences(
     ours = [one for one in grants if isinstance(one.source, ClaimSource)]
     others = (one for one in grants if not isinstance(one.source, ClaimSource))
     known = await device_attributes(topology, settings.driver_root / "sys")
+    offers, elsewhere = OfferFile(settings.checkpoint_path), frozenset[GpuUUID]()
+    if offers.path.exists():
+        elsewhere = frozenset(gpu.uuid for gpu in topology.gpus) - offers.read()
     wanted = NodeGpus(
         topology,
         Ledger(topology).unheld(ours),
-        withheld=frozenset(gpu for one in others for gpu in one.gpus),
+        withheld=elsewhere.union(gpu for one in others for gpu in one.gpus),
         driver=driver,
         known=known,
     )

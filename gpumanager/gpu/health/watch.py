@@ -69,7 +69,8 @@ class Advertiser(Protocol):
 class HealthWatch:
     """health: what is known now, for whoever shows it.
 
-    gpus: those that are advertised at the start. held: others, that containers have.
+    gpus: those that are advertised at the start. held: others, that containers have. judged: set
+    once the driver has answered for the first time, or is never to be asked.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class HealthWatch:
         rules: HealthRules | None = None,
         reports: NodeReports | None = None,
         held: Iterable[GpuUUID] = (),
+        judged: asyncio.Event | None = None,
     ) -> None:
+        self._judged = judged or asyncio.Event()
         self._advertised = frozenset(gpus)
         self.health = NodeHealth().knowing((*sorted(self._advertised), *held))
         self._rules = rules or HealthRules()
@@ -95,6 +98,7 @@ class HealthWatch:
         """Until cancelled."""
         if not self._rules.checks.any:
             log.info("health checks are disabled: every GPU counts as healthy")
+            self._judged.set()
             return
         if self._loop is None:  # else this is a restart, and the thread still runs
             self._loop = asyncio.get_running_loop()
@@ -127,6 +131,7 @@ class HealthWatch:
         if self.health.unhealthy != before.unhealthy:
             await advertiser.unhealthy(self.health.unhealthy)
         if isinstance(told, ProbeRound):
+            self._judged.set()
             await self._welcome(frozenset(told.seen) - self._advertised, advertiser)
 
     async def _welcome(self, gpus: frozenset[GpuUUID], advertiser: Advertiser) -> None:

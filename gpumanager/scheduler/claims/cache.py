@@ -19,9 +19,9 @@ from gpumanager.scheduler.claims.objects import (
     HeldDevice,
     NodeSlice,
     holder_of,
-    is_ours,
     offered,
     read_asking_claim,
+    read_class,
     read_node_slice,
 )
 from gpumanager.scheduler.node import NOTHING_OFFERED, Offered
@@ -66,7 +66,8 @@ class ClaimCache:
         self._preference = preference
         self._slices: dict[str, NodeSlice] = {}
         self._claims: dict[str, AskingClaim] = {}
-        self._classes: dict[str, bool] = {}
+        self._classes: dict[str, Preference] = {}
+        """Of our driver, and what each says of how a node is chosen."""
         self._on: dict[str, dict[str, tuple[HeldDevice, ...]]] = {}
         """What claims hold, by node and claim."""
         self.stores = {
@@ -77,7 +78,7 @@ class ClaimCache:
                 f"{API}/resourceclaims", self._claims, read_asking_claim, self._claim
             ),
             "device classes": ObjectStore(
-                f"{API}/deviceclasses", self._classes, is_ours, self._class
+                f"{API}/deviceclasses", self._classes, read_class, self._class
             ),
         }
 
@@ -101,12 +102,14 @@ class ClaimCache:
             return None
         preference = self._preference
         for one in claims:
+            for name in dict.fromkeys(name for name, _ in one.requests):
+                preference = self._classes.get(f"/{name}", DEFAULT).over(preference)
             preference = one.preference.over(preference)
         return claim_shape_of(pod, requests, preference)
 
     def _requests(self, claims: Iterable[AskingClaim]) -> Iterable[Request]:
         rows = (row for one in claims for row in one.requests)
-        return (request for name, request in rows if self._classes.get(f"/{name}"))
+        return (request for name, request in rows if f"/{name}" in self._classes)
 
     def _slice(self, name: str, said: NodeSlice | None) -> None:
         before = self._slices.pop(name, None)
@@ -131,10 +134,10 @@ class ClaimCache:
                 del self._on[node]
             self._refresh(node)
 
-    def _class(self, name: str, ours: bool | None) -> None:  # noqa: FBT001
+    def _class(self, name: str, said: Preference | None) -> None:
         self._classes.pop(name, None)
-        if ours:
-            self._classes[name] = True
+        if said is not None:
+            self._classes[name] = said
 
     def _refresh(self, node: str) -> None:
         on = self._on.get(node, {})

@@ -1,7 +1,8 @@
 """Converts a pod with vcuda-core and vcuda-memory to one with a claim: a JSON patch. Pure.
 
 Each container with GPUs names one request of one claim. An init container uses the request of a
-later container if that is large enough, just as the kubelet reuses device IDs.
+later container if that is large enough, just as the kubelet reuses device IDs. The API server asks
+again where a later webhook has changed the pod: a container that it added joins the claim.
 """
 
 from collections.abc import Collection, Iterator
@@ -9,8 +10,9 @@ from typing import Any, Final
 
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import ANNOTATION_CLAIM, LABEL_CLAIM_TEMPLATE
-from gpumanager.scheduler.claims.template import ClaimShape, RequestShape
+from gpumanager.scheduler.claims.template import ClaimShape, RequestShape, read_shape
 from gpumanager.scheduler.webhook.asks import (
+    LISTS,
     RESOURCES,
     ContainerAmounts,
     annotations,
@@ -21,15 +23,38 @@ from gpumanager.scheduler.webhook.mutate import Operation, escaped
 
 CLAIM: Final = "vcuda"
 """What a pod calls its claim."""
+TAKEN: Final = (
+    f"spec.resourceClaims: {CLAIM} is the name of the claim that {' and '.join(RESOURCES)} become; "
+    "give this claim another name"
+)
+
+
+def claim_before(pod: Any) -> ClaimShape | None:
+    """What an earlier call made of containers of this pod. Raises ValueError where the claim of
+    that name is another one."""
+    spec = mapping(pod.get("spec"), "spec")
+    there = [mapping(one, "a claim") for one in rows(spec.get("resourceClaims"), "spec.claims")]
+    named = [one for one in there if one.get("name") == CLAIM]
+    if not named:
+        return None
+    try:
+        shape = read_shape(str(annotations(pod).get(ANNOTATION_CLAIM, "")))
+    except ValueError:
+        raise ValueError(TAKEN) from None
+    if [one.get("resourceClaimTemplateName") for one in named] != [shape.name]:
+        raise ValueError(TAKEN)
+    return shape
 
 
 def shape_of(
     pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
 ) -> tuple[ClaimShape, dict[str, str]]:
     """The claim, and which request each container uses, by name. asks: valid, with memory.
-    tiers: shares prefer GPUs that are in use.
+    tiers: shares prefer GPUs that are in use. Raises ValueError as `claim_before`.
     """
-    own: dict[str, RequestShape] = {}
+    before = claim_before(pod)
+    used = _used(pod)
+    own = {one.name: one for one in before.requests if one.name in used} if before else {}
     for ask in asks:
         if ask.kind is not ContainerKind.INIT:
             own[ask.name] = _request(ask)
@@ -75,6 +100,14 @@ def convert(
         claims = rows(resources.get("claims"), f"{ask.where}: claims")
         named = {"name": CLAIM, "request": uses[ask.name]}
         yield Operation("add", f"{path}/claims", [*claims, named])
+
+
+def _used(pod: Any) -> set[object]:
+    """Requests of the pod's claim that containers name already."""
+    containers = [one for field in LISTS for one in pod["spec"].get(field) or ()]
+    resources = [one.get("resources") or {} for one in containers]
+    claims = [claim for one in resources for claim in one.get("claims") or ()]
+    return {one.get("request") for one in claims if one.get("name") == CLAIM}
 
 
 def _request(ask: ContainerAmounts) -> RequestShape:

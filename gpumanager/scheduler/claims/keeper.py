@@ -42,11 +42,15 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TemplateUser:
-    """A pod whose two lines became a claim. shape: None where its annotation is not understood."""
+    """A pod whose two lines became a claim. shape: None where its annotation is not understood.
+
+    pod: its UID.
+    """
 
     namespace: str
     template: str
     shape: ClaimShape | None
+    pod: str = ""
 
 
 class ClaimPods:
@@ -66,7 +70,10 @@ class ClaimPods:
         if (item.get("status") or {}).get("phase") in ENDED:
             self.remove(item)
             return
-        if key not in self.users:
+        known = self.users.get(key)
+        if known is None or known.pod != item["metadata"]["uid"]:
+            # A list may bring the next pod of the name without the deletion of the one before.
+            # Example: a StatefulSet's pod, while the API server was away.
             self.users[key] = user = _user(item)
             self._changed(user)
 
@@ -220,4 +227,4 @@ def _user(item: Any) -> TemplateUser:
             ANNOTATION_CLAIM,
         )
         shape = None
-    return TemplateUser(str(metadata["namespace"]), template, shape)
+    return TemplateUser(str(metadata["namespace"]), template, shape, str(metadata["uid"]))

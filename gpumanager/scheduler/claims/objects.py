@@ -98,6 +98,12 @@ def is_ours(device_class: Any) -> bool:
     return any(CLAIM_DRIVER in (one.get("cel") or {}).get("expression", "") for one in selectors)
 
 
+def read_class(device_class: Any) -> Preference | None:
+    """What a DeviceClass of our driver says of how a node is chosen; None for another's."""
+    spec = device_class.get("spec") or {}
+    return _preference(spec.get("config") or ()) if is_ours(device_class) else None
+
+
 def holder_of(
     name: str, claim: AskingClaim, held: Iterable[HeldDevice], node: NodeSlice
 ) -> ClaimHolder:
@@ -172,12 +178,11 @@ def _held(results: Iterable[Any]) -> Iterator[HeldDevice]:
 
 
 def _preference(configs: Iterable[Any]) -> Preference:
-    """Of the VcudaConfig, as the pod's annotation of the same name."""
-    for one in configs:
-        opaque = one.get("opaque") or {}
-        if opaque.get("driver") == CLAIM_DRIVER:
-            return read_preference(str((opaque.get("parameters") or {}).get("policy") or ""))
-    return NO_PREFERENCE
+    """As the pod's annotation of the same name; the last VcudaConfig that says a policy counts."""
+    opaque = (one.get("opaque") or {} for one in configs)
+    ours = (one.get("parameters") or {} for one in opaque if one.get("driver") == CLAIM_DRIVER)
+    said = [policy for one in ours if (policy := str(one.get("policy") or ""))]
+    return read_preference(said[-1]) if said else NO_PREFERENCE
 
 
 def _cores(value: object) -> int:

@@ -106,12 +106,17 @@ class ClaimQuotas:
             until = self._clock() + EXPECTED_SECONDS
             self._expected.append(Expected(namespace, asked, until))
 
-    def seen(self, user: TemplateUser) -> None:
-        """The watch has brought a new pod: it is not expected any more."""
+    def withdraw(self, namespace: str, asked: ClaimShape) -> None:
+        """A pod with this claim is not expected any more."""
         for one in self._expected:
-            if (one.namespace, one.shape) == (user.namespace, user.shape):
+            if (one.namespace, one.shape) == (namespace, asked):
                 self._expected.remove(one)
                 return
+
+    def seen(self, user: TemplateUser) -> None:
+        """The watch has brought a new pod."""
+        if user.shape:
+            self.withdraw(user.namespace, user.shape)
 
     async def run(self) -> None:
         """For as long as the task lives."""

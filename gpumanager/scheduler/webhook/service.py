@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from gpumanager.scheduler.claims.convert import convert, shape_of
+from gpumanager.scheduler.claims.convert import claim_before, convert, shape_of
 from gpumanager.scheduler.claims.template import ClaimShape
 from gpumanager.scheduler.claims.validate import validate_claim
 from gpumanager.scheduler.http.server import JSON, METRICS, Bounds, HttpRefusal, Routes, plain
@@ -51,6 +51,9 @@ class ClaimQuota(Protocol):
 
     def expect(self, namespace: str, asked: ClaimShape) -> None:
         """A pod with it was let in: it counts from now on."""
+
+    def withdraw(self, namespace: str, asked: ClaimShape) -> None:
+        """A pod with it was changed before it was made: it counts no more."""
 
 
 class Webhook:
@@ -127,16 +130,23 @@ class Webhook:
         if not asks or is_mirror(pod):
             return Decision()
         verdict = validate(pod, self._policy, self._nodes())
+        try:
+            before = claim_before(pod)
+        except ValueError as error:
+            verdict = replace(verdict, errors=(*verdict.errors, str(error)))
         quota = self._claim_quota
         if quota and not verdict.errors:
             shape, _ = shape_of(pod, asks, tiers=self._policy.claim_tiers)
+            if before and not review.dry_run:
+                quota.withdraw(review.namespace, before)
             verdict = replace(verdict, errors=quota.refusals(review.namespace, shape))
             if not verdict.errors and not review.dry_run:
                 quota.expect(review.namespace, shape)
         if verdict.errors:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
             return Decision(verdict.errors, verdict.warnings)
-        steps = (*steps, *convert(review.object, asks, tiers=self._policy.claim_tiers))
+        # First what replaces all annotations, then what removes some of them.
+        steps = (*convert(review.object, asks, tiers=self._policy.claim_tiers), *steps)
         log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
         notes = [step.note for step in steps if step.note]
         return Decision(warnings=(*verdict.warnings, *notes), patch=steps)

@@ -1,6 +1,6 @@
 """The two lines become a claim: what the pod looks like then, and which template it names."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from gpumanager.names import (
     VCORE,
     VMEMORY,
 )
-from gpumanager.scheduler.claims.template import read_shape
+from gpumanager.scheduler.claims.template import ClaimShape, read_shape
 from gpumanager.scheduler.webhook.metrics import outcome_of
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.review import Decision, Review
@@ -25,9 +25,33 @@ from tests.scheduler.webhook.review_texts import applied, container, node_kind, 
 POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4)
 
 
-def decided(made: Any, policy: AdmissionPolicy = POLICY) -> Decision:
-    hook = Webhook(policy, lambda: {node_kind(80, 80)}, claims=True)
-    return hook.changed_to_claims(Review("v1", "u", "Pod", "CREATE", "", "default", made))
+@dataclass
+class CoresLeft:
+    """A quota of 100 cores. expected: what was let in."""
+
+    expected: list[ClaimShape] = field(default_factory=list)
+
+    def refusals(self, _namespace: str, asked: ClaimShape) -> tuple[str, ...]:
+        cores = asked.cores + sum(one.cores for one in self.expected)
+        return ("exceeded quota",) if cores > 100 else ()
+
+    def expect(self, _namespace: str, asked: ClaimShape) -> None:
+        self.expected.append(asked)
+
+    def withdraw(self, _namespace: str, asked: ClaimShape) -> None:
+        self.expected.remove(asked)
+
+
+def decided(
+    made: Any,
+    policy: AdmissionPolicy = POLICY,
+    quota: CoresLeft | None = None,
+    *,
+    dry_run: bool = False,
+) -> Decision:
+    hook = Webhook(policy, lambda: {node_kind(80, 80)}, claims=True, quota=quota)
+    review = Review("v1", "u", "Pod", "CREATE", "", "default", made, dry_run=dry_run)
+    return hook.changed_to_claims(review)
 
 
 def changed(made: Any) -> Any:
@@ -129,6 +153,50 @@ def test_each_container_names_its_own_request_beside_claims_of_its_own() -> None
     assert [one["name"] for one in requests(template_of(after))] == ["main", "second"]
 
 
+def test_a_container_that_a_later_webhook_adds_joins_the_claim() -> None:
+    """The API server asks again then: what was converted before has no lines any more."""
+    first = changed(pod(container(), container(20, 4, "removed")))
+    first["spec"]["containers"][1] = container(10, 4, "side")
+
+    after = changed(first)
+
+    main, side = after["spec"]["containers"]
+    assert main["resources"]["claims"] == [{"name": "vcuda", "request": "main"}]
+    assert side["resources"]["claims"] == [{"name": "vcuda", "request": "side"}]
+    assert [one["name"] for one in requests(template_of(after))] == ["main", "side"]
+    (claim,) = after["spec"]["resourceClaims"]
+    assert claim["resourceClaimTemplateName"] == name_of_template(after)
+
+
+def test_a_pod_counts_once_though_it_is_asked_about_again() -> None:
+    quota = CoresLeft()
+    first = applied(made := pod(container(60)), decided(made, quota=quota).patch)
+    first["spec"]["containers"].append(container(40, 4, "side"))
+
+    assert decided(first, quota=quota).errors == ()
+    assert [one.cores for one in quota.expected] == [100]
+
+
+def test_what_exceeds_a_quota_is_refused_and_a_dry_run_counts_nothing() -> None:
+    quota = CoresLeft()
+
+    assert decided(pod(container(60)), quota=quota, dry_run=True).errors == ()
+    assert decided(pod(container(60)), quota=quota).errors == ()
+    assert decided(pod(container(60)), quota=quota).errors == ("exceeded quota",)
+    assert [one.cores for one in quota.expected] == [60]
+
+
+@pytest.mark.parametrize(
+    "claim", [{"resourceClaimName": "mine"}, {"resourceClaimTemplateName": "vcuda-0123"}]
+)
+def test_a_claim_of_another_kind_is_not_replaced_by_the_pods_own(claim: Any) -> None:
+    made = pod(resourceClaims=[{"name": "vcuda", **claim}])
+
+    (error,) = decided(made).errors
+
+    assert "give this claim another name" in error
+
+
 def test_an_init_container_uses_a_later_request_that_is_enough_and_else_its_own() -> None:
     small, large = container(10, 4, "small"), container(60, 4, "large")
     sidecar = container(5, 1, "sidecar", restartPolicy="Always")
@@ -180,6 +248,14 @@ def test_annotations_become_parameters_and_wishes_become_selectors() -> None:
     assert after["metadata"]["annotations"]["other"] == "kept"
 
 
+def test_what_an_earlier_scheduler_wrote_on_a_copied_pod_is_gone() -> None:
+    stale = {"tencent.com/predicate-gpu-idx-0": "3", "mine": "kept"}
+
+    after = changed(pod(annotations=stale))
+
+    assert set(after["metadata"]["annotations"]) == {"mine", ANNOTATION_CLAIM}
+
+
 def test_a_share_without_memory_gets_what_the_policy_gives() -> None:
     (request,) = requests(template_of(changed(pod(container(30, None)))))
 
@@ -224,8 +300,8 @@ def test_whatever_is_let_in_asks_by_claims_alone_and_for_the_same(
     shape = read_shape(after["metadata"]["annotations"][ANNOTATION_CLAIM])
     assert shape.name == after["metadata"]["labels"][LABEL_CLAIM_TEMPLATE]
     given_by = {one.name: one for one in shape.requests}
-    for field in ("containers", "initContainers"):
-        for was, now in zip(before["spec"][field], after["spec"][field], strict=True):
+    for kind in ("containers", "initContainers"):
+        for was, now in zip(before["spec"][kind], after["spec"][kind], strict=True):
             limits = was["resources"]["limits"]
             cores = int(limits.get(VCORE, 0))
             assert (

@@ -104,6 +104,24 @@ async def test_one_that_no_pod_names_goes_after_a_while_and_comes_again(
         await until(lambda: SHAPE.name in kept.names())
 
 
+async def test_the_next_pod_of_a_name_gets_its_own_template_though_nobody_told_of_the_deletion(
+    api: SimulatedApiServer,
+) -> None:
+    """A StatefulSet is changed while the watch is away: the list after it has the same names."""
+    await api.create("pods", with_claim("web-0"))
+    async with Kept(api) as kept:
+        await until(lambda: kept.names() == [SHAPE.name])
+        api.answering.clear()
+        await api.forget()
+        await api.remove(Key("pods", "default", "web-0"))
+        await api.create("pods", with_claim("web-0", OTHER))
+        await api.forget()
+        api.answering.set()
+
+        await until(lambda: OTHER.name in kept.names())
+        assert [one.shape for one in kept.keeper.users()] == [OTHER]
+
+
 async def test_after_a_thousand_rollouts_there_are_as_many_as_pods_need(
     api: SimulatedApiServer,
 ) -> None:
@@ -155,6 +173,10 @@ async def test_a_quota_counts_claims_beside_what_plain_pods_use(api: SimulatedAp
             f"used: requests.{VCORE}=95, limited: requests.{VCORE}=100"
         )
         kept.clock.now += 11.0  # the pod was refused by somebody else
+        assert quotas.refusals("default", SHAPE) == ()
+
+        quotas.expect("default", SHAPE)
+        quotas.withdraw("default", SHAPE)  # a later webhook has changed the pod
         assert quotas.refusals("default", SHAPE) == ()
 
         quotas.expect("default", SHAPE)

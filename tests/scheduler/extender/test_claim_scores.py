@@ -133,6 +133,40 @@ async def test_the_policy_that_a_pod_names_decides(claims: Served) -> None:
     assert await scores(claims, item) == {"a": 10, "b": 9}
 
 
+def parameters(**said: Any) -> list[dict[str, Any]]:
+    kind = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}
+    return [{"opaque": {"driver": "gpu.tencent.com", "parameters": {**kind, **said}}}]
+
+
+@pytest.mark.parametrize(
+    ("of_class", "of_claim", "winner"),
+    [
+        ([], parameters(policy="spread"), "a"),
+        (parameters(policy="spread"), [], "a"),
+        (parameters(policy="spread"), parameters(coreLimit=60), "a"),
+        (parameters(policy="spread"), parameters(policy="binpack"), "b"),
+        ([], [*parameters(coreLimit=60), *parameters(policy="spread")], "a"),
+    ],
+    ids=["claim", "class", "class beside a limit of the claim", "both", "second of two"],
+)
+async def test_the_policy_of_parameters_decides_the_claim_s_before_that_of_its_class(
+    claims: Served, of_class: list[Any], of_claim: list[Any], winner: str
+) -> None:
+    await make(claims, "first", request("gpu", 30, "2Gi"), node="b")
+    own = device_class("own")
+    own["spec"]["config"] = of_class
+    await claims.make("deviceclasses", own)
+    wanted = claim(request("gpu", 30, "2Gi", deviceClassName="own"), name="p")
+    wanted["spec"]["devices"]["config"] = of_claim
+    await claims.make("resourceclaims", wanted)
+    made = await claims.make("pods", pod("p", "p", containers=[{"name": "c", "image": "none"}]))
+    await until(lambda: claims.extender.claims.shape_of(read_pod(made)))
+
+    found = await scores(claims, made)
+
+    assert max(found, key=lambda name: found[name]) == winner
+
+
 async def test_a_claim_that_is_allocated_already_gives_no_scores(claims: Served) -> None:
     await make(claims, "first", request("gpu", 30, "2Gi"), node="b")
     second = pod("second", "first", containers=[{"name": "c", "image": "none"}])
