@@ -42,6 +42,14 @@ def test_commands_stand_in_blocks_that_are_marked() -> None:
     assert said == []
 
 
+def test_a_command_begins_with_the_name_of_a_program() -> None:
+    """Not with a query for Prometheus, `rate(…)` or `job:metric:ratio`: those have own blocks."""
+    said = [(block.place, words[0]) for block in SHOWN for words in shell.commands(block)]
+
+    assert [one for one in said if not re.fullmatch(r"[\w./~$-]+", one[1])] == []
+    assert [one for one in said if re.match("gpumanager_", one[1])] == []
+
+
 def test_what_is_said_to_gpumanager_is_what_it_takes() -> None:
     said = [(block.place, call) for block in SHOWN for call in shell.calls(block)]
 
