@@ -1,6 +1,7 @@
 """Every command of the pages is run here, or says what it needs and names only what there is."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,15 @@ def test_what_make_is_told_is_a_target(subtests: pytest.Subtests) -> None:
         with subtests.test(block.place):
             assert names - TARGETS == set()
             assert bool(told) == (block.mark == "make") or block.mark == "gpu"
+
+
+def test_the_list_of_targets_has_two_columns() -> None:
+    said = subprocess.run(["make", "help"], check=True, capture_output=True, text=True, cwd=ROOT)
+
+    columns = {
+        len(line) - len(line.partition(" ")[2].lstrip()) for line in said.stdout.splitlines()
+    }
+    assert len(columns) == 1
 
 
 @pytest.mark.namespaces
