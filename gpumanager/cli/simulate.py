@@ -7,7 +7,6 @@ people or as JSON for programs. `--serve` keeps the node for `top`, `tree`, `exp
 import asyncio
 import contextlib
 import json
-import math
 import re
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -141,10 +140,9 @@ class ServeCommand(click.Command):
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True, max=86400),
-    default=300.0,
+    type=DURATION,
+    default="5m",
     show_default=True,
-    metavar="SECONDS",
     help="Stop the pods and fail after this long.",
 )
 @click.option(
@@ -212,8 +210,6 @@ def command(
       kubectl get deployment web -o yaml | gpumanager simulate --for 30s -
       gpumanager simulate --serve --nodes 3 examples/thirty-and-sixty.yaml
     """
-    if math.isnan(timeout):
-        raise click.BadParameter("not a number of seconds", param_hint="--timeout")
     if not pods:
         raise click.UsageError(
             "name at least one pod to run, such as: "
