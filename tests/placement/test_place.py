@@ -80,6 +80,12 @@ def test_a_share_larger_than_any_card_says_how_large_they_are() -> None:
     )
 
 
+def test_a_share_that_may_be_meant_in_mib_is_told_its_blocks() -> None:
+    assert str(refusal(six().ask(30, 4096))).endswith(
+        "the largest GPU has 64 blocks; if 4,096 MiB are meant, write 16"
+    )
+
+
 def test_a_machine_without_gpus_refuses_everything() -> None:
     node = make_node(0, level("SYS"))
 
