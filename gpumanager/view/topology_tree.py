@@ -43,10 +43,10 @@ def granted(grant: PlacedGrant, gpu: str = "") -> str:
 
 
 def origin(grant: PlacedGrant) -> str:
-    """By what it got its GPUs: a rule of placement, or a claim, which the scheduler allocated."""
-    if grant.claim:
-        return f"claim {grant.claim.partition('/')[2]} ({', '.join(grant.requests)})"
-    return f"by the rule {grant.rule}"
+    """The claim that it got its GPUs by; empty for extended resources."""
+    if not grant.claim:
+        return ""
+    return f", claim {grant.claim.partition('/')[2]} ({', '.join(grant.requests)})"
 
 
 def short_model(model: str) -> str:

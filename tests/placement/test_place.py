@@ -98,7 +98,7 @@ def test_a_whole_gpu_is_the_one_that_breaks_the_loosest_bonds() -> None:
     answer = grant(six().occupy({0: 100}).ask(100))
 
     assert [gpu.index for gpu in answer.gpus] == [1]
-    assert answer.why == "breaks the loosest bonds: best link to another free GPU is PHB"
+    assert answer.why == "keeps linked GPUs together: its best link to another free GPU is PHB"
 
 
 def test_the_last_free_gpu_has_nothing_to_break() -> None:
