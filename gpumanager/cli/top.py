@@ -72,7 +72,7 @@ def command(
     in_json: bool,
     plain: bool,
 ) -> None:
-    """Show GPUs, the containers on them, what they use and whether they wait; h for help.
+    """Show GPUs, the containers on them, what they use and how much they are throttled; h for help.
 
     \b
     Examples:
