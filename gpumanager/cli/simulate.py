@@ -9,6 +9,7 @@ import contextlib
 import json
 import re
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
@@ -221,6 +222,8 @@ def command(
     wanted = read_manifest(pods)
     if nodes > 1 and (serve is None or wanted.objects):
         raise click.UsageError("--nodes needs --serve, and pods without claims")
+    if serve:
+        check_ports(serve, nodes)
     for note in wanted.notes:
         click.echo(f"     note  {note}", err=True)
     try:
@@ -243,6 +246,20 @@ def command(
         raise outcome.cut
     if strict and report.failed:
         raise PodsFailed("--strict: a pod was refused or failed")
+
+
+def check_ports(first: int, count: int) -> None:
+    """An agent goes on without its page where its port is taken; raises GpuManagerError instead."""
+    for port in range(first, first + count):
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind(("127.0.0.1", port))
+            except (OSError, OverflowError) as error:
+                why = getattr(error, "strerror", None) or "there is no such port"
+                raise GpuManagerError(
+                    f"cannot serve on port {port}: {why}; name another one with --serve PORT"
+                ) from error
 
 
 def webhook_says(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:
