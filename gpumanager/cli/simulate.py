@@ -26,7 +26,7 @@ from gpumanager.cli.output.simulate_report import Report, as_json, machines_tabl
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.scheduler.claims.validate import DEVICES, validate_claim
 from gpumanager.scheduler.webhook.nodes import NodeKind
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
 from gpumanager.sim import events
 from gpumanager.sim.host_watch import HostWatch
@@ -40,8 +40,8 @@ from gpumanager.sim.results import ContainerResult
 
 Run = Callable[[asyncio.Event], Awaitable[tuple[ContainerResult, ...]]]
 """Of all pods; they are to end once the event is set."""
-WEBHOOK: Final = AdmissionPolicy(unmeetable=Unmeetable.WARN)
-"""How the chart's webhook judges by default."""
+WEBHOOK: Final = AdmissionPolicy()
+"""How a webhook judges by default."""
 
 DEFAULT_MACHINE: Final = "dgx-a100"
 _CUDA_VERSION: Final = re.compile(r"([1-9][0-9])\.([0-9])")

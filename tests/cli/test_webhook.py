@@ -54,7 +54,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WebhookSettings]:
         (["--missing-memory=1GiB"], AdmissionPolicy(missing_memory=4)),
         (["--missing-memory=257MiB"], AdmissionPolicy(missing_memory=2)),
         (["--node-name=keep"], AdmissionPolicy(pin=False)),
-        (["--unmeetable=warn"], AdmissionPolicy(unmeetable=Unmeetable.WARN)),
+        (["--unmeetable=deny"], AdmissionPolicy(unmeetable=Unmeetable.DENY)),
         (["--fail=closed"], AdmissionPolicy(fail_open=False)),
     ],
 )

@@ -38,6 +38,6 @@ class AdmissionPolicy:
     tolerate: tuple[str, ...] = (VCORE, VMEMORY)
     missing_memory: MissingMemory | int = MissingMemory.REFUSE
     pin: bool = True
-    unmeetable: Unmeetable = Unmeetable.DENY
+    unmeetable: Unmeetable = Unmeetable.WARN
     fail_open: bool = True
     claim_tiers: bool = False

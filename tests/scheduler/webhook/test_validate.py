@@ -7,7 +7,7 @@ from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
 from tests.scheduler.webhook.review_texts import container, node_kind, pod
 
-POLICY = AdmissionPolicy()
+POLICY = AdmissionPolicy(unmeetable=Unmeetable.DENY)
 LIMIT = "tencent.com/vcuda-core-limit"
 
 
