@@ -15,7 +15,7 @@ NATIVE := $(shell find native -type f) vcuda_shim/build.py pyproject.toml
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 .PHONY: setup
 setup: $(VENV)/developing ## set up .venv with everything to develop: some three minutes

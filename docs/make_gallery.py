@@ -31,6 +31,9 @@ so are all figures; the agent, the shim and the processes are real.
 
 What a container held contains what the driver takes for its program, a CUDA context and code: on
 these GPUs 310 to 430 MiB. So a program that allocates 1 GiB needs a larger limit.
+
+In a clone `gpumanager` is `.venv/bin/gpumanager`, unless you put that folder into `PATH`:
+`export PATH=$PWD/.venv/bin:$PATH`.
 """
 ORDER: Final = (
     "half-a-gpu",

@@ -12,6 +12,9 @@ GIB: Final = 1024 * MIB
 MEMORY_BLOCK: Final = Bytes(256 * MIB)
 """One `tencent.com/vcuda-memory`."""
 
+LEAST_MIB: Final = 1024
+"""From so many on, a number of blocks may be one of MiB: 1024 blocks are 256 GiB."""
+
 CORES_PER_GPU: Final = 100
 """`tencent.com/vcuda-core` of a whole GPU."""
 
@@ -51,6 +54,16 @@ def bytes_for_blocks(number: int) -> str:
     if number < MIB:
         return ""
     return f"memory is counted in blocks of 256 MiB: write {-(-number // MEMORY_BLOCK)}"
+
+
+def mib_for_blocks(number: int) -> str:
+    """What to say besides of more blocks than a GPU has, where MiB may be meant; else empty.
+
+    Example: HAMi and others count MiB, so that 4096 are 4 GiB; as blocks they are 1 TiB.
+    """
+    if number < LEAST_MIB:
+        return ""
+    return f"; if {number:,} MiB are meant, write {-(-number * MIB // MEMORY_BLOCK)}"
 
 
 def count_of(number: int, thing: str) -> str:

@@ -47,7 +47,7 @@ async def main(words: Sequence[str] | None = None) -> None:
 
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=options.browser)
-        async with cluster(60) as extender:
+        async with cluster(60, every=1) as extender:
             rows = [("web-cluster.png", DESK, "light")]
             await shots(browser, f"http://127.0.0.1:{extender.port}/", rows)
         async with served(busy_node(gpus=8)) as agent:

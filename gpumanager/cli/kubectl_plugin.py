@@ -4,6 +4,7 @@ The commands that ask extender or agent run in one of their pods, by `kubectl ex
 addresses and certificates are known, and kubectl's own access is all that is needed.
 
     kubectl gpu explain research/train-7     in the extender that leads
+    kubectl gpu top                          there too: --cluster, all nodes
     kubectl gpu top --node node1             in the agent of that node; tree and doctor too
 
 With an address (`--extender`, `--agent`, or their variables), and for all other commands, it is the
@@ -18,16 +19,17 @@ from dataclasses import dataclass
 from typing import Final, Never
 
 from gpumanager import cli
-from gpumanager.errors import GpuManagerError
+from gpumanager.errors import GpuManagerError, InputError
 
 SELECTOR: Final = "app.kubernetes.io/name=gpu-manager,app.kubernetes.io/component="
 LEADER: Final = "extender,tencent.com/extender-role=leader"
 AGENT: Final = "agent"
 ON_NODE: Final = ("top", "tree", "doctor")
-ADDRESSES: Final = {
-    "explain": ("--extender", "GPUMANAGER_EXTENDER"),
-    **dict.fromkeys(ON_NODE, ("--agent", "GPUMANAGER_AGENT")),
-}
+OF_EXTENDER: Final = ("--extender", "GPUMANAGER_EXTENDER")
+OF_AGENT: Final = ("--agent", "GPUMANAGER_AGENT")
+HERE: Final = frozenset({"-h", "--help", "--topology"})
+"""Flags with which a command asks nobody."""
+CLUSTER: Final = "--cluster"
 ASK_SECONDS: Final = 15
 PLACE: Final = "{range .items[*]}{.metadata.namespace} {.metadata.name}{'\\n'}{end}"
 
@@ -42,16 +44,23 @@ class PodCommand:
 
 
 def pod_command(words: Sequence[str], environment: Mapping[str, str]) -> PodCommand | None:
-    """None for what runs here."""
-    name = words[0] if words else ""
-    flag, variable = ADDRESSES.get(name, ("", ""))
-    named = any(word == flag or word.startswith(f"{flag}=") for word in words)
-    if not flag or named or environment.get(variable) or "--help" in words:
+    """None for what runs here. Raises InputError where a node has to be named."""
+    name, flags = (words[0] if words else ""), {word.partition("=")[0] for word in words}
+    if name not in {"explain", *ON_NODE} or HERE & flags:
         return None
-    if name == "explain":
-        return PodCommand(SELECTOR + LEADER, "", tuple(words))
     node, rest = _node(words)
-    return PodCommand(SELECTOR + AGENT, node, rest) if node else None
+    of_cluster = name == "explain" or CLUSTER in flags
+    # `top` is of all nodes if neither a node nor an agent is named, as that of kubectl is.
+    addresses = [OF_EXTENDER] if of_cluster else [OF_AGENT]
+    if name == "top" and not node and not of_cluster:
+        addresses, rest = [OF_AGENT, OF_EXTENDER], (*rest, CLUSTER)
+    if any(flag in flags or environment.get(variable) for flag, variable in addresses):
+        return None
+    if of_cluster or CLUSTER in rest:
+        return PodCommand(SELECTOR + LEADER, "", rest)
+    if not node:
+        raise InputError(f"kubectl gpu {name}", f"name a node: kubectl gpu {name} --node NODE")
+    return PodCommand(SELECTOR + AGENT, node, rest)
 
 
 def _node(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -74,7 +83,9 @@ def find_pod(command: PodCommand) -> tuple[str, str]:
     except FileNotFoundError as error:
         raise GpuManagerError("there is no kubectl in PATH") from error
     if asked.returncode != 0:
-        raise GpuManagerError(asked.stderr.strip() or "kubectl get pods failed")
+        # The last line says why; klog's lines before it are its tries.
+        said = asked.stderr.strip().splitlines() or ["kubectl get pods failed"]
+        raise GpuManagerError(said[-1])
     for line in asked.stdout.splitlines():
         namespace, name = line.split()
         return namespace, name
@@ -83,13 +94,13 @@ def find_pod(command: PodCommand) -> tuple[str, str]:
 
 
 def main() -> Never:
-    command = pod_command(sys.argv[1:], os.environ)
-    if command is None:
-        cli.main()
     try:
+        command = pod_command(sys.argv[1:], os.environ)
+        if command is None:
+            cli.main()
         namespace, name = find_pod(command)
     except GpuManagerError as error:
-        sys.exit(cli.complain(str(error), 1))
+        sys.exit(cli.complain(str(error), error.exit_status))
     terminal = ("-it",) if sys.stdin.isatty() and sys.stdout.isatty() else ("-i",)
     words = ("exec", *terminal, "-n", namespace, name, "--", "gpumanager", *command.words)
     os.execvp("kubectl", ("kubectl", *words))  # noqa: S606 - words of this program and its user

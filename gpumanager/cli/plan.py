@@ -19,8 +19,11 @@ from gpumanager.gpu.topology_text import read_topology
 from gpumanager.gpu.values import Topology
 from gpumanager.placement.place import place
 from gpumanager.placement.policies import BINPACK, POLICIES
-from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
-from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, format_bytes, parse_bytes
+from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Refusal, Request
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, count_of, format_bytes, parse_bytes
+
+GETS = {Evaluator.SHARE: "share", Evaluator.FRAGMENT: "whole GPU", Evaluator.LINK: "whole GPUs"}
+"""What a request gets, in words; JSON has the names of gpu-manager's evaluators."""
 
 Decision = GpuChoice | Refusal
 
@@ -166,10 +169,10 @@ def _as_json(decision: Decision) -> dict[str, object]:
 
 def _print_table(topology: Topology, decisions: Sequence[Decision]) -> None:
     """For people."""
-    size, count = format_bytes(topology.gpus[0].memory), len(topology.gpus)
-    title = f"{count} GPU{'s' * (count != 1)} of {size}"
+    size = format_bytes(topology.gpus[0].memory)
+    title = f"{count_of(len(topology.gpus), 'GPU')} of {size}"
     table = Table(box=SIMPLE_HEAD, title=title, pad_edge=False)
-    for column in ("asked", "rule", "GPUs", "why"):
+    for column in ("asked", "gets", "GPUs", "why"):
         table.add_column(column, ratio=1 if column == "why" else None, overflow="fold")
     for decision in decisions:
         table.add_row(_asked(decision.request), *_row(decision))
@@ -177,12 +180,12 @@ def _print_table(topology: Topology, decisions: Sequence[Decision]) -> None:
 
 
 def _asked(request: Request) -> str:
-    memory = f"\n{request.blocks} blocks" if request.blocks else ""
-    return f"{request.cores} cores{memory}"
+    memory = f"\n{count_of(request.blocks, 'block')}" if request.blocks else ""
+    return f"{count_of(request.cores, 'core')}{memory}"
 
 
 def _row(decision: Decision) -> tuple[str, str, str]:
     if isinstance(decision, Refusal):
         return "[red]refused[/]", "-", str(decision)
     gpus = ", ".join(str(gpu.index) for gpu in decision.gpus)
-    return decision.evaluator.value, f"[green]{gpus}[/]", decision.why
+    return GETS[decision.evaluator], f"[green]{gpus}[/]", decision.why

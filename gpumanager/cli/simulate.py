@@ -7,9 +7,9 @@ people or as JSON for programs. `--serve` keeps the node for `top`, `tree`, `exp
 import asyncio
 import contextlib
 import json
-import math
 import re
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
@@ -141,10 +141,9 @@ class ServeCommand(click.Command):
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True, max=86400),
-    default=300.0,
+    type=DURATION,
+    default="5m",
     show_default=True,
-    metavar="SECONDS",
     help="Stop the pods and fail after this long.",
 )
 @click.option(
@@ -212,8 +211,6 @@ def command(
       kubectl get deployment web -o yaml | gpumanager simulate --for 30s -
       gpumanager simulate --serve --nodes 3 examples/thirty-and-sixty.yaml
     """
-    if math.isnan(timeout):
-        raise click.BadParameter("not a number of seconds", param_hint="--timeout")
     if not pods:
         raise click.UsageError(
             "name at least one pod to run, such as: "
@@ -225,6 +222,8 @@ def command(
     wanted = read_manifest(pods)
     if nodes > 1 and (serve is None or wanted.objects):
         raise click.UsageError("--nodes needs --serve, and pods without claims")
+    if serve:
+        check_ports(serve, nodes)
     for note in wanted.notes:
         click.echo(f"     note  {note}", err=True)
     try:
@@ -247,6 +246,20 @@ def command(
         raise outcome.cut
     if strict and report.failed:
         raise PodsFailed("--strict: a pod was refused or failed")
+
+
+def check_ports(first: int, count: int) -> None:
+    """An agent goes on without its page where its port is taken; raises GpuManagerError instead."""
+    for port in range(first, first + count):
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind(("127.0.0.1", port))
+            except (OSError, OverflowError) as error:
+                why = getattr(error, "strerror", None) or "there is no such port"
+                raise GpuManagerError(
+                    f"cannot serve on port {port}: {why}; name another one with --serve PORT"
+                ) from error
 
 
 def webhook_says(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:

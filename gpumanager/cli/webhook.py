@@ -129,7 +129,8 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     type=click.Choice([one.value for one in Unmeetable]),
     default=Unmeetable.WARN.value,
     show_default=True,
-    help="What to do with a pod that no node of the cluster could ever run.",
+    help="What to do with a pod that no known node could run; deny also refuses pods for which an "
+    "autoscaler would add a larger node.",
 )
 @click.option(
     "--fail",

@@ -3,8 +3,9 @@
 The text is a square table: a header that names GPUs, then network adapters, then affinity columns;
 one row for each device; a legend. Columns are parted by tabs or, once pasted somewhere, by spaces,
 and the header is underlined with escape codes. What the text does not say is filled in: UUIDs are
-derived from the index, minor numbers equal it, the memory is the caller's word. Lines above the
-table that name no GPU, such as the prompt of a shell, are skipped.
+derived from the index, minor numbers equal it, the memory is the caller's word. Older drivers
+have no column of NUMA nodes: there, GPUs with different sets of processors are on different nodes.
+Lines above the table that name no GPU, such as the prompt of a shell, are skipped.
 
 A table that is cut short, or that contradicts itself, is refused: half a topology would place
 containers wrongly without anybody noticing.
@@ -14,7 +15,8 @@ import re
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,8 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.units import Bytes
 
 STDIN: Final = "-"
+UNKNOWN_MODEL: Final = "GPU"
+"""Of every GPU: the text names no product."""
 LONGEST_TEXT: Final = 1 << 20
 """Bytes; the table of 64 GPUs has about 40,000."""
 
@@ -42,7 +46,7 @@ _AFFINITY: Final = re.compile(
     r"\s+CPU\s+Affinity(?P<numa>\s+NUMA\s+Affinity)?(?P<memory>\s+GPU\s+NUMA\s+ID)?$"
 )
 _AFFINITY_WORDS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
-_RANGES: Final = re.compile(r"[0-9]{1,6}([-,][0-9]{1,6})*")
+_RANGES: Final = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*")
 _GPU: Final = re.compile(r"GPU[0-9]+")
 
 
@@ -75,9 +79,12 @@ class _Header:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
+    """processors: near to the GPU, such as 0-15,32-47; empty where the text does not say."""
+
     line: _Line
     cells: tuple[str, ...]
-    numa_node: int | None
+    numa_node: int | None = None
+    processors: str = ""
 
 
 def read_topology(path: str | Path, memory: Bytes) -> Topology:
@@ -110,9 +117,11 @@ def parse_topology(text: str, memory: Bytes, source: str) -> Topology:
         raise InputError(source, "empty: expected what `nvidia-smi topo -m` prints")
     first = next((n for n, line in enumerate(lines) if any(map(_GPU.match, line.words))), 0)
     header = _header(lines[first])
-    rows = _rows(header, iter(lines[first + 1 :]))
-    gpus = [_gpu(index, row.numa_node, memory) for index, row in enumerate(rows[: header.gpus])]
-    return topology(gpus, _bonds(header, rows))
+    rows = _rows(header, iter(lines[first + 1 :]))[: header.gpus]
+    if not header.has_numa:
+        rows = _nodes_by_processors(rows)
+    gpus = [_gpu(index, row.numa_node, memory) for index, row in enumerate(rows)]
+    return topology(gpus, _bonds(rows))
 
 
 def _table(source: str, text: str) -> Iterator[_Line]:
@@ -171,7 +180,8 @@ def _row(header: _Header, line: _Line) -> _Row:
     if header.devices.index(name) >= header.gpus:
         return _adapter_row(header, line, cells)
     affinity = _affinity(header, line)
-    return _Row(line, cells, _numa_node(line, affinity[1]) if header.has_numa else None)
+    node = _numa_node(line, affinity[1]) if header.has_numa else None
+    return _Row(line, cells, node, affinity[0] if affinity and affinity[0] != _UNKNOWN else "")
 
 
 def _check_cell(line: _Line, row: str, column: str, cell: str) -> None:
@@ -186,7 +196,7 @@ def _check_cell(line: _Line, row: str, column: str, cell: str) -> None:
 def _adapter_row(header: _Header, line: _Line, cells: tuple[str, ...]) -> _Row:
     if len(line.words) > 1 + len(header.devices):
         raise line.error("more cells than the header names")
-    return _Row(line, cells, None)
+    return _Row(line, cells)
 
 
 def _affinity(header: _Header, line: _Line) -> Sequence[str]:
@@ -222,6 +232,28 @@ def _numa_node(line: _Line, cell: str) -> int | None:
     return int(cell) if cell.isdigit() else None
 
 
+def _nodes_by_processors(rows: list[_Row]) -> list[_Row]:
+    """Rows with NUMA nodes, numbered by their first processor, where the sets of processors tell.
+
+    One set for all tells nothing: it is one node, or the driver does not know.
+    Example: a DGX-1 has 0-19,40-59 for GPU0 to GPU3 and 20-39,60-79 for GPU4 to GPU7.
+    """
+    sets = {row.processors for row in rows}
+    spans = sorted((*span, text) for text in sets for span in _spans(text))
+    overlap = any(last >= first for (_, last, _), (first, _, _) in pairwise(spans))
+    if "" in sets or len(sets) == 1 or overlap:
+        return rows
+    order = list(dict.fromkeys(text for _, _, text in spans))
+    return [replace(row, numa_node=order.index(row.processors)) for row in rows]
+
+
+def _spans(processors: str) -> Iterator[tuple[int, int]]:
+    """Of 0-2,8: (0, 2) and (8, 8)."""
+    for part in processors.split(",") if processors else ():
+        first, _, last = part.partition("-")
+        yield int(first), int(last or first)
+
+
 def _gpu(index: int, numa_node: int | None, memory: Bytes) -> Gpu:
     bus, domain = (index + 1) % 256, (index + 1) // 256
     return Gpu(
@@ -229,14 +261,13 @@ def _gpu(index: int, numa_node: int | None, memory: Bytes) -> Gpu:
         minor=index,
         uuid=GpuUUID(f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'gpu {index}')}"),
         bus_id=f"{domain:08X}:{bus:02X}:00.0",
-        model="GPU",
+        model=UNKNOWN_MODEL,
         memory=memory,
         numa_node=numa_node,
     )
 
 
-def _bonds(header: _Header, rows: Sequence[_Row]) -> list[list[Bond | None]]:
-    rows = rows[: header.gpus]
+def _bonds(rows: Sequence[_Row]) -> list[list[Bond | None]]:
     for a, row in enumerate(rows):
         for b, other in enumerate(rows[:a]):
             if _bond(row, other, row.cells[b]) != _bond(other, row, other.cells[a]):
@@ -244,7 +275,7 @@ def _bonds(header: _Header, rows: Sequence[_Row]) -> list[list[Bond | None]]:
                     f"GPU{a} to GPU{b} is {row.cells[b]}, but GPU{b} to GPU{a} is {other.cells[a]}"
                 )
     return [
-        [None if a == b else _bond(row, rows[b], row.cells[b]) for b in range(header.gpus)]
+        [None if a == b else _bond(row, rows[b], row.cells[b]) for b in range(len(rows))]
         for a, row in enumerate(rows)
     ]
 

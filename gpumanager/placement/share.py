@@ -20,7 +20,7 @@ from gpumanager.placement.values import (
     Request,
 )
 from gpumanager.placement.workload_mix import UNKNOWN_MIX
-from gpumanager.units import CORES_PER_GPU, blocks, bytes_for_blocks, count_of
+from gpumanager.units import CORES_PER_GPU, blocks, bytes_for_blocks, count_of, mib_for_blocks
 
 PLENTY: Final = 10**9
 """Thousandths of a CPU, and MiB."""
@@ -50,7 +50,7 @@ def _refuse(topology: Topology, free: FreeGpus, request: Request) -> Refusal:
     largest = max((blocks(gpu.memory) for gpu in topology.gpus), default=0)
     if request.blocks > largest:
         meant = bytes_for_blocks(request.blocks) or (
-            f"the largest GPU has {count_of(largest, 'block')}"
+            f"the largest GPU has {count_of(largest, 'block')}{mib_for_blocks(request.blocks)}"
         )
         detail = f"{asked}; {meant}"
         return Refusal(request, Reason.TOO_LARGE, detail)

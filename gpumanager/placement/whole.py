@@ -37,7 +37,7 @@ def _why(topology: Topology, free: Sequence[int], place: int) -> str:
     if not bonds:
         return "the only free GPU"
     best = max(bonds, key=lambda bond: bond.quality)
-    return f"breaks the loosest bonds: best link to another free GPU is {best}"
+    return f"keeps linked GPUs together: its best link to another free GPU is {best}"
 
 
 def free_positions(topology: Topology, free_gpus: FreeGpus) -> list[int]:

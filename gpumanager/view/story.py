@@ -16,9 +16,9 @@ from gpumanager.view.unlimited import sentences
 from gpumanager.view.values import ContainerRow, NodeView, of_users
 
 RULES = {
-    "share": "less than a whole GPU",
-    "fragment": "one whole GPU, where it breaks up least",
-    "link": "several whole GPUs, best connected",
+    "share": "a share of one GPU",
+    "fragment": "one whole GPU",
+    "link": "several whole GPUs",
 }
 
 
@@ -114,11 +114,11 @@ def _amounts(one: PlacedGrant, placement: Placement) -> str:
 
 def _grant(one: PlacedGrant, placement: Placement) -> Iterator[str]:
     gpus = _gpus(one, placement)
-    rule = f"the rule {one.rule}" + (f" ({RULES[one.rule]})" if one.rule in RULES else "")
+    chosen = f"Chosen for {RULES[one.rule]}" if one.rule in RULES else "Chosen"
     verb = "has" if one.confirmed else "was granted"
     much = "all" if one.whole else granted(one)
     yield f"Container {one.container} {verb} {much} of {gpus} since {when(one.time)}."
-    yield f"Which GPU was decided by {rule}: {one.why or 'no reason was written down'}."
+    yield f"{chosen}: {one.why or 'no reason was written down'}."
     if not one.confirmed:
         yield "It has not started yet: its pod is confirmed just before its container starts."
     if one.expected:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpumanager.gpu.topology_text import UNKNOWN_MODEL
 from gpumanager.gpu.tree import Branch, Island, branches, islands
 from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
@@ -42,10 +43,10 @@ def granted(grant: PlacedGrant, gpu: str = "") -> str:
 
 
 def origin(grant: PlacedGrant) -> str:
-    """By what it got its GPUs: a rule of placement, or a claim, which the scheduler allocated."""
-    if grant.claim:
-        return f"claim {grant.claim.partition('/')[2]} ({', '.join(grant.requests)})"
-    return f"by the rule {grant.rule}"
+    """The claim that it got its GPUs by; empty for extended resources."""
+    if not grant.claim:
+        return ""
+    return f", claim {grant.claim.partition('/')[2]} ({', '.join(grant.requests)})"
 
 
 def short_model(model: str) -> str:
@@ -56,7 +57,8 @@ def short_model(model: str) -> str:
 def leaf(gpu: Gpu, held: Sequence[PlacedGrant] | None) -> str:
     """held: None where nobody knows."""
     numa = "" if gpu.numa_node is None else f", NUMA {gpu.numa_node}"
-    name = f"GPU{gpu.index}  {short_model(gpu.model)}, {format_bytes(gpu.memory)}{numa}"
+    model = "" if gpu.model == UNKNOWN_MODEL else f"{short_model(gpu.model)}, "
+    name = f"GPU{gpu.index}  {model}{format_bytes(gpu.memory)}{numa}"
     if held is None:
         return name
     taken = [one for one in held if not one.admin]

@@ -270,6 +270,13 @@ def test_who_has_installed_it_is_told_what_is_next(case: str, said: str, tmp_pat
     assert said in _notes(tmp_path, "--values", f"ci/{case}-values.yaml")
 
 
+def test_the_notes_name_the_test_where_there_is_one(tmp_path: Path) -> None:
+    claims = ("--set", "agent.interface=claims")
+
+    assert "helm test gpu-manager --namespace kube-system" in _notes(tmp_path / "resources")
+    assert "helm test" not in _notes(tmp_path / "claims", *claims)
+
+
 ELSEWHERE = {
     "agent.stateDirectory": "/srv/gpu-manager",
     "containerRuntime.socket": "/run/crio/crio.sock",

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import gpumanager
+from gpumanager.node.other_managers import RESOURCES
 from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.units import MEMORY_BLOCK, parse_bytes
 from tests.chart import generate, values
@@ -44,6 +45,23 @@ def test_a_value_is_read_by_a_template() -> None:
         return all(re.search(one, TEMPLATES) for one in (asked, rf"\.{name}\b"))
 
     assert [one.path for one in VALUES if not one.group and not read(one.path)] == []
+
+
+def test_the_notes_name_helm_test_on_the_condition_of_its_pod() -> None:
+    pod, notes = (values.CHART / "templates" / name for name in ("tests/limit.yaml", "NOTES.txt"))
+    condition = next(line for line in pod.read_text().splitlines() if line.startswith("{{- if"))
+
+    before, told, _ = notes.read_text().partition("helm test {{ .Release.Name }}")
+    assert told
+    assert before[before.rindex("{{- if") :].startswith(condition)
+
+
+def test_the_notes_warn_of_the_other_managers_that_the_agent_looks_for() -> None:
+    notes = (values.CHART / "templates" / "NOTES.txt").read_text()
+    words = set(re.findall(r'"([a-z0-9.]*/[a-z.-]+)"', notes))
+
+    looked_for = {pattern.removeprefix("*").removesuffix("*") for pattern in RESOURCES}
+    assert looked_for - words == {"volcano.sh/vgpu-number"}, "which /vgpu-number covers"
 
 
 POLICIES = (

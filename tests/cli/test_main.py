@@ -135,7 +135,7 @@ def test_a_usage_error_ends_with_one_full_stop_before_the_advice(
     run(["plan", "--nope"])
 
     first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith("not a number of seconds. See gpumanager simulate --help.")
+    assert first.endswith("is not a time; write for example 30s. See gpumanager simulate --help.")
     assert second.endswith("Did you mean '--occupied'? See gpumanager plan --help.")
 
 

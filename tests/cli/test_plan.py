@@ -87,12 +87,15 @@ def test_memory_is_that_of_each_gpu(six: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_the_table_says_who_got_what_and_why(six: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--topology", six, *asks("200", "30:8", "150")]) == 0
+    assert run(["plan", "--topology", six, *asks("200", "30:8", "150", "1:1", "100")]) == 0
 
     table = " ".join(capsys.readouterr().out.split())
     assert "6 GPUs of 16 GiB" in table
-    assert "200 cores link 4, 5 best linked set: PIX" in table
+    assert "200 cores whole GPUs 4, 5 best linked set: PIX" in table
     assert "30 cores share 0 first free GPU: none in use has enough left" in table
+    assert "1 core share 0" in table
+    assert "1 block " in table
+    assert "100 cores whole GPU 1 keeps linked GPUs together" in table
     assert "150 cores refused - not a valid request: 150 cores asked" in table
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from gpumanager.cli import run
 from gpumanager.cli.output import simulate_report
 from gpumanager.cli.output.simulate_progress import Progress, plain
 from gpumanager.cli.output.simulate_report import Report, as_json, print_report, shortfall
-from gpumanager.cli.simulate import command
+from gpumanager.cli.simulate import check_ports, command
+from gpumanager.errors import GpuManagerError
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
@@ -96,8 +98,8 @@ def test_without_a_pod_it_says_what_to_type(capsys: pytest.CaptureFixture[str]) 
         (["--cuda-version", "13", "POD"], "--cuda-version: expected for example 13.4, found '13'"),
         (["--seed", "x", "POD"], "'x' is not a valid integer range"),
         (["--seed", "-1", "POD"], "-1 is not in the range"),
-        (["--timeout", "0", "POD"], "0.0 is not in the range"),
-        (["--timeout", "nan", "POD"], "not a number of seconds"),
+        (["--timeout", "0", "POD"], "'0' is not a time; write for example 30s"),
+        (["--timeout", "nan", "POD"], "'nan' is not a time"),
         (["--what", "POD"], "No such option '--what'"),
         (["BROKEN"], "broken.yaml:1: not YAML"),
         (["EMPTY"], "empty.yaml: no pod in it"),
@@ -282,6 +284,30 @@ def test_the_port_of_serve_may_be_left_out(words: list[str], port: int | None) -
 
     assert context.params["serve"] == port
     assert context.params["pods"] == (Path("x.yaml"),)
+
+
+def test_a_port_that_is_taken_is_said_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pod.yaml").write_text(POD_TEXT)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        status = run(["simulate", "--serve", str(port), str(tmp_path / "pod.yaml")])
+
+    assert status == 1
+    said = capsys.readouterr().err
+    assert said == (
+        f"gpumanager: cannot serve on port {port}: Address already in use; "
+        "name another one with --serve PORT\n"
+    )
+
+
+def test_ports_end_somewhere() -> None:
+    with pytest.raises(GpuManagerError, match="port 65536: there is no such port"):
+        check_ports(65535, 2)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import yaml
 from tests.dashboards.chart_files import ROOT, RUNBOOKS, alerts, asked, metrics, names_in, recorded
 from tests.dashboards.exported import every
 from tests.dashboards.promql import AsksForNothing, Reader
+from tests.docs.pages import blocks
 
 SEVERITIES = {"critical", "warning", "info"}
 CASES = ROOT / "tests/dashboards/rules_test.yaml"
@@ -62,6 +63,19 @@ def test_every_runbook_is_an_alert_s_and_says_all_four_things() -> None:
     assert pages.keys() == {one["alert"] for one in alerts()}
     for name, text in pages.items():
         assert re.findall(r"^#+ (.+)$", text, re.MULTILINE) == [name, "How bad", "Look", "Do"]
+
+
+def test_a_query_of_a_runbook_asks_for_what_there_is(subtests: pytest.Subtests) -> None:
+    pytest.importorskip("promql_parser")
+    reader = Reader(metrics())
+    shown = [block for page in RUNBOOKS.glob("*.md") for block in blocks(page)]
+    queries = [block for block in shown if block.language == "promql"]
+
+    assert len(queries) >= 5
+    for block in queries:
+        for query in block.text.splitlines():
+            with subtests.test(block.place, query=query):
+                assert reader.labels(query) is not None
 
 
 def test_the_list_of_runbooks_has_each_alert_with_its_severities() -> None:

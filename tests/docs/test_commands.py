@@ -1,6 +1,7 @@
 """Every command of the pages is run here, or says what it needs and names only what there is."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def test_commands_stand_in_blocks_that_are_marked() -> None:
     assert said == []
 
 
+def test_a_command_begins_with_the_name_of_a_program() -> None:
+    """Not with a query for Prometheus, `rate(…)` or `job:metric:ratio`: those have own blocks."""
+    said = [(block.place, words[0]) for block in SHOWN for words in shell.commands(block)]
+
+    assert [one for one in said if not re.fullmatch(r"[\w./~$-]+", one[1])] == []
+    assert [one for one in said if re.match("gpumanager_", one[1])] == []
+
+
 def test_what_is_said_to_gpumanager_is_what_it_takes() -> None:
     said = [(block.place, call) for block in SHOWN for call in shell.calls(block)]
 
@@ -55,6 +64,15 @@ def test_what_make_is_told_is_a_target(subtests: pytest.Subtests) -> None:
         with subtests.test(block.place):
             assert names - TARGETS == set()
             assert bool(told) == (block.mark == "make") or block.mark == "gpu"
+
+
+def test_the_list_of_targets_has_two_columns() -> None:
+    said = subprocess.run(["make", "help"], check=True, capture_output=True, text=True, cwd=ROOT)
+
+    columns = {
+        len(line) - len(line.partition(" ")[2].lstrip()) for line in said.stdout.splitlines()
+    }
+    assert len(columns) == 1
 
 
 @pytest.mark.namespaces

@@ -1,4 +1,4 @@
-"""docs/compatibility.md says `tested` only where it names tests that exist."""
+"""docs/compatibility.md says `tested` only where it names tests that exist, and why of each row."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 def faults(text: str) -> list[str]:
-    """Rows without a known verdict, and those that claim tests that there are none of."""
+    """Rows without a known verdict or a reason, and those that claim tests that are not there."""
     wrong = []
     for name, verdict, *rest in rows(text):
         reason = " ".join(rest)
@@ -33,6 +33,8 @@ def faults(text: str) -> list[str]:
             wrong.append(f"{name}: {verdict!r} is no verdict")
         elif verdict == "tested" and not named and not reason.startswith(BY_ALL):
             wrong.append(f"{name}: tested, and by which test?")
+        elif not rest[-1]:
+            wrong.append(f"{name}: what stands behind it?")
         wrong += [f"{name}: {one} is not there" for one in named if not is_a_test(one)]
     return wrong
 
@@ -78,4 +80,5 @@ def test_a_row_that_claims_too_much_is_found() -> None:
         "x: tests/nothing.py is not there"
     ]
     assert faults(f"{head}| x | works | why |\n") == ["x: 'works' is no verdict"]
+    assert faults(f"{head}| x | expected | |\n") == ["x: what stands behind it?"]
     assert faults(f"{head}| x | expected | why |\n") == []

@@ -5,6 +5,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
@@ -179,6 +180,18 @@ def test_variables_of_the_environment_are_those_that_are_read() -> None:
     mentioned = {name for name in first("Environment") if any(f'"{name}"' in s for s in SOURCES)}
     assert found - first("Environment") - LOCALE == set()
     assert first("Environment") - mentioned == set()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_variable_names_the_commands_that_read_it(command: str) -> None:
+    readers = {
+        row[0]: {word.split()[-1] for word in SPAN.findall(row[1])} for row in rows("Environment")
+    }
+
+    found = gpumanager.get_command(click.Context(gpumanager), command)
+    assert found is not None
+    read = {f"`{one.envvar}`" for one in found.params if isinstance(one.envvar, str)}
+    assert {name for name in read if command not in readers[name]} == set()
 
 
 LOCALE = {"LANG", "LC_ALL", "LC_CTYPE"}

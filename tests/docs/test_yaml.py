@@ -11,7 +11,7 @@ from gpumanager.names import ANNOTATION_PREDICATE_GPU_INDEX, VCORE, VMEMORY
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.validate import validate
 from gpumanager.sim.manifest.pods import parse_pods
-from tests.docs.pages import DOCS, Block, blocks, every_block
+from tests.docs.pages import DOCS, ROOT, Block, blocks, every_block
 
 BLOCKS = [block for block in every_block() if block.language in {"yaml", "json"}]
 IMPOSSIBLE = ("one-and-a-half-gpus", "no-memory")
@@ -102,6 +102,42 @@ def test_a_pod_of_a_recipe_is_one_that_a_simulated_node_takes(
                 limits = [one.get("resources", {}).get("limits") for one in containers]
                 asked = [int(one[VCORE]) for one in limits if one]
                 assert [one.cores for one in read.containers if one.asks] == asked
+
+
+CHART = yaml.safe_load((ROOT / "charts/gpu-manager/values.yaml").read_text())
+
+
+def strange(values: Any, known: Any, path: str = "") -> Iterator[str]:
+    """Values that the chart does not have; below an empty mapping there may be anything."""
+    if not isinstance(known, dict):
+        if isinstance(values, dict):
+            yield f"{path}: not a group of values"
+        return
+    for key, below in values.items() if known else ():
+        if key not in known:
+            yield f"{path}{key}"
+        else:
+            yield from strange(below, known[key], f"{path}{key}.")
+
+
+def test_values_on_the_pages_are_those_of_the_chart() -> None:
+    shown = [one for block in BLOCKS for one in documents(block) if isinstance(one, dict)]
+    values = [
+        one for one in shown if not {"kind", "apiVersion"} & one.keys() and one.keys() & CHART
+    ]
+
+    assert len(values) >= 4
+    assert [name for one in values for name in strange(one, CHART)] == []
+
+
+def test_a_value_that_the_chart_does_not_have_is_found() -> None:
+    values = {"agent": {"prot": 1, "port": {"a": 1}, "nodeSelector": {"a": "b"}}, "agnet": {}}
+
+    assert list(strange(values, CHART)) == [
+        "agent.prot",
+        "agent.port.: not a group of values",
+        "agnet",
+    ]
 
 
 def test_there_are_pods_on_the_pages() -> None:

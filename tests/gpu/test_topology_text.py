@@ -102,6 +102,35 @@ def test_several_numa_nodes_mean_that_none_is_known() -> None:
     assert nodes(parse(PAIR.replace("\t0\t", "\t0-1\t"))) == [None, None]
 
 
+SETS = """\
+\tGPU0\tGPU1\tGPU2\tCPU Affinity
+GPU0\t X \tNV1\tSYS\t{}
+GPU1\tNV1\t X \tNV1\t{}
+GPU2\tSYS\tNV1\t X \t{}
+"""
+"""As a driver without the column of NUMA nodes prints it."""
+
+
+@pytest.mark.parametrize(
+    ("processors", "numa"),
+    [
+        (("20-39,60-79", "20-39,60-79", "0-19,40-59"), [1, 1, 0]),
+        (("0", "1", "2-3"), [0, 1, 2]),
+        (("0-79", "0-79", "0-79"), [None, None, None]),  # a single node, or none is known
+        (("0-19", "0-19", "10-29"), [None, None, None]),  # overlapping
+        (("0-19", "0-19", "N/A"), [None, None, None]),
+    ],
+)
+def test_without_a_numa_column_sets_of_processors_are_nodes(
+    processors: tuple[str, ...], numa: list[int | None]
+) -> None:
+    topology = parse(SETS.format(*processors))
+
+    assert nodes(topology) == numa
+    together = numa[0] is not None and numa[0] == numa[1]
+    assert topology.bond(0, 1).level is (Level.NODE if together else Level.SYS)
+
+
 CONTRADICTIONS = {
     "asymmetric": (
         PAIR.replace("GPU1\tPIX", "GPU1\tPHB"),
@@ -141,6 +170,7 @@ CONTRADICTIONS = {
     "no header": (PAIR[PAIR.index("GPU0\t X") :], 1, "not a header but the row"),
     "another command's output": ("GPU 0: Tesla T4 (UUID: GPU-1)\n", 1, "not a header"),
     "bad processors": (PAIR.replace("0-15", "all"), 2, "CPU affinity is 'all'"),
+    "a range of three": (PAIR.replace("0-15", "0-7-9"), 2, "CPU affinity is '0-7-9'"),
     "bad NUMA node": (PAIR.replace("\t0\t", "\tzero\t"), 2, "NUMA affinity is 'zero'"),
 }
 

@@ -80,6 +80,12 @@ def test_a_share_larger_than_any_card_says_how_large_they_are() -> None:
     )
 
 
+def test_a_share_that_may_be_meant_in_mib_is_told_its_blocks() -> None:
+    assert str(refusal(six().ask(30, 4096))).endswith(
+        "the largest GPU has 64 blocks; if 4,096 MiB are meant, write 16"
+    )
+
+
 def test_a_machine_without_gpus_refuses_everything() -> None:
     node = make_node(0, level("SYS"))
 
@@ -92,7 +98,7 @@ def test_a_whole_gpu_is_the_one_that_breaks_the_loosest_bonds() -> None:
     answer = grant(six().occupy({0: 100}).ask(100))
 
     assert [gpu.index for gpu in answer.gpus] == [1]
-    assert answer.why == "breaks the loosest bonds: best link to another free GPU is PHB"
+    assert answer.why == "keeps linked GPUs together: its best link to another free GPU is PHB"
 
 
 def test_the_last_free_gpu_has_nothing_to_break() -> None:

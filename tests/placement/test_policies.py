@@ -56,7 +56,9 @@ def taken(score: object) -> object:
 
 
 def test_every_policy_has_its_rows() -> None:
-    assert {row.policy for row in GOLDEN} == set(POLICIES)
+    without = set(POLICIES) - {row.policy for row in GOLDEN}
+
+    assert without == set(), "write rows into GOLDEN, above, for these policies"
     assert len(POLICIES) == len(TABLE)
 
 

@@ -124,7 +124,14 @@ def test_two_pods_of_one_name_get_different_uids() -> None:
             "pod.yaml:4: spec: pod a has no containers",
         ),
         (POD + "metadata: {name: b}\n", "metadata: given twice"),
-        (POD.replace("      command: [python3, train.py]\n", ""), "command is missing"),
+        (
+            POD.replace("      command: [python3, train.py]\n", ""),
+            "a simulated node has no images, so",
+        ),
+        (
+            POD.replace("tencent.com/vcuda-core: 30", "nvidia.com/gpu: 1"),
+            "is tencent.com/vcuda-core: 100",
+        ),
         (POD.replace("[python3, train.py]", "[]"), "spec.containers[0].command: names no program"),
         (POD.replace("[python3, train.py]", "python3 train.py"), "expected a list, found a string"),
         (POD.replace('"3"', "3"), "expected a string, found an integer 3: put it in quotes"),

@@ -104,7 +104,7 @@ def test_a_claim_of_two_gpus_is_told_with_the_amounts_of_each() -> None:
         "one of 2 whole GPUs",
     ]
     assert leaf(MACHINE.gpus[0], held[UUIDS[0]]).endswith("20 % granted")
-    assert origin(held[UUIDS[0]][0]) == "claim budget (gpu)"
+    assert origin(held[UUIDS[0]][0]) == ", claim budget (gpu)"
     assert "20 % and 1 GiB of GPU 0 (A100-SXM4-40GB), all of GPU 1" in " ".join(
         story("team/train", told, None)
     )

@@ -45,7 +45,7 @@ def test_a_container_that_runs_is_told_its_gpu_the_rule_and_what_it_uses() -> No
     said = tale(promise())
 
     assert "Container main has 30 % and 256 MiB of GPU 0 (A100-SXM4-40GB) since" in said
-    assert "by the rule share (less than a whole GPU): the fullest GPU that still has room." in said
+    assert "Chosen for a share of one GPU: the fullest GPU that still has room." in said
     assert "uses 3.9 GiB of 4 GiB now." in said
     assert "It was refused memory 3 times" in said
     assert "ask for more than 16 tencent.com/vcuda-memory" in said

@@ -13,7 +13,7 @@ from tests.scheduler.scheduler_world import node_object, pod_object
 from tests.scheduler.served_extender import Served, serving
 from tests.waiting import until
 
-QUOTAS = '{"default": {"quota": {"T4": 60}}, "research": {"quota": {"T4": 12, "A100": 4}}}'
+QUOTAS = '{"default": {"quota": {"T4": 200}}, "research": {"quota": {"T4": 12, "A100": 4}}}'
 
 
 def rules() -> QuotaRules:
@@ -28,7 +28,7 @@ def node(name: str, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def cluster(nodes: int = 60, **more: Any) -> AsyncIterator[Served]:
+async def cluster(nodes: int = 60, every: int = 3, **more: Any) -> AsyncIterator[Served]:
     """With that many nodes of eight GPUs; every third has pods, every seventh a closed GPU."""
     api = SimulatedApiServer()
     await api.start()
@@ -38,16 +38,16 @@ async def cluster(nodes: int = 60, **more: Any) -> AsyncIterator[Served]:
             unhealthy = [f"GPU-{name}-5"] if number % 7 == 3 else []
             await api.create("nodes", node(name, unhealthy=unhealthy))
         async with serving(api, rules=rules(), **more) as served:
-            await fill(served, nodes)
+            await fill(served, range(0, nodes, every))
             yield served
     finally:
         await api.stop()
 
 
-async def fill(served: Served, nodes: int) -> None:
-    """Bind pods as kube-scheduler would, and ask about one that fits nowhere."""
+async def fill(served: Served, nodes: range) -> None:
+    """Bind pods as kube-scheduler would, and ask about two that fit on none of these nodes."""
     bound = 0
-    for number in range(0, nodes, 3):
+    for number in nodes:
         for name, ask in (("train", (200, 0)), ("serve", (60, 32)), ("notebook", (20, 4))):
             pod = await served.make("pods", pod_object(f"{name}-{number}", ask))
             where = f"gpu-node-{number}"
@@ -58,6 +58,6 @@ async def fill(served: Served, nodes: int) -> None:
     await until(lambda: state.counts["pods"] == bound and not state.counts["assumed"])
     for name, ask in (("pretrain-xl", (1600, 0)), ("pretrain-2", (800, 0))):
         pod = await served.make("pods", pod_object(name, ask))
-        names = [f"gpu-node-{number}" for number in range(0, nodes, 3)]
+        names = [f"gpu-node-{number}" for number in nodes]
         await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": names})
         await until(partial(state.knows, pod["metadata"]["uid"]))

@@ -67,9 +67,9 @@ def _headline(said: Said) -> Text:
     elif said.get("trouble"):
         found.append(" could not be bound", style="bold red")
     elif said["fitting"]:
-        found.append(" has found places and waits to be bound", style="bold yellow")
+        found.append(" fits and waits to be bound", style="bold yellow")
     else:
-        found.append(" waits: no node will do", style="bold red")
+        found.append(" is pending: no node fits", style="bold red")
     return found.append(f"   {_when(said['time'])}", style="not bold dim")
 
 
@@ -77,8 +77,7 @@ def _story(said: Said) -> Iterator[str]:
     if trouble := said.get("trouble"):
         yield str(trouble)
     if said["nodes"]:
-        would = "would have done" if said["bound"] else "would do"
-        yield f"{said['fitting']:,} of {count_of(said['nodes'], 'node')} asked about {would}."
+        yield f"{said['fitting']:,} of {count_of(said['nodes'], 'node')} fit."
     if said["policy"]:
         yield f"Policy: {said['policy']}."
     yield from _comparison(said)
@@ -91,7 +90,7 @@ def _comparison(said: Said) -> Iterator[str]:
     if best:
         yield f"The best: {'; '.join(map(_alike, best))}."
     elif said["fitting"] > 1:
-        yield "To the policy they were all alike."
+        yield "All nodes that fit have the same score."
 
 
 def _rank(points: float, best: Sequence[Said], fitting: int) -> str:
@@ -99,8 +98,10 @@ def _rank(points: float, best: Sequence[Said], fitting: int) -> str:
     better = sum(one["nodes"] for one in best if one["points"] > points)
     alike = sum(one["nodes"] for one in best if one["points"] == points)
     of = f"of the {count_of(fitting, 'node')} that fit" if fitting else "of all nodes"
+    if not better and alike > 1:
+        return f"among the {alike:,} best {of}, with the same score"
     if not better:
-        return f"the best {of}" if alike <= 1 else f"among the {alike:,} best {of}, all alike"
+        return f"the best {of}"
     place = f"number {better + 1:,} {of}" if alike else f"behind the best {better:,} {of}"
     return f"{place}; others were better, but kube-scheduler weighs other things too"
 

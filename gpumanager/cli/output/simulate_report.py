@@ -27,7 +27,7 @@ from gpumanager.units import MEMORY_BLOCK, count_of, format_bytes
 
 WIDTH_WITHOUT_TERMINAL: Final = 100
 GAP: Final = 2
-CAPTION: Final = "Simulated GPUs, {}; the simulated GPUs measure memory and time."
+CAPTION: Final = "Simulated GPUs, {}; memory and time are simulated too."
 BUSY_HOST: Final = (
     "This machine was busy: programs waited for a processor for {:.0%} of the time, which can make "
     "shares smaller."

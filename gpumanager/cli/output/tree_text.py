@@ -44,7 +44,7 @@ def _add_gpu(root: Tree, topology: Topology, part: Branch, held: Sitting | None)
     below = root.add(Text(leaf(gpu, grants), style="" if grants is None or grants else "dim"))
     for one in grants or ():
         label = Text(one.name, style="bold")
-        label.append(f"  {granted(one, gpu.uuid)}, {origin(one)}", style="not bold")
+        label.append(f"  {granted(one, gpu.uuid)}{origin(one)}", style="not bold")
         if one.unlimited:
             count = sum(one.unlimited.values())
             label.append(f"  NO LIMIT holds for {count} of its processes", style="bold red")

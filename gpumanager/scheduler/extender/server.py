@@ -158,8 +158,8 @@ class ExtenderServer:
             raise HttpRefusal(404, "write /explain/NAMESPACE/POD")
         known = self._extender.memory.of(words[2], words[3])
         if known is None:
-            raise HttpRefusal(
-                404, f"kube-scheduler has not asked about pod {words[2]}/{words[3]} recently"
-            )
+            said = "kube-scheduler has not asked this extender about it lately; check the name, "
+            said += "spec.schedulerName of the pod, and whether this replica is the leader"
+            raise HttpRefusal(404, f"pod {words[2]}/{words[3]} is not known: {said}")
         body = json.dumps({"pod": f"{words[2]}/{words[3]}", **known.as_json()}).encode()
         return web.Response(body=body, headers={"Content-Type": JSON})

@@ -43,6 +43,12 @@ from gpumanager.sim.names import LABEL, SUBDOMAIN
 
 RESOURCES: Final = (VCORE, VMEMORY, WHOLE_GPU)
 
+NVIDIAS: Final = "nvidia.com/gpu"
+NO_COMMAND: Final = (
+    "command is missing: a simulated node has no images, so write what the container is to run, "
+    "such as command: [sleep, '60']"
+)
+
 _NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
 """What every node has, and a simulated one does not count."""
 
@@ -431,7 +437,9 @@ def _init_kind(fields: Mapping[str, Value]) -> ContainerKind:
 
 def _command(fields: Mapping[str, Value], of: Value) -> tuple[str, ...]:
     """There is no image here, hence no program of its own that args could be meant for."""
-    command = required(fields, "command", of)
+    if "command" not in fields or fields["command"].empty:
+        raise of.error(NO_COMMAND)
+    command = fields["command"]
     words = [_word(item) for item in command.items()]
     if not words or not words[0]:
         raise command.error("names no program")
@@ -527,8 +535,9 @@ def _amounts(value: Value | None) -> dict[str, tuple[int, Value]]:
     fields = value.fields() if value else {}
     for name, amount in fields.items():
         if name not in RESOURCES and not _NATIVE.fullmatch(name):
+            whole = f"; a whole GPU is {VCORE}: 100" if name == NVIDIAS else ""
             raise amount.error(
-                f"a simulated node has no such resource, only {', '.join(RESOURCES)}"
+                f"a simulated node has no such resource, only {', '.join(RESOURCES)}{whole}"
             )
     return {name: (_amount(fields[name]), fields[name]) for name in RESOURCES if name in fields}
 

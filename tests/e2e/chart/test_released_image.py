@@ -71,7 +71,7 @@ def test_the_extenders_pod_explains_why_a_pod_waits(
         ended, said = node.execute(status, "gpumanager", "explain", "default/waits")
 
     assert ended == 0, said
-    assert "default/waits waits: no node will do" in said
+    assert "default/waits is pending: no node fits" in said
     assert "9 whole GPUs with 1 block asked; this machine has 8" in said
 
 

@@ -26,8 +26,9 @@ def exports(library: str) -> dict[str, str]:
 def test_each_export_of_a_real_driver_is_hooked_or_placed_never_both(library: str) -> None:
     ours, left = set(hooked(library)), set(unhooked(library))
 
-    assert set(exports(library)) - ours - left == set()
-    assert ours & left == set()
+    files = f"native/table/{library}.hooks and {library}.census"
+    assert set(exports(library)) - ours - left == set(), f"write each into one of {files}"
+    assert ours & left == set(), f"in both of {files}: a hooked function leaves the census"
 
 
 @libraries

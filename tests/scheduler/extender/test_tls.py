@@ -177,5 +177,5 @@ async def test_explain_believes_the_authority_that_it_is_given(
         doubting = await asyncio.to_thread(run, words)
 
     assert (believing, doubting) == (1, 2)
-    assert "kube-scheduler has not asked about pod default/p recently" in known
+    assert "pod default/p is not known" in known
     assert "certificate verify failed" in capsys.readouterr().err

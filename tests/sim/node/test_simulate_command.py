@@ -128,7 +128,7 @@ def test_a_server_is_stopped_in_time_and_its_figures_are_shown() -> None:
 
 def test_figures_are_shown_where_time_runs_out() -> None:
     """However slow the machine is: more time where the container had not begun in it."""
-    for seconds in ("3", "10", "60"):
+    for seconds in ("3", "10s", "1m"):
         finished = simulate(SERVER, "--timeout", seconds, "--json")
         assert finished.returncode == 1
         if "still running" in finished.stderr:
