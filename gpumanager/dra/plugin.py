@@ -40,6 +40,10 @@ LOOK_SECONDS: Final = 1.0
 """Between two looks whether our socket is still in the kubelet's directory."""
 OBSTACLE_SECONDS: Final = 5.0
 """Between two looks whether something still hinders us."""
+LOOKS: Final = 30
+"""For the socket, between two whether something hinders us again."""
+HINDERED: Final = 2
+"""Such looks in a row that have to find it."""
 DRAIN_SECONDS: Final = 45.0
 """The kubelet waits no longer for a call (pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""
 SERVICES: Final = "dra-*.sock"
@@ -138,7 +142,8 @@ class DriverStanding:
 
 
 class ClaimPlugin:
-    """Serves `driver`. obstacle: why no kubelet may find us yet; asked until it is empty.
+    """Serves `driver`. obstacle: why no kubelet may find us; asked until it is empty, and now and
+    then later.
 
     refused: told of each claim that was not prepared, and why.
     """
@@ -216,20 +221,33 @@ class ClaimPlugin:
         await self._driver.finished()
 
     async def _keep(self) -> None:
-        """Listen, and anew where somebody has removed a socket, for as long as the task lives."""
-        while hindered := await self._obstacle():
-            if hindered != self._said:
-                log.error("%s is not registered: %s", DRIVER, hindered)
-            self._said = hindered
-            await asyncio.sleep(OBSTACLE_SECONDS)
-        self._said = ""
+        """Serve while nothing hinders us, for as long as the task lives."""
         while True:
-            if not self.sockets.exist():
-                if self._servers:
-                    log.warning("%s was removed; listening again", self.sockets.registration)
-                await self._close()
-                await self._open()
-            await asyncio.sleep(LOOK_SECONDS)
+            while hindered := await self._obstacle():
+                if hindered != self._said:
+                    log.error("%s is not registered: %s", DRIVER, hindered)
+                self._said = hindered
+                await asyncio.sleep(OBSTACLE_SECONDS)
+            self._said = ""
+            await self._serve()
+
+    async def _serve(self) -> None:
+        """Listen, and anew where somebody has removed a socket, until something hinders us.
+
+        Example: containerd was restarted with another configuration, without CDI. A runtime that
+        is restarting does not answer a look either, so one does not count.
+        """
+        hindered = 0
+        while hindered < HINDERED:
+            for _ in range(LOOKS):
+                if not self.sockets.exist():
+                    if self._servers:
+                        log.warning("%s was removed; listening again", self.sockets.registration)
+                    await self._close()
+                    await self._open()
+                await asyncio.sleep(LOOK_SECONDS)
+            hindered = hindered + 1 if await self._obstacle() else 0
+        await self._close()
 
     async def _open(self) -> None:
         self.sockets.make_room()

@@ -216,6 +216,34 @@ async def test_no_kubelet_finds_the_plugin_while_something_hinders_it(
     await plugin.stop()
 
 
+async def test_no_kubelet_finds_the_plugin_after_the_runtime_has_lost_cdi(
+    node: ClaimNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_module, "OBSTACLE_SECONDS", 0.001)
+    monkeypatch.setattr(plugin_module, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(plugin_module, "LOOKS", 2)
+    lost = "containerd 2.1.9 does not inject CDI devices as it is configured"
+    answers = iter(["", "the runtime does not answer", "", lost, lost, lost, ""])
+    plugin, seen = made(node, tmp_path), []
+    back = asyncio.Event()
+
+    async def obstacle() -> str:
+        seen.append((plugin.sockets.exist(), plugin.standings[0].failure))
+        if (answer := next(answers, None)) is None:
+            back.set()
+        return answer or ""
+
+    plugin._obstacle = obstacle
+
+    await plugin.start()
+    await asyncio.wait_for(back.wait(), LONG)
+
+    assert [there for there, _ in seen] == [False, True, True, True, True, False, False, True]
+    assert seen[6][1] == lost
+    assert plugin.standings[0].failure is None
+    await plugin.stop()
+
+
 async def test_a_socket_that_no_system_has_is_said_at_the_start(
     node: ClaimNode, tmp_path: Path
 ) -> None:
