@@ -71,7 +71,7 @@ class ExtenderSettings:
     schedulers: tuple[str, ...] = ()
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
-    lease_name: str = "gpumanager-extender"
+    lease_name: str = "gpu-manager-extender"
     identity: str = ""
     max_body: int = 16
     policy: str = ""
@@ -142,7 +142,7 @@ class ExtenderSettings:
     "--leader-elect-resource-name",
     "lease_name",
     metavar="NAME",
-    default="gpumanager-extender",
+    default="gpu-manager-extender",
     show_default=True,
     help="Name of the Lease.",
 )

@@ -23,7 +23,7 @@ from tests.e2e.node.node_runtime import run
 from tests.e2e.node.real_node import RealNode
 
 PAGE: Final = "extender.md"
-APP: Final = "gpumanager-extender"
+APP: Final = "gpu-manager-extender"
 PORT: Final = 3456
 SCHEDULER_PORT: Final = 10260
 """Not that of the node's own scheduler, which goes on beside."""

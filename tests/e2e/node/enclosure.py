@@ -44,7 +44,7 @@ ADDRESS: Final = "192.0.2.2"
 """The node's own, beside loopback, which a node must not have alone (an address for examples)."""
 
 SERVICES: Final = {
-    "gpumanager-extender.kube-system.svc": "10.96.0.81",
+    "gpu-manager-extender.kube-system.svc": "10.96.0.81",
     "gpu-manager-webhook.kube-system.svc": "10.96.0.82",
 }
 """Names and addresses of Services, where a cluster has its DNS; `service_door` answers there."""
