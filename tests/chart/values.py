@@ -68,6 +68,8 @@ POLICY: Final = f"^({_TERM}(, ?{_TERM})*)?$"
 """As `read_preference` takes it; a name that comes twice is refused by a template."""
 SIZE: Final = r"[0-9]+ ?([KMGT]iB)?"
 """As `parse_bytes` takes it."""
+LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+"""As names of namespaces are, and parts of other names."""
 LABEL_VALUE: Final = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
 LABELS: Final[Schema] = {
     "type": "object",
@@ -106,6 +108,7 @@ BY_NAME: Final[Mapping[str, Schema]] = {
 
 BY_PATH: Final[Mapping[str, Schema]] = {
     "openshift": one_of("auto", "always", "never"),
+    "logFormat": one_of("text", "json"),
     "image.repository": {"type": "string", "minLength": 1},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
@@ -156,7 +159,8 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "webhook.timeoutSeconds": {"type": "integer", "minimum": 1, "maximum": 30},
     "webhook.drainSeconds": {"type": "integer", "minimum": 0, "maximum": 300},
     "webhook.tls.source": one_of("self", "certManager", "secret", "signer"),
-    "quota.namespace": {"type": "string", "minLength": 1},
+    "quota.namespace": {"type": "string", "pattern": f"^{LABEL}$"},
+    "quota.configMap": {"type": "string", "pattern": rf"^({LABEL}(\.{LABEL})*)?$"},
     "networkPolicy.apiServerPorts": several(PORT),
     "networkPolicy.dnsPorts": several(PORT),
     "networkPolicy.extenderFrom": several(PEER),
