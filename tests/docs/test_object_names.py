@@ -100,7 +100,7 @@ def test_objects_that_pages_name_are_objects_of_the_chart() -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("kubectl -n a get lease gpu-manager-extender -o yaml", [("Lease", "gpu-manager-extender")]),
+        ("kubectl -n a get lease gpu-manager-extender", [("Lease", "gpu-manager-extender")]),
         ("kubectl -n a exec deploy/gpu-manager-extender -- x", [
             ("Deployment", "gpu-manager-extender"),
         ]),
