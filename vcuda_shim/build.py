@@ -325,10 +325,11 @@ def build(out: Path, only: Sequence[str] = ()) -> None:
 
     Steps run side by side, one for each processor: no step needs another.
     """
+    out = out.resolve()  # before any step changes the working directory
 
     def step(name: str, work: Path) -> None:
         print(f"building {name}\n", end="", file=sys.stderr)
-        (STEPS | SEPARATE)[name](out.resolve(), work)
+        (STEPS | SEPARATE)[name](out, work)
 
     with (
         tempfile.TemporaryDirectory(prefix="vcuda-build-") as work,
