@@ -67,7 +67,13 @@ def test_what_make_is_told_is_a_target(subtests: pytest.Subtests) -> None:
 
 
 def test_the_list_of_targets_has_two_columns() -> None:
-    said = subprocess.run(["make", "help"], check=True, capture_output=True, text=True, cwd=ROOT)
+    said = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
 
     columns = {
         len(line) - len(line.partition(" ")[2].lstrip()) for line in said.stdout.splitlines()

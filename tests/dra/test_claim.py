@@ -112,7 +112,7 @@ def test_parameters_of_another_driver_are_passed_over() -> None:
 
 
 def test_parameters_that_mean_nothing_are_no_claim() -> None:
-    with pytest.raises(NotAClaim, match=r"coreLimits: unknown field; is coreLimit meant\?"):
+    with pytest.raises(NotAClaim, match=r"coreLimits: unknown field; did you mean coreLimit\?"):
         read_claim(claim_item("a", config=[opaque([], coreLimits=50)]))
 
 
