@@ -53,6 +53,7 @@ def run_in(output: Path, words: list[str]) -> int:
     if not (output / STARTED).exists():
         return skipped("User-Mode Linux does not start here; what it said is above")
     if (report := output / "e2e.json").exists():
+        (ROOT / "build").mkdir(exist_ok=True)
         shutil.copy(report, ROOT / "build" / "e2e-vm.json")
     return 1 if status is None else status
 
