@@ -28,7 +28,7 @@ ON_NODE: Final = ("top", "tree", "doctor")
 OF_EXTENDER: Final = ("--extender", "GPUMANAGER_EXTENDER")
 OF_AGENT: Final = ("--agent", "GPUMANAGER_AGENT")
 HERE: Final = frozenset({"-h", "--help", "--topology"})
-"""Flags with which a command asks nobody."""
+"""Flags with which a command needs neither agent nor extender."""
 CLUSTER: Final = "--cluster"
 ASK_SECONDS: Final = 15
 PLACE: Final = "{range .items[*]}{.metadata.namespace} {.metadata.name}{'\\n'}{end}"

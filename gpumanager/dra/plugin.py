@@ -232,7 +232,7 @@ class ClaimPlugin:
             await self._serve()
 
     async def _serve(self) -> None:
-        """Listen, and anew where somebody has removed a socket, until something hinders us.
+        """Listen until something hinders us, and again where a socket was removed.
 
         Example: containerd was restarted with another configuration, without CDI. A runtime that
         is restarting does not answer a look either, so one does not count.

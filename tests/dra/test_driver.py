@@ -409,7 +409,7 @@ async def test_parameters_of_one_request_hold_beside_a_whole_gpu(node: ClaimNode
 async def test_requests_of_one_container_with_different_parameters_are_refused(
     node: ClaimNode,
 ) -> None:
-    """Both have one budget: the second one's would not hold, and nobody would know."""
+    """Both have one budget: the second one's would not hold, in silence."""
     shares = (node.share(0, 30, request="one"), node.share(1, 30, request="two"))
     config = [opaque("FromClass", coreLimit=50), opaque("FromClaim", "two", coreLimit=90)]
 
