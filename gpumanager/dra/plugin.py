@@ -170,6 +170,8 @@ class ClaimPlugin:
         self._servers: list[grpc.aio.Server] = []
         self.listening = asyncio.Event()
         """Whether a kubelet can find us."""
+        self.hindered = False
+        """Whether something hinders us that came after we had served."""
         self._known = asyncio.Event()
         self._said = ""
         """What hinders us, or what the kubelet said when it did not take us."""
@@ -229,7 +231,14 @@ class ClaimPlugin:
                 self._said = hindered
                 await asyncio.sleep(OBSTACLE_SECONDS)
             self._said = ""
+            self._set_hindered(hindered=False)
             await self._serve()
+            self._set_hindered(hindered=True)
+
+    def _set_hindered(self, *, hindered: bool) -> None:
+        if hindered != self.hindered:
+            self.hindered = hindered
+            self._driver.on_change()
 
     async def _serve(self) -> None:
         """Listen until something hinders us, and again where a socket was removed.

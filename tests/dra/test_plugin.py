@@ -225,7 +225,8 @@ async def test_no_kubelet_finds_the_plugin_after_the_runtime_has_lost_cdi(
     lost = "containerd 2.1.9 does not inject CDI devices as it is configured"
     answers = iter(["", "the runtime does not answer", "", lost, lost, lost, ""])
     plugin, seen = made(node, tmp_path), []
-    back = asyncio.Event()
+    back, offered = asyncio.Event(), list[bool]()
+    node.driver.on_change = lambda: offered.append(not plugin.hindered)
 
     async def obstacle() -> str:
         seen.append((plugin.sockets.exist(), plugin.standings[0].failure))
@@ -240,6 +241,7 @@ async def test_no_kubelet_finds_the_plugin_after_the_runtime_has_lost_cdi(
 
     assert [there for there, _ in seen] == [False, True, True, True, True, False, False, True]
     assert seen[6][1] == lost
+    assert offered == [False, True]
     assert plugin.standings[0].failure is None
     await plugin.stop()
 

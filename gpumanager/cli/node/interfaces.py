@@ -212,11 +212,13 @@ def claims(
 
     async def gpus() -> NodeGpus:
         attributes = await known.of(driver.topology)
+        # Where the runtime has lost CDI, pods that came would wait for the driver.
+        unusable = (gpu.uuid for gpu in driver.topology.gpus if plugin.hindered)
         return NodeGpus(
             driver.topology,
             driver.ledger.unheld(driver.live()),
             driver.unhealthy,
-            driver.leaving.union(driver.withheld()),
+            driver.leaving.union(driver.withheld(), unusable),
             outside.volumes.version,
             attributes,
             settings.unhealthy_taint,
