@@ -8,7 +8,7 @@ network nor a compiler there:
     gpu-check.sh            runs the named stages, or all
     benchmarks/             the check
     gpumanager/, vcuda_shim/    the package, with the shims and the module over their layouts
-    programs/               gpu_facts and launches, for x86-64 and glibc 2.17
+    programs/               gpu_facts, launches and runtime, for x86-64 and glibc 2.17
     site/                   packages: nvidia-ml-py, and cffi's part that runs
     known-functions.json    what native/table knows of the driver's functions
 
@@ -18,6 +18,7 @@ this checkout's.
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -41,10 +42,15 @@ SKIPPED: Final = shutil.ignore_patterns("__pycache__", "*.so", "lib", "bin", "*.
 MODULE: Final = "_shim"
 TEST_BUILD: Final = "shim-unhooked"
 UNHOOKED: Final = "VCUDA_UNHOOKED"
-PROGRAM_FLAGS: Final = ("-std=gnu11", "-O2", "-s", "-Wall", "-D_GNU_SOURCE")
+PROGRAM_FLAGS: Final = (
+    *("-std=gnu11", "-O2", "-s", "-Wall", "-Wno-deprecated-non-prototype", "-D_GNU_SOURCE"),
+)
+STATIC_RUNTIME: Final = "nvidia-cuda-runtime-cu12", "libcudart_static.a"
+"""NVIDIA's package, and its file that programs have linked in."""
 
 
-def make(folder: Path, versions: Sequence[str], *, test_build: bool) -> None:
+def make(folder: Path, versions: Sequence[str], *, test_build: bool, runtime: Path | None) -> None:
+    """runtime: a CUDA runtime, to be linked into a program of the check; None: no such program."""
     shutil.rmtree(folder, ignore_errors=True)
     for tree in TREES:
         shutil.copytree(ROOT / tree, folder / tree, ignore=SKIPPED)
@@ -56,7 +62,7 @@ def make(folder: Path, versions: Sequence[str], *, test_build: bool) -> None:
     # cffi builds with the limited API: one file for all versions of Python.
     shutil.copy2(module, folder / "vcuda_shim" / f"{MODULE}.abi3.so")
     add_packages(folder / "site", versions)
-    add_programs(folder / "programs")
+    add_programs(folder / "programs", runtime)
     add_known_functions(folder / "known-functions.json")
     if test_build:
         add_test_build(folder / "vcuda_shim")
@@ -91,11 +97,30 @@ def unpack_cffi(site: Path, version: str) -> None:
                     archive.extract(name, site)
 
 
-def add_programs(folder: Path) -> None:
+def add_programs(folder: Path, runtime: Path | None) -> None:
     folder.mkdir()
-    for source in sorted((ROOT / "benchmarks/gpu_check/programs").glob("*.c")):
-        cc = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17"]
-        build.run([*cc, *PROGRAM_FLAGS, "-o", folder / source.stem, source, "-ldl"])
+    sources = ROOT / "benchmarks/gpu_check/programs"
+    for source in sorted(sources.glob("*.c")):
+        compile_program(folder / source.stem, source)
+    if runtime is not None:
+        linked = ("-DSTATIC_RUNTIME", runtime, "-lpthread", "-lrt")
+        compile_program(folder / "runtime-static", sources / "runtime.c", *linked)
+
+
+def compile_program(program: Path, source: Path, *words: str | Path) -> None:
+    cc = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17"]
+    build.run([*cc, *PROGRAM_FLAGS, "-o", program, source, *words, "-ldl"])
+
+
+def static_runtime() -> Path | None:
+    """NVIDIA's, of this Python's packages; None where there is none, or one for another machine."""
+    package, name = STATIC_RUNTIME
+    try:
+        files = metadata.files(package) or ()
+    except metadata.PackageNotFoundError:
+        return None
+    found = [Path(str(file.locate())) for file in files if file.name == name]
+    return found[0] if found and os.uname().machine == "x86_64" else None
 
 
 def add_known_functions(path: Path) -> None:
@@ -140,7 +165,12 @@ def main() -> None:
         "--no-test-build", action="store_true", help="without the shims that can leave hooks out"
     )
     options = parser.parse_args()
-    make(options.folder, options.versions.split(","), test_build=not options.no_test_build)
+    make(
+        options.folder,
+        options.versions.split(","),
+        test_build=not options.no_test_build,
+        runtime=static_runtime(),
+    )
     print("\n".join(listing(options.folder)))
 
 

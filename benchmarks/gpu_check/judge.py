@@ -1,8 +1,9 @@
 """From what a run showed to what is said of it. Pure: evidence in, a finding out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from gpu_check.bench import patience
 from gpu_check.evidence import Evidence
 from gpu_check.outcome import Finding, Verdict, passed_if
 
@@ -28,7 +29,14 @@ BUSY: Final = 3
 """Percent of the GPU's time that others may take without a word."""
 
 LARGEST_ERROR: Final = 1e-3
+PAID_PARTS: Final = (0.5, 1.5)
+"""Of the time that a GPU was kept busy: what may be paid for; the host sees starts and waits, too."""
+
+FREED_SECONDS: Final = 1.0
+
 OUT_OF_MEMORY: Final = 2
+NOT_THERE: Final = -1
+"""Answer of a runtime that has no function of that name."""
 
 SHIM_THERE: Final = "the shim is in the program"
 
@@ -44,19 +52,49 @@ def idle(busy: int, processes: int) -> Finding:
     figures = {"busy": busy, "processes": processes}
     if busy <= BUSY:
         return Finding(Verdict.PASS, said, figures)
-    return Finding(Verdict.FIGURE, f"{said}: shares and overheads mean little", figures)
+    return Finding(Verdict.LOST, f"{said}: shares and overheads mean nothing", figures)
 
 
-def accepted(seen: Evidence) -> Finding:
-    worst, gpu = seen.told["worst"], seen.told["gpu"]
+def cell(
+    name: str, told: Mapping[str, Any], seen: Evidence | None, failed: str | None, *, whole: bool
+) -> Finding:
+    """A program that meets the driver in one of several ways. seen: of one with a limit, without
+    which all of what it asks for must be had. whole: all of a GPU, which nobody pays for.
+    """
+    if failed is not None:
+        return Finding(Verdict.FAIL, failed, {**told}, name)
+    results = told.get("results", {})
+    answers = ", ".join(f"{call} answers {result}" for call, result in results.items() if result)
     conditions = {
-        **_loaded(seen),
-        "the product of matrices is right": worst < LARGEST_ERROR,
-        "its launches are paid for": seen.charged_ns > 0,
+        f"all calls answer 0 ({answers})": set(results.values()) <= {0, NOT_THERE},
+        "its results are right": told.get("worst", 0) < LARGEST_ERROR,
+        "it had some memory": told["held"] > 0,
     }
-    paid = f"{seen.charged_ns / 1e6:.2f} ms of GPU time paid for"
-    said = f"{gpu}; {paid}, worst relative error {worst:.1e}"
-    return _passed(conditions, said, {"worst": worst, "charged_ns": seen.charged_ns})
+    if seen is None:
+        there = name != "bare"
+        conditions |= {
+            "nobody refuses it": told["refused"] == 0,
+            f"the shim is {'' if there else 'not '}in the program": told["shim"] == there,
+        }
+    else:
+        conditions |= _loaded(seen) | _by_driver(seen)
+        conditions["it is refused as out of memory (2)"] = told["refused"] == OUT_OF_MEMORY
+        conditions["never over the limit"] = 0 < seen.peak <= seen.limit + ROUNDING
+    if seen is not None and not whole:
+        conditions |= _paid(seen)
+    figures = {**told} | ({} if seen is None else _memory_figures(seen) | _times(seen))
+    took = f"{mib(told['held'])} taken, refused with {told['refused']}"
+    said = took if seen is None else f"{took}; {_memory(seen)}; {_time(seen)}"
+    found = _passed(conditions, said, figures)
+    if found.verdict is Verdict.PASS and NOT_THERE in results.values():
+        lacking = ", ".join(call for call, result in results.items() if result == NOT_THERE)
+        found = Finding(Verdict.LOST, f"the runtime has no way to {lacking}; {said}", figures)
+    return Finding(found.verdict, found.said, found.figures, name)
+
+
+def refused_to_run(told: Mapping[str, Any], failed: str | None) -> bool:
+    """The runtime does not believe its driver, or something ended it."""
+    return failed is not None or not set(told.get("results", {}).values()) <= {0, NOT_THERE}
 
 
 def exact(seen: Evidence) -> Finding:
@@ -75,6 +113,18 @@ def exact(seen: Evidence) -> Finding:
 def filled(seen: Evidence) -> Finding:
     """A framework's allocator, in one process."""
     return _passed(_filling(seen), _memory(seen), _memory_figures(seen))
+
+
+def filled_by(allocator: str) -> Callable[[Evidence], Finding]:
+    """The same, by one of several allocators, which some releases do not have."""
+
+    def judged(seen: Evidence) -> Finding:
+        if seen.told["allocator"] != allocator:
+            said = f"PyTorch takes the allocator {seen.told['allocator']!r}, not {allocator!r}"
+            return Finding(Verdict.LOST, said, _memory_figures(seen))
+        return filled(seen)
+
+    return judged
 
 
 def shared(seen: Evidence) -> Finding:
@@ -96,6 +146,26 @@ def _filling(seen: Evidence) -> dict[str, bool]:
         "it lives on": bool(seen.told["alive"]),
         **_by_driver(seen),
     }
+
+
+def charged_for_the_driver(seen: Evidence) -> Finding:
+    """What the driver itself takes for a context and its modules counts, once it is measured."""
+    free = seen.told["free"]
+    charged = seen.told["total"] - free["measured"]
+    figures = {"free": free, "charged": charged, "driver": seen.driver, "limit": seen.limit}
+    if seen.driver is None:
+        said = f"{mib(charged)} charged; the driver names no processes here"
+        return Finding(Verdict.FIGURE, said, figures)
+    conditions = {
+        **_loaded(seen),
+        "what the driver takes is charged": charged >= seen.driver - AGREE,
+        "no more than that is charged": charged <= seen.driver + AGREE,
+    }
+    said = (
+        f"{mib(charged)} charged, {mib(seen.driver)} by the driver's account; "
+        f"{(free['measured'] - free['context']) >> 20:+} MiB free since the context was made"
+    )
+    return _passed(conditions, said, figures)
 
 
 def consistent(seen: Evidence) -> Finding:
@@ -120,17 +190,20 @@ def consistent(seen: Evidence) -> Finding:
 
 
 def graphs(seen: Evidence) -> Finding:
+    worst, replays = seen.told["worst"], seen.told["replays"]
     conditions = {
         **_loaded(seen),
-        "a replay's result is that of the same work": seen.told["same"],
+        "each replay's result is that of the same work on the CPU": worst < LARGEST_ERROR,
+        **_paid(seen),
     }
-    said = f"{seen.told['replays']} replays, {seen.launches} launches seen"
-    return _passed(conditions, said, {"replays": seen.told["replays"]})
+    said = f"{replays} replays, worst relative error {worst:.1e}; {_time(seen)}"
+    return _passed(conditions, said, {"replays": replays, "worst": worst, **_times(seen)})
 
 
 def triton(seen: Evidence) -> Finding:
-    conditions = {**_loaded(seen), "the sum is right": seen.told["same"]}
-    return _passed(conditions, f"Triton {seen.told['triton']}, {seen.launches} launches seen", {})
+    conditions = {**_loaded(seen), "the sum is right": seen.told["same"], **_paid(seen)}
+    said = f"Triton {seen.told['triton']}; {_time(seen)}"
+    return _passed(conditions, said, _times(seen))
 
 
 def forked(seen: Evidence) -> Finding:
@@ -181,14 +254,42 @@ def imported(seen: Evidence) -> Finding:
     return _passed(conditions, said, {**seen.told})
 
 
+def freed(seen: Evidence) -> Finding:
+    """What a killed process held, and its neighbour may have again."""
+    told = seen.told
+    conditions = {
+        **_loaded(seen),
+        "what the process held was charged": told["before"] - told["during"] >= told["size"],
+        "it is free again within a second": told["after"] - told["during"] >= told["size"]
+        and told["freed_s"] <= FREED_SECONDS * patience(),
+    }
+    said = f"{mib(told['size'])} free again {told['freed_s'] * 1e3:.0f} ms after the kill"
+    return _passed(conditions, said, {**told})
+
+
 def works(seen: Evidence) -> Finding:
     """A way of computing that some drivers lack; its launches are to be paid for."""
     if (lacking := seen.told.get("lacking")) is not None:
-        return Finding(Verdict.SKIP, lacking, {**seen.told})
-    paid = {"its launches are paid for": seen.charged_ns > 0}
-    said = f"{seen.charged_ns / 1e6:.2f} ms paid for, {seen.told['seconds']:.2f} s"
-    figures = {**seen.told, "charged_ns": seen.charged_ns, "degraded": sorted(seen.degraded)}
-    return _passed({**_loaded(seen), **paid}, said, figures)
+        return Finding(Verdict.ABSENT, lacking, {**seen.told})
+    figures = {**seen.told, **_times(seen), "degraded": sorted(seen.degraded)}
+    return _passed({**_loaded(seen), **_paid(seen)}, _time(seen), figures)
+
+
+def _paid(seen: Evidence) -> dict[str, bool]:
+    """For as long as the GPU was kept busy, by a program that nothing held back."""
+    least, most = (part * seen.told["busy_s"] * 1e9 for part in PAID_PARTS)
+    return {
+        "the GPU was busy": seen.told["busy_s"] > 0,
+        "what is paid for is the time that the GPU was busy": least <= seen.charged_ns <= most,
+    }
+
+
+def _time(seen: Evidence) -> str:
+    return f"{seen.charged_ns / 1e6:.0f} ms paid for, busy {seen.told['busy_s'] * 1e3:.0f} ms"
+
+
+def _times(seen: Evidence) -> dict[str, Any]:
+    return {"charged_ns": seen.charged_ns, "busy_s": seen.told["busy_s"]}
 
 
 def _loaded(seen: Evidence) -> dict[str, bool]:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpu_check.bench import WORKLOADS
-from gpu_check.outcome import CheckFailed
+from gpu_check.outcome import CheckFailed, Lost
 from gpu_check.process import lines_of, told
-from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
 from gpumanager.volume.driver import version
@@ -22,7 +21,7 @@ from gpumanager.volume.driver import version
 LOOK_SECONDS: Final = 20.0
 """For one program, none of which imports a framework."""
 
-MODULES: Final = ("torch", "triton", "cupy")
+MODULES: Final = ("torch", "triton", "cupy", "jax", "numba_cuda", "pytest")
 
 _LIBRARIES: Final = """
 import ctypes, os, re, sys
@@ -45,7 +44,7 @@ for name in sys.argv[1:]:
 """
 
 
-class Missing(GpuManagerError):
+class Missing(Lost):
     """This machine cannot be checked; names all that is missing, and what to do."""
 
     def __init__(self, pieces: list[str]) -> None:
@@ -116,7 +115,7 @@ async def _modules(python: Path, work: Path, missing: list[str]) -> frozenset[st
     command: list[str | Path] = [python, "-c", _MODULES, *MODULES]
     try:
         lines = await lines_of(command, os.environ, work / "modules.log", LOOK_SECONDS)
-    except (CheckFailed, OSError) as error:
+    except (CheckFailed, Lost, OSError) as error:
         missing.append(f"no usable Python {str(python)!r} ({error})")
         return frozenset()
     return frozenset(line.split()[1] for line in lines if line.startswith("found "))
@@ -126,7 +125,7 @@ async def _device(python: Path, gpu: str | None, work: Path) -> dict[str, Any]:
     command = [python, WORKLOADS / "device.py"]
     try:
         seen = await told(command, visible(gpu), work / "device.log", LOOK_SECONDS)
-    except CheckFailed as failed:
+    except (CheckFailed, Lost) as failed:
         raise Missing([f"no usable GPU ({failed})"]) from failed
     if "error" in seen:
         raise Missing([f"no usable GPU ({seen['error']}; does nvidia-smi list one?)"])

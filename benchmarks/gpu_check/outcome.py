@@ -9,11 +9,16 @@ from gpumanager.errors import GpuManagerError
 
 
 class Verdict(Enum):
-    PASS = "pass"
+    """In the order of the summary: what was not seen at all comes before what was seen to fail."""
+
+    LOST = "LOST"
+    """Not looked at: no time, or something that the check needs is missing or did not end."""
     FAIL = "FAIL"
     FIGURE = "figure"
     """Measured; no bar to pass or to fail."""
-    SKIP = "skip"
+    PASS = "pass"
+    ABSENT = "absent"
+    """An optional package or a way of computing that this machine does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,14 @@ class Outcome:
 
 class CheckFailed(GpuManagerError):
     """A workload did not do what it was started for; the check it belongs to has failed."""
+
+
+class Lost(GpuManagerError):
+    """What a check needs is missing, or did not end in time: it has looked at nothing."""
+
+
+class Absent(GpuManagerError):
+    """This machine lacks something optional that a check is about."""
 
 
 def passed_if(conditions: Mapping[str, bool], said: str, figures: Mapping[str, Any]) -> Finding:

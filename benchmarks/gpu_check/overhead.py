@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from gpu_check.bench import program
+from gpu_check.bench import patience, program
 from gpu_check.clock import opened
-from gpu_check.outcome import Finding, Verdict
+from gpu_check.outcome import Finding, Lost, passed_if
 from gpu_check.place import WHOLE, Place
 from gpu_check.player import player
 from gpu_check.rates import rate_of
@@ -21,8 +22,14 @@ LAUNCH_SECONDS: Final = 20.0
 LIMITED: Final = 99
 TURNS: Final = 5
 SETTLE, WINDOW = 0.2, 0.8
-STEP_ROUNDS, STEP_KERNELS = 1000, 100
-"""Of the driver's engine; PyTorch's trains a network instead."""
+STEP_SIZE, STEP_KERNELS = 1000, 100
+"""Rounds of a kernel, and a network's width."""
+
+LAUNCH_NS, LAUNCH_PART = 300.0, 0.2
+WORKLOAD_PERCENT: Final = 5.0
+"""What the shim may cost: so many ns of a launch, or that part of the driver's own; and so many
+percent of a workload in three quarters of its turns.
+"""
 
 CACHE: Final = 1 << 20
 """Bytes that are walked between two launches, as a program's own code and data are."""
@@ -33,7 +40,12 @@ async def of_a_launch(place: Place) -> AsyncIterator[Finding]:
     for cores in (WHOLE, LIMITED):
         for walked in (0, CACHE):
             room = await place.limit(cores)
-            command: list[str | Path] = [program("launches"), str(ROUNDS), str(CALLS), str(walked)]
+            command: list[str | Path] = [
+                program("launches", place.work),
+                str(ROUNDS),
+                str(CALLS),
+                str(walked),
+            ]
             lines = await place.lines(room, command, LAUNCH_SECONDS)
             limit = "no compute limit" if cores == WHOLE else f"limit {cores} %, unthrottled"
             yield launch_finding(f"{limit}, {'cold' if walked else 'hot'} caches", lines)
@@ -48,6 +60,8 @@ def launch_finding(about: str, lines: Sequence[str]) -> Finding:
     slowest = {
         name: median(float(row[2]) for row in rows if row[0] == name) for name in ("driver", "shim")
     }
+    if len(rows) != 2 * ROUNDS:
+        raise Lost(f"{len(rows)} of {2 * ROUNDS} rounds were measured")
     added = [a - b for a, b in zip(sides["shim"], sides["driver"], strict=True)]
     low, high = spread(added)
     driver = median(sides["driver"])
@@ -61,7 +75,9 @@ def launch_finding(about: str, lines: Sequence[str]) -> Finding:
         "driver_ns": driver,
         "slowest_ns": slowest,
     }
-    return Finding(Verdict.FIGURE, said, figures, about)
+    bar = max(LAUNCH_NS, LAUNCH_PART * driver) * patience()
+    found = passed_if({f"a launch takes {bar:.0f} ns more": median(added) <= bar}, said, figures)
+    return replace(found, about=about)
 
 
 async def of_a_workload(place: Place, engine: str) -> AsyncIterator[Finding]:
@@ -71,7 +87,7 @@ async def of_a_workload(place: Place, engine: str) -> AsyncIterator[Finding]:
         rooms = (None, await place.limit(WHOLE, room="a"), await place.limit(LIMITED, room="b"))
         players = [await stack.enter_async_context(player(place, engine, room)) for room in rooms]
         for one in players:
-            await one.tell("load", size=STEP_ROUNDS, kernels=STEP_KERNELS)
+            await one.tell("load", size=STEP_SIZE, kernels=STEP_KERNELS)
         turns: list[list[float]] = []
         for _ in range(TURNS):
             rates = [await rate_of(clock, one, SETTLE, WINDOW) for one in players]
@@ -84,4 +100,7 @@ async def of_a_workload(place: Place, engine: str) -> AsyncIterator[Finding]:
 def workload_finding(about: str, rates: Sequence[float], without: Sequence[float]) -> Finding:
     percent, low, high = slowdown(rates, without)
     said = f"{percent:+.2f} % time ({low:+.2f} to {high:+.2f}), {len(rates)} turns"
-    return Finding(Verdict.FIGURE, said, {"percent": percent, "middle_half": [low, high]}, about)
+    slower = f"most turns take more than {WORKLOAD_PERCENT:g} % longer"
+    figures = {"percent": percent, "middle_half": [low, high]}
+    found = passed_if({slower: low <= WORKLOAD_PERCENT * patience()}, said, figures)
+    return replace(found, about=about)

@@ -10,7 +10,7 @@ machine's environment as it is.
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ import vcuda_shim
 from gpu_check.bench import WORKLOADS
 from gpu_check.clock import model_of
 from gpu_check.evidence import Evidence, Watch
-from gpu_check.machine import MODULES, Machine, visible
+from gpu_check.machine import Machine, visible
 from gpu_check.outcome import CheckFailed
 from gpu_check.process import lines_of, told
 from gpumanager.gpu.usage.process_memory import NvmlMeter
@@ -48,6 +48,9 @@ MEASURE_SECONDS: Final = 1.0
 MOST_MEMORY: Final = Bytes(8 * GIB)
 FILLED_MEMORY: Final = Bytes(3 * GIB)
 """Limits of programs that compute, and of those that fill their limit."""
+
+UNTHROTTLED: Final = 99
+"""Percent: all hooks of GPU time are at work, and what a program has saved up lasts for seconds."""
 
 PART: Final = 0.4
 """Of the GPU's memory at most for one program."""
@@ -101,14 +104,23 @@ class Place:
     async def run(
         self, room: Room, name: str, seconds: float, *words: str, **environment: str
     ) -> Evidence:
-        """A workload in a room, to its end; raises CheckFailed."""
+        """A workload in a room, to its end; raises CheckFailed and Lost."""
+        command: list[str | Path] = [self.machine.python, WORKLOADS / name, *words]
+        return await self.watch(room, command, self.inside(room) | environment, seconds)
+
+    async def watch(
+        self,
+        room: Room,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str],
+        seconds: float,
+    ) -> Evidence:
+        """Any program that uses the allocation of a room; raises CheckFailed and Lost."""
         if room.allocation is None:
             raise CheckFailed(f"room {room.name} has no allocation")
         watch = Watch(self.manager, room.allocation, self.machine.gpu)
-        command: list[str | Path] = [self.machine.python, WORKLOADS / name, *words]
-        surroundings = self.inside(room) | environment
         async with watch.watching():
-            said = await told(command, surroundings, self.output(name), seconds)
+            said = await told(command, environment, self.output(room.name), seconds)
         return watch.evidence(said)
 
     async def lines(self, room: Room, command: Sequence[str | Path], seconds: float) -> list[str]:
@@ -132,10 +144,6 @@ class Place:
     def has(self, module: str) -> bool:
         return module in self.machine.modules
 
-    def words(self) -> tuple[str, ...]:
-        """For workloads that ask PyTorch, too, where it is there."""
-        return (MODULES[0],) if self.has(MODULES[0]) else ()
-
     def _limits(self, cores: int, memory: Bytes | None) -> list[Limit]:
         return [Limit(self.machine.gpu, memory or self.computing(), cores, cores)]
 
@@ -145,16 +153,14 @@ class Place:
 
 
 @asynccontextmanager
-async def furnished(machine: Machine, work: Path, *, sampled: bool) -> AsyncIterator[Place]:
-    """The place, with its manager running; `work` has a short name and is the caller's. sampled:
-    see Bench.place.
-    """
+async def furnished(machine: Machine, work: Path) -> AsyncIterator[Place]:
+    """The place, with its manager running; `work` has a short name and is the caller's."""
     with NvmlMeter() as meter, NvmlUtilization() as sampler:
         rooms = {name: furnish(machine, work, name) for name in ROOMS}
         manager = VirtualManager(
             work / "vm",
             meter=meter,
-            utilization=sampler if sampled else None,
+            utilization=sampler,
             model_of={machine.gpu: model_of(machine.gpu)}.get,
         )
         looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpu_check.bench import WORKLOADS, patient
-from gpu_check.outcome import CheckFailed
+from gpu_check.outcome import CheckFailed, Lost
 from gpu_check.place import Place, Room
 from gpu_check.process import last_words, started
 
@@ -28,7 +28,7 @@ class Player:
     writing: asyncio.StreamWriter
 
     async def tell(self, do: str, **words: object) -> Mapping[str, Any]:
-        """Its answer to one command; raises CheckFailed."""
+        """Its answer to one command; raises CheckFailed, and Lost where none comes."""
         asked = sum(float(word) for word in words.values() if isinstance(word, float))
         try:
             self.writing.write(json.dumps({"do": do, **words}).encode() + b"\n")
@@ -36,7 +36,7 @@ class Player:
                 self.reading.readline(), patient(ANSWER_SECONDS + 2 * asked)
             )
         except TimeoutError:
-            raise CheckFailed(f"player: no answer to {do!r}") from None
+            raise Lost(f"player: no answer to {do!r}") from None
         except ConnectionError:
             line = b""
         if not line:
@@ -47,7 +47,8 @@ class Player:
 
 @asynccontextmanager
 async def player(place: Place, engine: str, room: Room | None = None) -> AsyncIterator[Player]:
-    """Started, connected, with its context made; ends with this context. Raises CheckFailed."""
+    """Started, connected, with its context made; ends with this context.
+    Raises CheckFailed and Lost."""
     output = place.output(f"player-{engine}")
     path, server, coming = output.with_suffix(".sock"), None, asyncio.Queue[_Streams](1)
     command: list[str | Path] = [place.machine.python, WORKLOADS / "player.py", str(path), engine]
@@ -84,8 +85,9 @@ async def _connected(
         )
         if connection.done():
             return connection.result()
-        said = last_words(output)
-        raise CheckFailed(f"player: not started within {START_SECONDS:.0f} s, or ended: {said}")
+        if not end.done():
+            raise Lost(f"player: not started within {START_SECONDS:.0f} s")
+        raise CheckFailed(f"player: ended before its first command: {last_words(output)}")
     finally:
         connection.cancel()
         end.cancel()

@@ -5,13 +5,14 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from gpu_check.bench import patient
-from gpu_check.outcome import CheckFailed
+from gpu_check.outcome import CheckFailed, Lost
 
 LAST_WORDS: Final = 3
 """Lines of a failed program's output that are shown."""
@@ -42,23 +43,26 @@ async def started(
 async def told(
     command: Sequence[str | Path], environment: Mapping[str, str], output: Path, seconds: float
 ) -> dict[str, Any]:
-    """What a program said, all its lines of JSON in one; raises CheckFailed."""
+    """What a program said, all its lines of JSON in one, and in `wall_s` how long it took; raises
+    CheckFailed, and Lost where it does not end in time."""
+    begun = time.monotonic()
     lines = await lines_of(command, environment, output, seconds)
     answers = [answer for answer in map(_answer, lines) if answer is not None]
     if not answers:
         raise CheckFailed(f"{_name(command)} ended without an answer: {_last(lines)}")
-    return {key: value for answer in answers for key, value in answer.items()}
+    seen = {key: value for answer in answers for key, value in answer.items()}
+    return seen | {"wall_s": round(time.monotonic() - begun, 2)}
 
 
 async def lines_of(
     command: Sequence[str | Path], environment: Mapping[str, str], output: Path, seconds: float
 ) -> list[str]:
-    """What a program printed; raises CheckFailed, also when it does not end in time."""
+    """What a program printed; raises CheckFailed, and Lost where it does not end in time."""
     async with started(command, environment, output) as process:
         try:
             status = await asyncio.wait_for(process.wait(), patient(seconds))
         except TimeoutError:
-            raise CheckFailed(f"{_name(command)} did not end within {seconds:.0f} s") from None
+            raise Lost(f"{_name(command)} did not end within {seconds:.0f} s") from None
     lines = _lines(output)
     if status != 0:
         raise CheckFailed(f"{_name(command)}: {_ended(status)}: {_last(lines)}")

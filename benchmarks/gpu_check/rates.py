@@ -23,15 +23,20 @@ SETTLE, WINDOW, TAIL = 1.0, 2.0, 0.5
 on while another one is still being measured."""
 
 BARE_SETTLE, BARE_WINDOW = 0.3, 0.7
+WARM_UP: Final = 0.5
+"""Until the GPU's clock is that of a busy one, and a framework has chosen its kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """micros: how long one takes alone. batch: how many are waited for together."""
+    """micros: how long one takes alone; None: it has that size, whatever it takes. batch: how many
+    are waited for together.
+    """
 
     text: str
-    micros: int
+    micros: int | None
     batch: int
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class Grid:
 FULL: Final = Grid(
     (Kernel("50 us", 50, 100), Kernel("1 ms", 1000, 10)), (30, 70), ((30, 60), (30, 70))
 )
+TRAINING: Final = Grid((Kernel("training", None, 1, 4096),), (), ((30, 60),), window=4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +70,12 @@ async def measure(place: Place, engine: str, grid: Grid = FULL) -> AsyncIterator
     """A finding for each kernel alone, and for each pair of tenants; raises CheckFailed."""
     async with prepared(place, engine) as setting:
         for kernel in grid.kernels:
-            calibrated = await setting.bare.tell("calibrate", micros=kernel.micros)
+            size = kernel.size
+            if kernel.micros is not None:
+                calibrated = await setting.bare.tell("calibrate", micros=kernel.micros)
+                size = int(calibrated["size"])
             for one in (setting.bare, *setting.tenants):
-                await one.tell("load", size=int(calibrated["size"]), kernels=kernel.batch)
+                await one.tell("load", size=size, kernels=kernel.batch)
             async for found in _of_kernel(setting, kernel, grid):
                 yield found
 
@@ -83,6 +92,7 @@ async def prepared(place: Place, engine: str) -> AsyncIterator[Setting]:
 
 
 async def _of_kernel(setting: Setting, kernel: Kernel, grid: Grid) -> AsyncIterator[Finding]:
+    await setting.bare.tell("play", settle=WARM_UP, seconds=0.1, tail=0.0)
     bare = [await _bare(setting)]
     rates: list[Rate] = []
     for guarantee in grid.guarantees:
@@ -92,7 +102,8 @@ async def _of_kernel(setting: Setting, kernel: Kernel, grid: Grid) -> AsyncItera
     alone = [
         share(guarantee, rate, full) for guarantee, rate in zip(grid.guarantees, rates, strict=True)
     ]
-    yield finding(kernel.text, alone)
+    if alone:
+        yield finding(kernel.text, alone)
     for pair in grid.pairs:
         together = await _limited(setting, pair, grid)
         shares = [

@@ -3,6 +3,10 @@
 Needs no package: whatever a stage lacks or breaks is that stage's finding. What stages wrote stands
 whether they end well or are ended; their logs go into one archive; the last lines of the output say
 what matters, for a reader who sees no more than those.
+
+Stages come in the order of what a GPU can break first. The checks of a stage that need PyTorch are
+a part of their own, since its first import may take minutes: it begins at once, beside the parts
+that need none, and as soon as it has ended the first of its parts is next.
 """
 
 import contextlib
@@ -19,6 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from gpu_check.bench import Bench, patient
@@ -27,37 +32,49 @@ from gpu_check.outcome import Finding, Outcome, Verdict
 from gpu_check.results import CHECKS, FACTS, Results
 
 SECONDS: Final = {
-    "machine": 15,
-    "facts": 65,
-    "entries": 20,
-    "runtime": 65,
-    "memory": 120,
-    "shares": 100,
-    "overhead": 55,
+    "entries": (25, 0),
+    "runtime": (50, 75),
+    "process": (15, 0),
+    "memory": (60, 60),
+    "shares": (55, 0),
+    "facts": (70, 0),
+    "programs": (90, 40),
+    "overhead": (30, 30),
+    "machine": (20, 0),
 }
-"""The stages in order, and what each may take: together two minutes less than all may."""
+"""The stages in order, and what each may take: without PyTorch, and with it."""
 
-WHOLE_SECONDS: Final = 560
+COMMANDS: Final = {
+    "first": (("entries", "runtime", "process"), 240),
+    "rest": (("memory", "shares", "facts", "programs", "overhead", "machine"), 480),
+    "all": (tuple(SECONDS), 560),
+}
+"""What there is to ask for besides single stages: stages, and what they may take together."""
+
+ALONE_SECONDS: Final = 560
 IMPORT_SECONDS: Final = 240
 """For the first import of PyTorch, which may take two minutes from a cold disk."""
 
 END_SECONDS: Final = 3
 """Time that a stage has, after its bound, to end by itself."""
 
+LOOK_SECONDS: Final = 0.2
 TORCH: Final = "torch.json"
+PLANNED: Final = "planned.json"
 LINES: Final = 60
 WIDTH: Final = 190
 LONGEST_LOG: Final = 1 << 20
-WORSE_FIRST: Final = tuple(
-    verdict.value for verdict in (Verdict.FAIL, Verdict.FIGURE, Verdict.SKIP, Verdict.PASS)
-)
+FAILED, LOST = 1, 3
+"""Exit statuses: something failed; nothing did, but something was not looked at."""
 
 _IMPORT: Final = """
-import json, os, sys, time
+import importlib.util, json, os, sys, time
 begun, told = time.monotonic(), {"error": None}
+told["found"] = importlib.util.find_spec("torch") is not None
 try:
-    import torch
-    told |= {"torch": torch.__version__, "cuda": torch.version.cuda}
+    if told["found"]:
+        import torch
+        told |= {"torch": torch.__version__, "cuda": torch.version.cuda}
 except BaseException as error:
     told["error"] = repr(error)
 told["seconds"] = round(time.monotonic() - begun, 1)
@@ -66,11 +83,39 @@ with open(sys.argv[1] + ".new", "w") as file:
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 """
 
+_HOLD: Final = """
+import ctypes, json, sys, time
+begun, told = time.monotonic(), {}
+def text(function, *words):
+    buffer = ctypes.create_string_buffer(96)
+    return buffer.value.decode() if function(*words, buffer, 96) == 0 else None
+try:
+    ml = ctypes.CDLL("libnvidia-ml.so.1")
+    told["result"], count = ml.nvmlInit_v2(), ctypes.c_uint()
+    told["driver"], told["gpus"] = text(ml.nvmlSystemGetDriverVersion), []
+    ml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    for index in range(count.value):
+        handle = ctypes.c_void_p()
+        if ml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
+            names = text(ml.nvmlDeviceGetName, handle), text(ml.nvmlDeviceGetUUID, handle)
+            told["gpus"].append(names)
+except OSError as error:
+    told["error"] = str(error)
+told["seconds"] = round(time.monotonic() - begun, 2)
+print(json.dumps(told), flush=True)
+sys.stdin.read()
+"""
+"""Without persistence mode the driver starts a GPU anew whenever nobody has it open."""
+
+
+class Ended(Exception):
+    """This check is told to end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """command: this check's program, which runs one stage when told so. python: runs the
-    workloads. out: where the results go. seconds: for all.
+    workloads. out: where the results go. seconds: for all. only: names of checks; none are all.
     """
 
     command: Path
@@ -79,74 +124,153 @@ class Options:
     gpu: str | None
     out: Path
     seconds: float
+    only: Sequence[str] = ()
 
 
-def run(options: Options) -> bool:
-    """Whether nothing failed."""
-    begun = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # results are written on the way out
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The checks of a stage that need PyTorch, or those that do not."""
+
+    stage: str
+    by_torch: bool
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return self.stage + (", PyTorch" if self.by_torch else "")
+
+
+def parts_of(stages: Sequence[str]) -> list[Part]:
+    parts = [
+        Part(stage, by_torch, seconds)
+        for stage in stages
+        for by_torch, seconds in zip((False, True), SECONDS[stage], strict=True)
+    ]
+    return [part for part in parts if part.seconds > 0]
+
+
+def run(options: Options) -> int:
+    """The exit status."""
+    signal.signal(signal.SIGTERM, _end)  # results are written on the way out
+    begun, work = time.monotonic(), Path(tempfile.mkdtemp(prefix="gc-", dir="/tmp"))  # for sockets
     options.out.mkdir(parents=True, exist_ok=True)
     for name in (FACTS, CHECKS):
         (options.out / name).write_text("")
-    results = Results(options.out)
-    work = Path(tempfile.mkdtemp(prefix="gc-", dir="/tmp"))  # short, for sockets
+    results, pending = Results(options.out), parts_of(options.stages)
     try:
-        with first_import(options, work / TORCH):
-            for stage in options.stages:
-                left = options.seconds - (time.monotonic() - begun)
-                _run_stage(options, stage, work, min(patient(SECONDS[stage]), left))
-            seen = json.loads((work / TORCH).read_text()) if (work / TORCH).exists() else {}
-            results.fact("first import of PyTorch", **(seen or {"error": "it has not ended"}))
+        with _beside(options, work) as importing:
+            _run_parts(options, work, pending, importing, begun + options.seconds)
+    except Ended:
+        for part in pending:
+            _lost(results, part, "the run was ended from outside")
     finally:
+        for name in (TORCH, "nvml.json"):
+            seen = json.loads((work / name).read_text() or "{}") if (work / name).exists() else {}
+            results.fact(BESIDE[name], **(seen or {"error": "it has not ended"}))
         seconds = time.monotonic() - begun
         _archive(work, options.out / "logs.tar.gz")
         shutil.rmtree(work, ignore_errors=True)
         _write_whole(options, results, seconds)
-        print("\n".join(summary(results, options, seconds)))
-    return all(row["verdict"] != "FAIL" for row in results.checks())
+        print("\n".join(summary(results, options, seconds)), flush=True)
+    return status_of(results.checks())
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    raise Ended
+
+
+def status_of(checks: Sequence[dict[str, Any]]) -> int:
+    verdicts = {row["verdict"] for row in checks}
+    if Verdict.FAIL.value in verdicts:
+        return FAILED
+    return LOST if Verdict.LOST.value in verdicts or not checks else 0
+
+
+BESIDE: Final = {TORCH: "first import of PyTorch", "nvml.json": "NVML held open"}
+
+
+@dataclass(frozen=True, slots=True)
+class Importing:
+    """PyTorch's first import. It makes no context, so that no other program uses the GPU while
+    facts are measured.
+    """
+
+    told: Path
+    process: subprocess.Popen[bytes]
+
+    def has_ended(self) -> bool:
+        """Well or not."""
+        if (status := self.process.poll()) is not None and not self.told.exists():
+            error = f"its first import ended with status {status}"
+            self.told.write_text(json.dumps({"found": True, "error": error}))
+        return self.told.exists()
 
 
 @contextlib.contextmanager
-def first_import(options: Options, told: Path) -> Iterator[None]:
-    """PyTorch's first import, in the background, told of in a file once it has ended.
-
-    It makes no context, so that no other program uses the GPU while the facts are measured.
-    """
-    output = told.with_suffix(".log").open("wb")
-    script = [str(options.python), "-c", _IMPORT, str(told)]
-    with output:
-        try:
-            process = subprocess.Popen(
-                ["timeout", str(IMPORT_SECONDS), *script], stdout=output, stderr=output
-            )
-        except OSError as error:
-            told.write_text(json.dumps({"error": str(error)}))
-            yield
-            return
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait()
+def _beside(options: Options, work: Path) -> Iterator[Importing]:
+    """What goes on beside all parts: PyTorch's first import, and an open NVML."""
+    torch, nvml = work / TORCH, work / "nvml.json"
+    bounded = ["timeout", str(patient(IMPORT_SECONDS)), str(options.python), "-c", _IMPORT]
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(torch.with_suffix(".log").open("wb"))
+        importing = subprocess.Popen([*bounded, str(torch)], stdout=log, stderr=log)
+        stack.callback(_stop, importing)
+        output = stack.enter_context(nvml.open("wb"))
+        holding = [sys.executable, "-c", _HOLD]
+        stack.callback(
+            _stop, subprocess.Popen(holding, stdin=subprocess.PIPE, stdout=output, stderr=output)
+        )
+        yield Importing(torch, importing)
 
 
-def _run_stage(options: Options, stage: str, work: Path, seconds: float) -> None:
-    """Its own failure is a row of checks.jsonl, as its checks' are."""
-    if seconds <= 0:
-        _lost(options, stage, Verdict.SKIP, "no time is left for it")
-        return
-    folder = work / stage
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait()
+
+
+def _run_parts(
+    options: Options, work: Path, pending: list[Part], importing: Importing, deadline: float
+) -> None:
+    """The first one that can be run, again and again; what is begun is taken off the list."""
+    results = Results(options.out)
+    while pending:
+        imported, left = importing.has_ended(), deadline - time.monotonic()
+        ready = [part for part in pending if imported or not part.by_torch]
+        if left <= 0:
+            part = pending.pop(0)
+            slow = part.by_torch and not imported
+            said = "PyTorch's first import has not ended" if slow else "no time is left for it"
+            _lost(results, part, said)
+        elif ready:
+            pending.remove(ready[0])
+            _run_part(options, ready[0], work, min(patient(ready[0].seconds), left))
+        else:
+            time.sleep(LOOK_SECONDS)
+
+
+def _run_part(options: Options, part: Part, work: Path, seconds: float) -> None:
+    """What it planned and did not tell of is lost."""
+    folder = work / (f"{part.stage}-t" if part.by_torch else part.stage)
     folder.mkdir()
-    words = ["--stage", stage, "--work", folder, "--torch", work / TORCH]
+    words: list[object] = ["--stage", part.stage, "--work", folder, "--torch", work / TORCH]
+    words += ["--by-torch"] if part.by_torch else []
     words += ["--python", options.python, "--out", options.out, "--seconds", seconds]
     words += [] if options.gpu is None else ["--gpu", options.gpu]
-    print(f"gpu-check: {stage}, at most {seconds:.0f} s", file=sys.stderr, flush=True)
-    log = folder / "stage.log"
-    status = _wait([sys.executable, options.command, *words], log, seconds + END_SECONDS)
-    if status != 0:
+    words += [word for name in options.only for word in ("--check", name)]
+    print(f"gpu-check: {part.name}, at most {seconds:.0f} s", file=sys.stderr, flush=True)
+    log, results, ended = folder / "stage.log", Results(options.out), "was ended from outside"
+    before = len(results.checks())
+    try:
+        status = _wait([sys.executable, options.command, *words], log, seconds + END_SECONDS)
+        ended = "did not end" if status is None else f"ended with status {status}"
+    finally:
         last = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
-        said = "did not end" if status is None else f"ended with status {status}"
-        _lost(options, stage, Verdict.FAIL, f"the stage {said}: {last}")
+        planned = folder / PLANNED
+        names = json.loads(planned.read_text()) if planned.exists() else ["stage"]
+        told = {row["check"] for row in results.checks()[before:]}
+        for name in names:
+            if name not in told:
+                _lost(results, part, f"the stage {ended}: {last}", name)
 
 
 def _wait(command: Sequence[object], log: Path, seconds: float) -> int | None:
@@ -165,15 +289,18 @@ def _wait(command: Sequence[object], log: Path, seconds: float) -> int | None:
         process.wait()
 
 
-def _lost(options: Options, stage: str, verdict: Verdict, said: str) -> None:
-    Results(options.out).outcome(stage, Outcome("stage", (Finding(verdict, said),), 0.0))
+def _lost(results: Results, part: Part, said: str, check: str = "stage") -> None:
+    results.outcome(part.name, Outcome(check, (Finding(Verdict.LOST, said),), 0.0))
 
 
-async def run_stage(stage: str, bench: Bench) -> None:
-    """In the process of a stage."""
+async def run_stage(stage: str, bench: Bench, *, by_torch: bool, only: Sequence[str]) -> None:
+    """In the process of a part."""
     module = importlib.import_module(f"gpu_check.stages.{stage}")
+    checks = [check for check in module.CHECKS if check.by_torch == by_torch]
+    checks = [check for check in checks if not only or check.name in only]
+    (bench.work / PLANNED).write_text(json.dumps([check.name for check in checks]))
     async with bench:
-        await conduct(bench, stage, module.CHECKS)
+        await conduct(bench, stage, checks)
 
 
 def _archive(work: Path, target: Path) -> None:
@@ -188,10 +315,12 @@ def _archive(work: Path, target: Path) -> None:
 
 
 def _write_whole(options: Options, results: Results, seconds: float) -> None:
+    status = status_of(results.checks())
     whole = {
         "stages": list(options.stages),
         "seconds": round(seconds, 1),
-        "passed": all(row["verdict"] != "FAIL" for row in results.checks()),
+        "passed": status == 0,
+        "exit_status": status,
         "facts": results.facts(),
         "checks": results.checks(),
     }
@@ -199,12 +328,12 @@ def _write_whole(options: Options, results: Results, seconds: float) -> None:
 
 
 def summary(results: Results, options: Options, seconds: float) -> list[str]:
-    """At most so many lines, what failed first."""
-    checks = results.checks()
-    counts = {verdict: sum(row["verdict"] == verdict for row in checks) for verdict in WORSE_FIRST}
+    """At most so many lines: what was lost first, what failed next."""
+    checks, order = results.checks(), [verdict.value for verdict in Verdict]
+    counts = {verdict: sum(row["verdict"] == verdict for row in checks) for verdict in order}
     counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     head = [f"gpu-check: {seconds:.0f} s; {counted}; {len(results.facts())} facts; {options.out}"]
-    ranked = sorted(checks, key=lambda row: WORSE_FIRST.index(row["verdict"]))
+    ranked = sorted(checks, key=lambda row: order.index(row["verdict"]))
     lines = [_line(row) for row in ranked]
     if len(lines) > LINES - len(head):
         left_out = len(lines) - (LINES - len(head)) + 1

@@ -37,4 +37,4 @@ def test_kernels_have_as_many_rounds_as_take_the_wanted_time(box: SimBox) -> Non
 
 
 def test_a_network_is_trained_step_by_step(box: SimBox) -> None:
-    assert played(box, "torch", "1")["rate"] > 0
+    assert played(box, "torch", "8")["rate"] > 0

@@ -1,46 +1,37 @@
-"""Facts of the machine: what runs here, and which driver. No CUDA, no shim, some seconds."""
+"""Facts of the machine: what runs here. No CUDA, no shim, some seconds; not before what matters."""
 
 import asyncio
-import json
 import os
 import platform
-import re
-import shutil
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from gpu_check.bench import ROOT, Bench
+from gpu_check.bench import Bench, tool
 from gpu_check.conductor import Check
-from gpu_check.exports import Exports, read_exports
-from gpu_check.machine import libraries
-from gpu_check.outcome import CheckFailed, Finding, Verdict
+from gpu_check.outcome import CheckFailed, Finding, Lost, Verdict, passed_if
 from gpu_check.process import lines_of
 
-PROC: Final = tuple(
-    map(
-        Path,
-        (
-            "/proc/driver/nvidia/version",
-            "/proc/driver/nvidia/params",
-            "/proc/cpuinfo",
-            "/etc/os-release",
-        ),
-    )
+PROC: Final = (
+    "/proc/driver/nvidia/version",
+    "/proc/driver/nvidia/params",
+    "/sys/module/nvidia_uvm/parameters/uvm_disable_hmm",
+    "/proc/cpuinfo",
+    "/etc/os-release",
 )
 STATUS: Final = Path("/proc/self/status")
 FIELDS: Final = (
-    "name,driver_version,memory.total,memory.reserved,memory.used,mig.mode.current,"
-    "persistence_mode,compute_mode,clocks.sm,clocks.max.sm,clocks.mem,pstate,power.limit,"
-    "clocks_event_reasons.active"
+    *("name", "driver_version", "memory.total", "memory.reserved", "memory.used"),
+    *("mig.mode.current", "persistence_mode", "compute_mode", "clocks.sm", "clocks.max.sm"),
+    *("clocks.mem", "pstate", "power.limit", "clocks_event_reasons.active"),
 )
-PACKAGES: Final = ("torch", "triton", "cupy-cuda13x", "cuda-bindings", "nvidia-ml-py", "numpy")
-KNOWN: Final = ROOT / "known-functions.json"
-"""In a bundle: all functions of the driver's libraries that native/table places."""
-
+PACKAGES: Final = (
+    *("torch", "triton", "cupy-cuda13x", "jax", "numba-cuda", "cuda-bindings", "nvidia-ml-py"),
+    *("nvidia-cuda-runtime", "numpy"),
+)
 SMI_SECONDS: Final = 10.0
 RECORDED_WIDTH: Final = 2000
 """Characters of a file of /proc that are kept as a fact."""
@@ -48,21 +39,26 @@ RECORDED_WIDTH: Final = 2000
 
 async def system(bench: Bench) -> AsyncIterator[Finding]:
     uname = " ".join(platform.uname())
-    bench.results.fact("uname", text=uname)
-    for path in PROC:
-        bench.results.fact("file", path=str(path), text=_text(path))
+    files = {path: _text(Path(path)) for path in PROC}
+    for path, text in files.items():
+        bench.results.fact("file", path=path, text=text)
+    pids = [line for line in (_text(STATUS) or "").splitlines() if line.startswith("NSpid")]
     figures = {
+        "uname": uname,
         "uid": os.getuid(),
-        "pids": [line for line in (_text(STATUS) or "").splitlines() if line.startswith("NSpid")],
+        "pids": pids,
         "python": sys.version,
         "packages": {name: _version(name) for name in PACKAGES},
     }
     bench.results.fact("system", **figures)
-    yield Finding(Verdict.FIGURE, f"{uname}; python {platform.python_version()}", figures)
+    seen = f"{uname}; python {platform.python_version()}"
+    yield passed_if({"/proc tells nothing of this machine": bool(files["/proc/cpuinfo"])}, seen, {})
 
 
 def _text(path: Path) -> str | None:
-    return path.read_text(errors="replace")[:RECORDED_WIDTH] if path.exists() else None
+    with suppress(OSError):
+        return path.read_text(errors="replace")[:RECORDED_WIDTH]
+    return None
 
 
 def _version(name: str) -> str | None:
@@ -73,65 +69,31 @@ def _version(name: str) -> str | None:
 
 
 async def nvidia_smi(bench: Bench) -> AsyncIterator[Finding]:
-    """A row of figures; all that it tells goes to the logs."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        yield Finding(Verdict.SKIP, "no nvidia-smi")
-        return
-    for words in (["-q"], ["compute-policy", "-l"], ["topo", "-m"]):
-        with suppress(CheckFailed):  # what it lacks on a release, its log says
-            await lines_of([program, *words], os.environ, bench.log(f"smi-{words[0]}"), SMI_SECONDS)
-    query = [program, f"--query-gpu={FIELDS}", "--format=csv,noheader"]
-    for line in await lines_of(query, os.environ, bench.log("smi-query"), SMI_SECONDS):
-        parts = (part.strip() for part in line.split(","))
-        values = dict(zip(FIELDS.split(","), parts, strict=False))
-        bench.results.fact("nvidia-smi", **values)
-        yield Finding(Verdict.FIGURE, line, values)
+    """A row of figures for each GPU; all that it tells goes to the logs."""
+    program = tool("nvidia-smi")
+    query = [program, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader"]
+    rows, *_ = await asyncio.gather(
+        lines_of(query, os.environ, bench.log("smi-query"), SMI_SECONDS),
+        *(
+            _log_only(bench, [program, *words])
+            for words in (["-q"], ["compute-policy", "-l"], ["topo", "-m"])
+        ),
+    )
+    for line in rows or [""]:
+        values = [part.strip() for part in line.split(",")]
+        if len(values) != len(FIELDS):
+            raise Lost(f"nvidia-smi answers {len(values)} of {len(FIELDS)} fields: {line!r}")
+        figures = dict(zip(FIELDS, values, strict=True))
+        bench.results.fact("nvidia-smi", **figures)
+        yield Finding(Verdict.FIGURE, line, figures)
 
 
-async def driver_libraries(bench: Bench) -> AsyncIterator[Finding]:
-    """Exports, as in tests/native/table/recorded, and what the table does not place yet."""
-    missing: list[str] = []
-    found = await libraries(bench.work, missing)
-    if missing:
-        raise CheckFailed("; ".join(missing))
-    known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
-    for name, path in found.items():
-        exports = await asyncio.to_thread(read_exports, path.resolve())
-        _record(bench.work, path.resolve(), exports)
-        yield _library(bench, name, path, exports, known.get(name, []))
-
-
-def _library(
-    bench: Bench, name: str, path: Path, exports: Exports, known: Sequence[str]
-) -> Finding:
-    prefix = "cu" if name == "libcuda" else "nvml"
-    functions = [one for one in exports.symbols if re.match(rf"{prefix}[A-Z]", one)]
-    unknown = sorted(set(functions) - set(known)) if known else []
-    figures: dict[str, Any] = {
-        "path": str(path),
-        "file": path.resolve().name,
-        "exports": len(functions),
-        "unknown": unknown,
-        "nodes": exports.nodes,
-        "symbolic": exports.symbolic,
-        "own_slots": [one for one in exports.own_slots if one.startswith(prefix)],
-    }
-    bench.results.fact("library", library=name, **figures)
-    said = f"{path.resolve().name}: {len(functions)} functions, {len(unknown)} unknown to the table"
-    return Finding(Verdict.FIGURE, said, figures, name)
-
-
-def _record(work: Path, path: Path, exports: Exports) -> None:
-    """As tests/native/table/recorded has them; a person copies the file there."""
-    name, _, version = path.name.partition(".so.")
-    lines = [f"# What the real {name} {version} exports: name, and FUNC or OBJECT."]
-    lines += [f"{symbol} {kind}" for symbol, kind in sorted(exports.symbols.items())]
-    (work / f"recorded-{name}-{version}.txt").write_text("\n".join(lines) + "\n")
+async def _log_only(bench: Bench, command: list[str]) -> None:
+    with suppress(CheckFailed, Lost):  # what it lacks on a release, its log says
+        await lines_of(command, os.environ, bench.log(f"smi-{command[1]}"), SMI_SECONDS)
 
 
 CHECKS: Final = (
     Check("system", 5, system),
-    Check("nvidia-smi", 30, nvidia_smi),
-    Check("driver libraries", 20, driver_libraries),
+    Check("nvidia-smi", 12, nvidia_smi),
 )

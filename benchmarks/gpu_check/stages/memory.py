@@ -9,7 +9,7 @@ from gpu_check.bench import Bench
 from gpu_check.conductor import Check
 from gpu_check.evidence import Evidence
 from gpu_check.outcome import Finding
-from gpu_check.place import WHOLE
+from gpu_check.place import UNTHROTTLED, WHOLE
 
 LIMIT: Final = 50
 """Percent of those that compute and are not measured: the limiter is at work."""
@@ -17,13 +17,13 @@ LIMIT: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """fills: with the smaller memory limit. torch: asks PyTorch, too, where it is imported."""
+    """fills: with the smaller memory limit."""
 
     file: str
     judged: Callable[[Evidence], Finding]
     cores: int = LIMIT
     fills: bool = False
-    torch: bool = False
+    words: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     seconds: float = 30.0
 
@@ -31,9 +31,7 @@ class Script:
         place = await bench.place()
         memory = place.filled() if self.fills else place.computing()
         room = await place.limit(self.cores, memory)
-        ask_torch = self.torch and bench.torch.exists() and await bench.torch_imported() is None
-        words = place.words() if ask_torch else ()
-        evidence = await place.run(room, self.file, self.seconds, *words, **self.environment)
+        evidence = await place.run(room, self.file, self.seconds, *self.words, **self.environment)
         yield self.judged(evidence)
 
 
@@ -41,12 +39,17 @@ def script(name: str, one: Script, *needs: str) -> Check:
     return Check(name, one.seconds + 10, one.run, needs)
 
 
-def fills_by_torch(**environment: str) -> Script:
-    return Script("torch_memory.py", judge.filled, fills=True, environment=environment)
+def by_allocator(allocator: str, configuration: str) -> Script:
+    environment = {"PYTORCH_CUDA_ALLOC_CONF": configuration}
+    judged = judge.filled_by(allocator)
+    return Script("torch_memory.py", judged, fills=True, environment=environment)
 
 
-ASYNC: Final = fills_by_torch(PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
-SEGMENTS: Final = fills_by_torch(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+ASYNC: Final = by_allocator("cudaMallocAsync", "backend:cudaMallocAsync")
+SEGMENTS: Final = by_allocator("expandable segments", "expandable_segments:True")
+GREEN: Final = Script("green.py", judge.works, UNTHROTTLED)
+VIEWS: Final = Script("views.py", judge.consistent, words=("torch",))
+DEPENDENT: Final = Script("dependent.py", judge.works, UNTHROTTLED)
 
 CHECKS: Final = (
     script("memory limit, driver API", Script("memory.py", judge.exact, WHOLE, fills=True)),
@@ -54,16 +57,14 @@ CHECKS: Final = (
     script("managed memory", Script("managed.py", judge.managed, fills=True)),
     script("memory of another process", Script("importer.py", judge.imported)),
     script("cuMemAllocAsync", Script("pool.py", judge.filled, fills=True)),
-    script("green context", Script("green.py", judge.works)),
-    script("dependent launches", Script("dependent.py", judge.works)),
-    script("views of memory", Script("views.py", judge.consistent, torch=True)),
-    script("PyTorch computes", Script("accepts.py", judge.accepted), "torch"),
-    script("memory limit, PyTorch", fills_by_torch(), "torch"),
-    script("fork", Script("fork.py", judge.forked), "torch"),
-    script("CUDA graph", Script("graphs.py", judge.graphs), "torch"),
+    script("memory of a killed process", Script("killed.py", judge.freed, fills=True)),
+    script("green context", GREEN),
+    script("dependent launches", DEPENDENT),
+    script("views of memory", Script("views.py", judge.consistent)),
+    script("views of memory, PyTorch", VIEWS, "torch"),
     script("several processes", Script("several.py", judge.shared, fills=True), "torch"),
     script("cudaMallocAsync", ASYNC, "torch"),
     script("expandable segments", SEGMENTS, "torch"),
-    script("Triton", Script("triton_add.py", judge.triton), "torch", "triton"),
-    script("CuPy", Script("cupy_arrays.py", judge.filled, fills=True), "cupy"),
+    script("fork", Script("fork.py", judge.forked), "torch"),
+    script("CUDA graph", Script("graphs.py", judge.graphs, UNTHROTTLED), "torch"),
 )

@@ -1,30 +1,36 @@
-"""Does the CUDA runtime accept the shim? Its error 103 says that it does not believe its driver.
+"""Do programs of the CUDA runtime go through the hooks, and does it believe its driver (error 103)?
 
-The runtime by itself, and PyTorch, each in a process: without the shim, with it and no allocation,
-with all of the GPU, with half of it, and preloaded. If it fails with half of the GPU alone, hooks
-are left out by halves of their families, in a build that can, until one family is to blame.
+The runtime by itself, shared and linked in, and PyTorch, each in a process: without the shim, with
+a limit, with all of the GPU, with the shim and no allocation, and preloaded. Each keeps the GPU
+busy for a while and then fills its memory: the limit must refuse it, and the books must hold what
+it had and took. If a limited runtime fails and a bare one does not, hooks are left out by halves of
+their families, in a build that can, until one family is to blame.
 """
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import vcuda_shim
-from gpu_check.bench import WORKLOADS, Bench
+from gpu_check import judge, rates
+from gpu_check.bench import PROGRAMS, WORKLOADS, Bench, program
 from gpu_check.conductor import Check
-from gpu_check.outcome import CheckFailed, Finding, Verdict
-from gpu_check.place import ROOMS, Place, Room, furnish
+from gpu_check.evidence import Evidence
+from gpu_check.outcome import CheckFailed, Finding, Lost, Verdict
+from gpu_check.place import ROOMS, UNTHROTTLED, WHOLE, Place, Room, furnish
 from gpu_check.process import lines_of, told
 from gpu_check.stages.entries import families
+from gpumanager.units import GIB, Bytes
 
 SECONDS: Final = 25.0
-HALF: Final = 50
+LIMIT: Final = Bytes(GIB)
+MOST_MIB: Final = 2 * LIMIT >> 20
+"""What a program takes that nobody refuses."""
 
 UNHOOKED: Final = "VCUDA_UNHOOKED"
 """Of native/shim/cuda/entry.c, where it is built with that name: families to leave unhooked."""
-
-NOT_THERE: Final = "the shim is not in the program"
 
 TEST_BUILD: Final = "shim-unhooked"
 """Folder of that build, beside the product's."""
@@ -43,110 +49,139 @@ for folder in dict.fromkeys(folders):
 """
 
 
-async def found_runtime(bench: Bench) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A way for a program to meet the driver. cores: percent of its allocation; None: it has none.
+    environment: of a room.
+    """
+
+    name: str
+    cores: int | None
+    environment: Callable[[Place, Room], dict[str, str]]
+
+
+def _bare(place: Place, _: Room) -> dict[str, str]:
+    return place.outside()
+
+
+def _preloaded(place: Place, room: Room) -> dict[str, str]:
+    return place.outside() | {"LD_PRELOAD": str(room.libraries / "libcuda.so.1")}
+
+
+BARE: Final = Cell("bare", None, _bare)
+LIMITED: Final = Cell(f"{UNTHROTTLED} %", UNTHROTTLED, Place.inside)
+CELLS: Final = (
+    BARE,
+    LIMITED,
+    Cell("100 %", WHOLE, Place.inside),
+    Cell("no allocation", None, Place.inside),
+    Cell(f"preloaded, {UNTHROTTLED} %", UNTHROTTLED, _preloaded),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """evidence: of a limited program. failed: it did not come to its end."""
+
+    told: Mapping[str, Any]
+    evidence: Evidence | None
+    failed: str | None
+
+
+async def ran(place: Place, cell: Cell, command: Sequence[str | Path], **environment: str) -> Ran:
+    """A program that fails is an answer, too; raises Lost where it does not end."""
+    limited = cell.cores is not None
+    room = await place.limit(cell.cores, LIMIT) if limited else place.rooms[ROOMS[1]]
+    surroundings = cell.environment(place, room) | environment
+    try:
+        if limited:
+            evidence = await place.watch(room, command, surroundings, SECONDS)
+            return Ran(evidence.told, evidence, None)
+        return Ran(await told(command, surroundings, place.output("cell"), SECONDS), None, None)
+    except CheckFailed as failed:
+        return Ran({}, None, str(failed))
+
+
+async def met(
+    bench: Bench, what: str, command: Sequence[str | Path], cells: Sequence[Cell] = CELLS
+) -> AsyncIterator[Finding]:
+    """A finding for each cell. What fails without the shim, too, says nothing of the shim."""
+    place, bare_failed = await bench.place(), False
+    for cell in cells:
+        seen = await ran(place, cell, command)
+        bench.results.fact(what, cell=cell.name, failed=seen.failed, **seen.told)
+        finding = judge.cell(
+            cell.name, seen.told, seen.evidence, seen.failed, whole=cell.cores == WHOLE
+        )
+        if cell is BARE:
+            bare_failed = finding.verdict is not Verdict.PASS
+        if bare_failed and finding.verdict is not Verdict.PASS:
+            said = f"does not run here without the shim either: {finding.said}"
+            finding = Finding(Verdict.LOST, said, finding.figures, cell.name)
+        yield finding
+        if cell is LIMITED and judge.refused_to_run(seen.told, seen.failed) and not bare_failed:
+            yield await _narrowed(bench, place, command)
+
+
+async def found_runtime(bench: Bench) -> Path:
     """A libcudart: the one that CUDART names, of the Python's packages, or of the toolkit."""
     if named := os.environ.get("CUDART"):
-        return named
+        return Path(named)
     command: list[str | Path] = [bench.python, "-c", _FIND]
     lines = await lines_of(command, os.environ, bench.log("find-cudart"), SECONDS)
     paths = [line.split(maxsplit=1)[1] for line in lines if line.startswith("found ")]
-    return paths[0] if paths else None
+    if not paths:
+        raise Lost(f"no libcudart beside {bench.python} or in /usr/local/cuda")
+    return Path(paths[0])
 
 
-def cells(place: Place) -> dict[str, Callable[[], Awaitable[dict[str, str]]]]:
-    """Each way for a program to meet the driver, and the environment for it."""
-    first = place.rooms[ROOMS[0]]
-
-    async def limited(cores: int) -> dict[str, str]:
-        return place.inside(await place.limit(cores))
-
-    async def unmanaged() -> dict[str, str]:
-        return place.inside(place.rooms[ROOMS[1]])
-
-    async def preloaded() -> dict[str, str]:
-        await place.limit(HALF)
-        return place.outside() | {"LD_PRELOAD": str(first.libraries / "libcuda.so.1")}
-
-    async def bare() -> dict[str, str]:
-        return place.outside()
-
-    return {
-        "bare": bare,
-        "no allocation": unmanaged,
-        "100 %": lambda: limited(100),
-        "50 %": lambda: limited(HALF),
-        "preloaded, 50 %": preloaded,
-    }
+async def shared(bench: Bench) -> AsyncIterator[Finding]:
+    command = [program("runtime", bench.work), await found_runtime(bench), str(MOST_MIB)]
+    async for finding in met(bench, "CUDA runtime", command):
+        yield finding
 
 
-async def by_itself(bench: Bench) -> AsyncIterator[Finding]:
-    place, runtime = await bench.place(), await found_runtime(bench)
-    if runtime is None:
-        yield Finding(Verdict.SKIP, f"no libcudart beside {bench.python} or in /usr/local/cuda")
-        return
-    command: list[str | Path] = [bench.python, WORKLOADS / "runtime.py", runtime]
-    refused: dict[str, bool] = {}
-    for name, environment in cells(place).items():
-        seen = await _tried(command, await environment(), place.output(f"runtime-{name[:4]}"))
-        bench.results.fact("runtime", cell=name, cudart=runtime, **seen)
-        wrong = complaint(seen, shim=name != "bare")
-        refused[name] = wrong is not None
-        said = wrong or f"CUDA {seen['version']}: all calls answer 0"
-        verdict = Verdict.PASS if wrong is None else _verdict(refused)
-        yield Finding(verdict, said, seen, name)
-    if refused["50 %"] and not refused["bare"]:
-        yield await _narrowed(bench, place, command)
+async def linked(bench: Bench) -> AsyncIterator[Finding]:
+    """As nvcc makes programs by default."""
+    if not (PROGRAMS / "runtime-static").exists():
+        raise Lost("the bundle was made without a libcudart_static.a")
+    command = [program("runtime-static", bench.work), "-", str(MOST_MIB)]
+    async for finding in met(bench, "CUDA runtime, static", command, (BARE, LIMITED)):
+        yield finding
 
 
-def _verdict(refused: Mapping[str, bool]) -> Verdict:
-    """What fails without the shim, too, says nothing of the shim."""
-    return Verdict.SKIP if refused["bare"] else Verdict.FAIL
+async def by_pytorch(bench: Bench) -> AsyncIterator[Finding]:
+    command: list[str | Path] = [bench.python, WORKLOADS / "accepts.py", str(MOST_MIB)]
+    async for finding in met(bench, "PyTorch", command):
+        yield finding
 
 
-async def _tried(
-    command: Sequence[str | Path], environment: Mapping[str, str], output: Path
-) -> dict[str, Any]:
-    """A run that fails is an answer, too."""
-    try:
-        return await told(command, environment, output, SECONDS)
-    except CheckFailed as failed:
-        return {"failed": str(failed)}
-
-
-def complaint(seen: Mapping[str, Any], *, shim: bool) -> str | None:
-    """What is wrong with a run; None if nothing is."""
-    if "failed" in seen:
-        return str(seen["failed"])
-    wrong = {name: number for name, number in seen["results"].items() if number != 0}
-    if wrong:
-        return ", ".join(f"{name} answers {number}" for name, number in wrong.items())
-    return NOT_THERE if shim and not seen["shim"] else None
+async def shares_of_pytorch(bench: Bench) -> AsyncIterator[Finding]:
+    """Kernels of hundreds of kinds, and not of one."""
+    async for finding in rates.measure(await bench.place(), "torch", rates.TRAINING):
+        yield finding
 
 
 async def _narrowed(bench: Bench, place: Place, command: Sequence[str | Path]) -> Finding:
     """The family of hooks without which the runtime accepts the shim."""
     if not vcuda_shim.SHIM_CUDA.parent.with_name(TEST_BUILD).exists():
-        return Finding(Verdict.SKIP, "no build that leaves hooks out", about="narrow")
-    room = test_room(bench, place)
-    await place.limit(HALF, room=room.name)
+        return Finding(Verdict.LOST, "no build that leaves hooks out", about="narrow")
+    room = furnish(place.machine, bench.work, "narrow", TEST_BUILD)
+    place.rooms[room.name] = room
+    await place.limit(UNTHROTTLED, LIMIT, room=room.name)
 
     async def fails(unhooked: Sequence[str]) -> bool:
         environment = place.inside(room) | {UNHOOKED: ",".join(unhooked)}
-        seen = await _tried(command, environment, place.output("narrow"))
-        bench.results.fact("runtime", cell="narrowing", unhooked=list(unhooked), **seen)
-        return complaint(seen, shim=True) is not None
+        try:
+            seen = await told([*command[:-1], "0"], environment, place.output("narrow"), SECONDS)
+        except (CheckFailed, Lost) as failed:
+            seen = {"failed": str(failed)}
+        bench.results.fact("narrowing", unhooked=list(unhooked), **seen)
+        return judge.refused_to_run(seen, seen.get("failed"))
 
     suspects, runs = await narrow(families(), fails)
     said = f"{len(suspects)} families are to blame after {runs} runs: {', '.join(suspects)}"
     return Finding(Verdict.FAIL, said, {"suspects": suspects, "runs": runs}, "narrow")
-
-
-def test_room(bench: Bench, place: Place) -> Room:
-    """One with the build that can leave hooks out."""
-    name = "narrow"
-    if name not in place.rooms:
-        place.rooms[name] = furnish(place.machine, bench.work, name, TEST_BUILD)
-    return place.rooms[name]
 
 
 async def narrow(
@@ -173,22 +208,9 @@ async def narrow(
     return left, runs
 
 
-async def by_pytorch(bench: Bench) -> AsyncIterator[Finding]:
-    place = await bench.place()
-    command: list[str | Path] = [bench.python, WORKLOADS / "accepts.py"]
-    refused: dict[str, bool] = {}
-    for name, environment in cells(place).items():
-        seen = await _tried(command, await environment(), place.output(f"torch-{name[:4]}"))
-        bench.results.fact("PyTorch", cell=name, **seen)
-        wrong = seen.get("failed")
-        if wrong is None and name != "bare" and not seen["shim"]:
-            wrong = NOT_THERE
-        refused[name] = wrong is not None
-        verdict = Verdict.PASS if wrong is None else _verdict(refused)
-        yield Finding(verdict, wrong or f"computes, error {seen['worst']:.1e}", seen, name)
-
-
 CHECKS: Final = (
-    Check("CUDA runtime", 60, by_itself),
-    Check("PyTorch", 90, by_pytorch, ("torch",)),
+    Check("CUDA runtime", 50, shared),
+    Check("CUDA runtime, static", 20, linked),
+    Check("PyTorch", 60, by_pytorch, ("torch",)),
+    Check("PyTorch, 30 and 60 together", 40, shares_of_pytorch, ("torch",)),
 )

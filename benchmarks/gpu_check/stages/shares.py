@@ -21,16 +21,7 @@ async def shares(bench: Bench) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def without_samples(bench: Bench) -> AsyncIterator[Finding]:
-    """By what the shim measures alone. Where these shares are right and those above are not,
-    NVML's figures of processes are not what the manager takes them for.
-    """
-    async for finding in rates.measure(await bench.place(sampled=False), "driver"):
-        yield finding
-
-
 CHECKS: Final = (
     Check("nobody else", 10, nobody_else),
     Check("share", 60, shares),
-    Check("share, without NVML's samples", 60, without_samples),
 )

@@ -1,22 +1,24 @@
-"""Training of a small network through PyTorch: some hundred launches of small kernels a step."""
+"""Training of a network through PyTorch: some hundred launches of many kinds of kernels a step."""
 
 import torch
 
-WIDTH, LAYERS, BATCH = 1024, 8, 256
+LAYERS = 8
 
 
 class Engine:
-    """A unit is a step, whatever its size."""
+    """A unit is a step. Its size is the network's width: at 1024 the host is what it waits for, at
+    4096 the GPU.
+    """
 
-    ahead = 1
+    ahead = 2
 
     def __init__(self):
         torch.zeros(1, device="cuda")
         self._step = None
 
     def load(self, size, kernels):
-        del size, kernels
-        self._step = trainer()
+        del kernels
+        self._step = trainer(size, size // 2)
 
     def unit(self):
         """Launch one; what to wait for."""
@@ -32,13 +34,13 @@ class Engine:
         torch.cuda.synchronize()
 
 
-def trainer():
+def trainer(width, batch):
     layers = [
-        layer for _ in range(LAYERS) for layer in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU())
+        layer for _ in range(LAYERS) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())
     ]
     network = torch.nn.Sequential(*layers).cuda()
     optimizer = torch.optim.Adam(network.parameters())
-    given, wanted = (torch.rand(BATCH, WIDTH, device="cuda") for _ in range(2))
+    given, wanted = (torch.rand(batch, width, device="cuda") for _ in range(2))
 
     def step():
         optimizer.zero_grad(set_to_none=True)

@@ -99,7 +99,8 @@ def main(table, record=None):
     driver = ctypes.CDLL("libvcuda-real.so.1")
     exported = addresses(driver, told["exports"])
     asked = Asked(library), Asked(driver)
-    bypassed, exchanged = unhooked(*asked, bases, exported, told["hooks"])
+    hooked = {VARIANT.sub("", name) for name in told["hooks"]}
+    bypassed, exchanged = unhooked(*asked, sorted(hooked), exported, told["hooks"])
     say(shim=shim_loaded(), bypassed=sorted(bypassed), exchanged=len(exchanged))
 
 

@@ -20,6 +20,12 @@ def fill():
     return tensors, False
 
 
+def allocator_of():
+    """Which one PyTorch took, whatever it was told to."""
+    expandable = [one.get("is_expandable") for one in torch.cuda.memory_snapshot()]
+    return "expandable segments" if any(expandable) else torch.cuda.get_allocator_backend()
+
+
 def lives_on():
     """Half of it can be had again, in other pieces, and computes."""
     half = torch.cuda.mem_get_info(0)[0] // 8 * 4
@@ -29,10 +35,9 @@ def lives_on():
 
 if __name__ == "__main__":
     tensors, refused = fill()
-    held = len(tensors) * PIECE
+    held, allocator = len(tensors) * PIECE, allocator_of()
     time.sleep(HELD_SECONDS)
     tensors.clear()
     torch.cuda.empty_cache()
     alive = lives_on()
-    backend = torch.cuda.get_allocator_backend()
-    say(shim=shim_loaded(), held=held, refused=refused, alive=alive, backend=backend)
+    say(shim=shim_loaded(), held=held, refused=refused, alive=alive, allocator=allocator)

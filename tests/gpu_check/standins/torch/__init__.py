@@ -1,12 +1,14 @@
 """As much of PyTorch as the workloads name and no more: a wrong name fails here as there."""
 
 import math
+import os
 from types import SimpleNamespace
 
 from gpu import Memory
 from torch import cuda
 
 __version__ = "0.0-stand-in"
+IMPORTED_BY = os.getpid()
 version = SimpleNamespace(cuda="0.0")
 
 uint8, float32 = SimpleNamespace(itemsize=1), SimpleNamespace(itemsize=4)
@@ -73,7 +75,15 @@ class Tensor:
         return self.like(lambda: self.value, ())
 
     def sum(self):
-        return self.like(lambda: self.value * self.count(), ())
+        lost = cuda.wrong("fork") and os.getpid() != IMPORTED_BY
+        return self.like(lambda: self.value * (self.count() - lost), ())
+
+    def double(self):
+        return self
+
+    def copy_(self, other):
+        assert self.shape == other.shape
+        return self.put(lambda value=other.value: value)
 
     def zero_(self):
         return self.put(lambda: 0.0)
@@ -92,16 +102,16 @@ def number(operand):
 
 class Generator:
     def __init__(self, device="cpu"):
-        self.device = device
+        self.device, self.value = device, 0.5
 
     def manual_seed(self, seed):
-        assert isinstance(seed, int)
+        self.value = 0.25 + seed * 0.37 % 0.5
         return self
 
 
 def rand(*shape, generator=None, device="cpu"):
     assert generator is None or generator.device == device
-    return Tensor(shape, 0.5, device=device)
+    return Tensor(shape, 0.5 if generator is None else generator.value, device=device)
 
 
 def zeros(*shape, device="cpu"):

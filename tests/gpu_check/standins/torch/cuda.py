@@ -16,6 +16,11 @@ class OutOfMemoryError(RuntimeError):
 GPU = Gpu(OutOfMemoryError)
 
 
+def wrong(what):
+    """Whether this stand-in is told to be wrong in that."""
+    return os.environ.get("STANDIN_WRONG") == what
+
+
 def is_available():
     return True
 
@@ -45,8 +50,17 @@ def get_allocator_backend():
     return "cudaMallocAsync" if "backend:cudaMallocAsync" in asked else "native"
 
 
+def memory_snapshot():
+    asked = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    return [{"is_expandable": "expandable_segments:True" in asked}]
+
+
 def empty_cache():
     gc.collect()
+    if get_allocator_backend() == "cudaMallocAsync":
+        pool = GPU.driver.get(ctypes.c_void_p, "cuDeviceGetDefaultMemPool", GPU.driver.device)
+        GPU.driver.synchronize()
+        GPU.driver.call("cuMemPoolTrimTo", pool, ctypes.c_size_t(0))
 
 
 def synchronize():
@@ -78,8 +92,16 @@ class Event:
 
 
 class Stream:
-    def __init__(self):
-        self.handle = GPU.driver.stream()
+    def __init__(self, handle=None):
+        self.handle = GPU.driver.stream() if handle is None else handle
+
+    def wait_stream(self, other):
+        assert isinstance(other, Stream)
+        synchronize()
+
+
+def current_stream():
+    return Stream(GPU.stream)
 
 
 @contextlib.contextmanager
@@ -96,7 +118,7 @@ class CUDAGraph:
         self.recorded, self.executable = [], None
 
     def replay(self):
-        for work in self.recorded:
+        for work in self.recorded[: -1 if wrong("graph") else None]:
             work()
         GPU.driver.call("cuGraphLaunch", self.executable, GPU.stream)
 

@@ -1,0 +1,40 @@
+"""A process that holds memory is killed: how long until its memory is there again?"""
+
+import subprocess
+import sys
+import time
+
+from driver import Driver
+from say import say, shim_loaded
+
+HELD_PART = 0.6
+PATIENCE = 10.0
+
+
+def hold(size):
+    driver = Driver()
+    driver.allocate(int(size))
+    print(driver.memory()[0], flush=True)
+    time.sleep(600)
+
+
+def main():
+    driver = Driver()
+    before, total = driver.memory()
+    size = int(total * HELD_PART)
+    command = [sys.executable, __file__, str(size)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    holder.stdout.readline()
+    during = driver.memory()[0]
+    begun = time.monotonic()
+    holder.kill()
+    holder.wait()
+    while driver.memory()[0] < during + size and time.monotonic() < begun + PATIENCE:
+        time.sleep(0.02)
+    seconds, after = time.monotonic() - begun, driver.memory()[0]
+    driver.free(driver.allocate(size))
+    say(shim=shim_loaded(), size=size, before=before, during=during, after=after, freed_s=seconds)
+
+
+if __name__ == "__main__":
+    hold(*sys.argv[1:]) if sys.argv[1:] else main()
