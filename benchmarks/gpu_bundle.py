@@ -37,7 +37,13 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "build" / "gpu-bundle"
 VERSIONS: Final = ("3.11", "3.12", "3.13")
 TREES: Final = ("gpumanager", "vcuda_shim", "benchmarks/gpu_check")
-FILES: Final = ("benchmarks/check_gpu.py", "LICENSE")
+FILES: Final = (
+    *("benchmarks/check_gpu.py", "LICENSE"),
+    *(
+        f"tests/clients/inside/{name}"  # for numba-cuda's tests
+        for name in ("each_end.py", "error_names.py", "numba_fixture.py", "pytest.ini")
+    ),
+)
 SKIPPED: Final = shutil.ignore_patterns("__pycache__", "*.so", "lib", "bin", "*.pyi")
 MODULE: Final = "_shim"
 TEST_BUILD: Final = "shim-unhooked"
@@ -55,6 +61,7 @@ def make(folder: Path, versions: Sequence[str], *, test_build: bool, runtime: Pa
     for tree in TREES:
         shutil.copytree(ROOT / tree, folder / tree, ignore=SKIPPED)
     for name in FILES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
     shutil.copy2(ROOT / "benchmarks/gpu_check/gpu-check.sh", folder)
     shutil.copytree(ROOT / "vcuda_shim/lib/shim", folder / "vcuda_shim/lib/shim")

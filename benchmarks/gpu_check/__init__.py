@@ -19,6 +19,7 @@ their allocation exchanged.
     evidence    what a run showed: the program's word, the books', the driver's
     judge       PURE: from evidence to a verdict, one function for each check
     shares      PURE: from work done to shares of the GPU's time
+    timeslices  PURE: from when two kernels had the GPU to slices and switches
     rates       how the work is measured: cases, windows, what they are compared with
     overhead    what a launch and a workload cost with and without the shim
     clock       what the driver tells of the GPU from outside

@@ -30,7 +30,7 @@ BUSY: Final = 3
 
 LARGEST_ERROR: Final = 1e-3
 PAID_PARTS: Final = (0.5, 1.5)
-"""Of the time that a GPU was kept busy: what may be paid for; the host sees starts and waits, too."""
+"""Of the time that a GPU was kept busy: what may be paid for. The host sees waits, too."""
 
 FREED_SECONDS: Final = 1.0
 
@@ -262,6 +262,7 @@ def freed(seen: Evidence) -> Finding:
         "what the process held was charged": told["before"] - told["during"] >= told["size"],
         "it is free again within a second": told["after"] - told["during"] >= told["size"]
         and told["freed_s"] <= FREED_SECONDS * patience(),
+        "it can be had again": told["again"],
     }
     said = f"{mib(told['size'])} free again {told['freed_s'] * 1e3:.0f} ms after the kill"
     return _passed(conditions, said, {**told})
@@ -302,9 +303,9 @@ def _loaded(seen: Evidence) -> dict[str, bool]:
 
 def _passed(conditions: Mapping[str, bool], said: str, figures: Mapping[str, Any]) -> Finding:
     """Conditions are put as what should be; who reads a failure is told what is not so."""
-    return passed_if(
-        {f"not so: {what}": holds for what, holds in conditions.items()}, said, figures
-    )
+    found = passed_if(conditions, said, figures)
+    untrue = f"not so: {found.said}" if found.verdict is Verdict.FAIL else found.said
+    return Finding(found.verdict, untrue, figures)
 
 
 def _used(view: tuple[str, Mapping[str, int]]) -> tuple[str, int | None]:

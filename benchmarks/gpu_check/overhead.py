@@ -47,6 +47,8 @@ async def of_a_launch(place: Place) -> AsyncIterator[Finding]:
                 str(walked),
             ]
             lines = await place.lines(room, command, LAUNCH_SECONDS)
+            if len(lines) != 2 * ROUNDS:
+                raise Lost(f"{len(lines)} of {2 * ROUNDS} rounds were measured")
             limit = "no compute limit" if cores == WHOLE else f"limit {cores} %, unthrottled"
             yield launch_finding(f"{limit}, {'cold' if walked else 'hot'} caches", lines)
 
@@ -60,8 +62,6 @@ def launch_finding(about: str, lines: Sequence[str]) -> Finding:
     slowest = {
         name: median(float(row[2]) for row in rows if row[0] == name) for name in ("driver", "shim")
     }
-    if len(rows) != 2 * ROUNDS:
-        raise Lost(f"{len(rows)} of {2 * ROUNDS} rounds were measured")
     added = [a - b for a, b in zip(sides["shim"], sides["driver"], strict=True)]
     low, high = spread(added)
     driver = median(sides["driver"])

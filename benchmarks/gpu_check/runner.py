@@ -20,7 +20,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -44,7 +44,7 @@ SECONDS: Final = {
 }
 """The stages in order, and what each may take: without PyTorch, and with it."""
 
-COMMANDS: Final = {
+COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], float]]] = {
     "first": (("entries", "runtime", "process"), 240),
     "rest": (("memory", "shares", "facts", "programs", "overhead", "machine"), 480),
     "all": (tuple(SECONDS), 560),
@@ -56,7 +56,7 @@ IMPORT_SECONDS: Final = 240
 """For the first import of PyTorch, which may take two minutes from a cold disk."""
 
 END_SECONDS: Final = 3
-"""Time that a stage has, after its bound, to end by itself."""
+"""Of its time, for a stage to end by itself."""
 
 LOOK_SECONDS: Final = 0.2
 TORCH: Final = "torch.json"
@@ -160,6 +160,9 @@ def run(options: Options) -> int:
     try:
         with _beside(options, work) as importing:
             _run_parts(options, work, pending, importing, begun + options.seconds)
+        told = {row["check"] for row in results.checks()}
+        for name in set(options.only) - told:
+            _lost(results, Part("gpu-check", by_torch=False, seconds=0), "no stage has it", name)
     except Ended:
         for part in pending:
             _lost(results, part, "the run was ended from outside")
@@ -225,7 +228,7 @@ def _beside(options: Options, work: Path) -> Iterator[Importing]:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    process.wait()
+    process.communicate()
 
 
 def _run_parts(
@@ -254,19 +257,19 @@ def _run_part(options: Options, part: Part, work: Path, seconds: float) -> None:
     folder.mkdir()
     words: list[object] = ["--stage", part.stage, "--work", folder, "--torch", work / TORCH]
     words += ["--by-torch"] if part.by_torch else []
-    words += ["--python", options.python, "--out", options.out, "--seconds", seconds]
+    words += ["--python", options.python, "--out", options.out, "--seconds", seconds - END_SECONDS]
     words += [] if options.gpu is None else ["--gpu", options.gpu]
     words += [word for name in options.only for word in ("--check", name)]
     print(f"gpu-check: {part.name}, at most {seconds:.0f} s", file=sys.stderr, flush=True)
-    log, results, ended = folder / "stage.log", Results(options.out), "was ended from outside"
-    before = len(results.checks())
+    log, results = folder / "stage.log", Results(options.out)
+    before, status, ended = len(results.checks()), None, "was ended from outside"
     try:
-        status = _wait([sys.executable, options.command, *words], log, seconds + END_SECONDS)
+        status = _wait([sys.executable, options.command, *words], log, seconds)
         ended = "did not end" if status is None else f"ended with status {status}"
     finally:
         last = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
         planned = folder / PLANNED
-        names = json.loads(planned.read_text()) if planned.exists() else ["stage"]
+        names = json.loads(planned.read_text()) if planned.exists() else ["stage"] * (status != 0)
         told = {row["check"] for row in results.checks()[before:]}
         for name in names:
             if name not in told:

@@ -14,10 +14,10 @@ import pytest
 from gpu_check import runner
 from gpu_check.bench import WORKLOADS, Bench
 from gpu_check.conductor import Check, conduct
-from gpu_check.outcome import CheckFailed, Finding, Outcome, Verdict
+from gpu_check.outcome import Absent, CheckFailed, Finding, Lost, Outcome, Verdict
 from gpu_check.process import told
 from gpu_check.results import Results
-from gpu_check.stages.runtime import complaint, narrow
+from gpu_check.stages.runtime import narrow
 
 from gpumanager.virtual.processes import find
 
@@ -38,6 +38,21 @@ async def hanging(_: Bench) -> AsyncIterator[Finding]:
     await asyncio.Event().wait()
 
 
+async def lost(_: Bench) -> AsyncIterator[Finding]:
+    yield FINE
+    raise Lost("the driver is not there")
+
+
+async def absent(_: Bench) -> AsyncIterator[Finding]:
+    yield FINE
+    raise Absent("no ncu here")
+
+
+async def silent(_: Bench) -> AsyncIterator[Finding]:
+    for finding in list[Finding]():
+        yield finding
+
+
 async def mistaken(_: Bench) -> AsyncIterator[Finding]:
     yield FINE
     raise IndexError("worst")
@@ -45,30 +60,36 @@ async def mistaken(_: Bench) -> AsyncIterator[Finding]:
 
 def bench(folder: Path, seconds: float = 60.0) -> Bench:
     """One whose checks use no rooms; PyTorch was imported."""
-    (folder / "torch.json").write_text('{"error": null}')
+    (folder / "torch.json").write_text('{"found": true, "error": null}')
     deadline = time.monotonic() + seconds
     python = Path("/usr/bin/python3")
     made = Bench(python, None, folder, Results(folder), folder / "torch.json", deadline)
     has = cast("Any", SimpleNamespace(has=lambda module: module == "torch"))
-    made._made = {True: has}
+    made._place = has
     return made
 
 
 @pytest.mark.parametrize(
-    ("check", "said"),
+    ("check", "verdict", "said"),
     [
-        (Check("failing", 5, failing), "the program did not"),
-        (Check("hanging", 0.05, hanging), "not finished within 0.05 s"),
-        (Check("mistaken", 5, mistaken), "the check itself failed: IndexError('worst')"),
+        (Check("failing", 5, failing), Verdict.FAIL, "the program did not"),
+        (Check("hanging", 0.05, hanging), Verdict.LOST, "not finished within 0.05 s"),
+        (Check("lost", 5, lost), Verdict.LOST, "the driver is not there"),
+        (Check("absent", 5, absent), Verdict.ABSENT, "no ncu here"),
+        (
+            Check("mistaken", 5, mistaken),
+            Verdict.FAIL,
+            "the check itself failed: IndexError('worst')",
+        ),
     ],
 )
-async def test_trouble_is_one_failure_and_the_rest_goes_on(
-    tmp_path: Path, check: Check, said: str
+async def test_trouble_is_one_finding_and_the_rest_goes_on(
+    tmp_path: Path, check: Check, verdict: Verdict, said: str
 ) -> None:
     first, second = await conduct(bench(tmp_path), "a stage", [check, Check("fine", 5, fine)])
 
     before, trouble = first.findings
-    assert (before, trouble.verdict, trouble.said) == (FINE, Verdict.FAIL, said)
+    assert (before, trouble.verdict, trouble.said) == (FINE, verdict, said)
     assert second.findings == (FINE,)
 
 
@@ -101,34 +122,36 @@ async def test_what_python_lacks_is_left_out_and_told(tmp_path: Path) -> None:
 
     (outcome,) = await conduct(bench(tmp_path), "a stage", [check])
 
-    assert outcome.findings == (Finding(Verdict.SKIP, "/usr/bin/python3 has no cupy"),)
+    assert outcome.findings == (Finding(Verdict.ABSENT, "/usr/bin/python3 has no cupy"),)
 
 
-async def test_a_pytorch_that_cannot_be_imported_is_no_fault_of_the_shim(
-    tmp_path: Path,
+async def test_a_check_that_finds_nothing_to_say_is_lost(tmp_path: Path) -> None:
+    (outcome,) = await conduct(bench(tmp_path), "a stage", [Check("silent", 5, silent)])
+
+    assert [found.verdict for found in outcome.findings] == [Verdict.LOST]
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict", "said"),
+    [
+        (
+            '{"found": true, "error": "ImportError()"}',
+            Verdict.LOST,
+            "PyTorch cannot be imported: ImportError()",
+        ),
+        ('{"found": false, "error": null}', Verdict.ABSENT, "/usr/bin/python3 has no torch"),
+        ("", Verdict.LOST, "PyTorch's first import has not ended yet"),
+    ],
+)
+async def test_a_pytorch_that_does_not_come_is_lost_and_one_that_is_not_there_is_absent(
+    tmp_path: Path, told: str, verdict: Verdict, said: str
 ) -> None:
     here = bench(tmp_path)
-    here.torch.write_text('{"error": "ImportError()"}')
+    here.torch.write_text(told) if told else here.torch.unlink()
 
     (outcome,) = await conduct(here, "a stage", [Check("PyTorch", 5, fine, ("torch",))])
 
-    (found,) = outcome.findings
-    said = "PyTorch cannot be imported: ImportError()"
-    assert (found.verdict, found.said) == (Verdict.SKIP, said)
-
-
-async def test_a_check_waits_for_the_first_import_of_pytorch(tmp_path: Path) -> None:
-    here = bench(tmp_path)
-    here.torch.unlink()
-    conducting = asyncio.create_task(
-        conduct(here, "a stage", [Check("PyTorch", 5, fine, ("torch",))])
-    )
-    await asyncio.sleep(0)
-
-    here.torch.write_text('{"error": null}')
-
-    (outcome,) = await conducting
-    assert outcome.findings == (FINE,)
+    assert outcome.findings == (Finding(verdict, said),)
 
 
 async def test_what_there_is_no_time_for_is_left_out_and_told(tmp_path: Path) -> None:
@@ -137,13 +160,14 @@ async def test_what_there_is_no_time_for_is_left_out_and_told(tmp_path: Path) ->
     short, long = await conduct(bench(tmp_path, seconds=20), "a stage", checks)
 
     assert short.findings == (FINE,)
-    assert long.findings == (Finding(Verdict.SKIP, "no time is left for it"),)
+    assert long.findings == (Finding(Verdict.LOST, "no time is left for it"),)
 
 
 async def test_a_check_is_bound_by_the_end_of_its_stage(tmp_path: Path) -> None:
     (outcome,) = await conduct(bench(tmp_path, 1.5), "a stage", [Check("hanging", 4, hanging)])
 
-    assert outcome.findings == (FINE, Finding(Verdict.SKIP, "no time was left to finish it"))
+    before, cut = outcome.findings
+    assert (before, cut.verdict) == (FINE, Verdict.LOST)
 
 
 async def ask(script: str, tmp_path: Path, seconds: float = 30) -> dict[str, object]:
@@ -154,7 +178,9 @@ async def ask(script: str, tmp_path: Path, seconds: float = 30) -> dict[str, obj
 async def test_a_programs_lines_of_json_are_one_answer(tmp_path: Path) -> None:
     script = """print("warning: {"); print('{"a": 1}'); print('{"b": [2]}')"""
 
-    assert await ask(script, tmp_path) == {"a": 1, "b": [2]}
+    seen = await ask(script, tmp_path)
+
+    assert seen == {"a": 1, "b": [2], "wall_s": seen["wall_s"]}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +206,7 @@ async def test_a_program_that_does_not_end_is_ended_with_all_it_started(tmp_path
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
 
     for seconds in (1, 5, 60):
-        with pytest.raises(CheckFailed, match=f"did not end within {seconds} s"):
+        with pytest.raises(Lost, match=f"did not end within {seconds} s"):
             await ask(script, tmp_path, seconds)
         if pid.exists() and pid.read_text():
             break
@@ -198,63 +224,156 @@ def test_every_workload_is_python() -> None:
     assert {"accepts.py", "memory.py", "player.py"} <= names
 
 
-def test_all_stages_leave_two_minutes_of_what_they_may_take() -> None:
-    assert sum(runner.SECONDS.values()) + 120 <= runner.WHOLE_SECONDS
+def test_the_two_commands_are_all_stages_and_end_in_time() -> None:
+    first, rest = (runner.COMMANDS[name] for name in ("first", "rest"))
+
+    assert first[0] + rest[0] == runner.COMMANDS["all"][0] == tuple(runner.SECONDS)
+    parts = runner.parts_of(first[0])
+    assert sum(part.seconds for part in parts if not part.by_torch) <= 90
+    assert sum(part.seconds for part in parts) <= first[1] == 240
+    assert sum(part.seconds for part in runner.parts_of(rest[0])) <= rest[1] == 480
 
 
 STAGES = Path(__file__).with_name("programs") / "stages.py"
 
 
 def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stages: Sequence[str]
-) -> dict[str, list[dict[str, Any]]]:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stages: Sequence[str], python: str
+) -> tuple[int, list[dict[str, Any]]]:
     """Of a program that stands for the check's; one of its stages fails, one does not end."""
-    monkeypatch.setitem(runner.SECONDS, "entries", 1)
+    for stage in stages:
+        monkeypatch.setitem(runner.SECONDS, stage, (1 if stage == "entries" else 60, 60))
     monkeypatch.setattr(runner, "END_SECONDS", 0)
-    no_python = Path("/no/such/python")
     out = tmp_path / "out"
-    passed = runner.run(runner.Options(STAGES, stages, no_python, None, out, 500))
-    rows = Results(out).checks()
-    assert passed == all(row["verdict"] != "FAIL" for row in rows)
-    return {stage: [row for row in rows if row["stage"] == stage] for stage in stages}
+    status = runner.run(runner.Options(STAGES, stages, Path(python), None, out, 500))
+    return status, Results(out).checks()
 
 
-def test_a_stage_that_fails_or_does_not_end_loses_no_other(
+def a_python(tmp_path: Path, imports: str) -> str:
+    """One that stands for the workloads'; imports: what it does for its first import of PyTorch."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{imports}\n")
+    python.chmod(0o755)
+    return str(python)
+
+
+IMPORTED = """echo '{"found": true, "error": null, "seconds": 1}' >"$3" """
+
+
+def test_a_stage_that_fails_or_does_not_end_loses_no_other_and_is_lost_by_its_checks_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = run(tmp_path, monkeypatch, ("machine", "facts", "entries", "memory"))
+    stages = ("machine", "facts", "entries", "memory")
 
-    assert [[row["verdict"] for row in stage] for stage in rows.values()] == [
-        ["pass"],
-        ["FAIL"],
-        ["FAIL"],
-        ["pass"],
-    ]
-    assert rows["facts"][0]["said"] == "the stage ended with status 3: about to facts"
-    assert rows["entries"][0]["said"].startswith("the stage did not end")
+    status, rows = run(tmp_path, monkeypatch, stages, a_python(tmp_path, IMPORTED))
+
+    seen = {(row["stage"], row["check"]): row for row in rows}
+    assert {key: row["verdict"] for key, row in seen.items()} == {
+        ("machine", "c"): "pass",
+        ("machine", "torch c"): "pass",
+        ("facts", "one"): "pass",
+        ("facts", "two"): "LOST",
+        ("facts, PyTorch", "stage"): "LOST",
+        ("entries", "stage"): "LOST",
+        ("entries", "torch c"): "pass",
+        ("memory", "c"): "pass",
+        ("memory", "torch c"): "pass",
+    }
+    assert seen["facts", "two"]["said"] == "the stage ended with status 3: about to facts"
+    assert seen["entries", "stage"]["said"].startswith("the stage did not end")
     told = capsys.readouterr().out.splitlines()
-    assert told[0].split("; ")[1] == "2 FAIL, 0 figure, 0 skip, 2 pass"
-    assert [line.split()[0] for line in told[1:]] == ["FAIL", "FAIL", "pass", "pass"]
+    assert told[0].split("; ")[1] == "3 LOST, 0 FAIL, 0 figure, 6 pass, 0 absent"
+    assert [line.split()[0] for line in told[1:]] == ["LOST"] * 3 + ["pass"] * 6
+    assert status == 3
+
+
+def test_what_needs_pytorch_comes_as_soon_as_its_slow_import_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = f"while ! grep -q machine {tmp_path}/out/checks.jsonl; do sleep 0.05; done; {IMPORTED}"
+    stages = ("machine", "shares", "memory")
+
+    status, rows = run(tmp_path, monkeypatch, stages, a_python(tmp_path, waits))
+
+    order = [(row["stage"], row["check"]) for row in rows]
+    assert sorted(order) == sorted(
+        (stage, f"{kind}c") for stage in stages for kind in ("", "torch ")
+    )
+    assert order[0] == ("machine", "c")
+    assert order.index(("machine", "torch c")) <= 2
+    assert status == 0
+
+
+def test_what_needs_a_pytorch_whose_import_does_not_end_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "IMPORT_SECONDS", 0.5)
+    slow = a_python(tmp_path, "exec sleep 600")
+
+    _, rows = run(tmp_path, monkeypatch, ("machine",), slow)
+
+    told = json.loads((tmp_path / "out/gpu-check.json").read_text())
+    (importing,) = [row for row in told["facts"] if row["fact"] == "first import of PyTorch"]
+    assert importing["error"] == "its first import ended with status 124"
+    assert [row["check"] for row in rows] == ["c", "torch c"]
+
+
+def test_what_there_is_no_time_for_is_lost_by_name_of_its_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Path(a_python(tmp_path, "exec sleep 600"))
+    monkeypatch.setitem(runner.SECONDS, "machine", (60, 60))
+    out = tmp_path / "out"
+
+    status = runner.run(runner.Options(STAGES, ("machine",), slow, None, out, 3))
+
+    rows = {row["stage"]: row for row in Results(out).checks()}
+    assert (rows["machine"]["verdict"], status) == ("pass", 3)
+    assert rows["machine, PyTorch"]["said"] == "PyTorch's first import has not ended"
+    assert rows["machine, PyTorch"]["verdict"] == "LOST"
+
+
+def test_a_check_that_no_stage_has_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, python = tmp_path / "out", Path(a_python(tmp_path, IMPORTED))
+    options = runner.Options(STAGES, ("machine",), python, None, out, 60, ("no such",))
+
+    assert runner.run(options) == 3
+    assert [row["check"] for row in Results(out).checks()][-1] == "no such"
 
 
 def test_results_are_few_files_and_all_that_was_found_is_in_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tmp_path, monkeypatch, ("machine",))
+    run(tmp_path, monkeypatch, ("machine",), "/no/such/python")
 
     out = tmp_path / "out"
     names = sorted(path.name for path in out.iterdir())
     assert names == ["checks.jsonl", "facts.jsonl", "gpu-check.json", "logs.tar.gz"]
     whole = json.loads((out / "gpu-check.json").read_text())
-    assert whole["passed"]
-    (first_import,) = whole["facts"]
-    assert "No such file" in first_import["error"] or "ended" in first_import["error"]
+    assert (whole["passed"], whole["exit_status"]) == (True, 0)
+    assert [row["fact"] for row in whole["facts"]] == ["first import of PyTorch", "NVML held open"]
 
 
-def test_the_summary_has_at_most_sixty_lines_and_failures_come_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("verdicts", "status"),
+    [
+        ((Verdict.PASS, Verdict.FIGURE, Verdict.ABSENT), 0),
+        ((Verdict.PASS, Verdict.LOST), 3),
+        ((Verdict.LOST, Verdict.FAIL, Verdict.PASS), 1),
+        ((), 3),
+    ],
+)
+def test_the_exit_status_tells_what_failed_from_what_was_lost(
+    verdicts: Sequence[Verdict], status: int
+) -> None:
+    assert runner.status_of([{"verdict": verdict.value} for verdict in verdicts]) == status
+
+
+def test_the_summary_has_at_most_sixty_lines_and_what_was_lost_comes_first(tmp_path: Path) -> None:
     results = Results(tmp_path)
+    verdicts = {77: Verdict.ABSENT, 78: Verdict.FAIL, 79: Verdict.LOST}
     for number in range(80):
-        verdict = Verdict.FAIL if number == 79 else Verdict.PASS
+        verdict = verdicts.get(number, Verdict.PASS)
         outcome = Outcome(f"check {number}", (Finding(verdict, "long " * 100),), 1.0)
         results.outcome("a stage", outcome)
     options = runner.Options(tmp_path, (), tmp_path, None, tmp_path, 1)
@@ -263,7 +382,8 @@ def test_the_summary_has_at_most_sixty_lines_and_failures_come_first(tmp_path: P
 
     assert len(lines) == 60
     assert max(map(len, lines)) <= runner.WIDTH
-    assert lines[1].startswith("FAIL   a stage: check 79: long")
+    assert lines[1].startswith("LOST   a stage: check 79: long")
+    assert lines[2].startswith("FAIL   a stage: check 78: long")
     assert lines[-1] == "… and 22 more in checks.jsonl"
 
 
@@ -285,13 +405,3 @@ async def test_where_leaving_all_hooks_out_does_not_help_all_stay_suspects() -> 
         return True
 
     assert await narrow(["a", "b"], fails) == (["a", "b"], 1)
-
-
-def test_a_runtime_that_answers_an_error_is_quoted() -> None:
-    seen = {"results": {"cudaFree": 0, "cudaMalloc": 103}, "shim": True}
-
-    assert complaint(seen, shim=True) == "cudaMalloc answers 103"
-    assert complaint({"results": {}, "shim": True}, shim=True) is None
-    around = "the shim is not in the program"
-    assert complaint({"results": {}, "shim": False}, shim=True) == around
-    assert complaint({"failed": "ended by SIGSEGV"}, shim=True) == "ended by SIGSEGV"

@@ -9,7 +9,7 @@ from gpu_check import judge
 from gpu_check.evidence import Evidence
 from gpu_check.outcome import Finding, Verdict
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 LIMIT = 3072 * MIB
 
 
@@ -20,12 +20,16 @@ def evidence(**told: Any) -> Evidence:
         peak=LIMIT,
         denied=3,
         launches=7,
-        charged_ns=50_000,
+        charged_ns=500_000_000,
         processes=3,
         degraded=frozenset(),
         driver=LIMIT,
         gpu=LIMIT,
     )
+
+
+def told(seen: Evidence, /, **other: Any) -> Evidence:
+    return replace(seen, told={**seen.told, **other})
 
 
 VIEWS = {
@@ -34,23 +38,39 @@ VIEWS = {
     "nvidia-smi": {"total": LIMIT, "used": 701 * MIB},
 }
 
-ACCEPTED = evidence(worst=1e-6, gpu="a GPU")
 EXACT = evidence(answers=[2, 2, 2, 2], held=LIMIT, left=0, total=LIMIT)
 FILLED = evidence(refused=True, alive=True, held=LIMIT)
 SHARED = evidence(refused=True, alive=True, held=[1, 2, 3])
 SEEN = evidence(held=256 * MIB, seen=VIEWS)
-GRAPHS = evidence(same=True, replays=50)
-TRITON = evidence(same=True, triton="3")
+GRAPHS = evidence(worst=1e-6, replays=50, busy_s=0.5)
+TRITON = evidence(same=True, triton="3", busy_s=0.5)
 FORKED = evidence(children=[0, 0], parent=0, after=[0, 0])
 ODD = evidence(refused=True, refusals=0, tries=2600, held=LIMIT)
 MANAGED = evidence(refused=True, managed=768 * MIB, held=LIMIT)
 IMPORTED = evidence(before=900 * MIB, after=899 * MIB, size=512 * MIB)
-WORKS = evidence(seconds=1.0)
+WORKS = evidence(busy_s=0.5)
+FREED = evidence(size=GIB, before=3 * GIB, during=GIB, after=3 * GIB, freed_s=0.3, again=True)
+FREE = {"context": LIMIT - 400 * MIB, "measured": LIMIT - 410 * MIB}
+TAKEN = replace(evidence(total=LIMIT, free=FREE), driver=408 * MIB)
+ANSWERS = {"cudaFree": 0, "cudaLaunchKernel": 0, "cudaMalloc": 0}
+MET = evidence(results=ANSWERS, held=GIB, refused=2, busy_s=0.5)
 
 Judge = Callable[[Evidence], Finding]
 
+
+def met(seen: Evidence) -> Finding:
+    """In a room with a limit of its time."""
+    return judge.cell("99 %", seen.told, seen, None, whole=False)
+
+
+ASYNC = told(FILLED, allocator="cudaMallocAsync")
+by_async = judge.filled_by("cudaMallocAsync")
+
 GOOD: list[tuple[Judge, Evidence]] = [
-    (judge.accepted, ACCEPTED),
+    (met, MET),
+    (judge.freed, FREED),
+    (judge.charged_for_the_driver, TAKEN),
+    (by_async, ASYNC),
     (judge.exact, EXACT),
     (judge.filled, FILLED),
     (judge.shared, SHARED),
@@ -81,17 +101,25 @@ def test_a_program_that_went_around_the_shim_proves_nothing(judged: Judge, seen:
         assert "not so: the shim is in the program" in found.said
 
 
-def told(seen: Evidence, /, **other: Any) -> Evidence:
-    return replace(seen, told={**seen.told, **other})
-
-
 def views(**fields: int) -> Evidence:
     return told(SEEN, seen={**VIEWS, "NVML": fields})
 
 
 BAD: list[tuple[Judge, Evidence, str]] = [
-    (judge.accepted, told(ACCEPTED, worst=0.1), "product of matrices is right"),
-    (judge.accepted, replace(ACCEPTED, charged_ns=0), "launches are paid for"),
+    (met, told(MET, worst=0.1), "its results are right"),
+    (met, told(MET, held=0), "it had some memory"),
+    (met, told(MET, refused=0), "refused as out of memory (2)"),
+    (met, told(MET, results=ANSWERS | {"cudaMalloc": 103}), "(cudaMalloc answers 103)"),
+    (met, replace(MET, peak=LIMIT + 17 * MIB), "never over the limit"),
+    (met, replace(MET, charged_ns=1), "is the time that the GPU was busy"),
+    (met, replace(MET, charged_ns=GIB), "is the time that the GPU was busy"),
+    (met, replace(MET, driver=LIMIT + 17 * MIB), "the driver itself"),
+    (judge.freed, told(FREED, freed_s=3.0), "free again within a second"),
+    (judge.freed, told(FREED, after=GIB), "free again within a second"),
+    (judge.freed, told(FREED, again=False), "can be had again"),
+    (judge.freed, told(FREED, during=3 * GIB, after=4 * GIB), "was charged"),
+    (judge.charged_for_the_driver, replace(TAKEN, driver=500 * MIB), "driver takes is charged"),
+    (judge.charged_for_the_driver, replace(TAKEN, driver=300 * MIB), "no more than that"),
     (judge.exact, told(EXACT, answers=[2, 2, 999, 2]), "CUDA_ERROR_OUT_OF_MEMORY"),
     (judge.exact, told(EXACT, answers=[]), "CUDA_ERROR_OUT_OF_MEMORY"),
     (judge.exact, replace(EXACT, peak=LIMIT + 17 * MIB), "never over the limit"),
@@ -107,8 +135,10 @@ BAD: list[tuple[Judge, Evidence, str]] = [
     (judge.consistent, views(total=LIMIT + MIB), "(NVML differ)"),
     (judge.consistent, told(SEEN, held=900 * MIB), "is in all views"),
     (judge.consistent, views(total=LIMIT, used=800 * MIB), "agree"),
-    (judge.graphs, told(GRAPHS, same=False), "replay's result"),
+    (judge.graphs, told(GRAPHS, worst=0.02), "replay's result"),
+    (judge.graphs, replace(GRAPHS, charged_ns=1), "is the time that the GPU was busy"),
     (judge.triton, told(TRITON, same=False), "sum is right"),
+    (judge.triton, replace(TRITON, charged_ns=1), "is the time that the GPU was busy"),
     (judge.forked, told(FORKED, children=[0, 1]), "before CUDA began"),
     (judge.forked, told(FORKED, parent=1), "parent"),
     (judge.forked, told(FORKED, after=[-9, 0]), "end in order"),
@@ -118,7 +148,8 @@ BAD: list[tuple[Judge, Evidence, str]] = [
     (judge.managed, told(MANAGED, refused=False), "refused as out of memory"),
     (judge.managed, replace(MANAGED, gpu=LIMIT + 500 * MIB), "hides nothing"),
     (judge.imported, told(IMPORTED, after=388 * MIB), "is not charged for it"),
-    (judge.works, replace(WORKS, charged_ns=0), "launches are paid for"),
+    (judge.works, replace(WORKS, charged_ns=1), "is the time that the GPU was busy"),
+    (judge.works, replace(WORKS, charged_ns=GIB), "is the time that the GPU was busy"),
     (judge.consistent, told(SEEN, nvidia_smi_failed="exit status 9"), "nvidia-smi works"),
 ]
 
@@ -156,13 +187,49 @@ def test_processes_are_not_counted_where_the_driver_names_none() -> None:
 def test_what_a_driver_lacks_is_left_out() -> None:
     lacking = judge.works(told(WORKS, lacking="no green context here"))
 
-    assert (lacking.verdict, lacking.said) == (Verdict.SKIP, "no green context here")
+    assert (lacking.verdict, lacking.said) == (Verdict.ABSENT, "no green context here")
 
 
-def test_a_gpu_that_others_use_is_said_and_spoils_figures_only() -> None:
+def test_another_allocator_than_the_one_asked_for_proves_nothing() -> None:
+    assert by_async(told(FILLED, allocator="native")).verdict is Verdict.LOST
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "verdict"),
+    [
+        ("bare", {"shim": False, "refused": 0}, Verdict.PASS),
+        ("bare", {"shim": True, "refused": 0}, Verdict.FAIL),
+        ("no allocation", {"shim": True, "refused": 0}, Verdict.PASS),
+        ("no allocation", {"shim": False, "refused": 0}, Verdict.FAIL),
+        ("no allocation", {"shim": True, "refused": 2}, Verdict.FAIL),
+        ("bare", {"shim": False, "refused": 0, "results": {"cudaLaunchKernel": -1}}, Verdict.LOST),
+    ],
+)
+def test_a_program_without_a_limit_is_refused_nothing(
+    name: str, changed: dict[str, Any], verdict: Verdict
+) -> None:
+    assert judge.cell(name, {**MET.told, **changed}, None, None, whole=False).verdict is verdict
+
+
+def test_a_whole_gpu_is_not_paid_for() -> None:
+    free = replace(MET, charged_ns=0)
+
+    assert judge.cell("100 %", free.told, free, None, whole=True).verdict is Verdict.PASS
+
+
+def test_a_program_that_does_not_come_to_its_end_fails_and_is_quoted() -> None:
+    found = judge.cell("99 %", {}, None, "runtime: ended by SIGSEGV", whole=False)
+
+    assert (found.verdict, found.said) == (Verdict.FAIL, "runtime: ended by SIGSEGV")
+    assert judge.refused_to_run({}, found.said)
+    assert judge.refused_to_run({"results": {"cudaFree": 103}}, None)
+    assert not judge.refused_to_run({"results": {"cudaFree": 0, "cudaLaunchKernel": -1}}, None)
+
+
+def test_on_a_gpu_that_others_use_nothing_can_be_measured() -> None:
     assert judge.idle(0, 2).verdict is Verdict.PASS
     busy = judge.idle(40, 1)
-    assert busy.verdict is Verdict.FIGURE
+    assert busy.verdict is Verdict.LOST
     assert "40 % busy" in busy.said
 
 

@@ -99,3 +99,13 @@ def test_a_workload_that_got_faster_is_said_to_be() -> None:
     found = workload_finding("no compute limit", [102.0], [100.0])
 
     assert found.said.startswith("-1.96 % time")
+
+
+@pytest.mark.parametrize(("shim", "verdict"), [("5000.0", Verdict.FAIL), ("2300.0", Verdict.PASS)])
+def test_a_launch_may_take_a_fifth_longer(shim: str, verdict: Verdict) -> None:
+    assert launch_finding("hot", ["driver 2000.0 1", f"shim {shim} 1"]).verdict is verdict
+
+
+def test_a_workload_may_be_slower_in_one_turn_but_not_in_most() -> None:
+    assert workload_finding("w", [80, 100, 100, 100], [100] * 4).verdict is Verdict.PASS
+    assert workload_finding("w", [80, 80, 80, 100], [100] * 4).verdict is Verdict.FAIL

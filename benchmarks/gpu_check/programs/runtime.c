@@ -1,7 +1,9 @@
 /* A program of the CUDA runtime: its own calls go through the hooks, or they do not.
  *
- *     runtime CUDART MIB    launches kernels for half a second, then fills the GPU's memory until it
- *                           is refused, or holds MIB; a line of JSON. MIB 0: takes 1 MiB, no more
+ *     runtime CUDART MIB    a line of JSON
+ *
+ * It launches kernels for half a second, and then takes memory until it is refused, or holds MIB;
+ * with MIB 0 it launches none and takes 1 MiB.
  *
  * CUDART is a libcudart to load, or `-` where the runtime is linked into this program
  * (-DSTATIC_RUNTIME). No header of CUDA, so that any compiler makes it. cudaErrorMemoryAllocation
@@ -105,6 +107,7 @@ static int launch_for_a_while(double *seconds)
         result = RT(cudaLibraryGetKernel, &kernel, module, "spin");
     if (result != 0)
         return result;
+    launch(kernel, 1, 1); /* which loads it */
     double begun = now_s();
     result = launch(kernel, ROUNDS, 1);
     double one = now_s() - begun;

@@ -1,140 +1,448 @@
 """Facts of the driver and the GPU, without the shim: the program gpu_facts, alone and together.
 
-What it prints goes to facts.jsonl, each line with what it was run for; here only what decides
-something is told.
+What it prints goes to facts.jsonl, each line with what it was run for, also where the program fails
+later on. A check names the facts that it is there for: it is lost without one of them, and fails on
+a value that cannot be. A call that the driver refuses is told with its error. No bar says how fast
+a GPU has to be.
+
+In order of weight: first what says how processes take turns, and NVML's samples last.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
-from gpu_check.bench import Bench, program
+from gpu_check.bench import Bench, patient, program, tool
 from gpu_check.conductor import Check
 from gpu_check.machine import visible
-from gpu_check.outcome import CheckFailed, Finding, Verdict
+from gpu_check.outcome import Absent, CheckFailed, Finding, Lost, Verdict
 from gpu_check.process import lines_of
+from gpu_check.timeslices import Timeline, percentiles, sharing
 
-Rows = list[dict[str, Any]]
+Row = Mapping[str, Any]
+Load = tuple[float, float, float]
+"""Milliseconds of a kernel, percent of the time, seconds."""
 
-TOLD: Final = (
-    "event pair, nothing between, idle stream",
-    "event pair, nothing between, busy stream",
-    "cuLaunchKernel, empty, queued",
-    "cuEventRecord, timing",
-    "nvmlDeviceGetProcessUtilization",
+SLICES: Final = "slices"
+TOGETHER_NS: Final = 50_000_000
+"""For so long both kernels of `slices` must be there, for their timelines to say much."""
+
+PING: Final = "empty kernel, launch to done"
+READY: Final = "ready"
+LOAD: Final = "load"
+SAMPLES: Final = "utilisation"
+
+SLICES_SECONDS: Final = 2.0
+PING_SECONDS: Final = 1.0
+LOADED_SECONDS: Final = 3.5
+"""Of a load beside which another program starts and pings."""
+
+TWO_SECONDS: Final = 7.0
+ONE_SECONDS: Final = 4.0
+"""Of looking at NVML's samples beside so many loads."""
+
+READY_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.02
+MICROSECONDS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Facts that are told in one line. facts: their names, each by what the line calls it. parts:
+    of a spread; the first is shown as the value, the others in brackets.
+    """
+
+    about: str
+    said: str
+    facts: Mapping[str, str]
+    parts: Sequence[str] = ("p50",)
+
+
+def _events(state: str) -> Group:
+    around = {f"{length} us": f"kernel of {length} us" for length in (5, 50, 500)}
+    around = {"nothing": "nothing", **around, "empty kernel": "empty kernel"}
+    names = {short: f"event pair, {what}, {state} stream" for short, what in around.items()}
+    said = "us between a pair (p10-p99)"
+    return Group(f"events, {state} stream", said, names, ("p50", "p10", "p99"))
+
+
+def _calls(state: str) -> Group:
+    calls = {
+        "launch": "cuLaunchKernel, empty",
+        "event": "cuEventRecord, timing",
+        "event without timing": "cuEventRecord, no timing",
+        "value": "cuStreamWriteValue32",
+        "host function": "cuLaunchHostFunc",
+        "cuStreamQuery": "cuStreamQuery",
+    }
+    names = {called: f"{call}, {state} stream" for called, call in calls.items()}
+    return Group(f"calls, {state} stream", "us of the launching thread", names)
+
+
+def _seen(where: str) -> Group:
+    names = {marker: f"{marker} seen, {where}" for marker in ("value", "event", "host function")}
+    return Group(f"markers, {where}", "us until the host knows (p90)", names, ("p50", "p90"))
+
+
+TIMES: Final = (
+    _events("idle"),
+    _events("busy"),
+    _calls("idle"),
+    _calls("busy"),
+    Group(
+        "other calls",
+        "us",
+        {
+            name: name
+            for name in (
+                "cuEventQuery, done",
+                "cuEventQuery, not ready",
+                "cuEventElapsedTime",
+                "cuStreamIsCapturing",
+                "cuThreadExchangeStreamCaptureMode",
+                "cuCtxGetCurrent",
+                "cuCtxGetId",
+            )
+        },
+    ),
+    _seen("idle"),
+    _seen("behind 50 us"),
+    Group(
+        "price of markers",
+        "us of the GPU for a kernel of 5 us in a queue",
+        {
+            "alone": "5 us kernels in a queue, no marker",
+            "with an event behind each": "5 us kernels in a queue, event",
+            "with a value": "5 us kernels in a queue, value",
+        },
+    ),
+    Group("queue", "launches", {"queued": "launches queued before the host waits"}, ("value",)),
+    Group(
+        "NVML's calls",
+        "us (p99)",
+        {
+            "utilisation by process": "nvmlDeviceGetProcessUtilization",
+            "processes": "nvmlDeviceGetComputeRunningProcesses_v3",
+            "utilisation": "nvmlDeviceGetUtilizationRates",
+            "memory": "nvmlDeviceGetMemoryInfo",
+            "clock": "nvmlDeviceGetClockInfo",
+        },
+        ("p50", "p99"),
+    ),
 )
-
-
-async def facts(bench: Bench, what: str, *words: str, seconds: float = 40.0) -> Rows:
-    """What gpu_facts says; also written."""
-    command: list[str | Path] = [program("gpu_facts"), *words]
-    lines = await lines_of(command, visible(bench.gpu), bench.log(what.replace(" ", "-")), seconds)
-    rows: Rows = [json.loads(line) for line in lines if line.startswith("{")]
-    for row in rows:
-        bench.results.fact(**{**row, "of": what})
-    return rows
-
-
-async def alone(bench: Bench) -> AsyncIterator[Finding]:
-    rows = await facts(bench, "alone", "alone")
-    by_name = {row["fact"]: row for row in rows}
-    memory = {row["after"]: row["process_more_mib"] for row in rows if row["fact"] == "memory"}
-    yield Finding(
-        Verdict.FIGURE,
-        f"context {memory.get('context')} MiB, module {memory.get('module')}, first launch "
-        f"{memory.get('first launch')}, 256 MiB managed and touched "
-        f"{memory.get('256 MiB managed, touched by the GPU')} MiB in NVML's process figure",
-        memory,
-        "memory",
+BESIDE: Final[Mapping[str, Sequence[Load]]] = {
+    "alone": [],
+    "beside an idle process": [(2, 0, LOADED_SECONDS)],
+    "beside a full one": [(2, 100, LOADED_SECONDS)],
+}
+HAND_OVER: Final = Group(
+    "",
+    "us from the launch of an empty kernel until the host knows its end (p90)",
+    {what: what for what in BESIDE},
+    ("p50", "p90"),
+)
+STARTS: Final = Group(
+    "starts",
+    "ms",
+    {"context": "context made in", "PTX compiled and loaded": "PTX compiled and loaded in"},
+    ("value",),
+)
+MEMORY: Final = {
+    step: f"memory, {step}"
+    for step in (
+        "context",
+        "module",
+        "first launch",
+        "8 streams used",
+        "256 MiB managed, touched by the GPU",
+        "256 MiB pinned host memory",
+        "pool",
+        "pool trimmed",
+        "a launch after that",
     )
-    sizes = {row["bytes"]: row["each_process"] for row in rows if row["fact"] == "cuMemAlloc"}
-    odd = {size: sizes.get(size) for size in (1048576, 1048577, 1572864, 2097153)}
-    yield Finding(Verdict.FIGURE, f"bytes of each cuMemAlloc by NVML: {odd}", sizes, "granularity")
-    spreads = {name: by_name[name]["p50"] for name in TOLD if name in by_name}
-    said = "; ".join(f"{name} {value:.2f} us" for name, value in spreads.items())
-    yield Finding(Verdict.FIGURE, said, spreads, "times")
-    queue = by_name.get("launches queued before the host waits", {}).get("value")
-    yield Finding(Verdict.FIGURE, f"{queue} launches are queued", {"queue": queue}, "queue")
+}
+SIZES: Final = {size: f"cuMemAlloc, {size} B" for size in (512, 1048576, 1048577, 1572864, 2097153)}
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What gpu_facts printed. trouble: why it did not end well; None if it did."""
+
+    rows: Sequence[Row]
+    trouble: CheckFailed | Lost | None = None
+
+    def __getitem__(self, name: str) -> Row:
+        return next(row for row in self.rows if row["fact"] == name)
+
+    def need(self, names: Iterable[str]) -> None:
+        """Raises Lost where one was not printed or all were refused, and CheckFailed where one is
+        of negative time, or of no measurement."""
+        names = tuple(names)
+        there = {row["fact"] for row in self.rows}
+        if missing := [name for name in names if name not in there]:
+            why = "" if self.trouble is None else f" ({self.trouble})"
+            raise Lost(f"gpu_facts did not print: {'; '.join(missing)}{why}")
+        if all(map(self.refused, names)):
+            raise Lost("; ".join(map(self.shown, names)))
+        if wrong := [name for name in names if is_impossible(self[name])]:
+            raise CheckFailed(f"cannot be: {'; '.join(wrong)}")
+
+    def need_end(self) -> None:
+        """Raises its trouble: all that was needed may have been printed before that."""
+        if self.trouble is not None:
+            raise self.trouble
+
+    def refused(self, name: str) -> bool:
+        return "result" in self[name]
+
+    def shown(self, name: str, parts: Sequence[str] = ("p50",)) -> str:
+        if self.refused(name):
+            return f"{name} answers {self[name]['result']}"
+        first, *others = (f"{float(f'{self[name][part]:.4g}'):g}" for part in parts)
+        return f"{first} ({'-'.join(others)})" if others else first
+
+
+def is_impossible(row: Row) -> bool:
+    if "n" in row and "result" not in row:
+        return bool(row.get("min", -1) < 0)
+    return bool(row.get("value", 0) < 0)
+
+
+def measured(printed: Printed, group: Group) -> Finding:
+    names = group.facts
+    try:
+        printed.need(names.values())
+    except (Lost, CheckFailed) as error:
+        verdict = Verdict.LOST if isinstance(error, Lost) else Verdict.FAIL
+        return Finding(verdict, str(error), about=group.about)
+    texts = [f"{what} {printed.shown(name, group.parts)}" for what, name in names.items()]
+    figures = {
+        name: {part: printed[name].get(part) for part in group.parts} for name in names.values()
+    }
+    return Finding(Verdict.FIGURE, f"{group.said}: {', '.join(texts)}", figures, group.about)
+
+
+async def facts(
+    bench: Bench, what: str, seconds: float, *words: object, prefix: Sequence[str] = ()
+) -> Printed:
+    """What gpu_facts prints within that time; all of it is written. Raises Lost without it."""
+    command = [*prefix, str(program("gpu_facts", bench.work)), *map(str, words)]
+    rows: list[Row] = []
+    trouble = None
+    try:
+        await lines_of(command, visible(bench.gpu), output(bench, what), seconds)
+    except (CheckFailed, Lost) as failed:
+        trouble = failed
+    finally:  # also when the check's time is over
+        for row in rows_in(output(bench, what)):
+            rows.append(row)
+            bench.results.fact(**{**row, "of": what})
+    return Printed(rows, trouble)
+
+
+def output(bench: Bench, what: str) -> Path:
+    return bench.log(what.replace(" ", "-"))
+
+
+def rows_in(path: Path) -> Iterator[Row]:
+    """All but a line that is not whole."""
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        if line.startswith("{") and line.endswith("}"):
+            yield json.loads(line)
+
+
+async def beside(
+    bench: Bench, what: str, loads: Sequence[Load], *words: object
+) -> tuple[Printed, list[Printed]]:
+    """What gpu_facts prints beside loads that have begun, and what these print. Raises Lost where
+    one of them printed nothing of its work, and CheckFailed where it did none."""
+    program("gpu_facts", bench.work)
+    names = [f"{what} {LOAD} {number}" for number in range(len(loads))]
+    latest = time.monotonic() + patient(READY_SECONDS)
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(facts(bench, name, READY_SECONDS + load[-1] + 2, LOAD, *load))
+            for name, load in zip(names, loads, strict=True)
+        ]
+        while time.monotonic() < latest and not all(  # noqa: ASYNC110 - nobody tells
+            task.done() or any(row["fact"] == READY for row in rows_in(output(bench, name)))
+            for name, task in zip(names, tasks, strict=True)
+        ):
+            await asyncio.sleep(LOOK_SECONDS)
+        printed = await facts(bench, what, 15, *words)
+    ended = [task.result() for task in tasks]
+    for load in ended:
+        load.need([READY, LOAD])
+        if load.refused(LOAD) or load[LOAD]["kernels"] == 0:
+            raise CheckFailed(f"a load got no kernel done: {load[LOAD]}")
+        load.need_end()
+    return printed, ended
 
 
 async def slices(bench: Bench) -> AsyncIterator[Finding]:
-    """Two processes: how long each has the GPU, and how long neither of them."""
-    told = await asyncio.gather(
-        facts(bench, "slices 1", "slices", "1"), facts(bench, "slices 2", "slices", "1")
-    )
-    away = [
-        (end - begin) / 1000
-        for rows in told
-        for row in rows
-        if row["fact"] == "slices"
-        for begin, end in row["away"]
-    ]
-    if not away:
-        yield Finding(Verdict.FIGURE, "no kernel was ever stopped", {"away": 0})
-        return
-    figures = {"away": len(away), "median_us": median(away), "most_us": max(away)}
-    yield Finding(
-        Verdict.FIGURE,
-        f"stopped {len(away)} times, median {median(away):.0f} us, most {max(away):.0f} us",
-        figures,
-    )
+    """Two processes: how long each has the GPU, and how long neither or both of them."""
+    runs = [facts(bench, f"slices {number}", 10, SLICES, SLICES_SECONDS) for number in (1, 2)]
+    both = await asyncio.gather(*runs)
+    for printed in both:
+        printed.need([SLICES])
+    yield shared(*(timeline(printed[SLICES]) for printed in both))
+    for printed in both:
+        printed.need_end()
 
 
-async def watched(
-    bench: Bench, what: str, seconds: int, loads: Sequence[tuple[str, str, str]]
-) -> Finding:
-    """Raw rows of NVML's utilisation beside so many loads."""
-    async with AsyncExitStack() as stack:
-        group = await stack.enter_async_context(asyncio.TaskGroup())
-        for number, load in enumerate(loads):
-            group.create_task(facts(bench, f"{what} load {number}", "load", *load))
-        rows = await facts(bench, f"{what} watch", "watch", str(seconds))
-    seen = [(pid, stamp, sm) for row in rows for pid, stamp, sm in row["rows"]]
-    pids_of: dict[int, set[int]] = {}
-    for pid, stamp, _ in seen:
-        pids_of.setdefault(stamp, set()).add(pid)
-    together = sum(len(pids) > 1 for pids in pids_of.values())
-    results = sorted({row["result"] for row in rows})
-    figures = {"rows": len(seen), "stamps": len(pids_of), "shared": together, "results": results}
-    said = (
-        f"{len(seen)} rows of {len({pid for pid, _, _ in seen})} processes, {len(pids_of)} stamps, "
-        f"{together} of them with two processes; NVML answers {results}"
-    )
-    return Finding(Verdict.FIGURE, said, figures)
+def timeline(row: Row) -> Timeline:
+    return Timeline(row["begin"], row["end"], tuple((begin, end) for begin, end in row["away"]))
+
+
+def shared(one: Timeline, other: Timeline) -> Finding:
+    """Raises Lost and CheckFailed."""
+    if one.impossible or other.impossible:
+        raise CheckFailed("a kernel wrote no times, or times that go back")
+    seen = sharing(one, other)
+    window, overlap = seen.window / 1e6, seen.overlap / 1e6
+    if seen.window < TOGETHER_NS:
+        raise Lost(
+            f"both kernels were on the GPU for {window:.1f} ms only: one came late, or it had to "
+            "wait for the other's end"
+        )
+    length = percentiles([ns / 1e6 for ns in seen.slices])
+    switch = percentiles([ns / 1e3 for ns in seen.switches])
+    if length.get("p50") == 0:
+        raise Lost("the GPU's clock stands still for longer than what was noted as a pause")
+    parts = ["no whole slice", "no switch", "two processes never ran at the same time"]
+    if length:
+        parts[0] = "{p50:.3f} ms at a time (p10 {p10:.3f}, p90 {p90:.3f})".format(**length)
+    if switch:
+        parts[1] = "a switch takes {p50:.1f} us (p90 {p90:.1f})".format(**switch)
+    if overlap:
+        parts[2] = f"overlapped {overlap:.1f} ms, {overlap / window:.1%} of the time"
+    figures = {
+        "window_ms": window,
+        "overlap_ms": overlap,
+        "slices": len(seen.slices),
+        "slice_ms": length,
+        "switch_us": switch,
+    }
+    return Finding(Verdict.FIGURE, f"in {window:.0f} ms: {'; '.join(parts)}", figures)
+
+
+async def times(bench: Bench) -> AsyncIterator[Finding]:
+    printed = await facts(bench, "times", 20, "times")
+    for group in TIMES:
+        yield measured(printed, group)
+    printed.need_end()
+
+
+async def hand_over(bench: Bench) -> AsyncIterator[Finding]:
+    """How soon a process gets the GPU that another one has, or could have."""
+    rows: list[Row] = []
+    for what, loads in BESIDE.items():
+        ping, running = await beside(bench, f"ping {what}", loads, "ping", PING_SECONDS)
+        ping.need(["ping", PING])
+        ping.need_end()
+        for load in running:
+            if not covers(load[LOAD], ping["ping"]):
+                raise Lost(f"{what}: the load did not run all the time")
+        rows.append({**ping[PING], "fact": what})
+    yield measured(Printed(rows), HAND_OVER)
+
+
+def covers(load: Row, ping: Row) -> bool:
+    return bool(load["begun_us"] <= ping["begun_us"] and ping["ended_us"] <= load["ended_us"])
+
+
+async def memory(bench: Bench) -> AsyncIterator[Finding]:
+    """What a context, a module, a launch and allocations take, by NVML's figure of the process, or
+    by what the GPU has in use where NVML does not name it."""
+    printed = await facts(bench, "memory", 12, "memory")
+    yield measured(printed, STARTS)
+    printed.need([*MEMORY.values(), *SIZES.values()])
+    of = "process" if printed[MEMORY["first launch"]]["process_mib"] > 0 else "gpu"
+    taken = {step: printed[name][f"{of}_more_mib"] for step, name in MEMORY.items()}
+    texts = ", ".join(f"{step} {mib:.4g}" for step, mib in taken.items())
+    yield Finding(Verdict.FIGURE, f"MiB more by NVML of the {of}: {texts}", taken, "steps")
+    sizes = {str(size): round(printed[name]["each_free"]) for size, name in SIZES.items()}
+    texts = ", ".join(f"{size} takes {bytes_}" for size, bytes_ in sizes.items())
+    yield Finding(Verdict.FIGURE, f"bytes of cuMemAlloc: {texts}", sizes, "allocations")
+    printed.need_end()
 
 
 async def two_loads(bench: Bench) -> AsyncIterator[Finding]:
-    yield await watched(bench, "two at 100", 10, [("2", "100", "8")] * 2)
+    yield await watched(bench, "two at 100", [(2, 100, TWO_SECONDS + 1)] * 2, TWO_SECONDS)
 
 
 async def one_load(bench: Bench) -> AsyncIterator[Finding]:
-    yield await watched(bench, "one at 30", 6, [("2", "30", "5")])
+    yield await watched(bench, "one at 30", [(2, 30, ONE_SECONDS + 1)], ONE_SECONDS)
+
+
+async def watched(bench: Bench, what: str, loads: Sequence[Load], seconds: float) -> Finding:
+    """Raw rows of NVML's utilisation beside loads."""
+    watch, running = await beside(bench, f"{what} watch", loads, "watch", seconds)
+    watch.need([SAMPLES])
+    watch.need_end()
+    looks = [row for row in watch.rows if row["fact"] == SAMPLES]
+    return samples(looks, {load[LOAD]["pid"] for load in running})
+
+
+def samples(looks: Sequence[Row], ours: set[int]) -> Finding:
+    """Whom NVML's samples name, and how far apart they are. Raises CheckFailed."""
+    told = {(pid, stamp) for look in looks for pid, stamp, _ in look["rows"] if stamp > 0}
+    answers = sorted({look["answer"] for look in looks})
+    if not told:
+        said = f"NVML has no samples of processes: answers {answers}"
+        return Finding(Verdict.FIGURE, said, {"answers": answers})
+    first, last = looks[0]["at"], looks[-1]["at"] + MICROSECONDS
+    seen = {(pid, stamp) for pid, stamp in told if first <= stamp <= last}
+    if not seen:
+        raise CheckFailed(f"{len(told)} samples, none of them of the time in which it looked")
+    named = {pid for pid, _ in seen}
+    names_at = Counter(stamp for _, stamp in seen)
+    stamps = sorted(names_at)
+    together = sum(count > 1 for count in names_at.values())
+    apart = percentiles([(late - early) / 1000 for early, late in pairwise(stamps)])
+    period = "{p50:.0f} ms apart (p10 {p10:.0f}, p90 {p90:.0f})".format(**apart) if apart else "one"
+    said = (
+        f"{len(stamps)} stamps, {period}; {together} of them name more than one process; "
+        f"{len(named & ours)} of our {len(ours)} processes are named, {len(named - ours)} others"
+    )
+    figures = {
+        "stamps": len(stamps),
+        "apart_ms": apart,
+        "shared": together,
+        "ours": len(named & ours),
+        "others": len(named - ours),
+        "answers": answers,
+    }
+    return Finding(Verdict.FIGURE, said, figures)
 
 
 async def own_pids(bench: Bench) -> AsyncIterator[Finding]:
     """Does NVML name processes of a pid namespace by that namespace's numbers?"""
-    command: list[str | Path] = ["unshare", "--pid", "--fork", "--mount-proc"]
-    command += [program("gpu_facts"), "alone"]
+    unshare = [tool("unshare"), "--pid", "--fork", "--mount-proc"]
     try:
-        lines = await lines_of(command, visible(bench.gpu), bench.log("own-pids"), 20)
-    except (CheckFailed, OSError) as failed:
-        yield Finding(Verdict.SKIP, f"no pid namespace can be made here: {failed}")
-        return
-    rows = [json.loads(line) for line in lines if line.startswith('{"fact":"memory"')]
-    named = any(row["process_mib"] >= 0 for row in rows)
-    bench.results.fact("own pid namespace", named=named)
+        await lines_of([*unshare, "true"], visible(bench.gpu), bench.log("unshare"), 5)
+    except CheckFailed as failed:
+        raise Absent(f"no pid namespace can be made here: {failed}") from failed
+    printed = await facts(bench, "own pid namespace", 10, LOAD, 2, 100, 0.2, prefix=unshare)
+    printed.need([READY, LOAD])
+    printed.need_end()
+    named = printed[READY]["process_mib"] > 0
     said = f"in a pid namespace of its own NVML {'names' if named else 'does not name'} a process"
     yield Finding(Verdict.FIGURE, said, {"named": named})
 
 
 CHECKS: Final = (
-    Check("gpu_facts alone", 40, alone),
-    Check("time slices of two processes", 15, slices),
+    Check("time slices of two processes", 12, slices),
+    Check("times", 22, times),
+    Check("hand-over", 30, hand_over),
+    Check("memory", 14, memory),
     Check("utilisation of two at 100 %", 20, two_loads),
     Check("utilisation of one at 30 %", 15, one_load),
-    Check("pid namespace", 20, own_pids),
+    Check("pid namespace", 12, own_pids),
 )

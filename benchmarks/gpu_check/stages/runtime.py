@@ -24,6 +24,8 @@ from gpu_check.process import lines_of, told
 from gpu_check.stages.entries import families
 from gpumanager.units import GIB, Bytes
 
+Command = Sequence[str | Path]
+
 SECONDS: Final = 25.0
 LIMIT: Final = Bytes(GIB)
 MOST_MIB: Final = 2 * LIMIT >> 20
@@ -88,22 +90,22 @@ class Ran:
     failed: str | None
 
 
-async def ran(place: Place, cell: Cell, command: Sequence[str | Path], **environment: str) -> Ran:
+async def ran(place: Place, cell: Cell, command: Command) -> Ran:
     """A program that fails is an answer, too; raises Lost where it does not end."""
-    limited = cell.cores is not None
-    room = await place.limit(cell.cores, LIMIT) if limited else place.rooms[ROOMS[1]]
-    surroundings = cell.environment(place, room) | environment
     try:
-        if limited:
-            evidence = await place.watch(room, command, surroundings, SECONDS)
-            return Ran(evidence.told, evidence, None)
-        return Ran(await told(command, surroundings, place.output("cell"), SECONDS), None, None)
+        if cell.cores is None:
+            surroundings = cell.environment(place, place.rooms[ROOMS[1]])
+            seen = await told(command, surroundings, place.output("cell"), SECONDS)
+            return Ran(seen, None, None)
+        room = await place.limit(cell.cores, LIMIT)
+        evidence = await place.watch(room, command, cell.environment(place, room), SECONDS)
+        return Ran(evidence.told, evidence, None)
     except CheckFailed as failed:
         return Ran({}, None, str(failed))
 
 
 async def met(
-    bench: Bench, what: str, command: Sequence[str | Path], cells: Sequence[Cell] = CELLS
+    bench: Bench, what: str, command: Command, cells: Sequence[Cell] = CELLS
 ) -> AsyncIterator[Finding]:
     """A finding for each cell. What fails without the shim, too, says nothing of the shim."""
     place, bare_failed = await bench.place(), False
@@ -136,7 +138,7 @@ async def found_runtime(bench: Bench) -> Path:
 
 
 async def shared(bench: Bench) -> AsyncIterator[Finding]:
-    command = [program("runtime", bench.work), await found_runtime(bench), str(MOST_MIB)]
+    command: Command = [program("runtime", bench.work), await found_runtime(bench), str(MOST_MIB)]
     async for finding in met(bench, "CUDA runtime", command):
         yield finding
 
@@ -145,13 +147,13 @@ async def linked(bench: Bench) -> AsyncIterator[Finding]:
     """As nvcc makes programs by default."""
     if not (PROGRAMS / "runtime-static").exists():
         raise Lost("the bundle was made without a libcudart_static.a")
-    command = [program("runtime-static", bench.work), "-", str(MOST_MIB)]
+    command: Command = [program("runtime-static", bench.work), "-", str(MOST_MIB)]
     async for finding in met(bench, "CUDA runtime, static", command, (BARE, LIMITED)):
         yield finding
 
 
 async def by_pytorch(bench: Bench) -> AsyncIterator[Finding]:
-    command: list[str | Path] = [bench.python, WORKLOADS / "accepts.py", str(MOST_MIB)]
+    command: Command = [bench.python, WORKLOADS / "accepts.py", str(MOST_MIB)]
     async for finding in met(bench, "PyTorch", command):
         yield finding
 
@@ -162,7 +164,7 @@ async def shares_of_pytorch(bench: Bench) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def _narrowed(bench: Bench, place: Place, command: Sequence[str | Path]) -> Finding:
+async def _narrowed(bench: Bench, place: Place, command: Command) -> Finding:
     """The family of hooks without which the runtime accepts the shim."""
     if not vcuda_shim.SHIM_CUDA.parent.with_name(TEST_BUILD).exists():
         return Finding(Verdict.LOST, "no build that leaves hooks out", about="narrow")

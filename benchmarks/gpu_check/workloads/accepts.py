@@ -53,8 +53,8 @@ def main(mib):
     started = time.monotonic() - begun
     worst = error_of_a_product()
     free.append(torch.cuda.mem_get_info(0)[0])
-    first = multiply(1)
-    busy = first + multiply(1 + int(BUSY_SECONDS / multiply(1)))
+    multiply(1)  # which loads what multiplies
+    busy = multiply(1 + int(BUSY_SECONDS / multiply(1)))
     time.sleep(HELD_SECONDS)
     free.append(torch.cuda.mem_get_info(0)[0])
     tensors, refused = fill(int(mib) << 20)

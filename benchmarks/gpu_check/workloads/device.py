@@ -3,7 +3,6 @@
 from driver import Driver, Failed
 from say import say
 
-
 if __name__ == "__main__":
     try:
         driver = Driver()

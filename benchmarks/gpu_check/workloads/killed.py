@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from driver import Driver
+from driver import Driver, Failed
 from say import say, shim_loaded
 
 HELD_PART = 0.6
@@ -32,8 +32,13 @@ def main():
     while driver.memory()[0] < during + size and time.monotonic() < begun + PATIENCE:
         time.sleep(0.02)
     seconds, after = time.monotonic() - begun, driver.memory()[0]
-    driver.free(driver.allocate(size))
-    say(shim=shim_loaded(), size=size, before=before, during=during, after=after, freed_s=seconds)
+    try:
+        driver.free(driver.allocate(size))
+        again = True
+    except Failed:
+        again = False
+    free = {"before": before, "during": during, "after": after}
+    say(shim=shim_loaded(), size=size, freed_s=seconds, again=again, **free)
 
 
 if __name__ == "__main__":

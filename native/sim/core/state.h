@@ -19,11 +19,12 @@
 
 enum {
     SIM_MAGIC = 0x55504753, /* "SGPU" */
-    SIM_VERSION = 9,
+    SIM_VERSION = 10,
     SIM_SHARES = 1024,     /* physical memories that more than one process may hold at once */
     SIM_LANES = 64,        /* hardware queues of a process, as bits of a mask */
     SIM_ENGINES = 2,       /* copy engines: to the device, to the host */
     SIM_COLLECTIVES = 256, /* groups of kernels that wait for one another, at once */
+    SIM_TURNS = 4096,      /* of a GPU, that are remembered */
 };
 
 #define REAP_PERIOD_NS UINT64_C(20000000)
@@ -121,6 +122,13 @@ struct sim_sample {
     uint32_t busy;
 };
 
+/* A slot's work ran on a GPU, without a pause. */
+struct sim_turn {
+    uint64_t begin_ns;
+    uint64_t end_ns;
+    uint64_t slot;
+};
+
 /* One GPU. holder: the slot that has it, from switched_ns on, and until slice_end_ns if others want
  * it; that 0: the slot that had it last. The masks are of slots: with work that wants the SMs, and
  * with copies under way. lost_ns: GPU time that work had to wait for switches between processes. */
@@ -140,6 +148,8 @@ struct sim_timeline {
     struct sim_sample sample; /* of the current period: whom it names, once that is known */
     struct sim_sample ring[SIM_RING];
     uint64_t sampled; /* how many samples there were: the ring has the last ones */
+    struct sim_turn turns[SIM_TURNS];
+    uint64_t turned; /* the same of turns */
 };
 
 /* Kernels that wait for one another (collective.h). members: how many there will be; 0: free.

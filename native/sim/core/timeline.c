@@ -105,6 +105,17 @@ static uint64_t quiet_until(const struct sim_state *state, unsigned gpu, enum ac
     return wanted_by_others(timeline) ? earlier(until, timeline->slice_end_ns) : until;
 }
 
+static void remember_turn(struct sim_timeline *timeline, uint64_t step)
+{
+    struct sim_turn *last = &timeline->turns[(timeline->turned - 1) % SIM_TURNS];
+    uint64_t begin = timeline->clock_ns - step;
+    if (last->slot != timeline->holder || last->end_ns != begin) {
+        last = &timeline->turns[timeline->turned++ % SIM_TURNS];
+        *last = (struct sim_turn){.begin_ns = begin, .slot = timeline->holder};
+    }
+    last->end_ns = timeline->clock_ns;
+}
+
 /* The holder had the GPU for `step` nanoseconds. */
 static void receive(struct sim_state *state, unsigned gpu, uint64_t step)
 {
@@ -114,6 +125,7 @@ static void receive(struct sim_state *state, unsigned gpu, uint64_t step)
     struct work_queue queue = work_queue(state, timeline->holder, gpu);
     uint64_t sm_count = state->machine.gpus[gpu].sm_count;
     uint64_t sm_step = step * earlier(queue.queue->demand, sm_count);
+    remember_turn(timeline, step);
     timeline->period_busy_ns += step;
     timeline->busy_ns += step;
     queue.queue->period_busy_ns += step;
@@ -252,6 +264,20 @@ uint64_t timeline_end(const struct sim_state *state, const struct sim_process *p
 {
     struct work_queue queue = work_queue(state, slot_of(state, process), gpu);
     return work_at(&queue, position)->end_ns;
+}
+
+const struct sim_turn *timeline_turn(const struct sim_state *state,
+                                     const struct sim_process *process, unsigned gpu,
+                                     uint64_t after_ns)
+{
+    const struct sim_timeline *timeline = &state->timelines[gpu];
+    uint64_t number = timeline->turned > SIM_TURNS ? timeline->turned - SIM_TURNS : 0;
+    for (; number < timeline->turned; number++) {
+        const struct sim_turn *turn = &timeline->turns[number % SIM_TURNS];
+        if (turn->slot == slot_of(state, process) && turn->end_ns > after_ns)
+            return turn;
+    }
+    return NULL;
 }
 
 unsigned timeline_lane(const struct sim_state *state, const struct sim_process *process,

@@ -55,6 +55,12 @@ uint64_t timeline_predict(const struct sim_state *state, const struct sim_proces
 uint64_t timeline_end(const struct sim_state *state, const struct sim_process *process,
                       unsigned gpu, uint64_t position);
 
+/* The process's first turn that ended after that time, as far as turns are remembered; NULL if none
+ * did. */
+const struct sim_turn *timeline_turn(const struct sim_state *state,
+                                     const struct sim_process *process, unsigned gpu,
+                                     uint64_t after_ns);
+
 /* The lane of the work at such a position. */
 unsigned timeline_lane(const struct sim_state *state, const struct sim_process *process,
                        unsigned gpu, uint64_t position);

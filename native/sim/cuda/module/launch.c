@@ -6,9 +6,14 @@
  * (core/collective.h), with four parameters of 64 bits: its own length, an address that is of no
  * interest here, the number of the group, and how many kernels that has. In a graph, or where its
  * parameters come in a buffer, it is as long as it says and waits for nobody.
+ *
+ * `jumps` is the kernel of that name in benchmarks/gpu_check/programs/gpu_facts.c. It gets so much
+ * GPU time as its second parameter says, and its launch returns when it has ended.
  */
+#include "core/timeline.h"
 #include "cuda/capture/capture.h"
 #include "cuda/context/limits.h"
+#include "cuda/memory/addresses.h"
 #include "cuda/module/module.h"
 #include "cuda/stream/queue.h"
 #include "cuda/stream/tasks.h"
@@ -32,9 +37,9 @@ CUresult launch_duration(const struct function *function, void **parameters, voi
                          uint64_t *duration_ns)
 {
     *duration_ns = DEFAULT_KERNEL_NS;
-    if (!function->spins)
+    if (!function->spins && !function->jumps)
         return CUDA_SUCCESS;
-    const void *first = parameters != NULL ? parameters[0] : buffer_in(extra);
+    const void *first = parameters != NULL ? parameters[function->jumps] : buffer_in(extra);
     if (first == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(duration_ns, first, sizeof *duration_ns);
@@ -93,6 +98,32 @@ static CUresult task_of(const struct driver *driver, int device, const CUlaunchC
     return CUDA_SUCCESS;
 }
 
+/* What it writes: when it began and ended, and from when to when it did not have the GPU, each time
+ * that this was `least` or longer. */
+static void note_jumps(struct driver *driver, int device, uint64_t begin, void **parameters)
+{
+    CUdeviceptr out = *(const CUdeviceptr *)parameters[0];
+    uint64_t least = *(const uint64_t *)parameters[2], most = *(const uint64_t *)parameters[3];
+    uint64_t *at = (void *)(uintptr_t)out, last = begin;
+    const struct sim_turn *turn;
+    pthread_mutex_lock(&driver->mutex);
+    if (addresses_access(&driver->memory, out, 16 * (most + 1)) != 0)
+        most = 0;
+    sim_lock(driver->state);
+    for (uint64_t count = 0; count < most; last = turn->end_ns) {
+        turn = timeline_turn(driver->state, driver->process, driver->gpus[device], last);
+        if (turn == NULL)
+            break;
+        if (last == begin)
+            at[0] = turn->begin_ns > begin ? turn->begin_ns : begin;
+        else if (turn->begin_ns - last >= least)
+            memcpy(&at[2 * ++count], (uint64_t[]){last, turn->begin_ns}, 16);
+        at[1] = turn->end_ns;
+    }
+    sim_unlock(driver->state);
+    pthread_mutex_unlock(&driver->mutex);
+}
+
 API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, void **parameters,
                               void **extra)
 {
@@ -115,9 +146,15 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig *shape, CUfunction function, 
         result = limits_launch(driver, context_current(driver), function->needs.local);
     if (result == CUDA_SUCCESS)
         result = task_of(driver, device, shape, function, parameters, extra, &task);
-    if (result == CUDA_SUCCESS)
-        queue_submit(driver, stream, device, task, NULL);
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    uint64_t now = function->jumps ? sim_now() : 0; /* others do not look at the clock */
+    struct sim_reach reach = queue_submit(driver, stream, device, task, NULL);
+    if (function->jumps && parameters != NULL) {
+        queue_wait(driver, device, reach);
+        note_jumps(driver, device, now, parameters);
+    }
+    return CUDA_SUCCESS;
 }
 ALSO(cuLaunchKernelEx, cuLaunchKernelEx_ptsz);
 

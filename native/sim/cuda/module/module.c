@@ -154,6 +154,7 @@ static struct function *add(struct module *module, const char *name)
     function->collective = strncmp(name, "ncclDevKernel", strlen("ncclDevKernel")) == 0;
     function->spins =
         function->collective || strcmp(name, "spin") == 0 || strcmp(name, "work") == 0;
+    function->jumps = strcmp(name, "jumps") == 0;
     memcpy(function->name, name, size);
     module->functions = function;
     return function;

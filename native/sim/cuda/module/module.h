@@ -32,6 +32,7 @@ struct function {
     struct set_launch set;
     bool spins;      /* takes the nanoseconds it runs as its first parameter */
     bool collective; /* and with others like it waits for one another (launch.c) */
+    bool jumps;      /* notes when it had the GPU (launch.c) */
     char name[];
 };
 

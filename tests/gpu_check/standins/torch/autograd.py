@@ -1,0 +1,3 @@
+from enum import Enum
+
+DeviceType = Enum("DeviceType", ("CPU", "CUDA"))
