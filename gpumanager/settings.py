@@ -26,7 +26,7 @@ OVER_COMPAT: Final = "shim"
 CUDA_COMPAT: Final = (OVER_COMPAT, "image")
 LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
-BEHIND_THE_SHIM: Final = ("pause", "report", "end")
+BEHIND_THE_SHIM: Final = ("report", "pause", "end")
 """What may be done about containers that get round their limits."""
 DEVICE_PLUGINS: Final = "device-plugin"
 CLAIMS: Final = "claims"

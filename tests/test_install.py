@@ -1,16 +1,29 @@
 """`pip install .` brings all that works without the source tree; `-e .` builds all in it."""
 
+import asyncio
+import contextlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import urllib.request
 import zipfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from gpumanager import __version__
+from gpumanager.sim.cluster.server import SimulatedApiServer
 from gpumanager.sim.container.process import namespaces_available
+from tests.e2e.node.agent_image import needed
+from tests.hostile.random_attacks import free_port
+from tests.scheduler.webhook.review_texts import pod, review
+from tests.sim.claims.claim_objects import claim, request
+from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent
 MISSING = namespaces_available()
@@ -38,16 +51,17 @@ def installed(wheel: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def venv(wheel: Path) -> Path:
-    """A venv into which pip has installed the wheel. Dependencies are those of this Python: a line
-    of a .pth file, which brings no editable install along.
+    """A venv into which pip has installed the wheel, without extras. What it requires, and nothing
+    else, is linked from this Python's packages: no index is asked.
     """
     home = wheel.with_name("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     (site,) = home.glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for file in (file for one in needed() for file in one.files or () if ".." not in file.parts):
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        (site / file).symlink_to(file.locate())
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "install", "-q"]
-    options = ["--no-deps", "--no-index", "--ignore-installed"]
-    subprocess.run([*pip, *options, str(wheel)], check=True, timeout=1800)
+    subprocess.run([*pip, "--no-index", str(wheel)], check=True, timeout=1800)
     return home
 
 
@@ -86,24 +100,6 @@ def test_the_wheel_brings_what_the_code_needs(installed: Path, name: str) -> Non
     assert (installed / name).stat().st_size > 0
 
 
-def test_the_installed_package_plans(installed: Path, tmp_path: Path) -> None:
-    topology = tmp_path / "topo.txt"
-    topology.write_text("\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n")
-    command = [sys.executable, "-P", "-m", "gpumanager", "plan", "--topology", str(topology)]
-
-    finished = subprocess.run(
-        [*command, "--request", "200", "--json"],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-    )
-
-    assert finished.stderr == ""
-    assert '"gpus": [0, 1]' in finished.stdout
-
-
 def test_programs_can_be_executed(installed: Path) -> None:
     finished = subprocess.run(
         [installed / "vcuda_shim/bin/cuda-play"], check=False, capture_output=True
@@ -112,23 +108,151 @@ def test_programs_can_be_executed(installed: Path) -> None:
     assert finished.returncode == 2
 
 
-@pytest.mark.namespaces
-@pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
-@pytest.mark.parametrize("where", ["in the checkout", "elsewhere"])
-def test_the_installed_command_simulates_wherever_it_is_typed(
-    where: str, venv: Path, checkout: Path, tmp_path: Path
-) -> None:
+def environment() -> dict[str, str]:
+    """Without what would bring in this checkout, or a cluster of this machine."""
+    left_out = {"PYTHONPATH", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"}
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
+def is_sound(said: str) -> bool:
+    """Whether a command ended as it is meant to, be that with an error."""
+    return not re.search("internal error|Traceback|No module named", said)
+
+
+def typed(venv: Path, folder: Path, *words: str | Path) -> tuple[int, str]:
+    """Status and output of a command that is typed in a folder."""
     finished = subprocess.run(
-        [venv / "bin/gpumanager", "simulate", checkout / "examples/half-a-gpu.yaml"],
-        cwd=checkout if where == "in the checkout" else tmp_path,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        capture_output=True,
+        [venv / "bin/gpumanager", *words],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=1800,
         check=False,
     )
+    assert is_sound(finished.stdout), finished.stdout
+    return finished.returncode, finished.stdout
 
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+@pytest.mark.namespaces
+@pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
+@pytest.mark.parametrize(
+    ("example", "where"),
+    [
+        ("half-a-gpu.yaml", "in the checkout"),
+        ("half-a-gpu.yaml", "elsewhere"),
+        ("claims/one-share.yaml", "elsewhere"),
+    ],
+)
+def test_the_installed_command_simulates_wherever_it_is_typed(
+    example: str, where: str, venv: Path, checkout: Path, tmp_path: Path
+) -> None:
+    folder = checkout if where == "in the checkout" else tmp_path
+
+    status, said = typed(venv, folder, "simulate", checkout / "examples" / example)
+
+    assert status == 0, said
+
+
+JSON = "application/json"
+FILES = {
+    "topology": "\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n",
+    "pods.csv": "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\nhalf,1000,1024,1,500,\n",
+    "nodes.csv": "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,T4\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "words"),
+    [
+        ("version", 0, __version__),
+        ("plan --topology topology --request 200 --json", 0, '"gpus": [0, 1]'),
+        ("tree --topology topology", 0, "4 NVLinks"),
+        ("replay --pods pods.csv --nodes nodes.csv --load 0.5 --json", 0, '"placed": 2'),
+        ("doctor --driver-root nowhere", 1, "driver libraries"),
+        ("top --agent http://127.0.0.1:1", 1, "cannot ask the agent: Connection refused"),
+    ],
+)
+def test_an_installed_command_does_its_job(
+    line: str, status: int, words: str, venv: Path, tmp_path: Path
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+
+    ended, said = typed(venv, tmp_path, *line.split())
+
+    assert ended == status, said
+    assert words in said
+
+
+@contextlib.asynccontextmanager
+async def served(venv: Path, folder: Path, *words: str) -> AsyncIterator[str]:
+    """The URL of a service that is started in a folder, and told to stop at the end."""
+    log = folder / f"{words[0]}.log"
+    program = venv / "bin/gpumanager"
+    with log.open("w") as out:
+        service = await asyncio.create_subprocess_exec(
+            program, *words, cwd=folder, env=environment(), stdout=out, stderr=out
+        )
+    try:
+        found = await until(
+            lambda: (
+                re.search(r"on (?:port |http://[^:]+:)(\d+)", log.read_text())
+                or service.returncode is not None
+            )
+        )
+        assert isinstance(found, re.Match), log.read_text()
+        yield f"http://127.0.0.1:{found[1]}"
+        service.terminate()
+        await until(lambda: service.returncode is not None)
+    finally:
+        if service.returncode is None:
+            service.kill()
+        await service.wait()
+    assert service.returncode == 0, log.read_text()
+    assert is_sound(log.read_text()), log.read_text()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[SimulatedApiServer]:
+    server = SimulatedApiServer()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def test_installed_services_answer_and_stop_when_told(
+    api: SimulatedApiServer, venv: Path, tmp_path: Path
+) -> None:
+    await api.create("resourceclaims", claim(request("gpu", 30, "1Gi")))
+    (tmp_path / "kubeconfig").write_text(api.kubeconfig)
+    cluster = "--kubeconfig=kubeconfig"
+    paths = ("device-plugin-path", "virtual-manager-path", "checkpoint-path", "volume-base")
+    directories = [f"--{name}={tmp_path / name}" for name in paths]
+    node = ["--standalone", "--probe-socket=probe", f"--query-port={free_port()}", *directories]
+    hook = ["--plain-http", "--address=127.0.0.1", "--port=0", cluster]
+
+    async def answers(status: int, words: str, *line: str) -> None:
+        ended, said = await asyncio.to_thread(typed, venv, tmp_path, *line)
+        assert ended == status, said
+        assert words in " ".join(said.split())
+
+    async with (
+        served(venv, tmp_path, "agent", "--driver-root=nowhere", *node) as agent,
+        served(venv, tmp_path, "extender", "--address=127.0.0.1:0", cluster) as extender,
+        served(venv, tmp_path, "webhook", *hook) as webhook,
+    ):
+        both = (f"--agent={agent}", f"--extender={extender}")
+        await answers(0, "ok", "probe", "healthz", "--socket=probe")
+        await answers(0, "granted", "top", both[0])
+        await answers(1, "knows nothing of it", "explain", "default/nobody", *both)
+        await answers(0, "No node offers GPUs to claims", "explain", "claim", "default/c", cluster)
+        body = json.dumps(review(pod())).encode()
+        asked = urllib.request.Request(f"{webhook}/mutate", body, {"Content-Type": JSON})
+        with await asyncio.to_thread(urllib.request.urlopen, asked) as answer:
+            assert json.load(answer)["response"]["allowed"] is True
 
 
 def test_an_editable_install_builds_everything_in_the_source_tree(

@@ -312,8 +312,9 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--behind-the-shim",
     type=click.Choice(BEHIND_THE_SHIM),
     default=DEFAULTS.behind_the_shim,
-    help="Action on containers that bypass their limits: pause those that exceed their GPU time, "
-    "only report them, or end their processes.",
+    help="Action on containers that bypass their limits: only report them, pause those that exceed "
+    "their GPU time, or end their processes. pause and end act by pid: a pid that was reused is "
+    "another process of the host.",
 )
 @click.option(
     "--interface",

@@ -22,7 +22,6 @@ from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, Object
 from gpumanager.view.claims import UsedClaim, claim_sentences, claims_of_pod
 
 API: Final = "/apis/resource.k8s.io/v1"
-INSTALL: Final = "Selectors are not evaluated here: install gpu-manager[simulate]."
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +109,15 @@ class ClusterClaims:
     ) -> ClaimAnswer:
         claims = await self._list(f"{API}/resourceclaims")
         classes = await self._list(f"{API}/deviceclasses")
-        selects = selectors(slices)
         cluster = ClusterGpus(
             offered_gpus(slices, claims),
             {one["metadata"]["name"]: _expressions(one) for one in classes},
-            selects or (lambda *_: None),
+            selectors(slices),
         )
         if not cluster.gpus:
             none = "No node offers GPUs to claims: agents do that with --interface=claims."
             return ClaimAnswer(name, (*sentences, none))
-        said = sentences if selects else (*sentences, INSTALL)
-        return ClaimAnswer(name, said, reasons=why_not_allocated(claim, cluster))
+        return ClaimAnswer(name, sentences, reasons=why_not_allocated(claim, cluster))
 
     async def _quotas(self, namespace: str) -> tuple[str, ...]:
         """Those of claims and devices that are used up."""
@@ -171,12 +168,9 @@ def _expressions(item: Object) -> tuple[str, ...]:
     return tuple(one["cel"]["expression"] for one in selectors if one.get("cel"))
 
 
-def selectors(slices: Sequence[Object]) -> Callable[[str, OfferedGpu], bool | None] | None:
-    """Evaluates CEL by the simulator; None where that is not installed."""
-    try:
-        from gpumanager.sim.claims.selectors import SelectorFailed, matches
-    except ImportError:
-        return None
+def selectors(slices: Sequence[Object]) -> Callable[[str, OfferedGpu], bool | None]:
+    """Evaluates CEL by the simulator, which is imported for a claim that waits."""
+    from gpumanager.sim.claims.selectors import SelectorFailed, matches
     from gpumanager.sim.claims.slices import read_slice
 
     devices = {

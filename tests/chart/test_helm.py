@@ -102,6 +102,19 @@ def test_the_agent_needs_no_privilege_where_nvidias_runtime_is_the_default() -> 
     assert "privileged: false" in rendered("--set", f"agent.privileged=false,{variable}")
 
 
+@pytest.mark.parametrize(
+    ("action", "may_signal"), [("report", False), ("pause", True), ("end", True)]
+)
+def test_the_agent_may_signal_processes_of_others_only_to_pause_or_end_them(
+    action: str, *, may_signal: bool
+) -> None:
+    unprivileged = "agent.privileged=false,agent.runtimeClassName=nvidia"
+
+    made = rendered("--set", f"{unprivileged},agent.behindTheShim={action}")
+
+    assert ("- KILL " in made) is may_signal
+
+
 def test_openshift_is_recognized_by_its_api() -> None:
     found = rendered("--api-versions", "security.openshift.io/v1")
 

@@ -127,7 +127,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "agent.reservedMemory": {"type": "string", "pattern": f"^({SIZE})?$"},
     "agent.address": {"type": "string", "pattern": "^([0-9.]+|[0-9a-fA-F:]+|localhost)?$"},
     "agent.gpuSwitchCost": {"type": "integer", "minimum": 0, "maximum": 500},
-    "agent.behindTheShim": one_of("pause", "report", "end"),
+    "agent.behindTheShim": one_of("report", "pause", "end"),
     "agent.cudaCompat": one_of("shim", "image"),
     "agent.port": {"type": "integer", "minimum": 0, "maximum": 65535},
     "agent.maxUnavailable": {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.explain_claims import INSTALL, ClusterClaims
+from gpumanager.cli.explain_claims import ClusterClaims
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused
@@ -74,16 +74,6 @@ async def test_of_a_claim_that_waits_the_reason_is_told(
     assert [one.reason for one in large.reasons] == ["no GPU that is large enough"]
     assert "It is not allocated" in large.sentences[-1]
     assert [one.detail for one in selects.reasons] == ["0 of its 8 GPUs"]
-
-
-async def test_selectors_that_nobody_evaluates_are_said_to_be_so(
-    server: SimulatedApiServer, asking: ClusterClaims, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpumanager.cli.explain_claims.selectors", lambda _: None)
-    wanted = {"name": "gpu", "exactly": asked(1, "1Gi", selectors=SELECTOR)}
-    await server.create("resourceclaims", claim(wanted))
-
-    assert INSTALL in (await asking.of_claim("default", "c")).sentences
 
 
 @pytest.mark.parametrize(

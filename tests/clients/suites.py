@@ -61,8 +61,11 @@ class Suite:
     by_design: Mapping[str, str] = field(default_factory=dict)
 
 
-Ends = dict[str, tuple[str, str]]
-"""Of each test its outcome, and what it said of it: errors, or an answer."""
+End = tuple[str, str]
+"""A test's outcome, and what it said of it: errors, or an answer."""
+Ends = dict[str, End]
+MISSING: Final = ("missing", "")
+"""Where a test is on the other side only."""
 
 
 async def ends_of(
@@ -105,15 +108,9 @@ def matches(patterns: Mapping[str, str], test: str) -> bool:
     return any(re.search(pattern, test) for pattern in patterns)
 
 
-def differing(bare: Ends, behind: Ends) -> list[str]:
-    return sorted(
-        name for name in bare.keys() | behind.keys() if bare.get(name) != behind.get(name)
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """unlike: what ended otherwise behind the shim, though nothing says that it may.
+    """unlike: what ended otherwise behind the shim, though nothing says that it may; bare, behind.
 
     unsteady: what differed at first, and was alike when run alone. launches: of both.
     """
@@ -122,7 +119,7 @@ class Compared:
     behind: Ends
     unsteady: Sequence[str]
     by_design: Sequence[str]
-    unlike: Mapping[str, tuple[object, object]]
+    unlike: Mapping[str, tuple[End, End]]
     launches: tuple[int, int]
 
     @property
@@ -138,17 +135,17 @@ async def compare(clients: ClientBox, suite: Suite, plan: Plan) -> Compared:
     launches = sum(account.launches for account in clients.accounts())
     behind = await ends_of(clients, suite, plan, LIMIT)
     launches_behind = sum(account.launches for account in clients.accounts()) - launches
-    found = differing(bare, behind)
-    by_design = [name for name in found if matches(suite.by_design, name)]
+    ends = {
+        name: (bare.get(name, MISSING), behind.get(name, MISSING))
+        for name in sorted(bare.keys() | behind.keys())
+    }
+    found = [name for name, (one, other) in ends.items() if one != other]
+    by_design = [n for n in found if MISSING not in ends[n] and matches(suite.by_design, n)]
     rest = [name for name in found if name not in by_design]
-    hung = {name for name in rest if "hung" in (bare.get(name, "")[0], behind.get(name, "")[0])}
+    hung = {name for name in rest if "hung" in (end[0] for end in ends[name])}
     unsteady = [name for name in rest if name in hung or matches(suite.unsteady, name)]
     settled = [name for name in unsteady if await _ends_alike_alone(clients, suite, plan, name)]
-    unlike = {
-        name: (bare.get(name), behind.get(name))
-        for name in found
-        if name not in by_design and name not in settled
-    }
+    unlike = {name: ends[name] for name in rest if name not in settled}
     launched = (launches, launches_behind)
     return Compared(bare, behind, settled, by_design, unlike, launched)
 

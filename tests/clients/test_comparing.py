@@ -1,4 +1,4 @@
-"""What the comparison of suites itself sees, by a suite of three tests."""
+"""What the comparison of suites itself sees, by suites of a few tests."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,12 +8,13 @@ import pytest
 
 from tests import ROOT
 from tests.clients.client_box import ClientBox
-from tests.clients.suites import Suite, compare, pytest_plan
+from tests.clients.suites import MISSING, Suite, compare, pytest_plan
 
 pytest_plugins = ["tests.clients.client_fixtures"]
 pytestmark = [pytest.mark.clients, pytest.mark.namespaces]
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
+PASSED = ("passed", "")
 
 TESTS = """
 import os
@@ -31,16 +32,58 @@ def test_behind_it():
     pass
 """
 
+ON_ONE_SIDE = """
+from tests.native.programs.shim_client import begin, cuda, memory
+
+driver = cuda()
+begin(driver)
+if memory(driver)[1] == 16 << 30:
+    def test_bare(): pass
+else:
+    def test_behind(): pass
+"""
+
+FLAKY = """
+runs = []
+
+def test_that_fails_once():
+    runs.append(None)
+    assert len(runs) == 2
+
+def test_that_fails_each_time():
+    runs.append(None)
+    raise ValueError if len(runs) == 3 else OSError
+"""
+
+RERUNS = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):
+    for is_last in (False, True):
+        for report in runtestprotocol(item, nextitem=nextitem, log=False):
+            is_rerun = report.failed and not is_last
+            if is_rerun:
+                report.outcome = "rerun"
+            item.ihook.pytest_runtest_logreport(report=report)
+            if is_rerun:
+                break
+        else:
+            break
+    return True
+"""
+"""As pytest-rerunfailures does it with `--reruns=1`."""
+
 
 def suite_of(
     folder: Path,
+    tests: str = TESTS,
     *,
     by_design: Mapping[str, str] = NOTHING,
     unsteady: Mapping[str, str] = NOTHING,
 ) -> Suite:
-    (folder / "test_three.py").write_text(TESTS)
+    (folder / "test_few.py").write_text(tests)
     return Suite(
-        "three",
+        "few",
         "all",
         lambda: pytest_plan(folder, ".", path=ROOT),
         ran=3,
@@ -57,9 +100,35 @@ async def test_a_test_that_ends_otherwise_behind_the_shim_is_named(
 
     compared = await compare(clients, suite, suite.plan())
 
-    assert compared.bare["test_three.py::test_memory"] == ("passed", "")
+    assert compared.bare["test_few.py::test_memory"] == PASSED
+    assert compared.unlike == {"test_few.py::test_memory": (PASSED, ("failed", "AssertionError"))}
+
+
+async def test_a_test_on_one_side_only_is_named_with_the_side_where_it_is_missing(
+    clients: ClientBox, tmp_path: Path
+) -> None:
+    suite = suite_of(tmp_path, ON_ONE_SIDE, by_design={"test_bare": "", "test_behind": ""})
+
+    compared = await compare(clients, suite, suite.plan())
+
     assert compared.unlike == {
-        "test_three.py::test_memory": (("passed", ""), ("failed", "AssertionError"))
+        "test_few.py::test_bare": (PASSED, MISSING),
+        "test_few.py::test_behind": (MISSING, PASSED),
+    }
+
+
+async def test_a_test_that_a_plugin_runs_again_ends_as_its_last_run(
+    clients: ClientBox, tmp_path: Path
+) -> None:
+    (tmp_path / "conftest.py").write_text(RERUNS)
+    suite = suite_of(tmp_path, FLAKY)
+
+    compared = await compare(clients, suite, suite.plan())
+
+    assert compared.unlike == {}
+    assert compared.behind == {
+        "test_few.py::test_that_fails_once": PASSED,
+        "test_few.py::test_that_fails_each_time": ("failed", "OSError"),
     }
 
 
@@ -72,8 +141,8 @@ async def test_what_is_unlike_by_design_is_told_apart_and_what_is_unsteady_is_ru
     apart = await compare(clients, by_design, by_design.plan())
     again = await compare(clients, unsteady, unsteady.plan())
 
-    assert (apart.unlike, apart.by_design) == ({}, ["test_three.py::test_memory"])
-    assert list(again.unlike) == ["test_three.py::test_memory"]
+    assert (apart.unlike, apart.by_design) == ({}, ["test_few.py::test_memory"])
+    assert list(again.unlike) == ["test_few.py::test_memory"]
 
 
 async def test_those_behind_a_test_that_ends_the_process_are_run(
@@ -84,5 +153,5 @@ async def test_those_behind_a_test_that_ends_the_process_are_run(
     compared = await compare(clients, suite, suite.plan())
 
     for ends in (compared.bare, compared.behind):
-        assert ends["test_three.py::test_that_dies"][0] == "crashed"
-        assert ends["test_three.py::test_behind_it"] == ("passed", "")
+        assert ends["test_few.py::test_that_dies"][0] == "crashed"
+        assert ends["test_few.py::test_behind_it"] == PASSED

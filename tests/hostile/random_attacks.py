@@ -141,9 +141,7 @@ def free_port() -> int:
 
 async def attacked(name: str, seed: int, seconds: float) -> int:
     """How often it tried; AssertionError where it did harm."""
-    # A tenant that writes nonsense into its meter is paused by default, and would attack no more.
-    flags: dict[str, Any] = {"query-port": free_port(), "behind-the-shim": "report"}
-    async with HostileNode(**flags) as node:
+    async with HostileNode(**{"query-port": free_port()}) as node:
         agent = node.node.agent.pid
         tried = await ATTACKS[name](node, random.Random(seed), seconds)
         async with asyncio.timeout(ANSWER_SECONDS):

@@ -428,7 +428,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbits(31))
     parser.add_argument("--without", default="", metavar="NAME,…", help="leave these out")
     parser.add_argument("--only", metavar="NAME,…", help="these attackers alone")
-    parser.add_argument("--behind-the-shim", choices=BEHIND_THE_SHIM, default=BEHIND_THE_SHIM[0])
+    # Attackers that launch on take the honest containers' GPU time unless they are paused.
+    parser.add_argument("--behind-the-shim", choices=BEHIND_THE_SHIM, default="pause")
     given = parser.parse_args(arguments)
     names = chosen(given.only, given.without)
     print(f"seed {given.seed}, {given.seconds:g} s, {len(names)} attackers", flush=True)

@@ -218,10 +218,8 @@ def _selectors(selectors: Sequence[Object], path: str) -> Problems:
 
 def _cel_problem(expression: str) -> str:
     """Its package is imported where there is an expression: most simulations have none."""
-    try:
-        from gpumanager.sim.claims.selectors import SelectorFailed, compiled
-    except ModuleNotFoundError as missing:
-        return f"{missing}: selectors need pip install 'gpu-manager[simulate]'"
+    from gpumanager.sim.claims.selectors import SelectorFailed, compiled
+
     try:
         compiled(expression)
     except SelectorFailed as failed:

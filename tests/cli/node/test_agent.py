@@ -60,6 +60,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         (["--cuda-compat=image"], "cuda_compat", "image"),
         (["--compat32"], "compat32", True),
         (["--node-labels=a.b/c=d, e=f,,h="], "node_labels", {"a.b/c": "d", "e": "f", "h": ""}),
+        ([], "behind_the_shim", "report"),
         (["--behind-the-shim=end"], "behind_the_shim", "end"),
         ([], "gpu_policy", "binpack"),
         (["--gpu-policy="], "gpu_policy", "binpack"),

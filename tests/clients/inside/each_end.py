@@ -50,7 +50,7 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 
 class Ends:
-    """The worst of a test's phases and subtests."""
+    """The worst of a test's phases and subtests, in its last run."""
 
     def __init__(self) -> None:
         self._worst, self._errors = "passed", ""
@@ -68,7 +68,10 @@ class Ends:
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if ORDER.index(report.outcome) > ORDER.index(self._worst):
+        if report.outcome not in ORDER:  # "rerun", of pytest-rerunfailures: the test runs again
+            self._worst, self._errors = "passed", ""
+            signal.alarm(SECONDS)
+        elif ORDER.index(report.outcome) > ORDER.index(self._worst):
             self._worst, self._errors = report.outcome, errors_of(report)
 
 

@@ -27,7 +27,10 @@ def busy_ns(node: HostileNode) -> int:
 
 
 async def test_it_is_paused_whenever_it_has_had_more() -> None:
-    async with HostileNode() as node, node.beside(pod("good", LAUNCH, cores=60)):
+    async with (
+        HostileNode(**{"behind-the-shim": "pause"}) as node,
+        node.beside(pod("good", LAUNCH, cores=60)),
+    ):
         await until(lambda: bool(node.node.gpus.tenants()))
         async with node.beside(hostile("evil", "write_meter.py", SECONDS, "clock")):
             await node.agent_says("the agent pauses it")
