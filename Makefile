@@ -132,8 +132,12 @@ gpu-bundle: $(VENV)/developing ## the check on a GPU as one folder, for a machin
 
 .PHONY: gpu-check
 TORCH ?= $(PYTHON)
-gpu-check: gpu-bundle ## the shim on this machine's GPU, with PyTorch of TORCH=python3 (under ten minutes; STAGES=…)
+gpu-check: gpu-bundle ## the shim on this machine's GPU, with PyTorch of TORCH=python3 (under ten minutes; STAGES=first, rest, …)
 	PYTHON=$(TORCH) build/gpu-bundle/gpu-check.sh $(STAGES)
+
+.PHONY: gpu-bundle-selftest
+gpu-bundle-selftest: $(VENV)/developing ## can each check on a GPU fail? Mutants on the simulated GPU (some five minutes)
+	PYTHONPATH=benchmarks $(BIN)/python -m tests.gpu_check.selftest
 
 .PHONY: real-libraries
 real-libraries: ## NVIDIA's driver libraries from Debian's non-free, for tests without a GPU (12 MB)

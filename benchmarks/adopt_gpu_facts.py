@@ -10,7 +10,7 @@ import re
 import shutil
 import tarfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PREFIX: Final = "recorded-"
@@ -33,10 +33,11 @@ def adopt(results: Path, root: Path) -> list[Path]:
 
 
 def folder_name(results: Path) -> str:
-    """By what nvidia-smi told of the GPU and its driver; `unknown` for what it did not."""
+    """By what NVML told of the GPU and its driver; `unknown` for what it did not."""
     rows = map(json.loads, (results / "facts.jsonl").read_text().splitlines())
-    seen: dict[str, str] = next((row for row in rows if row["fact"] == "nvidia-smi"), {})
-    text = f"{seen.get('name', 'unknown')}-{seen.get('driver_version', 'unknown')}"
+    seen: dict[str, Any] = next((row for row in rows if row["fact"] == "NVML held open"), {})
+    (name, _), *_ = seen.get("gpus") or [("unknown", "")]
+    text = f"{name}-{seen.get('driver') or 'unknown'}"
     return re.sub(r"[^a-z0-9.]+", "-", text.lower())
 
 

@@ -1,6 +1,7 @@
 """Put the check on a real GPU into one folder: `make gpu-bundle`.
 
-    python benchmarks/gpu_bundle.py [--versions 3.11,3.12,3.13] [--no-test-build] [FOLDER]
+    python benchmarks/gpu_bundle.py [--versions 3.11,3.12,3.13] [--no-test-build]
+                                    [--runtime LIBRARY] [FOLDER]
 
 The folder runs on a machine with a driver and a Python of those versions, and needs neither a
 network nor a compiler there:
@@ -171,12 +172,15 @@ def main() -> None:
     parser.add_argument(
         "--no-test-build", action="store_true", help="without the shims that can leave hooks out"
     )
+    parser.add_argument(
+        "--runtime", type=Path, help="a static CUDA runtime to link in, instead of NVIDIA's"
+    )
     options = parser.parse_args()
     make(
         options.folder,
         options.versions.split(","),
         test_build=not options.no_test_build,
-        runtime=static_runtime(),
+        runtime=options.runtime or static_runtime(),
     )
     print("\n".join(listing(options.folder)))
 

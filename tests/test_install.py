@@ -30,10 +30,19 @@ MISSING = namespaces_available()
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources, with nothing built in them."""
+    tree = tmp_path_factory.mktemp("checkout") / "tree"
+    built = shutil.ignore_patterns(".*", "lib", "bin", "*.so", "build", "*.egg-info")
+    return shutil.copytree(ROOT, tree, ignore=built, symlinks=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a copy: other tests build in this tree at the same time."""
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
-    subprocess.run([*command, "-w", str(out), str(ROOT)], check=True, timeout=1800)
+    subprocess.run([*command, "-w", str(out), str(checkout)], check=True, timeout=1800)
     (built,) = out.glob("*.whl")
     return built
 
@@ -63,14 +72,6 @@ def venv(wheel: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "install", "-q"]
     subprocess.run([*pip, "--no-index", str(wheel)], check=True, timeout=1800)
     return home
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources, with nothing built in them."""
-    tree = tmp_path_factory.mktemp("checkout") / "tree"
-    built = shutil.ignore_patterns(".*", "lib", "bin", "*.so", "build", "*.egg-info")
-    return shutil.copytree(ROOT, tree, ignore=built, symlinks=True)
 
 
 NATIVE = (

@@ -98,8 +98,8 @@ def test_a_run_is_adopted_into_the_repository(bare: Run, tmp_path: Path) -> None
     written = adopt(bare.out, tmp_path)
 
     assert sorted(str(path.relative_to(tmp_path)) for path in written) == [
-        "docs/gpu/unknown-unknown/checks.jsonl",
-        "docs/gpu/unknown-unknown/facts.jsonl",
+        "docs/gpu/tesla-t4-555.58.02/checks.jsonl",
+        "docs/gpu/tesla-t4-555.58.02/facts.jsonl",
         "tests/native/table/recorded/cuGetProcAddress-555.58.02.txt",
         "tests/native/table/recorded/libnvidia-ml-555.58.02.txt",
     ]
@@ -107,7 +107,8 @@ def test_a_run_is_adopted_into_the_repository(bare: Run, tmp_path: Path) -> None
 
 
 def test_a_folder_of_facts_is_named_by_gpu_and_driver(tmp_path: Path) -> None:
-    row = {"fact": "nvidia-smi", "name": "NVIDIA H100 80GB HBM3", "driver_version": "580.159.04"}
+    gpus = [["NVIDIA H100 80GB HBM3", "GPU-1"]]
+    row = {"fact": "NVML held open", "gpus": gpus, "driver": "580.159.04"}
     (tmp_path / "facts.jsonl").write_text(json.dumps(row) + "\n")
 
     assert folder_name(tmp_path) == "nvidia-h100-80gb-hbm3-580.159.04"
