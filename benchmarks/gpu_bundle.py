@@ -11,6 +11,7 @@ network nor a compiler there:
     gpumanager/, vcuda_shim/    the package, with the shims and the module over their layouts
     programs/               gpu_facts, launches and runtime, for x86-64 and glibc 2.17
     site/                   packages: nvidia-ml-py, and cffi's part that runs
+    tests/clients/inside/   plugins of pytest, for numba-cuda's tests
     known-functions.json    what native/table knows of the driver's functions
 
 What is built is for x86-64, whatever this machine is, but for the shims and the module, which are

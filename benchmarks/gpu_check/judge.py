@@ -77,15 +77,15 @@ def cell(
             f"the shim is {'' if there else 'not '}in the program": told["shim"] == there,
         }
     else:
-        conditions |= _loaded(seen) | _by_driver(seen)
+        conditions |= loaded(seen) | _by_driver(seen)
         conditions["it is refused as out of memory (2)"] = told["refused"] == OUT_OF_MEMORY
         conditions["never over the limit"] = 0 < seen.peak <= seen.limit + ROUNDING
     if seen is not None and not whole:
-        conditions |= _paid(seen)
-    figures = {**told} | ({} if seen is None else _memory_figures(seen) | _times(seen))
+        conditions |= paid(seen)
+    figures = {**told} | ({} if seen is None else memory_figures(seen) | time_figures(seen))
     took = f"{mib(told['held'])} taken, refused with {told['refused']}"
-    said = took if seen is None else f"{took}; {_memory(seen)}; {_time(seen)}"
-    found = _passed(conditions, said, figures)
+    said = took if seen is None else f"{took}; {memory_said(seen)}; {time_said(seen)}"
+    found = passed_if(conditions, said, figures)
     if found.verdict is Verdict.PASS and NOT_THERE in results.values():
         lacking = ", ".join(call for call, result in results.items() if result == NOT_THERE)
         found = Finding(Verdict.LOST, f"the runtime has no way to {lacking}; {said}", figures)
@@ -101,18 +101,18 @@ def exact(seen: Evidence) -> Finding:
     """The driver's own calls, down to single bytes."""
     answers = seen.told["answers"]
     conditions = {
-        **_loaded(seen),
+        **loaded(seen),
         "every refusal is CUDA_ERROR_OUT_OF_MEMORY": set(answers) == {OUT_OF_MEMORY},
         "never over the limit": seen.peak <= seen.limit + ROUNDING,
         "nothing is left to allocate": seen.told["left"] < GRANULE,
         **_by_driver(seen),
     }
-    return _passed(conditions, _memory(seen), _memory_figures(seen))
+    return passed_if(conditions, memory_said(seen), memory_figures(seen))
 
 
 def filled(seen: Evidence) -> Finding:
     """A framework's allocator, in one process."""
-    return _passed(_filling(seen), _memory(seen), _memory_figures(seen))
+    return passed_if(filling(seen), memory_said(seen), memory_figures(seen))
 
 
 def filled_by(allocator: str) -> Callable[[Evidence], Finding]:
@@ -121,7 +121,7 @@ def filled_by(allocator: str) -> Callable[[Evidence], Finding]:
     def judged(seen: Evidence) -> Finding:
         if seen.told["allocator"] != allocator:
             said = f"PyTorch takes the allocator {seen.told['allocator']!r}, not {allocator!r}"
-            return Finding(Verdict.LOST, said, _memory_figures(seen))
+            return Finding(Verdict.LOST, said, memory_figures(seen))
         return filled(seen)
 
     return judged
@@ -133,13 +133,13 @@ def shared(seen: Evidence) -> Finding:
     # A driver that names no process (gVisor, MIG) may not let the manager tell them apart either.
     named = seen.driver is not None
     known = {"the manager knows all processes": seen.processes >= count} if named else {}
-    said = f"{count} processes: {_memory(seen)}"
-    return _passed(_filling(seen) | known, said, _memory_figures(seen))
+    said = f"{count} processes: {memory_said(seen)}"
+    return passed_if(filling(seen) | known, said, memory_figures(seen))
 
 
-def _filling(seen: Evidence) -> dict[str, bool]:
+def filling(seen: Evidence) -> dict[str, bool]:
     return {
-        **_loaded(seen),
+        **loaded(seen),
         "refused as out of memory": bool(seen.told["refused"]),
         "never over the limit": seen.peak <= seen.limit + ROUNDING,
         "the limit could be filled": seen.peak >= FILLED_PART * seen.limit,
@@ -157,7 +157,7 @@ def charged_for_the_driver(seen: Evidence) -> Finding:
         said = f"{mib(charged)} charged; the driver names no processes here"
         return Finding(Verdict.FIGURE, said, figures)
     conditions = {
-        **_loaded(seen),
+        **loaded(seen),
         "what the driver takes is charged": charged >= seen.driver - AGREE,
         "no more than that is charged": charged <= seen.driver + AGREE,
     }
@@ -165,7 +165,7 @@ def charged_for_the_driver(seen: Evidence) -> Finding:
         f"{mib(charged)} charged, {mib(seen.driver)} by the driver's account; "
         f"{(free['measured'] - free['context']) >> 20:+} MiB free since the context was made"
     )
-    return _passed(conditions, said, figures)
+    return passed_if(conditions, said, figures)
 
 
 def consistent(seen: Evidence) -> Finding:
@@ -177,7 +177,7 @@ def consistent(seen: Evidence) -> Finding:
     spread = max(used.values()) - min(used.values())
     wrong = [name for name, total in totals.items() if total != seen.limit]
     conditions = {
-        **_loaded(seen),
+        **loaded(seen),
         f"the whole is the limit to all ({', '.join(wrong)} differ)": not wrong,
         "what is held is in all views": min(used.values()) >= held,
         "all views of what is used agree": spread <= AGREE,
@@ -186,97 +186,97 @@ def consistent(seen: Evidence) -> Finding:
         ),
     }
     said = f"{', '.join(views)}: {seen.limit >> 20} MiB, used within {spread >> 20} MiB"
-    return _passed(conditions, said, {"views": views, "spread": spread})
+    return passed_if(conditions, said, {"views": views, "spread": spread})
 
 
 def graphs(seen: Evidence) -> Finding:
     worst, replays = seen.told["worst"], seen.told["replays"]
     conditions = {
-        **_loaded(seen),
+        **loaded(seen),
         "each replay's result is that of the same work on the CPU": worst < LARGEST_ERROR,
-        **_paid(seen),
+        **paid(seen),
     }
-    said = f"{replays} replays, worst relative error {worst:.1e}; {_time(seen)}"
-    return _passed(conditions, said, {"replays": replays, "worst": worst, **_times(seen)})
+    said = f"{replays} replays, worst relative error {worst:.1e}; {time_said(seen)}"
+    return passed_if(conditions, said, {"replays": replays, "worst": worst, **time_figures(seen)})
 
 
 def triton(seen: Evidence) -> Finding:
-    conditions = {**_loaded(seen), "the sum is right": seen.told["same"], **_paid(seen)}
-    said = f"Triton {seen.told['triton']}; {_time(seen)}"
-    return _passed(conditions, said, _times(seen))
+    conditions = {**loaded(seen), "the sum is right": seen.told["same"], **paid(seen)}
+    said = f"Triton {seen.told['triton']}; {time_said(seen)}"
+    return passed_if(conditions, said, time_figures(seen))
 
 
 def forked(seen: Evidence) -> Finding:
     told = seen.told
     conditions = {
-        **_loaded(seen),
+        **loaded(seen),
         "children that were forked before CUDA began compute": not any(told["children"]),
         "so does their parent": told["parent"] == 0,
         "children that were forked later end in order": not any(told["after"]),
     }
     count = len(told["children"]) + len(told["after"])
-    return _passed(conditions, f"{count} children and their parent", {})
+    return passed_if(conditions, f"{count} children and their parent", {})
 
 
 def odd(seen: Evidence) -> Finding:
     """Pieces of an odd size, and all of it once more after all is freed."""
     refusals = seen.told["refusals"]
     conditions = {
-        **_loaded(seen),
+        **loaded(seen),
         "refused as out of memory": bool(seen.told["refused"]),
         "what was freed can be had again at once": refusals == 0,
         **_by_driver(seen),
     }
-    said = f"{_memory(seen)}; {refusals} refusals of {seen.told['tries']} after all was freed"
-    figures = _memory_figures(seen) | {"refusals": refusals, "tries": seen.told["tries"]}
-    return _passed(conditions, said, figures)
+    said = f"{memory_said(seen)}; {refusals} refusals of {seen.told['tries']} after all was freed"
+    figures = memory_figures(seen) | {"refusals": refusals, "tries": seen.told["tries"]}
+    return passed_if(conditions, said, figures)
 
 
 def managed(seen: Evidence) -> Finding:
     """Managed memory, which NVML's figure of a process leaves out, and other memory beside it."""
     over = None if seen.gpu is None else seen.gpu - seen.limit
     conditions = {
-        **_loaded(seen),
+        **loaded(seen),
         "refused as out of memory": bool(seen.told["refused"]),
         "managed memory hides nothing of the GPU's own figure": over is None or over <= RESERVED,
         **_by_driver(seen),
     }
     grown = "the GPU's own figure is not told" if over is None else f"GPU {over >> 20:+} MiB"
-    figures = _memory_figures(seen) | {"managed": seen.told["managed"]}
-    return _passed(conditions, f"{_memory(seen)}; {grown} of the limit", figures)
+    figures = memory_figures(seen) | {"managed": seen.told["managed"]}
+    return passed_if(conditions, f"{memory_said(seen)}; {grown} of the limit", figures)
 
 
 def imported(seen: Evidence) -> Finding:
     """Memory of another process, opened through its handle: charged to its maker alone."""
     charged = seen.told["before"] - seen.told["after"]
-    conditions = {**_loaded(seen), "an importer is not charged for it": charged <= ROUNDING}
+    conditions = {**loaded(seen), "an importer is not charged for it": charged <= ROUNDING}
     said = f"{seen.told['size'] >> 20} MiB imported, {charged >> 20} MiB less free a second later"
-    return _passed(conditions, said, {**seen.told})
+    return passed_if(conditions, said, {**seen.told})
 
 
 def freed(seen: Evidence) -> Finding:
     """What a killed process held, and its neighbour may have again."""
     told = seen.told
     conditions = {
-        **_loaded(seen),
+        **loaded(seen),
         "what the process held was charged": told["before"] - told["during"] >= told["size"],
         "it is free again within a second": told["after"] - told["during"] >= told["size"]
         and told["freed_s"] <= FREED_SECONDS * patience(),
         "it can be had again": told["again"],
     }
     said = f"{mib(told['size'])} free again {told['freed_s'] * 1e3:.0f} ms after the kill"
-    return _passed(conditions, said, {**told})
+    return passed_if(conditions, said, {**told})
 
 
 def works(seen: Evidence) -> Finding:
     """A way of computing that some drivers lack; its launches are to be paid for."""
     if (lacking := seen.told.get("lacking")) is not None:
         return Finding(Verdict.ABSENT, lacking, {**seen.told})
-    figures = {**seen.told, **_times(seen), "degraded": sorted(seen.degraded)}
-    return _passed({**_loaded(seen), **_paid(seen)}, _time(seen), figures)
+    figures = {**seen.told, **time_figures(seen), "degraded": sorted(seen.degraded)}
+    return passed_if({**loaded(seen), **paid(seen)}, time_said(seen), figures)
 
 
-def _paid(seen: Evidence) -> dict[str, bool]:
+def paid(seen: Evidence) -> dict[str, bool]:
     """For as long as the GPU was kept busy, by a program that nothing held back."""
     least, most = (part * seen.told["busy_s"] * 1e9 for part in PAID_PARTS)
     return {
@@ -285,27 +285,20 @@ def _paid(seen: Evidence) -> dict[str, bool]:
     }
 
 
-def _time(seen: Evidence) -> str:
+def time_said(seen: Evidence) -> str:
     return f"{seen.charged_ns / 1e6:.0f} ms paid for, busy {seen.told['busy_s'] * 1e3:.0f} ms"
 
 
-def _times(seen: Evidence) -> dict[str, Any]:
+def time_figures(seen: Evidence) -> dict[str, Any]:
     return {"charged_ns": seen.charged_ns, "busy_s": seen.told["busy_s"]}
 
 
-def _loaded(seen: Evidence) -> dict[str, bool]:
+def loaded(seen: Evidence) -> dict[str, bool]:
     impaired = seen.degraded & IMPAIRED
     return {
         SHIM_THERE: seen.shim,
         f"the shim is not impaired ({', '.join(sorted(impaired))})": not impaired,
     }
-
-
-def _passed(conditions: Mapping[str, bool], said: str, figures: Mapping[str, Any]) -> Finding:
-    """Conditions are put as what should be; who reads a failure is told what is not so."""
-    found = passed_if(conditions, said, figures)
-    untrue = f"not so: {found.said}" if found.verdict is Verdict.FAIL else found.said
-    return Finding(found.verdict, untrue, figures)
 
 
 def _used(view: tuple[str, Mapping[str, int]]) -> tuple[str, int | None]:
@@ -322,14 +315,14 @@ def _by_driver(seen: Evidence) -> dict[str, bool]:
     return {"the driver itself never saw more than the limit": seen.driver <= seen.limit + ROUNDING}
 
 
-def _memory(seen: Evidence) -> str:
+def memory_said(seen: Evidence) -> str:
     driver = "the driver names no processes here"
     if seen.driver is not None:
         driver = f"{mib(seen.driver)} by the driver's account"
     return f"limit {mib(seen.limit)}: at most {mib(seen.peak)} held, {driver}"
 
 
-def _memory_figures(seen: Evidence) -> dict[str, Any]:
+def memory_figures(seen: Evidence) -> dict[str, Any]:
     return {
         "limit": seen.limit,
         "peak": seen.peak,

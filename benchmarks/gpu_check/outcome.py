@@ -53,8 +53,8 @@ class Absent(GpuManagerError):
 
 
 def passed_if(conditions: Mapping[str, bool], said: str, figures: Mapping[str, Any]) -> Finding:
-    """PASS if all conditions hold, else FAIL, naming those that do not."""
+    """PASS if all conditions hold, each of what should be; else FAIL, naming those that do not."""
     broken = [what for what, holds in conditions.items() if not holds]
     if broken:
-        return Finding(Verdict.FAIL, f"{'; '.join(broken)}. Seen: {said}", figures)
+        return Finding(Verdict.FAIL, f"not so: {'; '.join(broken)}. Seen: {said}", figures)
     return Finding(Verdict.PASS, said, figures)

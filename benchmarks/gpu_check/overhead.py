@@ -76,7 +76,9 @@ def launch_finding(about: str, lines: Sequence[str]) -> Finding:
         "slowest_ns": slowest,
     }
     bar = max(LAUNCH_NS, LAUNCH_PART * driver) * patience()
-    found = passed_if({f"a launch takes {bar:.0f} ns more": median(added) <= bar}, said, figures)
+    found = passed_if(
+        {f"a launch takes {bar:.0f} ns more at most": median(added) <= bar}, said, figures
+    )
     return replace(found, about=about)
 
 
@@ -100,7 +102,7 @@ async def of_a_workload(place: Place, engine: str) -> AsyncIterator[Finding]:
 def workload_finding(about: str, rates: Sequence[float], without: Sequence[float]) -> Finding:
     percent, low, high = slowdown(rates, without)
     said = f"{percent:+.2f} % time ({low:+.2f} to {high:+.2f}), {len(rates)} turns"
-    slower = f"most turns take more than {WORKLOAD_PERCENT:g} % longer"
+    slower = f"most turns take {WORKLOAD_PERCENT:g} % longer at most"
     figures = {"percent": percent, "middle_half": [low, high]}
     found = passed_if({slower: low <= WORKLOAD_PERCENT * patience()}, said, figures)
     return replace(found, about=about)

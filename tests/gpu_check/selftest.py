@@ -150,6 +150,15 @@ MUTANTS = (
             ("pid namespace", '"ready"'),
         )
     ),
+    Mutant("JAX", "the driver's own free memory is told", ("cuMemGetInfo_v2",)),
+    Mutant("CuPy", "goes past the shim", environment=BYPASS),
+    Mutant("nvcc", "its program goes past the shim", environment=BYPASS),
+    Mutant("ncu", "sees a kernel less behind the shim", environment=wrong("ncu")),
+    Mutant("compute-sanitizer", "cuMemAlloc is not hooked", ("cuMemAlloc_v2",)),
+    Mutant("cuda-gdb", "does not stop at the kernel", environment=wrong("cuda-gdb")),
+    Mutant("numba-cuda, its own tests", "a test fails behind the shim", environment=wrong("numba")),
+    Mutant("Triton", "launches are not hooked", LAUNCHES),
+    Mutant("torch.profiler", "sees a kernel less", environment=wrong("profiler")),
     Mutant(
         "launch overhead",
         "a launch takes 1 ms longer",

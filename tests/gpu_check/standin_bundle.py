@@ -19,7 +19,7 @@ import gpu_bundle
 
 from gpumanager.sim.machine import REAL
 from gpumanager.units import MIB
-from tests.gpu_check.frameworks import FRAMEWORKS
+from tests.gpu_check.frameworks import FRAMEWORKS, link_pytest
 from tests.native.sim_box import SimBox, machine, sim_box
 
 STANDINS = Path(__file__).with_name("standins")
@@ -48,6 +48,7 @@ def make_bundle(here: Path) -> Bundle:
         command = ["gcc", "-D_GNU_SOURCE", "-fPIC", "-o", str(target), source, *words]
         subprocess.run(command, check=True)
     gpu_bundle.make(here / "gpu-bundle", (), test_build=True, runtime=linked)
+    link_pytest(here / "pytest")
     return Bundle(here / "gpu-bundle", here / "venv/bin/python", cudart)
 
 
@@ -91,7 +92,7 @@ def run_in(
     frameworks: bool = False,
     **environment: str,
 ) -> Run:
-    path = ":".join(map(str, FRAMEWORKS))
+    path = ":".join(map(str, (*FRAMEWORKS, bundle.cudart.with_name("pytest"))))
     inherited = box.environment(
         OUT=str(out),
         PYTHON=str(bundle.python),

@@ -45,8 +45,16 @@ def measured(seen: Evidence) -> Finding:
     return programs.NCU.judged({**BARE, "found": ["1,000"]}, seen)
 
 
+def filled(seen: Evidence) -> Finding:
+    return programs.filled({}, seen)
+
+
+def preallocated(seen: Evidence) -> Finding:
+    return programs.preallocated({}, seen)
+
+
 def profiled(seen: Evidence) -> Finding:
-    return programs.profiled({"kernels": 20}, seen)
+    return programs.profiled({"kernels": 20, "wall_s": 1.0}, seen)
 
 
 def compared(seen: Evidence) -> Finding:
@@ -56,8 +64,8 @@ def compared(seen: Evidence) -> Finding:
 GOOD: list[tuple[Judge, Evidence]] = [
     (sanitized, evidence(**TOOL)),
     (measured, evidence(**TOOL)),
-    (programs.filled, FILLED),
-    (programs.preallocated, replace(POOLED, peak=int(LIMIT * 0.82))),
+    (filled, FILLED),
+    (preallocated, replace(POOLED, peak=int(LIMIT * 0.82))),
     (profiled, evidence(kernels=20, micros=1.0)),
     (compared, evidence(ends=ENDS, cut=False)),
 ]
@@ -84,15 +92,15 @@ def test_a_program_that_pays_for_no_kernel_went_past_the_shim(
         (sanitized, evidence(**TOOL | {"status": 1, "last": "why"}), "status 0 (why)"),
         (measured, evidence(**TOOL | {"found": ["1", "2"]}), "it sees what it sees without"),
         (measured, evidence(**TOOL | {"found": ["0.0"]}), "each figure is above 0"),
-        (programs.filled, replace(FILLED, peak=LIMIT // 2), "the limit could be filled"),
-        (programs.preallocated, replace(POOLED, peak=LIMIT // 2), "75 % of the limit"),
-        (programs.preallocated, POOLED, "75 % of the limit"),
+        (filled, replace(FILLED, peak=LIMIT // 2), "the limit could be filled"),
+        (preallocated, replace(POOLED, peak=LIMIT // 2), "75 % of the limit"),
+        (preallocated, POOLED, "75 % of the limit"),
         (profiled, evidence(kernels=19, micros=1.0), "as many kernels"),
         (profiled, evidence(kernels=20, micros=0.0), "above 0"),
         (
             compared,
             evidence(ends={**ENDS, "a::one": ["failed", "X"]}, cut=False),
-            "one: passed, be",
+            ": passed, be",
         ),
         (compared, evidence(ends={"a::one": ["passed", ""]}, cut=False), "behind the shim missing"),
     ],
@@ -110,7 +118,7 @@ def test_a_test_that_one_side_had_no_time_for_is_counted_and_not_compared() -> N
     found = compared(seen)
 
     assert found.verdict is Verdict.PASS
-    assert "1 end alike (1 pass), 0 do not; 2 out of time" in found.said
+    assert "1 tests end alike (1 pass), 0 do not; 2 out of time" in found.said
 
 
 def test_a_test_that_ends_alike_at_the_second_try_is_no_failure() -> None:
@@ -118,7 +126,7 @@ def test_a_test_that_ends_alike_at_the_second_try_is_no_failure() -> None:
 
     found = programs.tests_alike({"ends": ENDS, "cut": False}, seen, {"a::one"})
 
-    assert (found.verdict, found.figures["unsteady"]) == (Verdict.PASS, ["a::one"])
+    assert (found.verdict, found.figures["again"]) == (Verdict.PASS, ["a::one"])
 
 
 def test_tests_of_which_none_passes_without_the_shim_say_nothing_of_it() -> None:
@@ -136,7 +144,7 @@ def test_tests_of_which_none_passes_without_the_shim_say_nothing_of_it() -> None
             programs.NCU,
             (
                 '==PROF== Profiling "spin" - 0: 0%....100% - 1 pass\n'
-                '"0","9","python3.12","127.0.0.1","spin","1","13","(1, 1, 1)","(1, 1, 1)","0","9.0",'
+                '"0","9","python3.12","127.0.0.1","spin","1","13","(1, 1, 1)","0","9.0",'
                 '"Command line profiler metrics","gpu__time_duration.sum","ns","6,051,008"\n'
             ),
             ["6,051,008"],
@@ -144,7 +152,7 @@ def test_tests_of_which_none_passes_without_the_shim_say_nothing_of_it() -> None
         (
             programs.GDB,
             (
-                "[Switching focus to CUDA kernel 0, grid 1, block (0,0,0), thread (0,0,0), device 0]\n"
+                "[Switching focus to CUDA kernel 0, grid 1, block (0,0,0), device 0, sm 0]\n"
                 "[Inferior 1 (process 4711) exited normally]\n"
             ),
             ["CUDA kernel", "exited normally"],

@@ -73,7 +73,7 @@ def _library(bench: Bench, name: str, path: Path, exports: Exports) -> Finding:
     }
     bench.results.fact("library", library=name, **figures)
     said = f"{path.resolve().name}: {len(functions)} functions, {len(unknown)} unknown to the table"
-    found = passed_if({f"it does not export {', '.join(missing)}": not missing}, said, figures)
+    found = passed_if({f"it exports {', '.join(missing)}": not missing}, said, figures)
     return Finding(found.verdict, found.said, figures, name)
 
 
@@ -101,8 +101,8 @@ async def bare(bench: Bench) -> AsyncIterator[Finding]:
     bench.results.fact("entry points", **seen)
     said = f"{seen['answered']} answers for {seen['names']} names, {seen['foreign']} no export"
     conditions = {
-        "some answers are no export": seen["foreign"] == 0,
-        "fewer answers than functions": seen["answered"] >= seen["names"],
+        "each answer is an export": seen["foreign"] == 0,
+        "there is an answer for each function": seen["answered"] >= seen["names"],
     }
     yield passed_if(conditions, said, seen)
 
@@ -119,9 +119,9 @@ def behind(seen: Mapping[str, Any]) -> Finding:
     if not known()["hooks"]:
         return Finding(Verdict.LOST, "the table of hooks is in a bundle only", seen)
     conditions = {
-        "the shim is not in the program": bool(seen["shim"]),
-        f"answered with the driver's own: {', '.join(seen['bypassed'])}": not seen["bypassed"],
-        "nothing is exchanged for a hook": seen["exchanged"] > 0,
+        "the shim is in the program": bool(seen["shim"]),
+        f"the shim's hook is the answer for {', '.join(seen['bypassed'])}": not seen["bypassed"],
+        "some functions are exchanged for hooks": seen["exchanged"] > 0,
     }
     return passed_if(conditions, f"{seen['exchanged']} functions exchanged for hooks", seen)
 

@@ -35,9 +35,9 @@ def alike(bench: Bench, bare: dict[str, Any], behind: Any) -> Finding:
     hmm = HMM.read_text().strip() if HMM.exists() else None
     bench.results.fact("attributes", uvm_disable_hmm=hmm, **bare)
     conditions = {
-        f"the shim changes {', '.join(other)}": not other,
-        "the driver tells no attributes": len(theirs) > 1,
-        "the shim is not in the program": bool(behind["shim"]) and not bare["shim"],
+        f"the shim does not change {', '.join(other)}": not other,
+        "the driver tells attributes": len(theirs) > 1,
+        "the shim is in the program": bool(behind["shim"]) and not bare["shim"],
     }
     pageable = theirs.get(PAGEABLE_MEMORY_ACCESS)
     said = f"{len(theirs)} answers; pageable memory access {pageable}, uvm_disable_hmm {hmm}"
