@@ -1,13 +1,15 @@
-"""The stages of the check, in the order of what is to be known first.
+"""The stages of the check, in the order of what a GPU can break first.
 
-    machine    facts of the machine: no CUDA, no shim
-    facts      facts of the driver and the GPU: gpu_facts alone, and several at a time; no shim
-    entries    cuGetProcAddress: are its answers the exports? And through the shim
-    runtime    does the CUDA runtime accept the shim (error 103)? If not, whose hook is it?
+    entries    exports, and cuGetProcAddress: are its answers the exports? And through the shim
+    runtime    do programs of the CUDA runtime and PyTorch meet their limits? Error 103?
+    process    what one process takes, and what it sees of the device
     memory     limits, kinds of memory, and ways of launching
     shares     shares of the GPU's time
+    facts      facts of the driver and the GPU: gpu_facts alone, and several at a time; no shim
+    programs   tools and packages of others, bare and behind the shim
     overhead   what the shim costs
+    machine    facts of the machine: no CUDA, no shim
 
-Each is a module with CHECKS, and a process of its own: see runner. Those of the first three that
-need no manager do not load what it needs either.
+Each is a module with CHECKS, and a process of its own, two where some checks need PyTorch: see
+runner. Those that need no manager do not load what it needs either.
 """

@@ -1,6 +1,7 @@
 """What each way to ask says of this GPU's memory, while some of it is held."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 import sys
@@ -43,8 +44,11 @@ def nvidia_smi(uuid):
     )
     if finished.returncode != 0:
         return {"failed": f"exit status {finished.returncode}: {finished.stdout.strip()}"}
-    total, used = finished.stdout.strip().split(",")
-    return {"total": int(total) << 20, "used": int(used) << 20}
+    figures = re.fullmatch(r"(\d+), (\d+)", finished.stdout.strip())
+    if figures is None:
+        return {"failed": f"it answers {finished.stdout.strip()!r}"}
+    total, used = (int(figure) << 20 for figure in figures.groups())
+    return {"total": total, "used": used}
 
 
 def torch_sees():
