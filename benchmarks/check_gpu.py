@@ -27,6 +27,8 @@ from gpu_check.runner import (  # noqa: E402
     COMMANDS,
     SECONDS,
     Options,
+    Part,
+    adopt_orphans,
     run,
     run_stage,
 )
@@ -62,10 +64,12 @@ def main() -> int:
         deadline = time.monotonic() + options.seconds
         work, torch = Path(options.work), Path(options.torch)
         bench = Bench(python, options.gpu, work, Results(out), torch, deadline)
-        asyncio.run(run_stage(options.stage, bench, by_torch=options.by_torch, only=options.check))
+        part = Part(options.stage, options.by_torch, options.seconds)
+        asyncio.run(run_stage(part, bench, options.check))
         return 0
     stages = [stage for stage in SECONDS if stage in options.stages]
     bound = options.seconds or patient(options.bound)
+    adopt_orphans()
     return run(Options(HERE, stages, python, options.gpu, out, bound, options.check))
 
 

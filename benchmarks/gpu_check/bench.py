@@ -23,6 +23,8 @@ PROGRAMS: Final = ROOT / "programs"
 
 WORKLOADS: Final = Path(__file__).resolve().parent / "workloads"
 
+PLANNED: Final = "planned.json"
+
 SLOWNESS: Final = "GPU_CHECK_SLOWNESS"
 """Variable for a machine that is busy with other things: all bounds of time are multiplied by it,
 and what is measured in time may miss its bar by that much more."""
@@ -51,6 +53,10 @@ class Bench:
     def log(self, name: str) -> Path:
         """A file for a program's output; the runner keeps all of them in its archive."""
         return self.work / f"{name}.log"
+
+    def plan(self, checks: list[str]) -> None:
+        """Names of checks that are not finished."""
+        (self.work / PLANNED).write_text(json.dumps(checks))
 
     async def place(self) -> "Place":
         """The rooms, made at the first call; raises CheckFailed and Missing."""

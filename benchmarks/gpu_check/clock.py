@@ -16,7 +16,7 @@ from gpumanager.gpu.nvml import ask, if_supported, text
 from gpumanager.gpu.values import GpuUUID
 
 LOOK_SECONDS: Final = 0.1
-BUSY_LOOKS: Final = 15
+BUSY_LOOKS, STALE_SECONDS = 10, 1.2
 """The driver's figure is of the second before."""
 
 
@@ -49,14 +49,17 @@ class Clock:
             with suppress(asyncio.CancelledError):
                 await looking
 
-    async def others(self, looks: int = BUSY_LOOKS) -> tuple[int, int]:
-        """How busy the GPU is at most, in percent, and how many processes it has."""
+    async def others(self, looks: int = BUSY_LOOKS) -> tuple[int | None, int]:
+        """How busy the GPU is at most, in percent, where NVML says, and how many processes it has.
+        Not in its first second, which is still that of the programs before.
+        """
         rates = partial(pynvml.nvmlDeviceGetUtilizationRates, self.handle)
         processes = partial(pynvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
-        busiest = 0
+        busiest = None
+        await asyncio.sleep(STALE_SECONDS)
         for _ in range(looks):
             seen = await asyncio.to_thread(if_supported, rates, None)
-            busiest = max(busiest, 0 if seen is None else int(seen.gpu))
+            busiest = busiest if seen is None else max(busiest or 0, int(seen.gpu))
             await asyncio.sleep(LOOK_SECONDS)
         return busiest, len(if_supported(processes, []))
 

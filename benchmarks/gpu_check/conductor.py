@@ -1,8 +1,8 @@
 """Run the checks of one stage one after another: each in its bound, all of them in the stage's.
 
 What goes wrong in a check is that check's failure, with its traceback in the figures; the others
-are run all the same. What a check found is written before the next one begins. A check that looked
-at nothing, for whatever reason, is lost and says so.
+are run all the same. What a check finds is written as it comes. A check that looked at nothing, for
+whatever reason, is lost and says so.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_check.bench import Bench, patient
-from gpu_check.outcome import Absent, Finding, Lost, Outcome, Verdict
+from gpu_check.outcome import Absent, Finding, Lost, Verdict
 from gpumanager.errors import GpuManagerError
 
 LEAST_PART: Final = 0.25
@@ -34,39 +34,39 @@ class Check:
         return "torch" in self.needs
 
 
-async def conduct(bench: Bench, stage: str, checks: Sequence[Check]) -> list[Outcome]:
-    outcomes = []
-    for check in checks:
-        begun = time.monotonic()
-        findings = await _findings(bench, check)
-        if not findings:
-            findings = [Finding(Verdict.LOST, "the check found nothing to say")]
-        outcome = Outcome(check.name, tuple(findings), time.monotonic() - begun)
-        bench.results.outcome(stage, outcome)
-        outcomes.append(outcome)
-    return outcomes
+async def conduct(bench: Bench, stage: str, checks: Sequence[Check]) -> None:
+    """What is left to do stands in a file, for whoever sees this process end before its time."""
+    for number, check in enumerate(checks):
+        bench.plan([one.name for one in checks[number:]])
+        begun, count = time.monotonic(), 0
+        async for finding in _findings(bench, check):
+            bench.results.finding(stage, check.name, finding, time.monotonic() - begun)
+            count += 1
+        if count == 0:
+            nothing = Finding(Verdict.LOST, "the check found nothing to say")
+            bench.results.finding(stage, check.name, nothing, 0.0)
+    bench.plan([])
 
 
-async def _findings(bench: Bench, check: Check) -> list[Finding]:
+async def _findings(bench: Bench, check: Check) -> AsyncIterator[Finding]:
     """What was found, the trouble it ended with included."""
-    findings: list[Finding] = []
     bound = seconds = patient(check.seconds)
     try:
         await bench.require(check.needs)
         if bench.left < LEAST_PART * bound:
-            return [Finding(Verdict.LOST, "no time is left for it")]
+            yield Finding(Verdict.LOST, "no time is left for it")
+            return
         seconds = min(bound, bench.left)
         async with asyncio.timeout(seconds):
             async for finding in check.run(bench):
-                findings.append(finding)  # noqa: PERF401 - those before the trouble count
+                yield finding
     except TimeoutError:
-        findings.append(Finding(Verdict.LOST, f"not finished within {seconds:.3g} s"))
+        yield Finding(Verdict.LOST, f"not finished within {seconds:.3g} s")
     except GpuManagerError as error:
-        findings.append(Finding(_verdict(error), " ".join(str(error).split())))
+        yield Finding(_verdict(error), " ".join(str(error).split()))
     except Exception as error:  # noqa: BLE001 - a run on a GPU is too dear to end here
         figures = {"traceback": traceback.format_exc()}
-        findings.append(Finding(Verdict.FAIL, f"the check itself failed: {error!r}", figures))
-    return findings
+        yield Finding(Verdict.FAIL, f"the check itself failed: {error!r}", figures)
 
 
 def _verdict(error: GpuManagerError) -> Verdict:

@@ -69,11 +69,12 @@ class Watch:
             with suppress(asyncio.CancelledError):
                 await looking
 
-    def evidence(self, told: Mapping[str, Any]) -> Evidence:
+    def evidence(self, told: Mapping[str, Any], limit: int) -> Evidence:
+        """limit: what was asked for, whatever the manager made of it."""
         (device,) = self._manager.usage(self._allocation).devices
         return Evidence(
             told=told,
-            limit=device.limit.memory,
+            limit=limit,
             peak=device.peak,
             denied=device.denied,
             launches=device.launches,

@@ -1,6 +1,6 @@
 """From what a run showed to what is said of it. Pure: evidence in, a finding out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gpu_check.bench import patience
@@ -22,8 +22,13 @@ RESERVED: Final = 256 << 20
 AGREE: Final = 16 << 20
 """Bytes that two views may differ by: they are asked one after another, and some count in MiB."""
 
-FILLED_PART: Final = 0.95
-"""Of the limit: what a program that allocates in pieces of 64 MiB comes close to."""
+FILLED_PART, CELL_PART = 0.95, 0.9
+"""Of a limit of 3 GiB, and of 1 or 2: what a program that allocates in pieces of 64 MiB comes close
+to.
+"""
+
+PIECES: Final = 4
+"""Kinds of pieces in which memory.py fills."""
 
 BUSY: Final = 3
 """Percent of the GPU's time that others may take without a word."""
@@ -46,8 +51,10 @@ placed, timing events that fail.
 """
 
 
-def idle(busy: int, processes: int) -> Finding:
-    """busy: percent, before anything of the check ran."""
+def idle(busy: int | None, processes: int) -> Finding:
+    """busy: percent, before anything of the check ran; None: NVML does not say."""
+    if busy is None:
+        return Finding(Verdict.LOST, "NVML does not tell how busy the GPU is", {"busy": None})
     said = f"{busy} % busy and {processes} processes before the check"
     figures = {"busy": busy, "processes": processes}
     if busy <= BUSY:
@@ -78,8 +85,8 @@ def cell(
         }
     else:
         conditions |= loaded(seen) | _by_driver(seen)
+        conditions |= in_the_books(seen, told["held"], CELL_PART)
         conditions["it is refused as out of memory (2)"] = told["refused"] == OUT_OF_MEMORY
-        conditions["never over the limit"] = 0 < seen.peak <= seen.limit + ROUNDING
     if seen is not None and not whole:
         conditions |= paid(seen)
     figures = {**told} | ({} if seen is None else memory_figures(seen) | time_figures(seen))
@@ -92,9 +99,11 @@ def cell(
     return Finding(found.verdict, found.said, found.figures, name)
 
 
-def refused_to_run(told: Mapping[str, Any], failed: str | None) -> bool:
-    """The runtime does not believe its driver, or something ended it."""
-    return failed is not None or not set(told.get("results", {}).values()) <= {0, NOT_THERE}
+def refused_to_run(told: Mapping[str, Any], failed: str) -> bool:
+    """The runtime does not believe its driver, or something ended the program."""
+    if "results" not in told:
+        return bool(failed)
+    return not set(told["results"].values()) <= {0, NOT_THERE}
 
 
 def exact(seen: Evidence) -> Finding:
@@ -103,11 +112,25 @@ def exact(seen: Evidence) -> Finding:
     conditions = {
         **loaded(seen),
         "every refusal is CUDA_ERROR_OUT_OF_MEMORY": set(answers) == {OUT_OF_MEMORY},
-        "never over the limit": seen.peak <= seen.limit + ROUNDING,
+        "each kind of piece was refused": len(answers) == PIECES,
         "nothing is left to allocate": seen.told["left"] < GRANULE,
+        **in_the_books(seen, seen.told["held"], FILLED_PART),
         **_by_driver(seen),
     }
     return passed_if(conditions, memory_said(seen), memory_figures(seen))
+
+
+def in_the_books(seen: Evidence, held: int, part: float) -> dict[str, bool]:
+    """held: bytes that a program had at a time. part: of the limit, which is full then."""
+    return {
+        "never over the limit": max(seen.peak, held) <= seen.limit + ROUNDING,
+        "what was had is in the books": seen.peak >= held,
+        "the limit could be filled": seen.peak >= part * seen.limit,
+    }
+
+
+def total(held: int | Sequence[int]) -> int:
+    return held if isinstance(held, int) else sum(held)
 
 
 def filled(seen: Evidence) -> Finding:
@@ -141,8 +164,7 @@ def filling(seen: Evidence) -> dict[str, bool]:
     return {
         **loaded(seen),
         "refused as out of memory": bool(seen.told["refused"]),
-        "never over the limit": seen.peak <= seen.limit + ROUNDING,
-        "the limit could be filled": seen.peak >= FILLED_PART * seen.limit,
+        **in_the_books(seen, total(seen.told["held"]), FILLED_PART),
         "it lives on": bool(seen.told["alive"]),
         **_by_driver(seen),
     }
@@ -173,6 +195,9 @@ def consistent(seen: Evidence) -> Finding:
     views: Mapping[str, Mapping[str, int]] = seen.told["seen"]
     held: int = seen.told["held"]
     totals = {name: view["total"] for name, view in views.items()}
+    totals |= {
+        f"{name}'s device": view["device"] for name, view in views.items() if "device" in view
+    }
     used = {name: amount for name, amount in map(_used, views.items()) if amount is not None}
     spread = max(used.values()) - min(used.values())
     wrong = [name for name, total in totals.items() if total != seen.limit]
@@ -225,6 +250,7 @@ def odd(seen: Evidence) -> Finding:
         **loaded(seen),
         "refused as out of memory": bool(seen.told["refused"]),
         "what was freed can be had again at once": refusals == 0,
+        **in_the_books(seen, seen.told["held"], FILLED_PART),
         **_by_driver(seen),
     }
     said = f"{memory_said(seen)}; {refusals} refusals of {seen.told['tries']} after all was freed"
@@ -238,6 +264,7 @@ def managed(seen: Evidence) -> Finding:
     conditions = {
         **loaded(seen),
         "refused as out of memory": bool(seen.told["refused"]),
+        **in_the_books(seen, seen.told["held"], FILLED_PART),
         "managed memory hides nothing of the GPU's own figure": over is None or over <= RESERVED,
         **_by_driver(seen),
     }
@@ -248,8 +275,13 @@ def managed(seen: Evidence) -> Finding:
 
 def imported(seen: Evidence) -> Finding:
     """Memory of another process, opened through its handle: charged to its maker alone."""
-    charged = seen.told["before"] - seen.told["after"]
-    conditions = {**loaded(seen), "an importer is not charged for it": charged <= ROUNDING}
+    told = seen.told
+    charged = told["before"] - told["after"]
+    conditions = {
+        **loaded(seen),
+        "its maker is charged for it": told["total"] - told["before"] >= told["size"],
+        "an importer is not charged for it": charged <= ROUNDING,
+    }
     said = f"{seen.told['size'] >> 20} MiB imported, {charged >> 20} MiB less free a second later"
     return passed_if(conditions, said, {**seen.told})
 
@@ -268,9 +300,13 @@ def freed(seen: Evidence) -> Finding:
     return passed_if(conditions, said, {**told})
 
 
-def works(seen: Evidence) -> Finding:
-    """A way of computing that some drivers lack; its launches are to be paid for."""
+def works(bare: Mapping[str, Any], seen: Evidence) -> Finding:
+    """A way of computing that some drivers lack; its launches are to be paid for. bare: what the
+    program said without the shim.
+    """
     if (lacking := seen.told.get("lacking")) is not None:
+        if "lacking" not in bare:
+            return Finding(Verdict.FAIL, f"behind the shim alone: {lacking}", {**seen.told})
         return Finding(Verdict.ABSENT, lacking, {**seen.told})
     figures = {**seen.told, **time_figures(seen), "degraded": sorted(seen.degraded)}
     return passed_if({**loaded(seen), **paid(seen)}, time_said(seen), figures)

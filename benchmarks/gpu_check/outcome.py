@@ -31,15 +31,6 @@ class Finding:
     about: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The findings of one check, which took so many seconds."""
-
-    check: str
-    findings: tuple[Finding, ...]
-    seconds: float
-
-
 class CheckFailed(GpuManagerError):
     """A workload did not do what it was started for; the check it belongs to has failed."""
 

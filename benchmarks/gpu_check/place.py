@@ -58,12 +58,15 @@ PART: Final = 0.4
 
 @dataclass(slots=True)
 class Room:
-    """libraries: its driver directory. link: where its shims look for their allocation."""
+    """libraries: its driver directory. link: where its shims look for their allocation. memory:
+    the limit that was asked for.
+    """
 
     name: str
     libraries: Path
     link: Path
     allocation: AllocationID | None = None
+    memory: Bytes = Bytes(0)  # noqa: RUF009 - bytes are an int
 
 
 @dataclass(slots=True)
@@ -81,7 +84,8 @@ class Place:
         chosen = self.rooms[room]
         self._programs += 1
         allocation = AllocationID(f"{room}-{self._programs}")
-        directory = await self.manager.open(allocation, self._limits(cores, memory))
+        chosen.memory = memory or self.computing()
+        directory = await self.manager.open(allocation, self._limits(cores, chosen.memory))
         hidden = chosen.link.with_suffix(".new")
         hidden.symlink_to(directory)
         hidden.replace(chosen.link)
@@ -89,6 +93,14 @@ class Place:
             await self.manager.close(chosen.allocation)
         chosen.allocation = allocation
         return chosen
+
+    def require_books(self, rooms: Sequence["Room | None"]) -> None:
+        """Raises CheckFailed where the programs of a room left nothing in the manager's books."""
+        for room in rooms:
+            if room is not None and room.allocation is not None:
+                (device,) = self.manager.usage(room.allocation).devices
+                if device.peak + device.launches + device.charged_ns == 0:
+                    raise CheckFailed(f"room {room.name} has no books: its limits reach nobody")
 
     async def change(self, room: Room, cores: int) -> None:
         """Another share for the programs that run there."""
@@ -121,7 +133,7 @@ class Place:
         watch = Watch(self.manager, room.allocation, self.machine.gpu)
         async with watch.watching():
             said = await told(command, environment, self.output(room.name), seconds)
-        return watch.evidence(said)
+        return watch.evidence(said, room.memory)
 
     async def lines(self, room: Room, command: Sequence[str | Path], seconds: float) -> list[str]:
         """What another program prints in a room."""
@@ -178,7 +190,7 @@ async def furnished(machine: Machine, work: Path) -> AsyncIterator[Place]:
 
 def furnish(machine: Machine, work: Path, name: str, folder: str = "shim") -> Room:
     """A room of that name, without an allocation. folder: which of the built shims it has."""
-    link, shims = _free_link(), work / f"shims-{name}"
+    link, shims = _free_link(work), work / f"shims-{name}"
     shims.mkdir()
     built = vcuda_shim.SHIM_CUDA.parent.with_name(folder)
     for library in ("libcuda.so.1", "libnvidia-ml.so.1", "libcuda.so", "libnvidia-ml.so"):
@@ -196,12 +208,12 @@ def redirect(source: Path, target: Path, link: Path) -> None:
     target.write_bytes(content.replace(ALLOCATION, there))
 
 
-def _free_link() -> Path:
+def _free_link(work: Path) -> Path:
     """A path of the right length that nothing has; its link leads nowhere yet."""
     while True:
         link = Path(f"/tmp/gc{secrets.token_hex(2)[:3]}")
         with suppress(FileExistsError):
-            link.symlink_to("nowhere")
+            link.symlink_to(work / "nowhere")
             return link
 
 

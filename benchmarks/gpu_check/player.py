@@ -44,6 +44,13 @@ class Player:
         answer: Mapping[str, Any] = json.loads(line)
         return answer
 
+    async def load(self, size: int, kernels: int) -> None:
+        """Raises CheckFailed, also where the shim is in a program that is to be without, or not in
+        one that is limited."""
+        seen = await self.tell("load", size=size, kernels=kernels)
+        if seen["shim"] != (self.room is not None):
+            raise CheckFailed(f"player: the shim is {'' if seen['shim'] else 'not '}in the program")
+
 
 @asynccontextmanager
 async def player(place: Place, engine: str, room: Room | None = None) -> AsyncIterator[Player]:

@@ -75,7 +75,7 @@ async def measure(place: Place, engine: str, grid: Grid = FULL) -> AsyncIterator
                 calibrated = await setting.bare.tell("calibrate", micros=kernel.micros)
                 size = int(calibrated["size"])
             for one in (setting.bare, *setting.tenants):
-                await one.tell("load", size=size, kernels=kernel.batch)
+                await one.load(size, kernel.batch)
             async for found in _of_kernel(setting, kernel, grid):
                 yield found
 

@@ -10,6 +10,7 @@ that need none, and as soon as it has ended the first of its parts is next.
 """
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -20,15 +21,15 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from gpu_check.bench import Bench, patient
-from gpu_check.conductor import conduct
-from gpu_check.outcome import Finding, Outcome, Verdict
+from gpu_check.bench import PLANNED, Bench, patient
+from gpu_check.conductor import Check, conduct
+from gpu_check.outcome import Finding, Verdict
 from gpu_check.results import CHECKS, FACTS, Results
 
 SECONDS: Final = {
@@ -39,7 +40,7 @@ SECONDS: Final = {
     "shares": (55, 0),
     "facts": (70, 0),
     "programs": (90, 40),
-    "overhead": (30, 30),
+    "overhead": (40, 40),
     "machine": (20, 0),
 }
 """The stages in order, and what each may take: without PyTorch, and with it."""
@@ -58,12 +59,16 @@ IMPORT_SECONDS: Final = 240
 END_SECONDS: Final = 3
 """Of its time, for a stage to end by itself."""
 
+KILL_SECONDS: Final = 3
+"""For the kernel to end what is killed."""
+
 LOOK_SECONDS: Final = 0.2
 TORCH: Final = "torch.json"
-PLANNED: Final = "planned.json"
 LINES: Final = 60
 WIDTH: Final = 190
 LONGEST_LOG: Final = 1 << 20
+WHOLE, ARCHIVE = "gpu-check.json", "logs.tar.gz"
+PR_SET_CHILD_SUBREAPER: Final = 36
 FAILED, LOST = 1, 3
 """Exit statuses: something failed; nothing did, but something was not looked at."""
 
@@ -99,8 +104,8 @@ try:
         if ml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
             names = text(ml.nvmlDeviceGetName, handle), text(ml.nvmlDeviceGetUUID, handle)
             told["gpus"].append(names)
-except OSError as error:
-    told["error"] = str(error)
+except Exception as error:
+    told["error"] = repr(error)
 told["seconds"] = round(time.monotonic() - begun, 2)
 print(json.dumps(told), flush=True)
 sys.stdin.read()
@@ -150,36 +155,86 @@ def parts_of(stages: Sequence[str]) -> list[Part]:
 
 
 def run(options: Options) -> int:
-    """The exit status."""
-    signal.signal(signal.SIGTERM, _end)  # results are written on the way out
+    """The exit status. Results are written on the way out, whatever ends the run."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _end)
     begun, work = time.monotonic(), Path(tempfile.mkdtemp(prefix="gc-", dir="/tmp"))  # for sockets
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in (FACTS, CHECKS):
-        (options.out / name).write_text("")
+    keep_earlier(options.out)
     results, pending = Results(options.out), parts_of(options.stages)
     try:
-        with _beside(options, work) as importing:
+        with _beside(options, work) as importing, contextlib.suppress(Ended):
             _run_parts(options, work, pending, importing, begun + options.seconds)
-        told = {row["check"] for row in results.checks()}
-        for name in set(options.only) - told:
-            _lost(results, Part("gpu-check", by_torch=False, seconds=0), "no stage has it", name)
-    except Ended:
-        for part in pending:
-            _lost(results, part, "the run was ended from outside")
     finally:
-        for name in (TORCH, "nvml.json"):
-            seen = json.loads((work / name).read_text() or "{}") if (work / name).exists() else {}
-            results.fact(BESIDE[name], **(seen or {"error": "it has not ended"}))
+        for part in pending:
+            _lost(results, part, "the run was ended before it", _names(part, options.only))
+        for name in set(options.only) - {row["check"] for row in results.checks()}:
+            _lost(results, Part("gpu-check", by_torch=False, seconds=0), "no stage has it", [name])
+        for name, what in BESIDE.items():
+            results.fact(what, **(told_in(work / name) or {"error": "it has not ended well"}))
         seconds = time.monotonic() - begun
-        _archive(work, options.out / "logs.tar.gz")
-        shutil.rmtree(work, ignore_errors=True)
-        _write_whole(options, results, seconds)
         print("\n".join(summary(results, options, seconds)), flush=True)
+        _write_whole(options, results, seconds)
+        _archive(work, options.out / ARCHIVE)
+        _clean_up(work)
     return status_of(results.checks())
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
+def keep_earlier(out: Path) -> None:
+    """Results of an earlier run that went to this folder."""
+    found = [out / name for name in (FACTS, CHECKS, WHOLE, ARCHIVE) if (out / name).exists()]
+    if found:
+        number = 1 + sum(path.is_dir() for path in out.glob("earlier-*"))
+        folder = out / f"earlier-{number}"
+        folder.mkdir()
+        for path in found:
+            path.rename(folder / path.name)
+
+
+def _clean_up(work: Path) -> None:
+    """A stage that was ended leaves the links of its rooms behind."""
+    for link in Path("/tmp").glob("gc???"):
+        with contextlib.suppress(OSError):
+            if link.is_symlink() and link.readlink().is_relative_to(work):
+                link.unlink()
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def adopt_orphans() -> None:
+    """Programs whose stage has ended become children of this process, which then ends them."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans(spared: Collection[int]) -> None:
+    """All children but these, and in turn theirs; for so long as the kernel may take to do it."""
+    latest = time.monotonic() + KILL_SECONDS
+    while (orphans := set(_children()) - set(spared)) and time.monotonic() < latest:
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.01)
+
+
+def _children() -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                yield int(path.parent.name)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # once is enough: what was found is written now
     raise Ended
+
+
+def told_in(path: Path) -> Any:
+    """What a program has told in JSON, in one line of a file; None if nothing that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = path.read_text(errors="replace").splitlines()
+        return json.loads([line for line in lines if line.startswith(("{", "["))][-1:][0])
+    return None
 
 
 def status_of(checks: Sequence[dict[str, Any]]) -> int:
@@ -195,11 +250,12 @@ BESIDE: Final = {TORCH: "first import of PyTorch", "nvml.json": "NVML held open"
 @dataclass(frozen=True, slots=True)
 class Importing:
     """PyTorch's first import. It makes no context, so that no other program uses the GPU while
-    facts are measured.
+    facts are measured. beside: pids of what goes on beside all parts.
     """
 
     told: Path
     process: subprocess.Popen[bytes]
+    beside: frozenset[int]
 
     def has_ended(self) -> bool:
         """Well or not."""
@@ -213,22 +269,35 @@ class Importing:
 def _beside(options: Options, work: Path) -> Iterator[Importing]:
     """What goes on beside all parts: PyTorch's first import, and an open NVML."""
     torch, nvml = work / TORCH, work / "nvml.json"
-    bounded = ["timeout", str(patient(IMPORT_SECONDS)), str(options.python), "-c", _IMPORT]
+    bounded = [
+        "timeout",
+        "--kill-after=5",
+        str(patient(IMPORT_SECONDS)),
+        str(options.python),
+        "-c",
+        _IMPORT,
+    ]
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(torch.with_suffix(".log").open("wb"))
-        importing = subprocess.Popen([*bounded, str(torch)], stdout=log, stderr=log)
+        importing = subprocess.Popen(
+            [*bounded, str(torch)], stdout=log, stderr=log, start_new_session=True
+        )
         stack.callback(_stop, importing)
         output = stack.enter_context(nvml.open("wb"))
         holding = [sys.executable, "-c", _HOLD]
-        stack.callback(
-            _stop, subprocess.Popen(holding, stdin=subprocess.PIPE, stdout=output, stderr=output)
+        holder = subprocess.Popen(
+            holding, stdin=subprocess.PIPE, stdout=output, stderr=log, start_new_session=True
         )
-        yield Importing(torch, importing)
+        stack.callback(_stop, holder)
+        yield Importing(torch, importing, frozenset(_children()))
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    process.communicate()
+    """With all that it started; not waited for where the kernel cannot end it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=KILL_SECONDS)
 
 
 def _run_parts(
@@ -243,10 +312,11 @@ def _run_parts(
             part = pending.pop(0)
             slow = part.by_torch and not imported
             said = "PyTorch's first import has not ended" if slow else "no time is left for it"
-            _lost(results, part, said)
+            _lost(results, part, said, _names(part, options.only))
         elif ready:
             pending.remove(ready[0])
             _run_part(options, ready[0], work, min(patient(ready[0].seconds), left))
+            end_orphans(importing.beside)
         else:
             time.sleep(LOOK_SECONDS)
 
@@ -261,19 +331,18 @@ def _run_part(options: Options, part: Part, work: Path, seconds: float) -> None:
     words += [] if options.gpu is None else ["--gpu", options.gpu]
     words += [word for name in options.only for word in ("--check", name)]
     print(f"gpu-check: {part.name}, at most {seconds:.0f} s", file=sys.stderr, flush=True)
-    log, results = folder / "stage.log", Results(options.out)
-    before, status, ended = len(results.checks()), None, "was ended from outside"
+    log, ended = folder / "stage.log", "was ended from outside"
     try:
         status = _wait([sys.executable, options.command, *words], log, seconds)
         ended = "did not end" if status is None else f"ended with status {status}"
+        ended = ended if status != 0 else ""
     finally:
         last = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
-        planned = folder / PLANNED
-        names = json.loads(planned.read_text()) if planned.exists() else ["stage"] * (status != 0)
-        told = {row["check"] for row in results.checks()[before:]}
-        for name in names:
-            if name not in told:
-                _lost(results, part, f"the stage {ended}: {last}", name)
+        left = told_in(folder / PLANNED)
+        if left is None and ended:
+            left = _names(part, options.only)  # it had not begun
+        if left or ended:
+            _lost(Results(options.out), part, f"the stage {ended}: {last}", left or ["stage"])
 
 
 def _wait(command: Sequence[object], log: Path, seconds: float) -> int | None:
@@ -292,18 +361,29 @@ def _wait(command: Sequence[object], log: Path, seconds: float) -> int | None:
         process.wait()
 
 
-def _lost(results: Results, part: Part, said: str, check: str = "stage") -> None:
-    results.outcome(part.name, Outcome(check, (Finding(Verdict.LOST, said),), 0.0))
+def _lost(results: Results, part: Part, said: str, checks: Sequence[str]) -> None:
+    for check in checks:
+        results.finding(part.name, check, Finding(Verdict.LOST, said), 0.0)
 
 
-async def run_stage(stage: str, bench: Bench, *, by_torch: bool, only: Sequence[str]) -> None:
+def _checks(part: Part, only: Sequence[str]) -> list[Check]:
+    module = importlib.import_module(f"gpu_check.stages.{part.stage}")
+    checks = [check for check in module.CHECKS if check.by_torch == part.by_torch]
+    return [check for check in checks if not only or check.name in only]
+
+
+def _names(part: Part, only: Sequence[str]) -> list[str]:
+    """Of its checks; of a stage that cannot be imported there is but one to tell."""
+    try:
+        return [check.name for check in _checks(part, only)]
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it was not looked at
+        return ["stage"]
+
+
+async def run_stage(part: Part, bench: Bench, only: Sequence[str]) -> None:
     """In the process of a part."""
-    module = importlib.import_module(f"gpu_check.stages.{stage}")
-    checks = [check for check in module.CHECKS if check.by_torch == by_torch]
-    checks = [check for check in checks if not only or check.name in only]
-    (bench.work / PLANNED).write_text(json.dumps([check.name for check in checks]))
     async with bench:
-        await conduct(bench, stage, checks)
+        await conduct(bench, part.stage, _checks(part, only))
 
 
 def _archive(work: Path, target: Path) -> None:
@@ -327,7 +407,7 @@ def _write_whole(options: Options, results: Results, seconds: float) -> None:
         "facts": results.facts(),
         "checks": results.checks(),
     }
-    (options.out / "gpu-check.json").write_text(json.dumps(whole, indent=1) + "\n")
+    (options.out / WHOLE).write_text(json.dumps(whole, indent=1) + "\n")
 
 
 def summary(results: Results, options: Options, seconds: float) -> list[str]:
@@ -335,7 +415,10 @@ def summary(results: Results, options: Options, seconds: float) -> list[str]:
     checks, order = results.checks(), [verdict.value for verdict in Verdict]
     counts = {verdict: sum(row["verdict"] == verdict for row in checks) for verdict in order}
     counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    head = [f"gpu-check: {seconds:.0f} s; {counted}; {len(results.facts())} facts; {options.out}"]
+    facts = results.facts()
+    torch = not any(row.get("found") is False for row in facts if row["fact"] == BESIDE[TORCH])
+    counted += "" if torch else "; no PyTorch here"
+    head = [f"gpu-check: {seconds:.0f} s; {counted}; {len(facts)} facts; {options.out}"]
     ranked = sorted(checks, key=lambda row: order.index(row["verdict"]))
     lines = [_line(row) for row in ranked]
     if len(lines) > LINES - len(head):

@@ -93,6 +93,13 @@ MUTANTS = (
     ),
     Mutant("entry points behind the shim", "one function keeps no hook", ("cuMemAllocManaged",)),
     Mutant("CUDA runtime", "goes past the shim", environment=BYPASS),
+    Mutant(
+        "CUDA runtime",
+        "the manager gives half as much again",
+        patches={
+            f"{CHECK}/place.py": ("(cores, chosen.memory)", "(cores, chosen.memory * 3 // 2)")
+        },
+    ),
     Mutant("CUDA runtime, static", "goes past the shim", environment=BYPASS),
     Mutant("PyTorch", "goes past the shim", environment=BYPASS),
     Mutant("PyTorch, 30 and 60 together", "launches are not hooked", LAUNCHES),
@@ -104,6 +111,13 @@ MUTANTS = (
                 "= driver.attribute(attribute)",
                 "= driver.attribute(attribute) + (attribute == 16 and shim_loaded())",
             )
+        },
+    ),
+    Mutant(
+        "device attributes",
+        "no attribute is told",
+        patches={
+            f"{CHECK}/workloads/attributes.py": ("range(1, MOST)", "range(10**6, 10**6 + MOST)")
         },
     ),
     Mutant(
@@ -129,11 +143,22 @@ MUTANTS = (
     ),
     Mutant("green context", "its launches are not hooked", LAUNCHES),
     Mutant("dependent launches", "they are not hooked", LAUNCHES),
+    Mutant(
+        "dependent launches",
+        "they fail behind the shim",
+        patches={
+            f"{CHECK}/workloads/dependent.py": (
+                "            try:\n",
+                "            try:\n                shim_loaded() and driver.library.none\n",
+            )
+        },
+    ),
     Mutant("views of memory", "the driver's own total is told", ("cuDeviceTotalMem_v2",)),
     Mutant("views of memory, PyTorch", "the driver's own free memory", ("cuMemGetInfo_v2",)),
     Mutant("several processes", "cuMemAlloc is not hooked", ("cuMemAlloc_v2",)),
     Mutant("cudaMallocAsync", "pools are not hooked", ("cuMemAllocAsync",)),
     Mutant("expandable segments", "cuMemCreate is not hooked", ("cuMemCreate",)),
+    Mutant("PyTorch, other ways to the shim", "goes past the shim", environment=BYPASS),
     Mutant("fork", "a child's sum is wrong", environment=wrong("fork")),
     Mutant("CUDA graph", "a replay leaves its last kernel out", environment=wrong("graph")),
     Mutant("nobody else", "another program uses the GPU", load=True),
@@ -165,6 +190,13 @@ MUTANTS = (
         filters={"launches": r"s/^shim \([0-9]*\)/shim 9\1/"},
     ),
     Mutant("workload overhead, driver API", "each unit waits", patches=slower("driver")),
+    Mutant(
+        "workload overhead, driver API",
+        "its programs run without the shim",
+        patches={
+            f"{CHECK}/player.py": ("place.outside() if room is None", "place.outside() if True")
+        },
+    ),
     Mutant("workload overhead, PyTorch", "each unit waits", patches=slower("torch")),
     Mutant(
         "system",
@@ -229,7 +261,7 @@ def loaded(box: SimBox) -> Iterator[None]:
 
 
 def attack(bundle: Bundle, here: Path, mutant: Mutant, stage: str) -> Run:
-    folder = here / re.sub(r"\W+", "-", mutant.check)
+    folder = here / re.sub(r"\W+", "-", f"{mutant.check} {mutant.broken}")
     folder.mkdir()
     broken = mutated(bundle, folder / "bundle", mutant)
     environment = dict(mutant.environment)

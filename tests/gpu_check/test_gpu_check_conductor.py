@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -14,9 +15,10 @@ import pytest
 from gpu_check import runner
 from gpu_check.bench import WORKLOADS, Bench
 from gpu_check.conductor import Check, conduct
-from gpu_check.outcome import Absent, CheckFailed, Finding, Lost, Outcome, Verdict
+from gpu_check.outcome import Absent, CheckFailed, Finding, Lost, Verdict
 from gpu_check.process import told
 from gpu_check.results import Results
+from gpu_check.stages.entries import CHECKS as ENTRIES
 from gpu_check.stages.runtime import narrow
 
 from gpumanager.virtual.processes import find
@@ -69,6 +71,21 @@ def bench(folder: Path, seconds: float = 60.0) -> Bench:
     return made
 
 
+async def conducted(bench: Bench, *checks: Check) -> dict[str, list[tuple[Verdict, str]]]:
+    """What each of these checks found."""
+    await conduct(bench, "a stage", checks)
+    rows = bench.results.checks()
+    return {
+        check.name: [
+            (Verdict(row["verdict"]), row["said"]) for row in rows if row["check"] == check.name
+        ]
+        for check in checks
+    }
+
+
+SAID_FINE = (Verdict.PASS, "fine")
+
+
 @pytest.mark.parametrize(
     ("check", "verdict", "said"),
     [
@@ -86,49 +103,48 @@ def bench(folder: Path, seconds: float = 60.0) -> Bench:
 async def test_trouble_is_one_finding_and_the_rest_goes_on(
     tmp_path: Path, check: Check, verdict: Verdict, said: str
 ) -> None:
-    first, second = await conduct(bench(tmp_path), "a stage", [check, Check("fine", 5, fine)])
+    found = await conducted(bench(tmp_path), check, Check("fine", 5, fine))
 
-    before, trouble = first.findings
-    assert (before, trouble.verdict, trouble.said) == (FINE, verdict, said)
-    assert second.findings == (FINE,)
+    assert found == {check.name: [SAID_FINE, (verdict, said)], "fine": [SAID_FINE]}
 
 
 async def test_a_mistake_of_a_check_is_told_with_its_traceback(tmp_path: Path) -> None:
-    (outcome,) = await conduct(bench(tmp_path), "a stage", [Check("mistaken", 5, mistaken)])
-
-    assert 'raise IndexError("worst")' in outcome.findings[1].figures["traceback"]
-
-
-async def test_what_a_check_found_is_written_before_the_next_begins(tmp_path: Path) -> None:
     here = bench(tmp_path)
-    seen: list[int] = []
+
+    await conducted(here, Check("mistaken", 5, mistaken))
+
+    assert 'raise IndexError("worst")' in here.results.checks()[1]["figures"]["traceback"]
+
+
+async def test_what_a_check_finds_is_written_at_once_and_what_is_left_is_known(
+    tmp_path: Path,
+) -> None:
+    here = bench(tmp_path)
+    seen: list[tuple[int, str]] = []
 
     async def counting(_: Bench) -> AsyncIterator[Finding]:
-        seen.append(len(here.results.checks()))
-        yield FINE
+        for _number in range(2):
+            seen.append((len(here.results.checks()), (tmp_path / "planned.json").read_text()))
+            yield FINE
 
     await conduct(here, "a stage", [Check("fine", 5, fine), Check("counting", 5, counting)])
 
-    assert seen == [1]
-    rows = here.results.checks()
-    assert [(row["stage"], row["check"], row["verdict"]) for row in rows] == [
-        ("a stage", "fine", "pass"),
-        ("a stage", "counting", "pass"),
-    ]
+    assert seen == [(1, '["counting"]'), (2, '["counting"]')]
+    assert (tmp_path / "planned.json").read_text() == "[]"
 
 
 async def test_what_python_lacks_is_left_out_and_told(tmp_path: Path) -> None:
     check = Check("CuPy", 5, fine, ("torch", "cupy"))
 
-    (outcome,) = await conduct(bench(tmp_path), "a stage", [check])
+    found = await conducted(bench(tmp_path), check)
 
-    assert outcome.findings == (Finding(Verdict.ABSENT, "/usr/bin/python3 has no cupy"),)
+    assert found == {"CuPy": [(Verdict.ABSENT, "/usr/bin/python3 has no cupy")]}
 
 
 async def test_a_check_that_finds_nothing_to_say_is_lost(tmp_path: Path) -> None:
-    (outcome,) = await conduct(bench(tmp_path), "a stage", [Check("silent", 5, silent)])
+    found = await conducted(bench(tmp_path), Check("silent", 5, silent))
 
-    assert [found.verdict for found in outcome.findings] == [Verdict.LOST]
+    assert found == {"silent": [(Verdict.LOST, "the check found nothing to say")]}
 
 
 @pytest.mark.parametrize(
@@ -149,25 +165,24 @@ async def test_a_pytorch_that_does_not_come_is_lost_and_one_that_is_not_there_is
     here = bench(tmp_path)
     here.torch.write_text(told) if told else here.torch.unlink()
 
-    (outcome,) = await conduct(here, "a stage", [Check("PyTorch", 5, fine, ("torch",))])
+    found = await conducted(here, Check("PyTorch", 5, fine, ("torch",)))
 
-    assert outcome.findings == (Finding(verdict, said),)
+    assert found == {"PyTorch": [(verdict, said)]}
 
 
 async def test_what_there_is_no_time_for_is_left_out_and_told(tmp_path: Path) -> None:
     checks = [Check("short", 5, fine), Check("long", 900, fine)]
 
-    short, long = await conduct(bench(tmp_path, seconds=20), "a stage", checks)
+    found = await conducted(bench(tmp_path, seconds=20), *checks)
 
-    assert short.findings == (FINE,)
-    assert long.findings == (Finding(Verdict.LOST, "no time is left for it"),)
+    assert found == {"short": [SAID_FINE], "long": [(Verdict.LOST, "no time is left for it")]}
 
 
 async def test_a_check_is_bound_by_the_end_of_its_stage(tmp_path: Path) -> None:
-    (outcome,) = await conduct(bench(tmp_path, 1.5), "a stage", [Check("hanging", 4, hanging)])
+    found = await conducted(bench(tmp_path, 1.5), Check("hanging", 4, hanging))
 
-    before, cut = outcome.findings
-    assert (before, cut.verdict) == (FINE, Verdict.LOST)
+    before, (verdict, _) = found["hanging"]
+    assert (before, verdict) == (SAID_FINE, Verdict.LOST)
 
 
 async def ask(script: str, tmp_path: Path, seconds: float = 30) -> dict[str, object]:
@@ -267,6 +282,7 @@ def test_a_stage_that_fails_or_does_not_end_loses_no_other_and_is_lost_by_its_ch
 
     status, rows = run(tmp_path, monkeypatch, stages, a_python(tmp_path, IMPORTED))
 
+    names = [check.name for check in ENTRIES]
     seen = {(row["stage"], row["check"]): row for row in rows}
     assert {key: row["verdict"] for key, row in seen.items()} == {
         ("machine", "c"): "pass",
@@ -274,16 +290,16 @@ def test_a_stage_that_fails_or_does_not_end_loses_no_other_and_is_lost_by_its_ch
         ("facts", "one"): "pass",
         ("facts", "two"): "LOST",
         ("facts, PyTorch", "stage"): "LOST",
-        ("entries", "stage"): "LOST",
+        **{("entries", name): "LOST" for name in names},
         ("entries", "torch c"): "pass",
         ("memory", "c"): "pass",
         ("memory", "torch c"): "pass",
     }
     assert seen["facts", "two"]["said"] == "the stage ended with status 3: about to facts"
-    assert seen["entries", "stage"]["said"].startswith("the stage did not end")
+    assert all(seen["entries", name]["said"].startswith("the stage did not") for name in names)
     told = capsys.readouterr().out.splitlines()
-    assert told[0].split("; ")[1] == "3 LOST, 0 FAIL, 0 figure, 6 pass, 0 absent"
-    assert [line.split()[0] for line in told[1:]] == ["LOST"] * 3 + ["pass"] * 6
+    assert told[0].split("; ")[1] == "5 LOST, 0 FAIL, 0 figure, 6 pass, 0 absent"
+    assert [line.split()[0] for line in told[1:]] == ["LOST"] * 5 + ["pass"] * 6
     assert status == 3
 
 
@@ -318,19 +334,20 @@ def test_what_needs_a_pytorch_whose_import_does_not_end_is_lost(
     assert [row["check"] for row in rows] == ["c", "torch c"]
 
 
-def test_what_there_is_no_time_for_is_lost_by_name_of_its_stage(
+def test_what_there_is_no_time_for_is_lost_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Path(a_python(tmp_path, "exec sleep 600"))
-    monkeypatch.setitem(runner.SECONDS, "machine", (60, 60))
+    monkeypatch.setitem(runner.SECONDS, "runtime", (60, 60))
     out = tmp_path / "out"
 
-    status = runner.run(runner.Options(STAGES, ("machine",), slow, None, out, 3))
+    status = runner.run(runner.Options(STAGES, ("runtime",), slow, None, out, 3))
 
-    rows = {row["stage"]: row for row in Results(out).checks()}
-    assert (rows["machine"]["verdict"], status) == ("pass", 3)
-    assert rows["machine, PyTorch"]["said"] == "PyTorch's first import has not ended"
-    assert rows["machine, PyTorch"]["verdict"] == "LOST"
+    first, *rest = Results(out).checks()
+    assert (first["check"], first["verdict"], status) == ("c", "pass", 3)
+    assert [row["check"] for row in rest] == ["PyTorch", "PyTorch, 30 and 60 together"]
+    assert {row["said"] for row in rest} == {"PyTorch's first import has not ended"}
+    assert {row["verdict"] for row in rest} == {"LOST"}
 
 
 def test_a_check_that_no_stage_has_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,6 +356,39 @@ def test_a_check_that_no_stage_has_is_lost(tmp_path: Path, monkeypatch: pytest.M
 
     assert runner.run(options) == 3
     assert [row["check"] for row in Results(out).checks()][-1] == "no such"
+
+
+def test_results_of_an_earlier_run_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stages in (("machine",), ("memory",), ("shares",)):
+        run(tmp_path, monkeypatch, stages, a_python(tmp_path, IMPORTED))
+
+    out = tmp_path / "out"
+    kept = [Results(out / name).checks()[0]["stage"] for name in ("earlier-1", "earlier-2", "")]
+    assert kept == ["machine", "memory", "shares"]
+    assert (out / "earlier-1/gpu-check.json").exists()
+
+
+def test_what_a_stage_leaves_running_is_ended(tmp_path: Path) -> None:
+    script = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True)"
+    code = f"""
+import os, subprocess, sys, time
+sys.path[:0] = {sys.path!r}
+from gpu_check import runner
+runner.adopt_orphans()
+spared = subprocess.Popen(["sleep", "600"])
+subprocess.run([sys.executable, "-c", {script!r}], check=True)
+begun = len(set(runner._children()))
+runner.end_orphans({{spared.pid}})
+print(begun, len(set(runner._children())), spared.poll())
+spared.kill()
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+
+    assert finished.stdout.split() == ["2", "1", "None"]
 
 
 def test_results_are_few_files_and_all_that_was_found_is_in_one(
@@ -374,8 +424,7 @@ def test_the_summary_has_at_most_sixty_lines_and_what_was_lost_comes_first(tmp_p
     verdicts = {77: Verdict.ABSENT, 78: Verdict.FAIL, 79: Verdict.LOST}
     for number in range(80):
         verdict = verdicts.get(number, Verdict.PASS)
-        outcome = Outcome(f"check {number}", (Finding(verdict, "long " * 100),), 1.0)
-        results.outcome("a stage", outcome)
+        results.finding("a stage", f"check {number}", Finding(verdict, "long " * 100), 1.0)
     options = runner.Options(tmp_path, (), tmp_path, None, tmp_path, 1)
 
     lines = runner.summary(results, options, 12.3)
@@ -405,3 +454,20 @@ async def test_where_leaving_all_hooks_out_does_not_help_all_stay_suspects() -> 
         return True
 
     assert await narrow(["a", "b"], fails) == (["a", "b"], 1)
+
+
+def test_a_line_that_was_cut_off_loses_no_other(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.finding("a stage", "first", FINE, 1.0)
+    with (tmp_path / "checks.jsonl").open("a") as file:
+        file.write('{"stage": "a stage", "check": "sec\n')
+    results.finding("a stage", "third", FINE, 1.0)
+
+    assert [row["check"] for row in results.checks()] == ["first", "third"]
+
+
+def test_what_goes_on_beside_may_tell_nonsense(tmp_path: Path) -> None:
+    (tmp_path / "nvml.json").write_text('Traceback (most recent call last):\n{"driver"')
+
+    assert runner.told_in(tmp_path / "nvml.json") is None
+    assert runner.told_in(tmp_path / "nothing") is None

@@ -1,5 +1,6 @@
 """Each condition of a check of `make gpu-check` is one that can fail, and is then named."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -40,20 +41,21 @@ VIEWS = {
 
 EXACT = evidence(answers=[2, 2, 2, 2], held=LIMIT, left=0, total=LIMIT)
 FILLED = evidence(refused=True, alive=True, held=LIMIT)
-SHARED = evidence(refused=True, alive=True, held=[1, 2, 3])
+SHARED = evidence(refused=True, alive=True, held=[GIB, GIB, GIB])
 SEEN = evidence(held=256 * MIB, seen=VIEWS)
 GRAPHS = evidence(worst=1e-6, replays=50, busy_s=0.5)
 TRITON = evidence(same=True, triton="3", busy_s=0.5)
 FORKED = evidence(children=[0, 0], parent=0, after=[0, 0])
 ODD = evidence(refused=True, refusals=0, tries=2600, held=LIMIT)
 MANAGED = evidence(refused=True, managed=768 * MIB, held=LIMIT)
-IMPORTED = evidence(before=900 * MIB, after=899 * MIB, size=512 * MIB)
+IMPORTED = evidence(total=1500 * MIB, before=900 * MIB, after=899 * MIB, size=512 * MIB)
 WORKS = evidence(busy_s=0.5)
+WORKS_BARE: dict[str, Any] = {"busy_s": 0.5}
 FREED = evidence(size=GIB, before=3 * GIB, during=GIB, after=3 * GIB, freed_s=0.3, again=True)
 FREE = {"context": LIMIT - 400 * MIB, "measured": LIMIT - 410 * MIB}
 TAKEN = replace(evidence(total=LIMIT, free=FREE), driver=408 * MIB)
 ANSWERS = {"cudaFree": 0, "cudaLaunchKernel": 0, "cudaMalloc": 0}
-MET = evidence(results=ANSWERS, held=GIB, refused=2, busy_s=0.5)
+MET = evidence(results=ANSWERS, held=2 * GIB, refused=2, busy_s=0.5)
 
 Judge = Callable[[Evidence], Finding]
 
@@ -61,6 +63,11 @@ Judge = Callable[[Evidence], Finding]
 def met(seen: Evidence) -> Finding:
     """In a room with a limit of its time."""
     return judge.cell("99 %", seen.told, seen, None, whole=False)
+
+
+def works(seen: Evidence) -> Finding:
+    """A driver that has it without the shim."""
+    return judge.works(WORKS_BARE, seen)
 
 
 ASYNC = told(FILLED, allocator="cudaMallocAsync")
@@ -81,7 +88,7 @@ GOOD: list[tuple[Judge, Evidence]] = [
     (judge.odd, ODD),
     (judge.managed, MANAGED),
     (judge.imported, IMPORTED),
-    (judge.works, WORKS),
+    (works, WORKS),
 ]
 
 
@@ -111,6 +118,8 @@ BAD: list[tuple[Judge, Evidence, str]] = [
     (met, told(MET, refused=0), "refused as out of memory (2)"),
     (met, told(MET, results=ANSWERS | {"cudaMalloc": 103}), "(cudaMalloc answers 103)"),
     (met, replace(MET, peak=LIMIT + 17 * MIB), "never over the limit"),
+    (met, replace(MET, peak=2 * GIB), "could be filled"),
+    (met, replace(told(MET, held=GIB + 2), peak=GIB + 1, limit=GIB), "is in the books"),
     (met, replace(MET, charged_ns=1), "is the time that the GPU was busy"),
     (met, replace(MET, charged_ns=GIB), "is the time that the GPU was busy"),
     (met, replace(MET, driver=LIMIT + 17 * MIB), "the driver itself"),
@@ -124,6 +133,8 @@ BAD: list[tuple[Judge, Evidence, str]] = [
     (judge.exact, told(EXACT, answers=[]), "CUDA_ERROR_OUT_OF_MEMORY"),
     (judge.exact, replace(EXACT, peak=LIMIT + 17 * MIB), "never over the limit"),
     (judge.exact, told(EXACT, left=3 * MIB), "nothing is left"),
+    (judge.exact, told(EXACT, answers=[2, 2]), "each kind of piece was refused"),
+    (judge.exact, told(EXACT, held=LIMIT + 17 * MIB), "never over the limit"),
     (judge.exact, replace(EXACT, driver=LIMIT + 17 * MIB), "the driver itself"),
     (judge.exact, replace(EXACT, degraded=frozenset({"entry"})), "is not impaired (entry)"),
     (judge.filled, told(FILLED, refused=False), "refused as out of memory"),
@@ -136,6 +147,7 @@ BAD: list[tuple[Judge, Evidence, str]] = [
     (judge.consistent, told(SEEN, held=900 * MIB), "is in all views"),
     (judge.consistent, views(total=LIMIT, used=800 * MIB), "agree"),
     (judge.graphs, told(GRAPHS, worst=0.02), "replay's result"),
+    (judge.graphs, told(GRAPHS, worst=math.nan), "replay's result"),
     (judge.graphs, replace(GRAPHS, charged_ns=1), "is the time that the GPU was busy"),
     (judge.triton, told(TRITON, same=False), "sum is right"),
     (judge.triton, replace(TRITON, charged_ns=1), "is the time that the GPU was busy"),
@@ -148,8 +160,9 @@ BAD: list[tuple[Judge, Evidence, str]] = [
     (judge.managed, told(MANAGED, refused=False), "refused as out of memory"),
     (judge.managed, replace(MANAGED, gpu=LIMIT + 500 * MIB), "hides nothing"),
     (judge.imported, told(IMPORTED, after=388 * MIB), "is not charged for it"),
-    (judge.works, replace(WORKS, charged_ns=1), "is the time that the GPU was busy"),
-    (judge.works, replace(WORKS, charged_ns=GIB), "is the time that the GPU was busy"),
+    (judge.imported, told(IMPORTED, total=GIB), "its maker is charged"),
+    (works, replace(WORKS, charged_ns=1), "is the time that the GPU was busy"),
+    (works, replace(WORKS, charged_ns=GIB), "is the time that the GPU was busy"),
     (judge.consistent, told(SEEN, nvidia_smi_failed="exit status 9"), "nvidia-smi works"),
 ]
 
@@ -185,9 +198,12 @@ def test_processes_are_not_counted_where_the_driver_names_none() -> None:
 
 
 def test_what_a_driver_lacks_is_left_out() -> None:
-    lacking = judge.works(told(WORKS, lacking="no green context here"))
+    without = told(WORKS, lacking="no green context here")
+
+    lacking = judge.works(without.told, without)
 
     assert (lacking.verdict, lacking.said) == (Verdict.ABSENT, "no green context here")
+    assert works(without).verdict is Verdict.FAIL
 
 
 def test_another_allocator_than_the_one_asked_for_proves_nothing() -> None:
@@ -222,14 +238,14 @@ def test_a_program_that_does_not_come_to_its_end_fails_and_is_quoted() -> None:
 
     assert (found.verdict, found.said) == (Verdict.FAIL, "runtime: ended by SIGSEGV")
     assert judge.refused_to_run({}, found.said)
-    assert judge.refused_to_run({"results": {"cudaFree": 103}}, None)
-    assert not judge.refused_to_run({"results": {"cudaFree": 0, "cudaLaunchKernel": -1}}, None)
+    assert judge.refused_to_run({"results": {"cudaFree": 103}}, "")
+    assert not judge.refused_to_run({"results": {"cudaFree": 0, "cudaLaunchKernel": -1}}, "x")
 
 
 def test_on_a_gpu_that_others_use_nothing_can_be_measured() -> None:
     assert judge.idle(0, 2).verdict is Verdict.PASS
     busy = judge.idle(40, 1)
-    assert busy.verdict is Verdict.LOST
+    assert busy.verdict is judge.idle(None, 0).verdict is Verdict.LOST
     assert "40 % busy" in busy.said
 
 

@@ -16,6 +16,9 @@ PAGEABLE_MEMORY_ACCESS: Final = "88"
 """CU_DEVICE_ATTRIBUTE_: kernels may use what malloc returned, which moves into the GPU's memory
 without any call that a limit could refuse."""
 
+LEAST_ANSWERS: Final = 100
+"""Attributes that drivers of CUDA 12 and 13 have, and more."""
+
 HMM: Final = Path("/sys/module/nvidia_uvm/parameters/uvm_disable_hmm")
 
 
@@ -36,7 +39,9 @@ def alike(bench: Bench, bare: dict[str, Any], behind: Any) -> Finding:
     bench.results.fact("attributes", uvm_disable_hmm=hmm, **bare)
     conditions = {
         f"the shim does not change {', '.join(other)}": not other,
-        "the driver tells attributes": len(theirs) > 1,
+        "the driver tells most attributes": sum(isinstance(one, int) for one in theirs.values())
+        >= LEAST_ANSWERS,
+        "it tells of pageable memory access": isinstance(theirs.get(PAGEABLE_MEMORY_ACCESS), int),
         "the shim is in the program": bool(behind["shim"]) and not bare["shim"],
     }
     pageable = theirs.get(PAGEABLE_MEMORY_ACCESS)

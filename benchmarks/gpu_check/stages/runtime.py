@@ -27,8 +27,12 @@ from gpumanager.units import GIB, Bytes
 Command = Sequence[str | Path]
 
 SECONDS: Final = 25.0
-LIMIT: Final = Bytes(GIB)
-MOST_MIB: Final = 2 * LIMIT >> 20
+LIMIT, TORCH_LIMIT = Bytes(GIB), Bytes(2 * GIB)
+"""Of a program of the runtime, and of PyTorch, whose context, modules and workspaces may take most
+of 1 GiB.
+"""
+
+MOST_MIB, TORCH_MOST_MIB = 2 * LIMIT >> 20, 2 * TORCH_LIMIT >> 20
 """What a program takes that nobody refuses."""
 
 UNHOOKED: Final = "VCUDA_UNHOOKED"
@@ -72,13 +76,11 @@ def _preloaded(place: Place, room: Room) -> dict[str, str]:
 
 BARE: Final = Cell("bare", None, _bare)
 LIMITED: Final = Cell(f"{UNTHROTTLED} %", UNTHROTTLED, Place.inside)
-CELLS: Final = (
-    BARE,
-    LIMITED,
-    Cell("100 %", WHOLE, Place.inside),
+OTHER_WAYS: Final = (
     Cell("no allocation", None, Place.inside),
     Cell(f"preloaded, {UNTHROTTLED} %", UNTHROTTLED, _preloaded),
 )
+CELLS: Final = (BARE, LIMITED, Cell("100 %", WHOLE, Place.inside), *OTHER_WAYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,14 @@ class Ran:
     failed: str | None
 
 
-async def ran(place: Place, cell: Cell, command: Command) -> Ran:
+async def ran(place: Place, cell: Cell, command: Command, limit: Bytes) -> Ran:
     """A program that fails is an answer, too; raises Lost where it does not end."""
     try:
         if cell.cores is None:
             surroundings = cell.environment(place, place.rooms[ROOMS[1]])
             seen = await told(command, surroundings, place.output("cell"), SECONDS)
             return Ran(seen, None, None)
-        room = await place.limit(cell.cores, LIMIT)
+        room = await place.limit(cell.cores, limit)
         evidence = await place.watch(room, command, cell.environment(place, room), SECONDS)
         return Ran(evidence.told, evidence, None)
     except CheckFailed as failed:
@@ -105,24 +107,25 @@ async def ran(place: Place, cell: Cell, command: Command) -> Ran:
 
 
 async def met(
-    bench: Bench, what: str, command: Command, cells: Sequence[Cell] = CELLS
+    bench: Bench,
+    what: str,
+    command: Command,
+    cells: Sequence[Cell],
+    limit: Bytes = LIMIT,
 ) -> AsyncIterator[Finding]:
     """A finding for each cell. What fails without the shim, too, says nothing of the shim."""
-    place, bare_failed = await bench.place(), False
+    place, bare_fails = await bench.place(), False
     for cell in cells:
-        seen = await ran(place, cell, command)
+        seen = await ran(place, cell, command, limit)
         bench.results.fact(what, cell=cell.name, failed=seen.failed, **seen.told)
-        finding = judge.cell(
+        found = judge.cell(
             cell.name, seen.told, seen.evidence, seen.failed, whole=cell.cores == WHOLE
         )
-        if cell is BARE:
-            bare_failed = finding.verdict is not Verdict.PASS
-        if bare_failed and finding.verdict is not Verdict.PASS:
-            said = f"does not run here without the shim either: {finding.said}"
-            finding = Finding(Verdict.LOST, said, finding.figures, cell.name)
-        yield finding
-        if cell is LIMITED and judge.refused_to_run(seen.told, seen.failed) and not bare_failed:
-            yield await _narrowed(bench, place, command)
+        bare_fails |= cell is BARE and found.verdict is not Verdict.PASS
+        if bare_fails and found.verdict is not Verdict.PASS:
+            said = f"does not run here without the shim either: {found.said}"
+            found = Finding(Verdict.LOST, said, found.figures, cell.name)
+        yield found
 
 
 async def found_runtime(bench: Bench) -> Path:
@@ -139,8 +142,12 @@ async def found_runtime(bench: Bench) -> Path:
 
 async def shared(bench: Bench) -> AsyncIterator[Finding]:
     command: Command = [program("runtime", bench.work), await found_runtime(bench), str(MOST_MIB)]
-    async for finding in met(bench, "CUDA runtime", command):
+    refused = {}
+    async for finding in met(bench, "CUDA runtime", command, CELLS):
+        refused[finding.about] = judge.refused_to_run(finding.figures, finding.said)
         yield finding
+    if refused[LIMITED.name] and not refused[BARE.name]:
+        yield await _narrowed(bench, await bench.place(), command)
 
 
 async def linked(bench: Bench) -> AsyncIterator[Finding]:
@@ -152,10 +159,13 @@ async def linked(bench: Bench) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def by_pytorch(bench: Bench) -> AsyncIterator[Finding]:
-    command: Command = [bench.python, WORKLOADS / "accepts.py", str(MOST_MIB)]
-    async for finding in met(bench, "PyTorch", command):
-        yield finding
+def pytorch_meets(cells: Sequence[Cell]) -> Callable[[Bench], AsyncIterator[Finding]]:
+    async def run(bench: Bench) -> AsyncIterator[Finding]:
+        command: Command = [bench.python, WORKLOADS / "accepts.py", str(TORCH_MOST_MIB)]
+        async for finding in met(bench, "PyTorch", command, cells, TORCH_LIMIT):
+            yield finding
+
+    return run
 
 
 async def shares_of_pytorch(bench: Bench) -> AsyncIterator[Finding]:
@@ -179,10 +189,12 @@ async def _narrowed(bench: Bench, place: Place, command: Command) -> Finding:
         except (CheckFailed, Lost) as failed:
             seen = {"failed": str(failed)}
         bench.results.fact("narrowing", unhooked=list(unhooked), **seen)
-        return judge.refused_to_run(seen, seen.get("failed"))
+        return judge.refused_to_run(seen, seen.get("failed", ""))
 
     suspects, runs = await narrow(families(), fails)
     said = f"{len(suspects)} families are to blame after {runs} runs: {', '.join(suspects)}"
+    if suspects == families():
+        said = "no hook is to blame: it fails with all of them left out"
     return Finding(Verdict.FAIL, said, {"suspects": suspects, "runs": runs}, "narrow")
 
 
@@ -213,6 +225,6 @@ async def narrow(
 CHECKS: Final = (
     Check("CUDA runtime", 50, shared),
     Check("CUDA runtime, static", 20, linked),
-    Check("PyTorch", 60, by_pytorch, ("torch",)),
+    Check("PyTorch", 45, pytorch_meets(CELLS[:3]), ("torch",)),
     Check("PyTorch, 30 and 60 together", 40, shares_of_pytorch, ("torch",)),
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from say import say, shim_loaded
 
+FUNCTION = re.compile("cu[A-Z]")
 VARIANT = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
 VERSIONS = (
     *(2000, 2010, 2020, 2030, 3000, 3010, 3020, 4000, 4010, 4020, 5000, 5050, 6000, 6050, 7000),
@@ -45,23 +46,24 @@ class Asked:
         return pointer.value if result == 0 else None
 
 
+def address(library, name):
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+
+
 def addresses(library, names):
-    found = {}
-    for name in names:
-        if hasattr(library, name):
-            found[ctypes.cast(getattr(library, name), ctypes.c_void_p).value] = name
-    return found
+    return {address(library, name): name for name in names if hasattr(library, name)}
 
 
 def transitions(asked, bases, exported):
     """Lines of the record, and questions whose answers are no export."""
-    lines, foreign, answered = [], [], 0
+    lines, foreign, answered = [], [], set()
     for base in bases:
         for flags in (LEGACY, PER_THREAD):
             last = None
             for version in VERSIONS:
                 pointer = asked(base, version, flags)
-                answered += pointer is not None
+                if pointer is not None:
+                    answered.add(base)
                 symbol = exported.get(pointer, "?") if pointer is not None else None
                 if symbol == "?":
                     foreign.append([base, version, flags])
@@ -71,36 +73,37 @@ def transitions(asked, bases, exported):
     return lines, foreign, answered
 
 
-def unhooked(shim, driver, bases, exported, hooks):
-    """Hooked functions for which the driver's own is answered, and how many are exchanged."""
+def unhooked(library, driver, bases, exported, hooks):
+    """Hooked functions for which another answer than the shim's own comes, and those exchanged."""
+    shim = Asked(library)
     bypassed, exchanged = set(), set()
     for base in bases:
         for flags in (0, LEGACY, PER_THREAD):
             for version in VERSIONS:
-                own = driver(base, version, flags)
-                symbol = exported.get(own)
+                symbol = exported.get(driver(base, version, flags))
                 if symbol in hooks:
-                    same = shim(base, version, flags) == own
-                    (bypassed if same else exchanged).add(symbol)
+                    hooked = shim(base, version, flags) == address(library, symbol)
+                    (exchanged if hooked else bypassed).add(symbol)
     return bypassed, exchanged
 
 
 def main(table, record=None):
     told = json.loads(Path(table).read_text())
     library = ctypes.CDLL("libcuda.so.1")
-    bases = sorted({VARIANT.sub("", name) for name in told["exports"] if name.startswith("cu")})
+    bases = sorted({VARIANT.sub("", name) for name in told["exports"] if FUNCTION.match(name)})
     if record is not None:
         exported = addresses(library, told["exports"])
         lines, foreign, answered = transitions(Asked(library), bases, exported)
         head = "# Base name, flags (1 stands for 0 too), from this version on, symbol.\n"
         Path(record).write_text(head + "".join(f"{line}\n" for line in lines))
-        say(names=len(bases), answered=answered, foreign=len(foreign), examples=foreign[:SHOWN])
+        say(
+            names=len(bases), answered=len(answered), foreign=len(foreign), examples=foreign[:SHOWN]
+        )
         return
     driver = ctypes.CDLL("libvcuda-real.so.1")
     exported = addresses(driver, told["exports"])
-    asked = Asked(library), Asked(driver)
     hooked = {VARIANT.sub("", name) for name in told["hooks"]}
-    bypassed, exchanged = unhooked(*asked, sorted(hooked), exported, told["hooks"])
+    bypassed, exchanged = unhooked(library, Asked(driver), sorted(hooked), exported, told["hooks"])
     say(shim=shim_loaded(), bypassed=sorted(bypassed), exchanged=len(exchanged))
 
 

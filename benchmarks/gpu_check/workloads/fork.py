@@ -10,9 +10,18 @@ CHILDREN = 2
 
 
 def computes():
-    """0 as the exit status of a process in which a sum on the GPU is right and the shim is."""
+    """0 as the exit status of a process in which a sum on the GPU is right, and in which the shim
+    is, with a limit."""
     right = float(torch.ones(1000, device="cuda").sum()) == 1000.0
-    return 0 if right and shim_loaded() else 1
+    return 0 if right and shim_loaded() and is_limited() else 1
+
+
+def is_limited():
+    try:
+        torch.ones(torch.cuda.mem_get_info(0)[1], dtype=torch.uint8, device="cuda")
+    except torch.cuda.OutOfMemoryError:
+        return True
+    return False
 
 
 def only_cpu():

@@ -1,5 +1,6 @@
 """A CUDA graph: captured, replayed on other inputs, each result compared with the CPU's."""
 
+import math
 import time
 
 import torch
@@ -37,12 +38,12 @@ if __name__ == "__main__":
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = steps(given, on_gpu)
-    worst = 0.0
+    errors = []
     for number in range(1, REPLAYS + 1):
         given.copy_(inputs(number))
         result.zero_()
         graph.replay()
-        worst = max(worst, error_of(result, number, matrix))
+        errors.append(error_of(result, number, matrix))
     torch.cuda.synchronize()
     begun, replays = time.monotonic(), 0
     while time.monotonic() - begun < BUSY_SECONDS:
@@ -51,4 +52,5 @@ if __name__ == "__main__":
         torch.cuda.synchronize()
         replays += BATCH
     busy = time.monotonic() - begun
+    worst = max(errors) if min(errors) >= 0 else math.nan  # a NaN is less than nothing
     say(shim=shim_loaded(), worst=worst, replays=replays, busy_s=busy)

@@ -34,11 +34,11 @@ def main():
     sharer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     handle = Handle((ctypes.c_ubyte * 64)(*bytes.fromhex(sharer.stdout.readline().strip())))
     time.sleep(HELD_SECONDS)
-    before = driver.memory()[0]
+    before, total = driver.memory()
     driver.get(ctypes.c_uint64, "cuIpcOpenMemHandle_v2", handle, LAZY_PEER_ACCESS)
     time.sleep(HELD_SECONDS)
     after = driver.memory()[0]
-    say(shim=shim_loaded(), size=SIZE, before=before, after=after)
+    say(shim=shim_loaded(), size=SIZE, total=total, before=before, after=after)
     sharer.communicate()
 
 

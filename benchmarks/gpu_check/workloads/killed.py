@@ -7,7 +7,7 @@ import time
 from driver import Driver, Failed
 from say import say, shim_loaded
 
-HELD_PART = 0.6
+HELD_PART = 0.4
 PATIENCE = 10.0
 
 
@@ -24,7 +24,8 @@ def main():
     size = int(total * HELD_PART)
     command = [sys.executable, __file__, str(size)]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    holder.stdout.readline()
+    if not holder.stdout.readline():
+        raise SystemExit("the process that is to be killed could not take its memory")
     during = driver.memory()[0]
     begun = time.monotonic()
     holder.kill()

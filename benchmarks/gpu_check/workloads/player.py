@@ -1,7 +1,7 @@
 """Play kernels when told to: `player.py SOCKET ENGINE`, commands and answers as lines of JSON.
 
     {"do": "calibrate", "micros": 2000}                     → {"size": …, "micros": …}
-    {"do": "load", "size": …, "kernels": 10}
+    {"do": "load", "size": …, "kernels": 10}              → {"shim": …}
     {"do": "play", "settle": 1.0, "seconds": 2.0, "tail": 0.0}  → {"kernels": …, "seconds": …}
 
 A window begins and ends where work is known to be complete, with the queue kept filled over both
@@ -16,6 +16,8 @@ import socket
 import sys
 import time
 from collections import deque
+
+from say import shim_loaded
 
 
 def engine_of(name):
@@ -38,7 +40,7 @@ class Player:
     def load(self, size, kernels):
         self.kernels = kernels
         self.engine.load(size, kernels)
-        return {}
+        return {"shim": shim_loaded()}
 
     def play(self, settle, seconds, tail):
         """How much was done between the first completion after `settle` and the first one after

@@ -21,9 +21,12 @@ def fill():
 
 
 def allocator_of():
-    """Which one PyTorch took, whatever it was told to."""
-    expandable = [one.get("is_expandable") for one in torch.cuda.memory_snapshot()]
-    return "expandable segments" if any(expandable) else torch.cuda.get_allocator_backend()
+    """Which one PyTorch took, whatever it was told to. A snapshot is its native allocator's."""
+    backend = torch.cuda.get_allocator_backend()
+    if backend != "native":
+        return backend
+    expandable = any(segment.get("is_expandable") for segment in torch.cuda.memory_snapshot())
+    return "expandable segments" if expandable else backend
 
 
 def lives_on():

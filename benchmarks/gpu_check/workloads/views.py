@@ -10,6 +10,7 @@ from driver import Driver
 from say import say, shim_loaded
 
 HELD = 256 << 20
+SMI_SECONDS = 8
 
 
 class Memory(ctypes.Structure):
@@ -39,9 +40,16 @@ def nvidia_smi(uuid):
     if program is None:
         return None
     asked = ["--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
-    finished = subprocess.run(
-        [program, "-i", uuid, *asked], check=False, capture_output=True, text=True, timeout=30
-    )
+    try:
+        finished = subprocess.run(
+            [program, "-i", uuid, *asked],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=SMI_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"it does not end within {SMI_SECONDS} s"}
     if finished.returncode != 0:
         return {"failed": f"exit status {finished.returncode}: {finished.stdout.strip()}"}
     figures = re.fullmatch(r"(\d+), (\d+)", finished.stdout.strip())
@@ -56,7 +64,7 @@ def torch_sees():
 
     left, total = torch.cuda.mem_get_info(0)
     properties = torch.cuda.get_device_properties(0)
-    return {"total": total, "free": left, "of the device": properties.total_memory}
+    return {"total": total, "free": left, "device": properties.total_memory}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ if "--check" in options:
 if stage == "facts":
     if by_torch:
         sys.exit(3)
-    (work / "planned.json").write_text('["one", "two"]')
+    (work / "planned.json").write_text('["two"]')
 if stage == "entries" and not by_torch:
     time.sleep(600)
 row = {"stage": stage, "check": "torch c" if by_torch else "c", "verdict": "pass", "said": "fine"}

@@ -51,6 +51,8 @@ def get_allocator_backend():
 
 
 def memory_snapshot():
+    if get_allocator_backend() != "native":
+        raise RuntimeError("Calling snapshot with another backend is not meaningful")
     asked = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
     return [{"is_expandable": "expandable_segments:True" in asked}]
 
