@@ -3,6 +3,7 @@ lines that are missing, refused or cannot be.
 """
 
 import asyncio
+import re
 import subprocess
 import sys
 import time
@@ -13,12 +14,21 @@ from typing import Any
 
 import gpu_check.bench
 import pytest
-from gpu_check.bench import Bench
+from gpu_check.bench import SLOWNESS, Bench
 from gpu_check.conductor import Check, conduct
-from gpu_check.outcome import CheckFailed, Lost, Outcome, Verdict
-from gpu_check.results import Results
+from gpu_check.outcome import CheckFailed, Lost, Verdict
+from gpu_check.results import CHECKS, Results
 from gpu_check.stages import facts
-from gpu_check.stages.facts import Group, Printed, Row, measured, samples, shared
+from gpu_check.stages.facts import (
+    Group,
+    Printed,
+    Row,
+    impossible,
+    is_full,
+    measured,
+    samples,
+    shared,
+)
 from gpu_check.timeslices import Sharing, Timeline, sharing
 
 from gpumanager.sim.machine import REAL
@@ -30,7 +40,9 @@ BEGIN = 1_000 * MS
 """Of the GPU's clock, in all timelines here."""
 
 RAN_EMPTY = -3
-"""The host of a busy machine was so late that a stream had nothing to do meanwhile."""
+BUSY = {0, -2, RAN_EMPTY}
+"""Results on a busy machine: nothing was seen in time, or the host was so late that a stream had
+nothing to do meanwhile."""
 
 SOURCE = ROOT / "benchmarks/gpu_check/programs/gpu_facts.c"
 
@@ -145,11 +157,17 @@ def test_samples_show_whom_they_name_and_how_far_apart_they_are() -> None:
     assert "2 of our 2 processes are named, 1 others" in found.said
 
 
-def test_nvml_without_samples_of_processes_is_told() -> None:
-    found = samples(looks([], [], answer=3), {7})
+@pytest.mark.parametrize("answer", [3, 6])
+def test_nvml_without_samples_of_processes_is_told(answer: int) -> None:
+    found = samples(looks([], [], answer=answer), {7})
 
-    said = "NVML has no samples of processes: answers [3]"
+    said = f"NVML has no samples of processes: answers [{answer}]"
     assert (found.verdict, found.said) == (Verdict.FIGURE, said)
+
+
+def test_an_nvml_that_only_answers_another_error_is_lost() -> None:
+    with pytest.raises(Lost, match=r"only answered \[999\]"):
+        samples(looks([], [], answer=999), {7})
 
 
 def test_samples_of_another_time_alone_fail() -> None:
@@ -185,19 +203,60 @@ def test_a_group_of_facts_is_told_lost_or_failed(
     assert said in found.said
 
 
+@pytest.mark.parametrize(
+    ("fact", "p50", "can_be"),
+    [
+        ("event pair, kernel of 500 us, busy stream", 249, False),
+        ("event pair, kernel of 500 us, busy stream", 250, True),
+        ("event pair, kernel of 500 us, idle stream", 1001, False),
+        ("event pair, kernel of 50 us, idle stream", 24, False),
+        ("event pair, kernel of 50 us, idle stream", 151, False),
+        ("event pair, kernel of 50 us, busy stream", 150, True),
+        ("event pair, nothing, busy stream", 0, True),
+        ("cuStreamQuery, busy stream", 0, False),
+    ],
+)
+def test_a_spread_is_held_against_what_is_certain(fact: str, p50: float, *, can_be: bool) -> None:
+    said = impossible({"fact": fact, "n": 9, "min": 0, "p50": p50})
+
+    assert (said is None) == can_be
+    assert said is None or said.startswith(f"{fact}, {p50}")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "loads", "full"),
+    [(249, 1, False), (250, 1, True), (1000, 1, True), (1001, 1, False), (125, 2, True)],
+)
+def test_a_full_load_has_its_part_of_the_time(kernels: int, loads: int, *, full: bool) -> None:
+    load = {"ms": 2.0, "percent": 100, "kernels": kernels, "begun_us": 7.0, "ended_us": 1e6 + 7}
+
+    assert is_full(load, loads) == full
+    assert is_full({**load, "percent": 30}, loads)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """folder: with what each run of the program printed, and facts.jsonl."""
+    """folder: with what each run of the program printed, and both files of results."""
 
     folder: Path
-    outcomes: dict[str, Outcome]
+    checks: Sequence[Row]
 
     def figures(self, check: str) -> dict[str, Any]:
-        return {
-            key: value
-            for one in self.outcomes[check].findings
-            for key, value in one.figures.items()
-        }
+        rows = [row["figures"] for row in self.checks if row["check"] == check]
+        return {key: value for figures in rows for key, value in figures.items()}
+
+
+def compiled(folder: Path, source: str) -> Path:
+    command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Werror", "-D_GNU_SOURCE", "-xc", "-", "-ldl"]
+    program = folder / "gpu_facts"
+    subprocess.run([*command, "-o", program], input=source, text=True, check=True)
+    return program
+
+
+async def findings(folder: Path, checks: Sequence[Check]) -> Sequence[Row]:
+    (folder / CHECKS).unlink(missing_ok=True)
+    await conduct(bench_in(folder), "facts", checks)
+    return Results(folder).checks()
 
 
 def bench_in(folder: Path) -> Bench:
@@ -216,29 +275,54 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """All checks, in short, on a driver that behaves as real ones are reported to."""
     folder = tmp_path_factory.mktemp("facts")
-    command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Werror", "-D_GNU_SOURCE", "-o"]
-    subprocess.run([*command, folder / "gpu_facts", SOURCE, "-ldl"], check=True)
+    compiled(folder, SOURCE.read_text())
     described = machine(1, context_bytes=300 << 20, driver=REAL)
     with sim_box(described) as box, pytest.MonkeyPatch.context() as patch:
-        for name, value in box.environment(GPU_CHECK_SLOWNESS="10").items():
+        for name, value in box.environment(**{SLOWNESS: "10"}).items():
             patch.setenv(name, value)
         patch.setattr(gpu_check.bench, "PROGRAMS", folder)
         shorten(patch)
-        outcomes = asyncio.run(conduct(bench_in(folder), "facts", facts.CHECKS))
-    return Run(folder, {outcome.check: outcome for outcome in outcomes})
+        return Run(folder, asyncio.run(findings(folder, facts.CHECKS)))
 
 
 def test_every_fact_is_there_on_the_simulated_driver(simulated: Run) -> None:
     verdicts = {
-        finding.verdict: (name, finding)
-        for name, outcome in simulated.outcomes.items()
-        for finding in outcome.findings
-        if finding.verdict is not Verdict.ABSENT or name != "pid namespace"
+        row["verdict"]: row
+        for row in simulated.checks
+        if row["verdict"] != Verdict.ABSENT.value or row["check"] != "pid namespace"
     }
 
-    assert set(verdicts) == {Verdict.FIGURE}, verdicts
+    assert set(verdicts) == {Verdict.FIGURE.value}, verdicts
     errors = {row.get("result", 0) for row in Results(simulated.folder).facts()}
-    assert errors <= {0, RAN_EMPTY}
+    assert errors <= BUSY
+
+
+def test_the_gpu_is_warm_before_a_kernel_is_calibrated(simulated: Run) -> None:
+    with sim_box(machine(1)) as box:
+        begun = time.monotonic()
+        command = [str(simulated.folder / "gpu_facts"), "load", "2", "100", "0"]
+        subprocess.run(command, env=box.environment(), check=True, capture_output=True)
+
+    assert time.monotonic() - begun >= 0.3
+
+
+def test_a_pair_of_events_behind_which_the_host_was_late_is_none(tmp_path: Path) -> None:
+    source = SOURCE.read_text()
+    late = source.replace("bool late = ", "usleep(400);\n bool late = ")
+    assert late != source
+    program = compiled(tmp_path, late)
+
+    with (
+        sim_box(machine(1)) as box,
+        subprocess.Popen(
+            [program, "times"], env=box.environment(), stdout=subprocess.PIPE, text=True
+        ) as running,
+    ):
+        assert running.stdout is not None
+        line = next(line for line in running.stdout if "nothing, busy stream" in line)
+        running.kill()
+
+    assert line.endswith(f'"result":{RAN_EMPTY}}}\n')
 
 
 def test_slices_and_switches_are_those_of_the_simulated_gpu(simulated: Run) -> None:
@@ -278,25 +362,38 @@ NEEDED = {
 }
 
 
-def without(name: str) -> Callable[[str], bool]:
-    return lambda line: f'"{name}"' not in line
+def without(name: str) -> Callable[[str], str]:
+    return lambda line: "" if f'"{name}"' in line else line
+
+
+def zero(line: str) -> str:
+    """Each number of it is 0."""
+    return re.sub(r"(?<=[:\[,])-?\d+(\.\d+)?", "0", line)
+
+
+def wrong(fact: str, field: str, value: float) -> Callable[[str], str]:
+    def altered(line: str) -> str:
+        return re.sub(rf'(?<="{field}":)[-\d.]+', f"{value}", line) if fact in line else line
+
+    return altered
 
 
 def replay(
     simulated: Run,
     folder: Path,
     patch: pytest.MonkeyPatch,
-    kept: Callable[[str], bool],
+    altered: Callable[[str], str],
     trouble: CheckFailed | None = None,
 ) -> None:
-    """The program prints once more what it did in the run above, or some of its lines."""
+    """The program prints once more what it did in the run above, its lines altered."""
     (folder / "gpu_facts").touch(0o755)
+    patch.setenv(SLOWNESS, "10")
     patch.setattr(gpu_check.bench, "PROGRAMS", folder)
     shorten(patch)
 
     def copy(output: Path) -> None:
         lines = (simulated.folder / output.name).read_text().splitlines()
-        output.write_text("\n".join(filter(kept, lines)))
+        output.write_text("\n".join(map(altered, lines)))
 
     async def lines_of(_: object, __: object, output: Path, ___: float) -> None:
         copy(output)
@@ -313,20 +410,58 @@ async def test_a_fact_that_is_not_printed_is_lost_by_name(
     for name in NEEDED[check.name]:
         with monkeypatch.context() as patch:
             replay(simulated, tmp_path, patch, without(name))
-            (outcome,) = await conduct(bench_in(tmp_path), "facts", [check])
+            found = await findings(tmp_path, [check])
 
-        lost = [found.said for found in outcome.findings if found.verdict is Verdict.LOST]
-        assert [said for said in lost if name in said], (name, outcome)
+        lost = [row["said"] for row in found if row["verdict"] == Verdict.LOST.value]
+        assert [said for said in lost if name in said], (name, found)
         assert len(lost) == 1
+
+
+@pytest.mark.parametrize("check", facts.CHECKS[:-1], ids=lambda check: check.name)
+async def test_a_check_whose_facts_are_all_0_tells_no_figure(
+    simulated: Run, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay(simulated, tmp_path, monkeypatch, zero)
+
+    found = await findings(tmp_path, [check])
+
+    assert {row["verdict"] for row in found} <= {Verdict.FAIL.value, Verdict.LOST.value}, found
+
+
+@pytest.mark.parametrize(
+    ("check", "altered", "said"),
+    [
+        ("hand-over", wrong('"load"', "kernels", 1), "did not keep the GPU busy"),
+        ("hand-over", wrong('"load"', "kernels", 99999), "did not keep the GPU busy"),
+        ("memory", wrong("memory, context", "process_more_mib", 0), "a context takes 0 MiB"),
+        ("memory", wrong("memory,", "process_more_mib", 0), "NVML's figure of the process never"),
+        ("memory", wrong("1048577 B", "each_free", 1048576), "1048577 B: took 1048576 B of the"),
+        ("times", wrong("500 us, busy", "p50", 200), "the calibration or the events are wrong"),
+    ],
+)
+async def test_a_fact_that_cannot_be_fails_by_name(
+    simulated: Run,
+    check: str,
+    altered: Callable[[str], str],
+    said: str,
+    *,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replay(simulated, tmp_path, monkeypatch, altered)
+
+    found = await findings(tmp_path, [one for one in facts.CHECKS if one.name == check])
+
+    (failed,) = [row["said"] for row in found if row["verdict"] == Verdict.FAIL.value]
+    assert said in failed
 
 
 @pytest.mark.parametrize("check", facts.CHECKS[:-1], ids=lambda check: check.name)
 async def test_a_program_that_does_not_end_well_is_told_though_it_printed_all(
     simulated: Run, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replay(simulated, tmp_path, monkeypatch, lambda _: True, CheckFailed("it crashed"))
+    replay(simulated, tmp_path, monkeypatch, str, CheckFailed("it crashed"))
 
-    (outcome,) = await conduct(bench_in(tmp_path), "facts", [check])
+    *_, last = await findings(tmp_path, [check])
 
-    last = outcome.findings[-1]
-    assert (last.verdict, last.said) == (Verdict.FAIL, "it crashed")
+    assert (last["verdict"], last["said"]) == (Verdict.FAIL.value, "it crashed")

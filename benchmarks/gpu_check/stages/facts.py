@@ -2,8 +2,8 @@
 
 What it prints goes to facts.jsonl, each line with what it was run for, also where the program fails
 later on. A check names the facts that it is there for: it is lost without one of them, and fails on
-a value that cannot be. A call that the driver refuses is told with its error. No bar says how fast
-a GPU has to be.
+a value that cannot be: bars are few and wide, and none says how fast a GPU has to be. A call that
+the driver refuses is told with its error.
 
 In order of weight: first what says how processes take turns, and NVML's samples last.
 """
@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_check.bench import Bench, patient, program, tool
+from gpu_check.bench import Bench, patience, patient, program, tool
 from gpu_check.conductor import Check
 from gpu_check.machine import visible
 from gpu_check.outcome import Absent, CheckFailed, Finding, Lost, Verdict
@@ -40,7 +40,7 @@ SAMPLES: Final = "utilisation"
 
 SLICES_SECONDS: Final = 2.0
 PING_SECONDS: Final = 1.0
-LOADED_SECONDS: Final = 3.5
+LOADED_SECONDS: Final = 5.0
 """Of a load beside which another program starts and pings."""
 
 TWO_SECONDS: Final = 7.0
@@ -50,6 +50,12 @@ ONE_SECONDS: Final = 4.0
 READY_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.02
 MICROSECONDS: Final = 1_000_000
+
+PAIRS: Final = {"kernel of 500 us": (250.0, 1000.0), "kernel of 50 us": (25.0, 150.0)}
+"""Microseconds between a pair of events around a kernel of that calibrated length."""
+
+ANSWERS: Final = {0, 3, 6}
+"""Of NVML, where it has no samples: success, not supported, not found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +173,9 @@ MEMORY: Final = {
         "a launch after that",
     )
 }
+OF_ITSELF: Final = ("module", "first launch", "8 streams used", "a launch after that")
+"""Steps for which the driver takes memory of its own, if it does for anything."""
+
 SIZES: Final = {size: f"cuMemAlloc, {size} B" for size in (512, 1048576, 1048577, 1572864, 2097153)}
 
 
@@ -182,7 +191,7 @@ class Printed:
 
     def need(self, names: Iterable[str]) -> None:
         """Raises Lost where one was not printed or all were refused, and CheckFailed where one is
-        of negative time, or of no measurement."""
+        impossible."""
         names = tuple(names)
         there = {row["fact"] for row in self.rows}
         if missing := [name for name in names if name not in there]:
@@ -190,7 +199,7 @@ class Printed:
             raise Lost(f"gpu_facts did not print: {'; '.join(missing)}{why}")
         if all(map(self.refused, names)):
             raise Lost("; ".join(map(self.shown, names)))
-        if wrong := [name for name in names if is_impossible(self[name])]:
+        if wrong := [text for name in names if (text := impossible(self[name])) is not None]:
             raise CheckFailed(f"cannot be: {'; '.join(wrong)}")
 
     def need_end(self) -> None:
@@ -208,10 +217,18 @@ class Printed:
         return f"{first} ({'-'.join(others)})" if others else first
 
 
-def is_impossible(row: Row) -> bool:
-    if "n" in row and "result" not in row:
-        return bool(row.get("min", -1) < 0)
-    return bool(row.get("value", 0) < 0)
+def impossible(row: Row) -> str | None:
+    """What it says that cannot be: no measurement, less than nothing, no time for a call, or of a
+    pair of events what the kernel between them cannot have taken."""
+    name, said = row["fact"], row.get("p50", row.get("value"))
+    if "result" in row or not {"n", "value"} & row.keys():
+        return None
+    if said is None or row.get("min", 0) < 0:
+        return f"{name}, {row.get('min', 'not')} measured"
+    for kernel, (least, most) in PAIRS.items():
+        if kernel in name and not least <= said <= patient(most):
+            return f"{name}, {said:g} us: the calibration or the events are wrong"
+    return f"{name}, {said:g}" if said <= 0 and not name.startswith("event pair") else None
 
 
 def measured(printed: Printed, group: Group) -> Finding:
@@ -281,8 +298,17 @@ async def beside(
         load.need([READY, LOAD])
         if load.refused(LOAD) or load[LOAD]["kernels"] == 0:
             raise CheckFailed(f"a load got no kernel done: {load[LOAD]}")
+        if not is_full(load[LOAD], len(loads)):
+            raise CheckFailed(f"a load of 100 % did not keep the GPU busy: {load[LOAD]}")
         load.need_end()
     return printed, ended
+
+
+def is_full(load: Row, loads: int) -> bool:
+    """Of 100 %: were its kernels there for half of its part of the time, and not for twice the
+    time? One that was calibrated beside another load has kernels of half the length."""
+    work, took = load["kernels"] * load["ms"], (load["ended_us"] - load["begun_us"]) / 1000
+    return bool(load["percent"] < 100 or took / loads / 2 / patience() <= work <= took * 2)
 
 
 async def slices(bench: Bench) -> AsyncIterator[Finding]:
@@ -365,9 +391,17 @@ async def memory(bench: Bench) -> AsyncIterator[Finding]:
     printed.need([*MEMORY.values(), *SIZES.values()])
     of = "process" if printed[MEMORY["first launch"]]["process_mib"] > 0 else "gpu"
     taken = {step: printed[name][f"{of}_more_mib"] for step, name in MEMORY.items()}
+    if not any(taken.values()):
+        raise CheckFailed(f"NVML's figure of the {of} never moved")
+    if taken["context"] <= 0 and any(taken[step] for step in OF_ITSELF):
+        raise CheckFailed(f"a context takes {taken['context']:g} MiB by NVML's figure of the {of}")
     texts = ", ".join(f"{step} {mib:.4g}" for step, mib in taken.items())
     yield Finding(Verdict.FIGURE, f"MiB more by NVML of the {of}: {texts}", taken, "steps")
     sizes = {str(size): round(printed[name]["each_free"]) for size, name in SIZES.items()}
+    for size, name in SIZES.items():
+        # One of at most 1 MiB may lie in a slab that the driver has already.
+        if 1 << 20 < size > sizes[str(size)] and not printed.refused(name):
+            raise CheckFailed(f"{name}: took {sizes[str(size)]} B of the free memory")
     texts = ", ".join(f"{size} takes {bytes_}" for size, bytes_ in sizes.items())
     yield Finding(Verdict.FIGURE, f"bytes of cuMemAlloc: {texts}", sizes, "allocations")
     printed.need_end()
@@ -391,9 +425,11 @@ async def watched(bench: Bench, what: str, loads: Sequence[Load], seconds: float
 
 
 def samples(looks: Sequence[Row], ours: set[int]) -> Finding:
-    """Whom NVML's samples name, and how far apart they are. Raises CheckFailed."""
+    """Whom NVML's samples name, and how far apart they are. Raises CheckFailed, Lost."""
     told = {(pid, stamp) for look in looks for pid, stamp, _ in look["rows"] if stamp > 0}
     answers = sorted({look["answer"] for look in looks})
+    if not told and ANSWERS.isdisjoint(answers):
+        raise Lost(f"NVML was asked for samples of processes and only answered {answers}")
     if not told:
         said = f"NVML has no samples of processes: answers {answers}"
         return Finding(Verdict.FIGURE, said, {"answers": answers})
