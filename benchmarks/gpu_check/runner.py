@@ -161,6 +161,8 @@ def run(options: Options) -> int:
     begun, work = time.monotonic(), Path(tempfile.mkdtemp(prefix="gc-", dir="/tmp"))  # for sockets
     options.out.mkdir(parents=True, exist_ok=True)
     keep_earlier(options.out)
+    for name in (FACTS, CHECKS):
+        (options.out / name).touch()
     results, pending = Results(options.out), parts_of(options.stages)
     try:
         with _beside(options, work) as importing, contextlib.suppress(Ended):

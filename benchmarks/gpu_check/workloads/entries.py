@@ -80,9 +80,10 @@ def unhooked(library, driver, bases, exported, hooks):
     for base in bases:
         for flags in (0, LEGACY, PER_THREAD):
             for version in VERSIONS:
-                symbol = exported.get(driver(base, version, flags))
+                own = driver(base, version, flags)
+                symbol = exported.get(own)
                 if symbol in hooks:
-                    hooked = shim(base, version, flags) == address(library, symbol)
+                    hooked = own != address(library, symbol) == shim(base, version, flags)
                     (exchanged if hooked else bypassed).add(symbol)
     return bypassed, exchanged
 
