@@ -116,7 +116,11 @@ async def met(
     """A finding for each cell. What fails without the shim, too, says nothing of the shim."""
     place, bare_fails = await bench.place(), False
     for cell in cells:
-        seen = await ran(place, cell, command, limit)
+        try:
+            seen = await ran(place, cell, command, limit)
+        except Lost as lost:
+            yield Finding(Verdict.LOST, str(lost), about=cell.name)
+            continue
         bench.results.fact(what, cell=cell.name, failed=seen.failed, **seen.told)
         found = judge.cell(
             cell.name, seen.told, seen.evidence, seen.failed, whole=cell.cores == WHOLE
@@ -142,11 +146,15 @@ async def found_runtime(bench: Bench) -> Path:
 
 async def shared(bench: Bench) -> AsyncIterator[Finding]:
     command: Command = [program("runtime", bench.work), await found_runtime(bench), str(MOST_MIB)]
-    refused = {}
+    found = {}
     async for finding in met(bench, "CUDA runtime", command, CELLS):
-        refused[finding.about] = judge.refused_to_run(finding.figures, finding.said)
+        found[finding.about] = finding
         yield finding
-    if refused[LIMITED.name] and not refused[BARE.name]:
+    limited = found[LIMITED.name]
+    refused = limited.verdict is Verdict.FAIL and judge.refused_to_run(
+        limited.figures, limited.said
+    )
+    if refused and found[BARE.name].verdict is Verdict.PASS:
         yield await _narrowed(bench, await bench.place(), command)
 
 
