@@ -163,11 +163,12 @@ def run(options: Options) -> int:
     keep_earlier(options.out)
     for name in (FACTS, CHECKS):
         (options.out / name).touch()
-    results, pending = Results(options.out), parts_of(options.stages)
+    results, pending, others = Results(options.out), parts_of(options.stages), set(_children())
     try:
         with _beside(options, work) as importing, contextlib.suppress(Ended):
             _run_parts(options, work, pending, importing, begun + options.seconds)
     finally:
+        end_orphans(others)
         for part in pending:
             _lost(results, part, "the run was ended before it", _names(part, options.only))
         for name in set(options.only) - {row["check"] for row in results.checks()}:

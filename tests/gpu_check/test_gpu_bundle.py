@@ -6,6 +6,7 @@ fail is the subject of selftest.py; here is what holds for all of them.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import time
@@ -15,6 +16,7 @@ import gpu_bundle
 import pytest
 from adopt_gpu_facts import adopt, folder_name
 
+from gpumanager.virtual.processes import find
 from tests import ROOT
 from tests.gpu_check import selftest
 from tests.gpu_check.standin_bundle import ISOLATED, Bundle, Run, make_bundle, run
@@ -211,12 +213,13 @@ def test_a_mutant_is_found_by_the_name_of_its_check(bundle: Bundle, tmp_path: Pa
     assert seen.status == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_run_that_is_ended_from_outside_sums_up_what_it_has(
-    bundle: Bundle, tmp_path: Path
+    bundle: Bundle, tmp_path: Path, number: signal.Signals
 ) -> None:
     """Its program waits for another one, which never ends."""
     waiting = tmp_path / "nvidia-smi"
-    waiting.write_text("#!/bin/sh\ntouch begun\nexec sleep 600\n")
+    waiting.write_text("#!/bin/sh\necho $$ >>begun\nexec sleep 600\n")
     waiting.chmod(0o755)
     command = [bundle.python, bundle.folder / "benchmarks/check_gpu.py", "--out", "out", "machine"]
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -227,9 +230,11 @@ def test_a_run_that_is_ended_from_outside_sums_up_what_it_has(
         while not (tmp_path / "begun").exists():
             assert process.poll() is None
             time.sleep(0.01)
-        process.terminate()
+        process.send_signal(number)
         printed, _ = process.communicate(timeout=300)
 
+    waiting_pids = (tmp_path / "begun").read_text().split()
+    assert [find(int(pid)) for pid in waiting_pids] == [None] * len(waiting_pids)
     assert printed.startswith("gpu-check: ")
     rows = json.loads((tmp_path / "out/gpu-check.json").read_text())["checks"]
     assert [(row["check"], row["verdict"]) for row in rows] == [
