@@ -236,7 +236,8 @@ def told_in(path: Path) -> Any:
     """What a program has told in JSON, in one line of a file; None if nothing that can be read."""
     with contextlib.suppress(OSError, ValueError):
         lines = path.read_text(errors="replace").splitlines()
-        return json.loads([line for line in lines if line.startswith(("{", "["))][-1:][0])
+        told = [line for line in lines if line.startswith(("{", "["))]
+        return json.loads(told[-1]) if told else None
     return None
 
 

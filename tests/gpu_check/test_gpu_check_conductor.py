@@ -467,7 +467,9 @@ def test_a_line_that_was_cut_off_loses_no_other(tmp_path: Path) -> None:
 
 
 def test_what_goes_on_beside_may_tell_nonsense(tmp_path: Path) -> None:
-    (tmp_path / "nvml.json").write_text('Traceback (most recent call last):\n{"driver"')
-
-    assert runner.told_in(tmp_path / "nvml.json") is None
+    for text in ("", "hello", 'Traceback (most recent call last):\n{"driver"'):
+        (tmp_path / "nvml.json").write_text(text)
+        assert runner.told_in(tmp_path / "nvml.json") is None
+    (tmp_path / "nvml.json").write_text('hello\n{"driver": 1}\n')
+    assert runner.told_in(tmp_path / "nvml.json") == {"driver": 1}
     assert runner.told_in(tmp_path / "nothing") is None
