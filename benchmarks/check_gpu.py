@@ -3,9 +3,9 @@
     python check_gpu.py [--python PYTHON] [--gpu GPU] [--out FOLDER] [--seconds SECONDS]
                         [--check CHECK]… [first | rest | all | STAGE …]
 
-`first` is what decides, in 90 seconds and what PyTorch's import takes; `rest` everything else; by
-default all. PYTHON runs the workloads: one with PyTorch, if those that need it are to run. The
-stages, and what they check, are in the package gpu_check. Exit status: 0 all was looked at and
+`first` is what decides: 90 seconds at most without PyTorch, 240 with it. `rest` is everything else;
+the default is all. PYTHON runs the workloads: one with PyTorch, if those that need it are to run.
+The stages, and what they check, are in the package gpu_check. Exit status: 0 all was looked at and
 nothing failed; 1 something failed; 2 bad usage; 3 nothing failed, but something was lost: there was
 no time for it, or what it needs is missing.
 """

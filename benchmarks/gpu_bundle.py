@@ -50,9 +50,8 @@ SKIPPED: Final = shutil.ignore_patterns("__pycache__", "*.so", "lib", "bin", "*.
 MODULE: Final = "_shim"
 TEST_BUILD: Final = "shim-unhooked"
 UNHOOKED: Final = "VCUDA_UNHOOKED"
-PROGRAM_FLAGS: Final = (
-    *("-std=gnu11", "-O2", "-s", "-Wall", "-Wno-deprecated-non-prototype", "-D_GNU_SOURCE"),
-)
+UNPROTOTYPED: Final = "-Wno-deprecated-non-prototype"
+PROGRAM_FLAGS: Final = ("-std=gnu11", "-O2", "-s", "-Wall", UNPROTOTYPED, "-D_GNU_SOURCE")
 STATIC_RUNTIME: Final = "nvidia-cuda-runtime-cu12", "libcudart_static.a"
 """NVIDIA's package, and its file that programs have linked in."""
 

@@ -35,7 +35,9 @@ class Check:
 
 
 async def conduct(bench: Bench, stage: str, checks: Sequence[Check]) -> None:
-    """What is left to do stands in a file, for whoever sees this process end before its time."""
+    """Run them in order. A file names the unfinished ones: the runner reports them as lost if this
+    process ends early.
+    """
     for number, check in enumerate(checks):
         bench.plan([one.name for one in checks[number:]])
         begun, count = time.monotonic(), 0

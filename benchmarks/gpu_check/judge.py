@@ -65,8 +65,9 @@ def idle(busy: int | None, processes: int) -> Finding:
 def cell(
     name: str, told: Mapping[str, Any], seen: Evidence | None, failed: str | None, *, whole: bool
 ) -> Finding:
-    """A program that meets the driver in one of several ways. seen: of one with a limit, without
-    which all of what it asks for must be had. whole: all of a GPU, which nobody pays for.
+    """Judge a program that meets the driver in one of several ways. seen: of a program with a
+    limit; one without gets all the memory that it asks for. whole: it has all of a GPU, and is not
+    charged.
     """
     if failed is not None:
         return Finding(Verdict.FAIL, failed, {**told}, name)
@@ -80,7 +81,7 @@ def cell(
     if seen is None:
         there = name != "bare"
         conditions |= {
-            "nobody refuses it": told["refused"] == 0,
+            "no allocation is refused": told["refused"] == 0,
             f"the shim is {'' if there else 'not '}in the program": told["shim"] == there,
         }
     else:

@@ -100,7 +100,7 @@ class Place:
             if room is not None and room.allocation is not None:
                 (device,) = self.manager.usage(room.allocation).devices
                 if device.peak + device.launches + device.charged_ns == 0:
-                    raise CheckFailed(f"room {room.name} has no books: its limits reach nobody")
+                    raise CheckFailed(f"the programs of room {room.name} are not in the books")
 
     async def change(self, room: Room, cores: int) -> None:
         """Another share for the programs that run there."""

@@ -57,7 +57,7 @@ IMPORT_SECONDS: Final = 240
 """For the first import of PyTorch, which may take two minutes from a cold disk."""
 
 END_SECONDS: Final = 3
-"""Of its time, for a stage to end by itself."""
+"""Part of a stage's bound, in which it ends by itself."""
 
 KILL_SECONDS: Final = 3
 """For the kernel to end what is killed."""
@@ -68,6 +68,7 @@ LINES: Final = 60
 WIDTH: Final = 190
 LONGEST_LOG: Final = 1 << 20
 WHOLE, ARCHIVE = "gpu-check.json", "logs.tar.gz"
+ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PR_SET_CHILD_SUBREAPER: Final = 36
 FAILED, LOST = 1, 3
 """Exit statuses: something failed; nothing did, but something was not looked at."""
@@ -110,11 +111,11 @@ told["seconds"] = round(time.monotonic() - begun, 2)
 print(json.dumps(told), flush=True)
 sys.stdin.read()
 """
-"""Without persistence mode the driver starts a GPU anew whenever nobody has it open."""
+"""Without persistence mode, a GPU is initialised again for a program that alone has it open."""
 
 
 class Ended(Exception):
-    """This check is told to end."""
+    """A signal asks this check to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def parts_of(stages: Sequence[str]) -> list[Part]:
 
 def run(options: Options) -> int:
     """The exit status. Results are written on the way out, whatever ends the run."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, _end)
     begun, work = time.monotonic(), Path(tempfile.mkdtemp(prefix="gc-", dir="/tmp"))  # for sockets
     options.out.mkdir(parents=True, exist_ok=True)
@@ -176,11 +177,19 @@ def run(options: Options) -> int:
         for name, what in BESIDE.items():
             results.fact(what, **(told_in(work / name) or {"error": "it has not ended well"}))
         seconds = time.monotonic() - begun
-        print("\n".join(summary(results, options, seconds)), flush=True)
+        _show(summary(results, options, seconds))
         _write_whole(options, results, seconds)
         _archive(work, options.out / ARCHIVE)
         _clean_up(work)
     return status_of(results.checks())
+
+
+def _show(lines: Sequence[str]) -> None:
+    """Where the terminal has gone (a dropped connection), the files still tell everything."""
+    try:
+        print("\n".join(lines), flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def keep_earlier(out: Path) -> None:
@@ -227,8 +236,9 @@ def _children() -> Iterator[int]:
                 yield int(path.parent.name)
 
 
-def _end(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # once is enough: what was found is written now
+def _end(_number: int, _frame: FrameType | None) -> None:
+    for number in ENDING:  # one is enough: the results are written now
+        signal.signal(number, signal.SIG_IGN)
     raise Ended
 
 
@@ -334,7 +344,8 @@ def _run_part(options: Options, part: Part, work: Path, seconds: float) -> None:
     words += ["--python", options.python, "--out", options.out, "--seconds", seconds - END_SECONDS]
     words += [] if options.gpu is None else ["--gpu", options.gpu]
     words += [word for name in options.only for word in ("--check", name)]
-    print(f"gpu-check: {part.name}, at most {seconds:.0f} s", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # of a terminal that has gone
+        print(f"gpu-check: {part.name}, at most {seconds:.0f} s", file=sys.stderr, flush=True)
     log, ended = folder / "stage.log", "was ended from outside"
     try:
         status = _wait([sys.executable, options.command, *words], log, seconds)

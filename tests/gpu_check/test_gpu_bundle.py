@@ -244,6 +244,25 @@ def test_a_run_that_is_ended_from_outside_sums_up_what_it_has(
     assert process.returncode == 3
 
 
+def test_a_run_whose_terminal_has_gone_keeps_its_files(bundle: Bundle, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [bundle.python, bundle.folder / "benchmarks/check_gpu.py", "--out", "out"]
+
+    finished = subprocess.run(
+        [*map(str, command), "machine", "--check", "system"],
+        cwd=tmp_path,
+        stdout=writing,
+        stderr=writing,
+        check=False,
+    )
+
+    os.close(writing)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["checks.jsonl", "facts.jsonl", "gpu-check.json", "logs.tar.gz"]
+    assert finished.returncode == 0
+
+
 def test_bad_usage_ends_with_2(bundle: Bundle) -> None:
     command = ["sh", str(bundle.folder / "gpu-check.sh"), "nonsense"]
     environment = os.environ | {"PYTHON": str(bundle.python)}

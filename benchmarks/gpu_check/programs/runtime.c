@@ -127,7 +127,7 @@ static int fill(size_t most, size_t *held)
             if (result == 0)
                 count++, *held += piece;
         }
-    usleep(HELD_US); /* so long that whoever watches from outside sees it */
+    usleep(HELD_US); /* the manager and NVML are sampled meanwhile */
     for (int i = 0; i < count; i++)
         RT(cudaFree, pieces[i]);
     return result;
