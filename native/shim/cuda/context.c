@@ -28,8 +28,10 @@ static void undo(struct overhead *overhead, CUcontext context)
 {
     struct pointer made;
     process_enter(overhead->process);
+    CUstreamCaptureMode mode = own_calls_begin();
     pointers_take(&overhead->process->holdings[HOLDING_CONTEXT], (uintptr_t)context, &made);
     REAL(cuCtxDestroy_v2)(context);
+    own_calls_end(mode);
     process_leave();
     overhead_contexts(overhead->process, overhead->device, -1);
     overhead_undone(overhead);
@@ -159,7 +161,7 @@ static bool primary_active(CUdevice ordinal)
 static void undo_primary(struct overhead *overhead, CUdevice ordinal)
 {
     process_enter(overhead->process);
-    REAL(cuDevicePrimaryCtxRelease_v2)(ordinal);
+    OWN_CALL(REAL(cuDevicePrimaryCtxRelease_v2)(ordinal));
     process_leave();
     overhead_contexts(overhead->process, overhead->device, -1);
     overhead_undone(overhead);
@@ -198,9 +200,11 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 static CUcontext primary_of(CUdevice ordinal)
 {
     CUcontext primary = NULL;
+    CUstreamCaptureMode mode = own_calls_begin();
     if (primary_active(ordinal) &&
         REAL(cuDevicePrimaryCtxRetain)(&primary, ordinal) == CUDA_SUCCESS)
         REAL(cuDevicePrimaryCtxRelease_v2)(ordinal);
+    own_calls_end(mode);
     return primary;
 }
 
@@ -264,7 +268,7 @@ static CUresult set_limit(int limit, size_t old, size_t value)
     CUresult answer = REAL(cuCtxSetLimit)(limit, value);
     result = overhead_end(&overhead, answer);
     if (answer == CUDA_SUCCESS && result != CUDA_SUCCESS) {
-        REAL(cuCtxSetLimit)(limit, old);
+        OWN_CALL(REAL(cuCtxSetLimit)(limit, old));
         overhead_undone(&overhead);
     }
     return result;

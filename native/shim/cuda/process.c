@@ -2,29 +2,48 @@
 
 #include "core/memory/slot.h"
 #include "runtime/fork.h"
+#include "runtime/real.h"
 
 /* Long enough for a manager that is being restarted, short enough for a user who waits. */
 static const struct session_manner manner = {.flags = 0, .patience_ns = UINT64_C(9500000000)};
 
-_Thread_local int process_depth;
-
 void *_Atomic process_place;
 
-/* How the thread could be cancelled before it entered. */
-static _Thread_local int cancelled;
+/* How often the thread has entered, and how it could be cancelled before. A jump out of a call
+ * leaves the count raised, so no limit may hang on it. */
+static _Thread_local struct {
+    int count, cancellable;
+} entered;
 
 void process_enter(struct process *process)
 {
-    if (process_depth++ > 0)
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    if (before == PTHREAD_CANCEL_ENABLE) /* whatever is counted was left by a jump */
+        entered.count = 0;
+    if (entered.count++ > 0)
         return;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
+    entered.cancellable = before;
     session_keep(&process->session);
 }
 
 void process_leave(void)
 {
-    if (--process_depth == 0)
-        pthread_setcancelstate(cancelled, NULL);
+    if (--entered.count == 0)
+        pthread_setcancelstate(entered.cancellable, NULL);
+}
+
+/* Does the call come from the driver itself, while it is in another one? Only a driver that is not
+ * bound to itself calls us so; none since 535 is of that kind. */
+static bool is_inner(void)
+{
+    enum { UNKNOWN, SYMBOLIC, OTHER };
+    static atomic_int driver = UNKNOWN;
+    if (entered.count == 0)
+        return false;
+    if (atomic_load(&driver) == UNKNOWN)
+        atomic_store(&driver, real_is_symbolic() ? SYMBOLIC : OTHER);
+    return atomic_load(&driver) == OTHER;
 }
 
 void process_move_begin(struct process *process)
@@ -92,12 +111,12 @@ struct process *process_limited(void)
 {
     struct process *process = process_known();
     bool attached = process != NULL && session_phase(&process->session) == SESSION_ATTACHED;
-    return attached && process_depth == 0 ? process : NULL;
+    return attached && !is_inner() ? process : NULL;
 }
 
 enum gate process_gate(struct process **process)
 {
-    return process_depth > 0 ? GATE_DRIVER : attach(process, false);
+    return is_inner() ? GATE_DRIVER : attach(process, false);
 }
 
 CUresult process_enter_limited(struct process **process)
@@ -113,7 +132,7 @@ CUresult process_enter_limited(struct process **process)
 enum gate process_begin(void)
 {
     struct process *process = NULL;
-    enum gate gate = process_depth > 0 ? GATE_DRIVER : attach(&process, true);
+    enum gate gate = is_inner() ? GATE_DRIVER : attach(&process, true);
     if (gate == GATE_LIMITED && atomic_load(&process->degraded) != 0)
         books_degrade(&process->session.books, atomic_load(&process->degraded));
     if (gate == GATE_REFUSED && process != NULL)

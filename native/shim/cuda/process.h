@@ -11,6 +11,7 @@
 #include "core/time/sampling_window.h"
 #include "cuda/graph/state.h"
 #include "cuda/memory/tally.h"
+#include "cuda/own_calls.h"
 #include "cuda/time/timing.h"
 #include "cuda_hooks.h"
 #include "runtime/session.h"
@@ -75,12 +76,10 @@ enum gate {
     GATE_REFUSED, /* limits cannot be held: answer CUDA_ERROR_SYSTEM_NOT_READY */
 };
 
-/* Are we inside a hook on this thread? Then a call comes from the driver itself. */
-extern _Thread_local int process_depth PROCESS_NEAR;
-
-/* Enter a call of the driver, or several: until process_leave(), calls that come in on this thread
- * are the driver's own, and the thread cannot be cancelled, for what it has in its hands would then
- * be nobody's. May be nested. Of attached processes. */
+/* Enter a call of the driver, or several: until process_leave() the thread cannot be cancelled, for
+ * what it has reserved would be lost with it. A call that comes in meanwhile on this thread is the
+ * program's, as from a CUPTI callback, and limited as any other, unless the driver calls itself by
+ * way of us. May be nested. Not around what waits for the GPU. Of attached processes. */
 void process_enter(struct process *process);
 void process_leave(void);
 
@@ -112,7 +111,7 @@ static inline uint32_t process_turn(const struct process *process)
     return (uint32_t)process->session.books.slot & ARBITRATION_SLOT_MASK;
 }
 
-/* The process if it is attached and this call is the program's own, else NULL. Never attaches. */
+/* The process if it is attached and the call is the program's, else NULL. Never attaches. */
 struct process *process_limited(void);
 
 /* Decide for a hook, attaching if need be. `*process` is set for GATE_LIMITED. */

@@ -17,7 +17,7 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
 {
     struct observation seen;
     struct listing listing = {.ask = ask_pids, .device = device, .layout = &pid_alone};
-    nvmlReturn_t result = observe_begin(&seen, device);
+    nvmlReturn_t result = observe_begin(&seen, device, HOOK_CALLER);
     if (result != NVML_SUCCESS)
         return result;
     result = seen.session == NULL || count == NULL
@@ -45,7 +45,7 @@ nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
                                           nvmlAccountingStats_t *stats)
 {
     struct observation seen;
-    nvmlReturn_t result = observe_begin(&seen, device);
+    nvmlReturn_t result = observe_begin(&seen, device, HOOK_CALLER);
     if (result != NVML_SUCCESS)
         return result;
     if (seen.session != NULL)

@@ -29,7 +29,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     struct observation seen;
     struct view view;
-    nvmlReturn_t result = observe_begin(&seen, device);
+    nvmlReturn_t result = observe_begin(&seen, device, HOOK_CALLER);
     if (result != NVML_SUCCESS)
         return result;
     result = REAL(nvmlDeviceGetMemoryInfo)(device, memory);
@@ -43,7 +43,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 {
     struct observation seen;
     struct view view;
-    nvmlReturn_t result = observe_begin(&seen, device);
+    nvmlReturn_t result = observe_begin(&seen, device, HOOK_CALLER);
     if (result != NVML_SUCCESS)
         return result;
     result = REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
@@ -60,7 +60,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 {
     struct observation seen;
     struct view view;
-    nvmlReturn_t result = observe_begin(&seen, device);
+    nvmlReturn_t result = observe_begin(&seen, device, HOOK_CALLER);
     if (result != NVML_SUCCESS)
         return result;
     result = REAL(nvmlDeviceGetBAR1MemoryInfo)(device, memory);

@@ -1,8 +1,11 @@
 #include "nvml/observe.h"
 
 #include "runtime/fork.h"
+#include "runtime/glibc.h"
+#include "runtime/real.h"
 #include "vcuda_protocol.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
 /* An observer has no slot: it reads the books and writes nothing. Monitoring must not hang. */
@@ -11,7 +14,7 @@ static const struct session_manner manner = {
     .patience_ns = UINT64_C(2000000000),
 };
 
-static _Thread_local int depth;
+static _Thread_local int depth; /* in hooks; a jump out of one leaves it raised */
 static void *_Atomic place;
 
 /* The session if it is attached. An error if limits cannot be known; NULL and 0 if unmanaged. */
@@ -57,10 +60,25 @@ static int find_device(const struct session *session, nvmlDevice_t device)
     return parse_uuid(text, uuid) == 0 ? session_device(session, uuid) : -1;
 }
 
-nvmlReturn_t observe_begin(struct observation *observation, nvmlDevice_t device)
+static const void *library_of(const void *address)
+{
+    Dl_info found;
+    return dladdr(address, &found) != 0 ? found.dli_fbase : NULL;
+}
+
+/* Is it the driver's own code, or ours, from which the driver may have jumped on? */
+static bool is_driver(const void *caller)
+{
+    const void *library = library_of(caller);
+    return library != NULL && (library == library_of(real_symbol("nvmlInit_v2")) ||
+                               library == library_of((const void *)observe_begin));
+}
+
+nvmlReturn_t observe_begin(struct observation *observation, nvmlDevice_t device, const void *caller)
 {
     *observation = (struct observation){.session = NULL, .device = -1};
-    nvmlReturn_t result = depth > 0 ? NVML_SUCCESS : attach(&observation->session);
+    bool inner = depth > 0 && is_driver(caller);
+    nvmlReturn_t result = inner ? NVML_SUCCESS : attach(&observation->session);
     if (result != NVML_SUCCESS)
         return result;
     depth++;

@@ -23,8 +23,8 @@ static nvmlReturn_t ask_list(const struct listing *listing, unsigned int *count,
 }
 
 static nvmlReturn_t answer(enum processes which, const struct residents_layout *layout,
-                           driver_list *driver, nvmlDevice_t device, unsigned int *count,
-                           void *list)
+                           driver_list *driver, const void *caller, nvmlDevice_t device,
+                           unsigned int *count, void *list)
 {
     struct observation seen;
     struct listing listing = {.ask = ask_list,
@@ -32,7 +32,7 @@ static nvmlReturn_t answer(enum processes which, const struct residents_layout *
                               .layout = layout,
                               .add_hidden = which == COMPUTE,
                               .list = driver};
-    nvmlReturn_t result = observe_begin(&seen, device);
+    nvmlReturn_t result = observe_begin(&seen, device, caller);
     if (result != NVML_SUCCESS)
         return result;
     result = seen.session == NULL || count == NULL ? driver(device, count, list)
@@ -44,7 +44,7 @@ static nvmlReturn_t answer(enum processes which, const struct residents_layout *
 #define LIST(function, which, layout)                                                              \
     nvmlReturn_t function(nvmlDevice_t device, unsigned int *count, void *list)                    \
     {                                                                                              \
-        return answer(which, &layout, REAL(function), device, count, list);                        \
+        return answer(which, &layout, REAL(function), HOOK_CALLER, device, count, list);           \
     }
 
 LIST(nvmlDeviceGetComputeRunningProcesses, COMPUTE, first)
@@ -85,7 +85,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_v1_t *details)
 {
     struct observation seen;
-    nvmlReturn_t result = observe_begin(&seen, device);
+    nvmlReturn_t result = observe_begin(&seen, device, HOOK_CALLER);
     if (result != NVML_SUCCESS)
         return result;
     result = seen.session == NULL || details == NULL

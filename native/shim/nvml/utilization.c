@@ -27,7 +27,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, void *list, un
                               .layout = &sample,
                               .if_none = NVML_ERROR_NOT_FOUND,
                               .details = &after};
-    nvmlReturn_t result = observe_begin(&seen, device);
+    nvmlReturn_t result = observe_begin(&seen, device, HOOK_CALLER);
     if (result != NVML_SUCCESS)
         return result;
     result = seen.session == NULL || count == NULL
@@ -66,7 +66,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                    nvmlProcessesUtilizationInfo_v1_t *samples)
 {
     struct observation seen;
-    nvmlReturn_t result = observe_begin(&seen, device);
+    nvmlReturn_t result = observe_begin(&seen, device, HOOK_CALLER);
     if (result != NVML_SUCCESS)
         return result;
     result = seen.session == NULL || samples == NULL

@@ -3,6 +3,7 @@
 #include "runtime/glibc.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -18,6 +19,19 @@ static void *real_library(void)
         atomic_store(&library, handle);
     }
     return handle;
+}
+
+bool real_is_symbolic(void)
+{
+    struct link_map *library = NULL;
+    void *handle = real_library();
+    if (handle == NULL || dlinfo(handle, RTLD_DI_LINKMAP, &library) != 0)
+        return false;
+    for (const ElfW(Dyn) *entry = library->l_ld; entry->d_tag != DT_NULL; entry++)
+        if (entry->d_tag == DT_SYMBOLIC ||
+            (entry->d_tag == DT_FLAGS && (entry->d_un.d_val & DF_SYMBOLIC) != 0))
+            return true;
+    return false;
 }
 
 void *real_symbol(const char *name)

@@ -21,7 +21,9 @@ static struct graph_exec *exec_of(const struct pointer *pointer)
 static CUresult find_need(struct making *making, CUgraph graph)
 {
     struct graph_need need;
+    CUstreamCaptureMode mode = own_calls_begin();
     CUresult result = graph_need_of(making->process, graph, &need);
+    own_calls_end(mode);
     making->collective = need.collective;
     if (result != CUDA_SUCCESS || !need.any)
         return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_SUCCESS; /* else the driver's */
@@ -66,7 +68,7 @@ static CUresult enter(struct making *making, CUgraphExec handle)
         free(exec_of(&earlier));
     if (making->exec == NULL || pointers_add(execs, pointer) == 0)
         return CUDA_SUCCESS;
-    REAL(cuGraphExecDestroy)(handle); /* whose launches we could not charge must not be */
+    OWN_CALL(REAL(cuGraphExecDestroy)(handle)); /* whose launches we could not charge must not be */
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

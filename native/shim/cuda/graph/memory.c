@@ -18,27 +18,12 @@ static CUdevice ordinal_of(const struct process *process, unsigned device)
     return -1;
 }
 
-/* Calls of our own to the driver, which a capture by another thread must not forbid. */
-static CUstreamCaptureMode own_calls_begin(struct process *process)
+static CUresult reserved_now(CUdevice ordinal, uint64_t *bytes)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    process_move_begin(process);
-    CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    return result == CUDA_SUCCESS ? mode : CU_STREAM_CAPTURE_MODE_RELAXED;
-}
-
-static void own_calls_end(struct process *process, CUstreamCaptureMode mode)
-{
-    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    process_move_end(process);
-}
-
-static CUresult reserved_now(struct process *process, CUdevice ordinal, uint64_t *bytes)
-{
-    CUstreamCaptureMode mode = own_calls_begin(process);
+    CUstreamCaptureMode mode = own_calls_begin();
     CUresult result =
         REAL(cuDeviceGetGraphMemAttribute)(ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, bytes);
-    own_calls_end(process, mode);
+    own_calls_end(mode);
     return result;
 }
 
@@ -84,7 +69,7 @@ static void settle(struct process *process, unsigned device, uint64_t landed)
     uint64_t ticket = ++pool->tickets;
     uint32_t looks = books_looks(&process->session.books);
     pthread_mutex_unlock(&pool->mutex);
-    CUresult result = reserved_now(process, ordinal_of(process, device), &bytes);
+    CUresult result = reserved_now(ordinal_of(process, device), &bytes);
     pthread_mutex_lock(&pool->mutex);
     pool->flying -= landed;
     if (result != CUDA_SUCCESS)
@@ -140,9 +125,7 @@ static CUresult trim(struct process *process, unsigned device, CUdevice ordinal)
     pthread_mutex_lock(&pool->mutex);
     pool->trims++; /* before: who launches from now on has no memory yet */
     pthread_mutex_unlock(&pool->mutex);
-    CUstreamCaptureMode mode = own_calls_begin(process);
     CUresult result = REAL(cuDeviceGraphMemTrim)(ordinal);
-    own_calls_end(process, mode);
     settle(process, device, 0);
     process_move_end(process);
     return result;

@@ -34,13 +34,10 @@ static void describe(struct part *part, const CUDA_LAUNCH_PARAMS *params, uint64
         part->context = NULL; /* no stream: the driver will say so */
 }
 
-/* Each begins as the program's own call would: outside of the part before. */
 static CUresult begin_part(struct part *part)
 {
     bool entered = enter_context(part->context);
     CUresult result = throttle_begin(&part->launch);
-    if (part->launch.process != NULL)
-        process_depth--; /* until end_part() */
     leave_context(entered);
     return result;
 }
@@ -48,8 +45,6 @@ static CUresult begin_part(struct part *part)
 static void end_part(struct part *part, CUresult result)
 {
     bool entered = enter_context(part->context);
-    if (part->launch.process != NULL)
-        process_depth++;
     throttle_end(&part->launch, result);
     leave_context(entered);
 }

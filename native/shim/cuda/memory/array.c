@@ -55,8 +55,10 @@ static uint64_t needed(struct process *process, const struct array_shape *shape,
     if (most == 0)
         return 0;
     process_enter(process);
+    CUstreamCaptureMode mode = own_calls_begin();
     if (REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
         said = ask(shape, device);
+    own_calls_end(mode);
     process_leave();
     return said != 0 ? said : most;
 }
@@ -74,7 +76,7 @@ static CUresult begin(struct charge *charge, const struct array_shape *shape, as
 static CUresult settle_array(struct charge *charge, CUresult result, const CUarray *array)
 {
     if (result == CUDA_SUCCESS && charge_record(charge, HOLDING_ARRAY, (uintptr_t)*array) != 0) {
-        REAL(cuArrayDestroy)(*array); /* what we could not give back must not be */
+        OWN_CALL(REAL(cuArrayDestroy)(*array)); /* what we could not give back must not be */
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return charge_end(charge, result);
@@ -153,7 +155,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
         return result;
     result = REAL(cuMipmappedArrayCreate)(array, descriptor, levels);
     if (result == CUDA_SUCCESS && charge_record(&charge, HOLDING_ARRAY, (uintptr_t)*array) != 0) {
-        REAL(cuMipmappedArrayDestroy)(*array);
+        OWN_CALL(REAL(cuMipmappedArrayDestroy)(*array));
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return charge_end(&charge, result);

@@ -119,7 +119,6 @@ static CUresult reserve_current(struct charge *charge)
     return result == CUDA_SUCCESS ? reserve(charge, device) : result;
 }
 
-/* Until charge_end(), calls that come in on this thread are the driver's own. */
 static CUresult begin(struct charge *charge, uint64_t bytes)
 {
     *charge = (struct charge){.bytes = bytes};
@@ -276,7 +275,7 @@ CUresult charge_settle(struct charge *charge, CUresult result, CUdeviceptr addre
 {
     if (result == CUDA_SUCCESS && address != 0 &&
         charge_record(charge, HOLDING_MEMORY, address) != 0) {
-        REAL(cuMemFree_v2)(address); /* what we could not give back must not be */
+        OWN_CALL(REAL(cuMemFree_v2)(address)); /* what we could not give back must not be */
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return charge_end(charge, result);

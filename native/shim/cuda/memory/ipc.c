@@ -38,8 +38,10 @@ static void remember(struct process *process, CUdeviceptr address)
     CUcontext context = NULL;
     size_t bytes = 0;
     int device = -1;
-    if (REAL(cuMemGetAddressRange_v2)(&start, &bytes, address) != CUDA_SUCCESS ||
-        process_current(process, &device) != CUDA_SUCCESS || device < 0)
+    CUstreamCaptureMode mode = own_calls_begin();
+    CUresult result = REAL(cuMemGetAddressRange_v2)(&start, &bytes, address);
+    own_calls_end(mode);
+    if (result != CUDA_SUCCESS || process_current(process, &device) != CUDA_SUCCESS || device < 0)
         return;
     REAL(cuCtxGetCurrent)(&context);
     opened.bytes = slab_whole(bytes);

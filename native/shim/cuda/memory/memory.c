@@ -60,7 +60,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
         return result;
     result = REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element);
     if (result == CUDA_SUCCESS && charge_correct(&charge, area(*pitch, height)) != 0) {
-        REAL(cuMemFree_v2)(*address);
+        OWN_CALL(REAL(cuMemFree_v2)(*address));
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return SETTLE(&charge, result, address);
@@ -75,7 +75,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned 
         return result;
     result = REAL(cuMemAllocPitch)(address, pitch, width, height, element);
     if (result == CUDA_SUCCESS && charge_correct(&charge, area(*pitch, height)) != 0) {
-        REAL(cuMemFree)(*address);
+        OWN_CALL(REAL(cuMemFree)(*address));
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return SETTLE(&charge, result, address);

@@ -109,7 +109,7 @@ static CUresult end_module(struct overhead *overhead, CUresult answer, CUmodule 
     CUresult result = overhead_end(overhead, answer);
     if (answer == CUDA_SUCCESS && result != CUDA_SUCCESS) {
         process_enter(overhead->process);
-        REAL(cuModuleUnload)(*module);
+        OWN_CALL(REAL(cuModuleUnload)(*module));
         process_leave();
         forget(overhead, *module);
         *module = before;
@@ -170,7 +170,7 @@ static CUresult end_library(struct overhead *overhead, CUresult answer, CUlibrar
     CUresult result = overhead_end(overhead, answer);
     if (answer == CUDA_SUCCESS && result != CUDA_SUCCESS) {
         process_enter(overhead->process);
-        REAL(cuLibraryUnload)(*library);
+        OWN_CALL(REAL(cuLibraryUnload)(*library));
         process_leave();
         forget(overhead, *library);
         *library = before;

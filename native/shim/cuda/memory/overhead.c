@@ -46,7 +46,6 @@ static void give_back(struct overhead *overhead)
     pthread_mutex_unlock(&tally->mutex);
 }
 
-/* Until overhead_end(), calls that come in on this thread are the driver's own. */
 static CUresult gate(struct overhead *overhead, uint64_t estimate)
 {
     *overhead = (struct overhead){.estimate = estimate};

@@ -3,14 +3,11 @@
 #include "cuda/graph/memory.h"
 #include "cuda/pool/pool.h"
 
-/* In the relaxed mode, in which a capture by another thread neither forbids it nor is disturbed. */
 bool reclaim(struct process *process, unsigned device)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUresult exchanged = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    CUstreamCaptureMode mode = own_calls_begin();
     bool given = pool_trim_all(process, device);
     given |= graph_reclaim(process, device);
-    if (exchanged == CUDA_SUCCESS)
-        REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    own_calls_end(mode);
     return given;
 }

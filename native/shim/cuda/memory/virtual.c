@@ -71,7 +71,7 @@ static CUresult name(struct process *process, CUmemGenericAllocationHandle handl
 {
     if (physicals_name(&process->physicals, handle, physical) == 0)
         return CUDA_SUCCESS;
-    REAL(cuMemRelease)(handle);
+    OWN_CALL(REAL(cuMemRelease)(handle));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -82,7 +82,7 @@ CUresult virtual_adopt(struct process *process, CUresult result,
         return result;
     struct physical *object = physicals_new(importer < 0 ? 0 : (unsigned)importer, 0);
     if (object == NULL) {
-        REAL(cuMemRelease)(*handle);
+        OWN_CALL(REAL(cuMemRelease)(*handle));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (importer >= 0)
@@ -195,7 +195,7 @@ static CUresult place(struct process *process, CUdeviceptr address, size_t bytes
 {
     if (physical == NULL || physicals_place(&process->physicals, address, bytes, physical) == 0)
         return CUDA_SUCCESS;
-    REAL(cuMemUnmap)(address, bytes);
+    OWN_CALL(REAL(cuMemUnmap)(address, bytes));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -203,10 +203,12 @@ static CUresult begin(struct pool_call *call, CUmemoryPool handle)
 {
     CUresult result = CUDA_SUCCESS;
     bool captured = capture_is_on(call->process, call->stream);
+    CUstreamCaptureMode mode = own_calls_begin();
     if (!captured && handle == NULL)
         result = current_pool(call->stream, &handle);
     if (!captured && result == CUDA_SUCCESS)
         result = find_pool(call->process, handle, &call->pool);
+    own_calls_end(mode);
     if (result != CUDA_SUCCESS)
         return result;
     if (!captured && call->pool.device != POOL_NOT_CHARGED)
@@ -260,7 +262,7 @@ static int remember(const struct pool_call *call, CUdeviceptr address)
 /* The pool grew where there was no room: what it gave goes back, and what it need not keep. */
 static CUresult undo(struct pool_call *call, CUdeviceptr address)
 {
-    REAL(cuMemFreeAsync)(address, call->stream);
+    OWN_CALL(REAL(cuMemFreeAsync)(address, call->stream));
     reclaim(call->process, call->device);
     return refuse(call);
 }

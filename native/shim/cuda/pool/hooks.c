@@ -47,7 +47,7 @@ static CUresult made(const CUmemoryPool *pool, int error)
 {
     if (error == 0)
         return CUDA_SUCCESS;
-    REAL(cuMemPoolDestroy)(*pool);
+    OWN_CALL(REAL(cuMemPoolDestroy)(*pool));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -145,10 +145,9 @@ struct wait {
 static struct wait wait_begin(void)
 {
     struct process *process = process_known();
-    if (process == NULL || !pools_known(&process->pools) || process_depth > 0)
+    if (process == NULL || !pools_known(&process->pools))
         return (struct wait){.process = NULL};
     pools_seen(&process->pools, pool_thread());
-    process_enter(process);
     return (struct wait){.process = process, .moment = pools_now(&process->pools)};
 }
 
@@ -158,7 +157,6 @@ static CUresult wait_end(struct wait wait, CUresult result, uint64_t stream)
         return result;
     pools_waited(&wait.process->pools, result == CUDA_SUCCESS ? stream : GAP_CLOSED, wait.moment);
     pool_settle_all(wait.process);
-    process_leave();
     return result;
 }
 

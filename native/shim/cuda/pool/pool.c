@@ -34,13 +34,14 @@ static bool held(const struct pool *pool, uint64_t *bytes)
 {
     CUmemoryPool handle = pool_of(pool->handle);
     uint64_t used = 0;
-    if (REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes) !=
-        CUDA_SUCCESS)
-        return false;
-    if (pool->managed)
+    CUstreamCaptureMode mode = own_calls_begin();
+    CUresult result =
+        REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes);
+    if (result == CUDA_SUCCESS && pool->managed)
         REAL(cuMemPoolGetAttribute)(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
-    *bytes = used > *bytes ? used : *bytes;
-    return true;
+    own_calls_end(mode);
+    *bytes = result == CUDA_SUCCESS && used > *bytes ? used : *bytes;
+    return result == CUDA_SUCCESS;
 }
 
 /* Ask the driver what a pool holds and enter it. mine: of who has the pool's turn. */
@@ -79,7 +80,7 @@ static void trim(struct process *process, uint64_t handle)
         return;
     pool_catch_up(process, &pool);
     struct pool_moment moment = pools_now(&process->pools);
-    REAL(cuMemPoolTrimTo)(pool_of(handle), 0);
+    OWN_CALL(REAL(cuMemPoolTrimTo)(pool_of(handle), 0));
     pools_waited(&process->pools, GAP_CLOSED, moment);
     pools_leave(&process->pools, handle);
 }
@@ -90,8 +91,10 @@ static void settle_or_end(struct process *process, const struct pool *pool)
     if (pool->retired)
         trim(process, pool->handle);
     pool_enter(process, pool->handle, NULL);
+    CUstreamCaptureMode mode = own_calls_begin();
     if (pools_end(&process->pools, pool->handle))
         REAL(cuMemPoolDestroy)(pool_of(pool->handle));
+    own_calls_end(mode);
 }
 
 void pool_settle(struct process *process, uint64_t handle)
@@ -145,6 +148,7 @@ void pool_given_back(struct process *process, const struct pointer *gone, uint64
 static void leave_current(CUmemoryPool handle)
 {
     int count = 0;
+    CUstreamCaptureMode mode = own_calls_begin();
     REAL(cuDeviceGetCount)(&count);
     for (CUdevice ordinal = 0; ordinal < count; ordinal++) {
         CUmemoryPool current, standard;
@@ -152,6 +156,7 @@ static void leave_current(CUmemoryPool handle)
             REAL(cuDeviceGetDefaultMemPool)(&standard, ordinal) == CUDA_SUCCESS)
             REAL(cuDeviceSetMemPool)(ordinal, standard);
     }
+    own_calls_end(mode);
 }
 
 /* A handle that is destroyed cannot be asked any more: the driver's destruction waits. */

@@ -63,7 +63,7 @@ CUresult pool_retire(struct process *process, const struct pool *pool);
 /* What the calling thread is known by. */
 static inline uint64_t pool_thread(void)
 {
-    return (uintptr_t)&process_depth;
+    return (uintptr_t)pthread_self();
 }
 
 /* What a stream is known by: the default stream of a thread by the thread. */

@@ -28,7 +28,7 @@ static inline bool prepaid_device(struct process *process)
 static inline struct process *prepaid_pay(const void *function, uint64_t key, uint64_t *paid_ns)
 {
     struct process *process = process_known();
-    if (process == NULL || process_depth > 0 || capture_may_be_on(process))
+    if (process == NULL || capture_may_be_on(process))
         return NULL;
     if (collective_any(process) && collective_has(process, function)) /* each is counted */
         return NULL;
@@ -48,20 +48,13 @@ static inline CUresult prepaid_begin(struct launch *launch)
     uint64_t key = cost_key((uintptr_t)launch->function, launch->blocks, launch->threads);
     launch->flight = NULL;
     launch->process = prepaid_pay(launch->function, key, &launch->paid_ns);
-    if (launch->process == NULL)
-        return throttle_begin_slowly(launch, key);
-    process_depth++; /* until prepaid_end() */
-    return CUDA_SUCCESS;
+    return launch->process == NULL ? throttle_begin_slowly(launch, key) : CUDA_SUCCESS;
 }
 
 static inline CUresult prepaid_end(struct launch *launch, CUresult result)
 {
-    if (launch->process == NULL)
-        return result;
-    if (launch->flight != NULL || result != CUDA_SUCCESS)
-        return throttle_end_slowly(launch, result);
-    process_depth--;
-    return CUDA_SUCCESS;
+    bool slowly = launch->process != NULL && (launch->flight != NULL || result != CUDA_SUCCESS);
+    return slowly ? throttle_end_slowly(launch, result) : result;
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include "cuda/time/prepaid.h"
 #include "cuda/time/waiting.h"
 #include "runtime/clock.h"
+#include "runtime/interruption.h"
 
 enum {
     SLICE_NS = 50 * MILLISECOND, /* then look again: the rate may have been raised */
@@ -139,10 +140,7 @@ static void watch(struct launch *launch, struct wait *wait, uint64_t done)
         .stream = launch->stream,
         .context = wait->look.context,
     };
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &launch->cancellable);
     launch->flight = timing_begin(wait->process, subject, wait->now);
-    if (launch->flight == NULL)
-        pthread_setcancelstate(launch->cancellable, NULL);
 }
 
 static bool any_unmeasured(const struct wait *wait)
@@ -182,7 +180,15 @@ static uint64_t name_of(CUstream stream)
     return stream == CU_STREAM_PER_THREAD ? (uintptr_t)&allowance : (uintptr_t)stream + 1;
 }
 
-static void pay(struct launch *launch, uint64_t key)
+/* The only place where it waits: a signal or a cancellation may come here, for nothing is held. */
+static void sleep_for(const struct wait *wait, uint64_t pause)
+{
+    interruption_allow(wait->before);
+    clock_sleep_until(wait->now + (pause < SLICE_NS ? pause : SLICE_NS));
+    interruption_block(&(struct interruption){0});
+}
+
+static void pay(struct launch *launch, uint64_t key, const struct interruption *before)
 {
     struct process *process = launch->process;
     _Atomic uint64_t *latest = &process->session.books.page->logbooks[launch->device].served_ns;
@@ -193,6 +199,7 @@ static void pay(struct launch *launch, uint64_t key)
         .in_flight = &process->in_flight[launch->device],
         .window = &process->sampling_windows[launch->device],
         .turn.slot = process_turn(process),
+        .before = before,
         .key = key,
         .pause = PAUSE_FIRST_NS,
         .look.device = launch->device,
@@ -208,7 +215,7 @@ static void pay(struct launch *launch, uint64_t key)
         wait.turn.urgent = waiting_urgent(&wait);
         if (wait.turn.urgent)
             continue;
-        clock_sleep_until(wait.now + (pause < SLICE_NS ? pause : SLICE_NS));
+        sleep_for(&wait, pause);
         limiter_wait(wait.meter, clock_now());
         look(launch, &wait, true);
         see_elapsed(launch, &wait, true);
@@ -229,6 +236,7 @@ static void pay(struct launch *launch, uint64_t key)
 static CUresult begin_limited(struct launch *launch, struct process *process, uint64_t key)
 {
     int device;
+    struct interruption before;
     CUresult result = find_device(process, &device);
     if (result != CUDA_SUCCESS || device < 0) /* not granted: it has no memory to work on */
         return result;
@@ -237,9 +245,10 @@ static CUresult begin_limited(struct launch *launch, struct process *process, ui
         return CUDA_SUCCESS;
     launch->process = process;
     launch->device = (unsigned)device;
-    process_depth++; /* until throttle_end() */
+    interruption_block(&before);
     allowance_turn(process, launch->device);
-    pay(launch, key);
+    pay(launch, key, &before);
+    interruption_allow(&before);
     return CUDA_SUCCESS;
 }
 
@@ -258,13 +267,14 @@ CUresult throttle_begin_slowly(struct launch *launch, uint64_t key)
 
 CUresult throttle_end_slowly(struct launch *launch, CUresult result)
 {
+    struct interruption interruption;
     if (launch->flight != NULL) {
+        interruption_block(&interruption);
         timing_end(launch->process, launch->flight, launch->stream, result);
-        pthread_setcancelstate(launch->cancellable, NULL);
+        interruption_allow(&interruption);
     }
     if (result != CUDA_SUCCESS)
         allowance_return(launch->paid_ns);
-    process_depth--;
     return result;
 }
 
@@ -309,7 +319,8 @@ void throttle_waited(uint64_t begun, uint64_t stream)
         (begun == 0 && !flights_any(&process->timing.flights) &&
          atomic_load_explicit(&process->timing.unmeasured.count, memory_order_relaxed) == 0))
         return;
-    process_depth++;
+    struct interruption interruption;
+    interruption_block(&interruption);
     if (find_device(process, &device) == CUDA_SUCCESS && device >= 0) {
         uint64_t now = clock_now();
         count_awaited(process, device, begun, now);
@@ -318,5 +329,5 @@ void throttle_waited(uint64_t begun, uint64_t stream)
         timing_waited(process, (unsigned)device, stream, now);
         hold_turn(process, (unsigned)device, now);
     }
-    process_depth--;
+    interruption_allow(&interruption);
 }

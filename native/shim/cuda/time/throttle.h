@@ -16,7 +16,6 @@ struct launch {
     /* Set by throttle_begin(): */
     struct process *process; /* NULL: not limited */
     struct flight *flight;   /* that watches it, or NULL */
-    int cancellable;         /* as the thread was; with a flight it is not */
     unsigned device;
     uint64_t paid_ns;
 };
@@ -45,7 +44,8 @@ static inline bool throttle_idle(void)
 }
 
 /* Wait, pay, and begin to measure if it is time to. On an error the launch must not be made.
- * The wait is bounded and holds no lock, so that kernels that wait for each other come together. */
+ * The wait is bounded and holds nothing: kernels that wait for each other come together, and a
+ * thread that leaves it by a jump, or is cancelled, leaves nothing behind. */
 CUresult throttle_begin(struct launch *launch);
 
 /* The driver has answered. Returns its answer. */

@@ -12,13 +12,6 @@ enum {
     PATIENCE_S = 30,               /* a flight nobody could finish is left alone */
 };
 
-/* Let calls through that a global capture by another thread would forbid; undo with the result. */
-static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode)
-{
-    CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    return result == CUDA_SUCCESS ? mode : CU_STREAM_CAPTURE_MODE_RELAXED;
-}
-
 static unsigned long long number_of(CUcontext context)
 {
     unsigned long long number;
@@ -102,9 +95,9 @@ static void charge_owed(struct process *process, unsigned device, uint64_t owed,
 /* A driver that does not tell is not believed to be busy for ever. */
 static bool is_idle(CUstream stream)
 {
-    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUstreamCaptureMode mode = own_calls_begin();
     bool idle = REAL(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY;
-    exchange_mode(mode);
+    own_calls_end(mode);
     return idle;
 }
 
@@ -115,13 +108,10 @@ void timing_see_elapsed(struct process *process, struct timing_subject subject, 
     uint64_t stream = pool_stream_key(subject.stream);
     if (!unmeasured_has(unmeasured, subject.context, stream, now))
         return;
-    int cancellable;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
     struct unmeasured_look look = {.idle = is_idle(subject.stream), .held = held, .now = now};
     uint64_t owed = unmeasured_see(unmeasured, subject.context, stream, look);
     if (owed > 0)
         charge_owed(process, subject.device, owed, now);
-    pthread_setcancelstate(cancellable, NULL);
 }
 
 bool timing_charge_elapsed(struct process *process, struct timing_subject subject, uint64_t now)
@@ -130,11 +120,8 @@ bool timing_charge_elapsed(struct process *process, struct timing_subject subjec
     uint64_t stream = pool_stream_key(subject.stream);
     if (!unmeasured_has(unmeasured, subject.context, stream, now))
         return false;
-    int cancellable;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
     unmeasured_launch(unmeasured, subject.context, stream, subject.paid_ns, now);
     limiter_retire(&process->session.books.page->meters[subject.device], subject.paid_ns);
-    pthread_setcancelstate(cancellable, NULL);
     return true;
 }
 
@@ -154,15 +141,15 @@ struct flight *timing_begin(struct process *process, struct timing_subject subje
     }
     enter(flight, subject, now);
     flight->logged = log_long(process, subject, now);
-    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUstreamCaptureMode mode = own_calls_begin();
     bool begun = begin_held(process, flight, subject.stream);
-    exchange_mode(mode);
+    own_calls_end(mode);
     return begun ? flight : NULL;
 }
 
 void timing_end(struct process *process, struct flight *flight, CUstream stream, CUresult launched)
 {
-    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUstreamCaptureMode mode = own_calls_begin();
     if (launched != CUDA_SUCCESS) { /* the program's error, not ours */
         in_flight_unmark(&process->in_flight[flight->device], flight->work_ns);
         flight->work_ns = 0;
@@ -172,7 +159,7 @@ void timing_end(struct process *process, struct flight *flight, CUstream stream,
     } else {
         completion_fail(process, flight);
     }
-    exchange_mode(mode);
+    own_calls_end(mode);
 }
 
 /* False: not now. */
@@ -294,13 +281,10 @@ void timing_poll(struct process *process, struct timing_look *look)
     unsigned count = find_due(process, look, found);
     if (count == 0)
         return;
-    int cancellable; /* a thread that ended in here would take flights along */
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
-    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUstreamCaptureMode mode = own_calls_begin();
     look->context = look->context == 0 ? timing_context() : look->context;
     poll_each(process, look, found, count);
-    exchange_mode(mode);
-    pthread_setcancelstate(cancellable, NULL);
+    own_calls_end(mode);
 }
 
 bool timing_explores(struct process *process, unsigned device)
@@ -320,13 +304,13 @@ typedef void visit_flight(struct process *, struct flight *, unsigned long long,
 static void visit_all_of(struct process *process, unsigned long long context, visit_flight *visit)
 {
     uint64_t now = clock_now();
-    CUstreamCaptureMode mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUstreamCaptureMode mode = own_calls_begin();
     for (int index = 0; index < FLIGHTS; index++) {
         struct flight *flight = &process->timing.flights.of[index];
         if (flight->context == context && flight_hold(flight, FLIGHT_FLYING))
             visit(process, flight, context, now);
     }
-    exchange_mode(mode);
+    own_calls_end(mode);
 }
 
 /* The context went with it on the GPU. If nobody knows its cost, that is what it can have had. */

@@ -18,6 +18,7 @@ struct wait {
     struct vcuda_meter *meter;
     struct in_flight *in_flight;
     struct sampling_window *window;
+    const struct interruption *before; /* as the thread may be interrupted while it sleeps */
     struct limiter_terms terms;
     struct timing_look look;
     uint64_t key;

@@ -49,14 +49,13 @@ static inline struct work work_copy(uint64_t bytes)
     return work_rows(WORK_COPY, bytes, 1, 1);
 }
 
-/* The driver knows no memory of the host but what is registered with it. In a call of its own it is
- * asked nothing. */
+/* The driver knows no memory of the host but what is registered with it. */
 static inline bool work_on_gpu(int memory_type, CUdeviceptr address)
 {
     int type = CU_MEMORYTYPE_HOST;
     if (memory_type != CU_MEMORYTYPE_UNIFIED)
         type = memory_type;
-    else if (process_depth == 0)
+    else
         REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
     return type >= CU_MEMORYTYPE_DEVICE && type <= CU_MEMORYTYPE_UNIFIED;
 }

@@ -57,7 +57,12 @@ CUresult capture_asked(struct driver *driver, struct stream *stream, int device)
 /* A call that waits for all of a device: none of it may be captured. */
 CUresult capture_any(struct driver *driver, int device);
 
-/* A call that may not be made while there is a capture; an error that makes it invalid. */
+/* A call that is unsafe while there is a capture, for it is not in a stream's order and so not in
+ * the graph: an error that makes those captures invalid that the modes forbid it in. Calls that are
+ * known to be so: plain and managed allocation (cuThreadExchangeStreamCaptureMode's documentation
+ * names it), freeing, pinned and registered host memory (PyTorch's allocators make them in the
+ * relaxed mode), queries of events (its watchdog broke captures of other threads), a pool's
+ * attributes and trimming (libcu++ of CUDA 13.4). Others may be. */
 CUresult capture_unsafe(struct driver *driver);
 
 #endif

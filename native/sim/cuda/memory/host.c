@@ -1,5 +1,6 @@
 /* Pinned host memory: ordinary memory of the process. It is not device memory and not charged, and
  * ends with the context that it was allocated or registered in. */
+#include "cuda/capture/capture.h"
 #include "cuda/memory/addresses.h"
 #include "cuda/memory/memory.h"
 #include <stdlib.h>
@@ -72,6 +73,9 @@ API CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags)
         return result;
     if (out == NULL || bytes == 0 || flags > EVERY_ALLOC_FLAG)
         return CUDA_ERROR_INVALID_VALUE;
+    result = capture_unsafe(driver);
+    if (result != CUDA_SUCCESS)
+        return result;
     void *memory;
     if (posix_memalign(&memory, PINNED_ALIGNMENT, bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -114,6 +118,9 @@ API CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
         return CUDA_ERROR_INVALID_VALUE;
     if ((flags & READ_ONLY) != 0)
         return CUDA_ERROR_NOT_SUPPORTED; /* device attribute 113 */
+    result = capture_unsafe(driver);
+    if (result != CUDA_SUCCESS)
+        return result;
     return enter(driver, (struct allocation){.start = (CUdeviceptr)(uintptr_t)memory,
                                              .bytes = bytes,
                                              .context = context,

@@ -172,6 +172,8 @@ API CUresult cuMemFree_v2(CUdeviceptr address)
 {
     struct driver *driver;
     CUresult result = driver_get(&driver);
+    if (result == CUDA_SUCCESS)
+        result = capture_unsafe(driver);
     return result == CUDA_SUCCESS ? memory_free(driver, address) : result;
 }
 

@@ -1,4 +1,5 @@
 /* Pools as the program has them: found, made, destroyed, and what can be asked and set. */
+#include "cuda/capture/capture.h"
 #include "cuda/memory/location.h"
 #include "cuda/pool/pool.h"
 #include "cuda/stream/queue.h"
@@ -201,6 +202,13 @@ static CUresult checked(struct driver **driver, const struct pool *pool, const v
     return is_pool(pool) && value != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* The same of a call that captures forbid. */
+static CUresult checked_unsafe(struct driver **driver, const struct pool *pool, const void *value)
+{
+    CUresult result = checked(driver, pool, value);
+    return result == CUDA_SUCCESS ? capture_unsafe(*driver) : result;
+}
+
 /* What was fixed when the pool was made, and is an int. */
 static CUresult property_of(const struct driver *driver, const struct pool *pool, int attribute,
                             int *out)
@@ -235,7 +243,7 @@ static CUresult property_of(const struct driver *driver, const struct pool *pool
 API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
 {
     struct driver *driver;
-    CUresult result = checked(&driver, pool, value);
+    CUresult result = checked_unsafe(&driver, pool, value);
     if (result != CUDA_SUCCESS)
         return result;
     uint64_t *figure = figure_of(pool, attribute);
@@ -274,7 +282,7 @@ static CUresult set(struct pool *pool, int attribute, const void *value)
 API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
 {
     struct driver *driver;
-    CUresult result = checked(&driver, pool, value);
+    CUresult result = checked_unsafe(&driver, pool, value);
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&driver->mutex);
@@ -286,7 +294,7 @@ API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value
 API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
     struct driver *driver;
-    CUresult result = checked(&driver, pool, pool);
+    CUresult result = checked_unsafe(&driver, pool, pool);
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&driver->mutex);

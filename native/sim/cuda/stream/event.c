@@ -103,6 +103,8 @@ API CUresult cuEventQuery(CUevent event)
     CUresult result = checked(event, &driver);
     if (result == CUDA_SUCCESS && event->capture != 0)
         return (CUresult)ERROR_CAPTURED_EVENT;
+    if (result == CUDA_SUCCESS)
+        result = capture_unsafe(driver);
     if (result == CUDA_SUCCESS && event->page != NULL)
         return ipc_event_happened(driver, event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     if (result != CUDA_SUCCESS || !event->recorded)
