@@ -26,10 +26,13 @@ static uint64_t ask_array(const struct array_shape *shape, CUdevice device)
     CUDA_ARRAY3D_DESCRIPTOR descriptor = deferred(shape);
     CUDA_ARRAY_MEMORY_REQUIREMENTS needs = {0};
     CUarray twin;
-    if (REAL(cuArray3DCreate_v2)(&twin, &descriptor) != CUDA_SUCCESS)
-        return 0;
-    CUresult result = REAL(cuArrayGetMemoryRequirements)(&needs, twin, device);
-    REAL(cuArrayDestroy)(twin);
+    CUstreamCaptureMode mode = own_calls_begin();
+    CUresult result = REAL(cuArray3DCreate_v2)(&twin, &descriptor);
+    if (result == CUDA_SUCCESS) {
+        result = REAL(cuArrayGetMemoryRequirements)(&needs, twin, device);
+        REAL(cuArrayDestroy)(twin);
+    }
+    own_calls_end(mode);
     return result == CUDA_SUCCESS ? needs.size : 0;
 }
 
@@ -38,10 +41,13 @@ static uint64_t ask_mipmapped(const struct array_shape *shape, CUdevice device)
     CUDA_ARRAY3D_DESCRIPTOR descriptor = deferred(shape);
     CUDA_ARRAY_MEMORY_REQUIREMENTS needs = {0};
     CUmipmappedArray twin;
-    if (REAL(cuMipmappedArrayCreate)(&twin, &descriptor, shape->levels) != CUDA_SUCCESS)
-        return 0;
-    CUresult result = REAL(cuMipmappedArrayGetMemoryRequirements)(&needs, twin, device);
-    REAL(cuMipmappedArrayDestroy)(twin);
+    CUstreamCaptureMode mode = own_calls_begin();
+    CUresult result = REAL(cuMipmappedArrayCreate)(&twin, &descriptor, shape->levels);
+    if (result == CUDA_SUCCESS) {
+        result = REAL(cuMipmappedArrayGetMemoryRequirements)(&needs, twin, device);
+        REAL(cuMipmappedArrayDestroy)(twin);
+    }
+    own_calls_end(mode);
     return result == CUDA_SUCCESS ? needs.size : 0;
 }
 
@@ -55,10 +61,8 @@ static uint64_t needed(struct process *process, const struct array_shape *shape,
     if (most == 0)
         return 0;
     process_enter(process);
-    CUstreamCaptureMode mode = own_calls_begin();
     if (REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
         said = ask(shape, device);
-    own_calls_end(mode);
     process_leave();
     return said != 0 ? said : most;
 }

@@ -134,17 +134,17 @@ void timing_waited(struct process *process, unsigned device, uint64_t stream, ui
 
 struct flight *timing_begin(struct process *process, struct timing_subject subject, uint64_t now)
 {
+    CUstreamCaptureMode mode = own_calls_begin();
     struct flight *flight = take(process, subject.context, subject.key != 0);
     if (flight == NULL) {
         in_flight_unmark(&process->in_flight[subject.device], subject.work_ns);
-        return NULL;
+    } else {
+        enter(flight, subject, now);
+        flight->logged = log_long(process, subject, now);
+        flight = begin_held(process, flight, subject.stream) ? flight : NULL;
     }
-    enter(flight, subject, now);
-    flight->logged = log_long(process, subject, now);
-    CUstreamCaptureMode mode = own_calls_begin();
-    bool begun = begin_held(process, flight, subject.stream);
     own_calls_end(mode);
-    return begun ? flight : NULL;
+    return flight;
 }
 
 void timing_end(struct process *process, struct flight *flight, CUstream stream, CUresult launched)
