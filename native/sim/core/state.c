@@ -129,11 +129,17 @@ void sim_reap(struct sim_state *state, uint64_t now)
     }
 }
 
+/* As what a real driver does in the kernel, which no cancellation interrupts. */
+static _Thread_local int cancellable;
+
 uint64_t sim_lock(struct sim_state *state)
 {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     bool died = pthread_mutex_lock(&state->mutex) == EOWNERDEAD;
     if (died)
         pthread_mutex_consistent(&state->mutex);
+    cancellable = before;
     uint64_t now = sim_now();
     if (died || now - state->reaped_ns > REAP_PERIOD_NS)
         sim_reap(state, now);
@@ -142,5 +148,7 @@ uint64_t sim_lock(struct sim_state *state)
 
 void sim_unlock(struct sim_state *state)
 {
+    int before = cancellable;
     pthread_mutex_unlock(&state->mutex);
+    pthread_setcancelstate(before, NULL);
 }
