@@ -1,7 +1,7 @@
 """A share of a GPU: the container's CUDA calls meet the shim, which the virtual manager limits."""
 
 from gpumanager.grants.grant import Grant
-from gpumanager.isolation.edits import ENV_VISIBLE, VOID, ContainerEdits, Mount, driver
+from gpumanager.isolation.edits import ENV_JULIA, ENV_VISIBLE, VOID, ContainerEdits, Mount, driver
 from gpumanager.isolation.protocol import Means
 from gpumanager.names import CONTAINER_COMPAT, CONTAINER_VCUDA
 from gpumanager.units import MEMORY_BLOCK, Bytes
@@ -22,7 +22,7 @@ class Shim:
         mounts = [Mount(str(CONTAINER_VCUDA), str(directory))]
         if self._volumes.over_compat:
             mounts.append(Mount(str(CONTAINER_COMPAT), str(shims / "lib64")))
-        own = ContainerEdits(mounts=tuple(mounts), envs={ENV_VISIBLE: VOID})
+        own = ContainerEdits(mounts=tuple(mounts), envs={ENV_VISIBLE: VOID, ENV_JULIA: "false"})
         return driver(self._volumes, shims) + own
 
     async def update(self, grant: Grant) -> None:

@@ -7,6 +7,7 @@ then the two volumes are published one after the other.
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from gpumanager.errors import InputError
 from gpumanager.volume.config import Volume, VolumeConfig
@@ -21,6 +22,9 @@ from gpumanager.volume.shims import Shims, put_shims
 from gpumanager.volume.values import DriverVolumes
 
 log = logging.getLogger(__name__)
+
+OPENCL: Final = "libnvidia-opencl"
+"""Carries a driver of its own: it opens the device nodes and calls no function of libcuda."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +47,24 @@ class _Prepared:
 
 
 def publish(
-    config: VolumeConfig, *, root: Path, shims: Shims, base: Path | None = None, disk: Disk = DISK
+    config: VolumeConfig,
+    *,
+    root: Path,
+    shims: Shims,
+    base: Path | None = None,
+    opencl: bool = False,
+    disk: Disk = DISK,
 ) -> DriverVolumes:
     """Mirror the driver found under `root`, once with the shims and once without.
 
-    base: instead of the configuration's. The directories returned are stable names that lead to
-    what was published last, so that a container that restarts after an upgrade gets the driver
-    that runs then. Raises LdCacheUnreadable, DriverNotFound, ShimUnusable, MirrorFailed, and
-    InputError for a volume without libcuda.
+    base: instead of the configuration's. opencl: whether shares have OpenCL, unlimited. The
+    directories returned are stable names that lead to what was published last, so that a container
+    that restarts after an upgrade gets the driver that runs then. Raises LdCacheUnreadable,
+    DriverNotFound, ShimUnusable, MirrorFailed, and InputError for a volume without libcuda.
     """
     host = read_host(root)
     try:
-        prepared = _prepare(config, host, shims)
+        prepared = _prepare(config, host, shims, opencl=opencl)
     except OSError as error:
         cause = f"its files changed while they were read: {error.strerror} ({error.filename})"
         raise DriverNotFound(root, cause) from error
@@ -69,19 +79,29 @@ def publish(
     return volumes
 
 
-def _prepare(config: VolumeConfig, host: Host, shims: Shims) -> _Prepared:
+def _prepare(config: VolumeConfig, host: Host, shims: Shims, *, opencl: bool) -> _Prepared:
     driver = find_driver(host)
-    shared = _contents(config, config.shared, host, driver)
+    shared = _contents(config, config.shared, host, driver, without=() if opencl else (OPENCL,))
     whole = _contents(config, config.whole, host, driver)
     shimmed = put_shims(shared.plan, shared.libraries, shims, driver, host)
     warnings = (*driver.warnings, *shared.warnings, *whole.warnings)
     return _Prepared(driver, shimmed, whole.plan, warnings)
 
 
-def _contents(config: VolumeConfig, volume: Volume, host: Host, driver: Driver) -> _Contents:
+def _contents(
+    config: VolumeConfig,
+    volume: Volume,
+    host: Host,
+    driver: Driver,
+    without: tuple[str, ...] = (),
+) -> _Contents:
     libraries = find_libraries(host, volume.libraries)
     programs = find_programs(host, volume.binaries)
-    own = tuple(library for library in libraries.components if driver.owns(library))
+    own = tuple(
+        library
+        for library in libraries.components
+        if driver.owns(library) and not library.name.startswith(without)
+    )
     if driver.cuda not in own:
         cause = f"volume {volume.name!r} lists no library prefix that matches {driver.cuda.name}"
         raise InputError(config.source, cause)

@@ -44,6 +44,7 @@ async def test_a_share_becomes_a_directory_a_cdi_device_and_an_answer(node: Clai
     edits = described["containerEdits"]
     assert described["name"] == f"{name}-0"
     assert f"VCUDA_GPUS={node.topology.gpus[1].uuid}" in edits["env"]
+    assert "JULIA_CUDA_USE_COMPAT=false" in edits["env"]
     assert {one["containerPath"] for one in edits["mounts"]} >= {"/etc/vcuda", "/usr/local/nvidia"}
     assert edits["deviceNodes"][0]["path"] == "/dev/nvidia1"
 

@@ -80,6 +80,13 @@ def test_nvidias_runtime_is_told_of_whole_gpus_alone() -> None:
     assert share["VCUDA_GPUS"] == whole["VCUDA_GPUS"] == GPUS[0].uuid
 
 
+def test_julia_is_kept_from_the_libcuda_that_it_brings_where_a_gpu_is_shared() -> None:
+    share, whole = (answered(VOLUMES, e).envs for e in (Evaluator.SHARE, Evaluator.FRAGMENT))
+
+    assert share["JULIA_CUDA_USE_COMPAT"] == "false"
+    assert "JULIA_CUDA_USE_COMPAT" not in whole
+
+
 def test_extra_devices_are_given_as_they_are() -> None:
     devices = answered(VOLUMES, Evaluator.SHARE).devices
 

@@ -202,6 +202,28 @@ def test_every_library_gets_the_names_it_is_opened_by(host: FakeHost, base: Path
     assert "libnvidia-glcore.so" not in found
 
 
+OPENCL = f"libnvidia-opencl.so.{VERSION}"
+
+
+def test_opencl_carries_its_own_driver_and_is_left_out_of_shares_alone(
+    host: FakeHost, base: Path
+) -> None:
+    host.install(host.parts.library(OPENCL, soname="libnvidia-opencl.so.1"))
+
+    volumes = published(host, base)
+
+    assert not list((volumes.shared / "lib64").glob("libnvidia-opencl*"))
+    assert (volumes.whole / "lib64" / "libnvidia-opencl.so.1").exists()
+
+
+def test_opencl_is_in_shares_where_the_operator_wants_it(host: FakeHost, base: Path) -> None:
+    host.install(host.parts.library(OPENCL, soname="libnvidia-opencl.so.1"))
+
+    volumes = publish(CONFIG, root=host.root, shims=host.parts.shims(), base=base, opencl=True)
+
+    assert (volumes.shared / "lib64" / "libnvidia-opencl.so.1").exists()
+
+
 def test_32_bit_programs_keep_the_drivers_own(host: FakeHost, base: Path, tmp_path: Path) -> None:
     library = tmp_path / f"libcuda.so.{VERSION}"
     library.write_bytes(as_32_bit("libcuda.so.1"))
