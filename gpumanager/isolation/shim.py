@@ -1,5 +1,7 @@
 """A share of a GPU: the container's CUDA calls meet the shim, which the virtual manager limits."""
 
+from pathlib import Path
+
 from gpumanager.grants.grant import Grant
 from gpumanager.isolation.edits import ENV_JULIA, ENV_VISIBLE, VOID, ContainerEdits, Mount, driver
 from gpumanager.isolation.protocol import Means
@@ -18,7 +20,7 @@ class Shim:
 
     async def prepare(self, grant: Grant) -> ContainerEdits:
         directory = await self._virtual.open(grant.id, limits(grant))
-        shims = self._volumes.shared
+        shims = self._lead(grant)
         mounts = [Mount(str(CONTAINER_VCUDA), str(directory))]
         if self._volumes.over_compat:
             mounts.append(Mount(str(CONTAINER_COMPAT), str(shims / "lib64")))
@@ -27,6 +29,11 @@ class Shim:
 
     async def update(self, grant: Grant) -> None:
         await self._virtual.open(grant.id, limits(grant))
+        self._lead(grant)
+
+    def _lead(self, grant: Grant) -> Path:
+        volume = self._volumes.shared if grant.graphics else self._volumes.compute
+        return self._virtual.lead_to(grant.id, volume)
 
     async def release(self, name: AllocationID) -> None:
         await self._virtual.close(name)

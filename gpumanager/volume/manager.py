@@ -1,11 +1,11 @@
-"""The volume manager: from the driver on the host to two directories containers can mount.
+"""The volume manager: from the driver on the host to the directories containers can mount.
 
 Run at the agent's start. Everything is found, laid out and checked before anything is written;
-then the two volumes are published one after the other.
+then the volumes are published one after the other.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from gpumanager.volume.driver import Driver, find_driver
 from gpumanager.volume.errors import DriverNotFound
 from gpumanager.volume.find import Component, find_libraries, find_programs
 from gpumanager.volume.host import Host, read_host
-from gpumanager.volume.layout import Plan, lay_out
+from gpumanager.volume.layout import File, Plan, lay_out
 from gpumanager.volume.mirror import DISK, mirror
 from gpumanager.volume.shims import Shims, put_shims
 from gpumanager.volume.values import DriverVolumes
@@ -25,6 +25,29 @@ log = logging.getLogger(__name__)
 
 OPENCL: Final = "libnvidia-opencl"
 """Carries a driver of its own: it opens the device nodes and calls no function of libcuda."""
+
+GRAPHICS: Final = (
+    "libGL",
+    "libOpenGL.so",
+    "libEGL",
+    "libnvidia-eglcore.so",
+    "libnvidia-egl-",
+    "libnvidia-gl",
+    "libnvidia-tls.so",
+    "libnvidia-fbc.so",
+    "libnvidia-ifr.so",
+    "libnvidia-cbl.so",
+    "libnvidia-rtcore.so",
+    "libnvoptix.so",
+    "libnvidia-vksc-core.so",
+    "libnvidia-present.so",
+    "libnvidia-wayland-client.so",
+)
+"""OpenGL, EGL and Vulkan, which call no function of libcuda, and what NVIDIA's container toolkit
+counts among them."""
+
+COMPUTE: Final = "compute"
+"""Behind the name of the shared volume: the one without graphics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +78,7 @@ def publish(
     opencl: bool = False,
     disk: Disk = DISK,
 ) -> DriverVolumes:
-    """Mirror the driver found under `root`, once with the shims and once without.
+    """Mirror the driver found under `root`, with the shims and without.
 
     base: instead of the configuration's. opencl: whether shares have OpenCL, unlimited. The
     directories returned are stable names that lead to what was published last, so that a container
@@ -68,8 +91,11 @@ def publish(
     except OSError as error:
         cause = f"its files changed while they were read: {error.strerror} ({error.filename})"
         raise DriverNotFound(root, cause) from error
+    shared = _publish(prepared.shared, config.shared, base, disk)
+    without = replace(config.shared, name=f"{config.shared.name}-{COMPUTE}")
     volumes = DriverVolumes(
-        shared=_publish(prepared.shared, config.shared, base, disk),
+        shared=shared,
+        compute=_publish(_without_graphics(prepared.shared, shared), without, base, disk),
         whole=_publish(prepared.whole, config.whole, base, disk),
         version=prepared.driver.version,
         warnings=tuple(dict.fromkeys(prepared.warnings)),
@@ -81,7 +107,8 @@ def publish(
 
 def _prepare(config: VolumeConfig, host: Host, shims: Shims, *, opencl: bool) -> _Prepared:
     driver = find_driver(host)
-    shared = _contents(config, config.shared, host, driver, without=() if opencl else (OPENCL,))
+    unlimited = () if opencl else (OPENCL,)
+    shared = _contents(config, config.shared, host, driver, unlimited)
     whole = _contents(config, config.whole, host, driver)
     shimmed = put_shims(shared.plan, shared.libraries, shims, driver, host)
     warnings = (*driver.warnings, *shared.warnings, *whole.warnings)
@@ -107,6 +134,15 @@ def _contents(
         raise InputError(config.source, cause)
     plan = lay_out(programs.components, own)
     return _Contents(own, plan, (*libraries.warnings, *programs.warnings))
+
+
+def _without_graphics(plan: Plan, published: Path) -> Plan:
+    """The shared plan without graphics. Its files are those of the published one, to which they
+    become hard links, wherever the driver lies."""
+    kept = [one for one in plan if not one.path.name.startswith(GRAPHICS)]
+    return tuple(
+        replace(one, source=published / one.path) if isinstance(one, File) else one for one in kept
+    )
 
 
 def _publish(plan: Plan, volume: Volume, base: Path | None, disk: Disk) -> Path:

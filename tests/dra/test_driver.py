@@ -49,6 +49,24 @@ async def test_a_share_becomes_a_directory_a_cdi_device_and_an_answer(node: Clai
     assert edits["deviceNodes"][0]["path"] == "/dev/nvidia1"
 
 
+async def test_a_claim_gets_graphics_if_one_of_its_containers_may_have_them(
+    node: ClaimNode,
+) -> None:
+    compute = [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute"}]
+    pods = {
+        name: pod_item(name, {"a": [(name, "")], "b": [(name, "")]}) for name in ("none", "one")
+    }
+    for name, item in pods.items():
+        for container in item["spec"]["containers"][: 2 if name == "none" else 1]:
+            container["env"] = compute
+        node.api.pods["default", name] = item
+        await node.prepare(node.claim(name, node.share(0, 30)))
+
+    assert sorted(node.virtual.drivers.values()) == ["compute", "nvidia"]
+    await node.restart()
+    assert sorted(node.virtual.drivers.values()) == ["compute", "nvidia"]
+
+
 async def test_a_claim_is_asked_for_once_and_answered_the_same_ever_after(node: ClaimNode) -> None:
     claim = node.claim("a", node.share(0, 30))
     first = await node.prepare(claim)

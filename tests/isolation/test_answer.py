@@ -27,6 +27,9 @@ class Opened:
         assert limits
         return Path("/vm") / allocation
 
+    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+        return Path("/vm") / allocation / driver.name
+
 
 def answered(volumes: DriverVolumes, evaluator: Evaluator) -> ContainerEdits:
     whole = evaluator is not Evaluator.SHARE
@@ -51,7 +54,7 @@ def test_the_shims_lie_over_a_libcuda_of_the_image_where_a_gpu_is_shared() -> No
 
     share, whole = (mounts(volumes, e) for e in (Evaluator.SHARE, Evaluator.FRAGMENT))
 
-    assert share["/usr/local/cuda/compat"] == "/vol/nvidia/lib64"
+    assert share["/usr/local/cuda/compat"] == "/vm/a1/nvidia/lib64"
     assert whole == {"/usr/local/nvidia": "/vol/origin"}
 
 
