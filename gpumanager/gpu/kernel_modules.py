@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 NEEDED: Final = ("nvidiactl", "nvidia-uvm")
 """Without these no program gets anywhere."""
 
+HMM: Final = Path("/sys/module/nvidia_uvm/parameters/uvm_disable_hmm")
+"""`Y` where kernels cannot reach pageable memory. With `N` and the open kernel modules they can:
+what malloc gave moves into the GPU's memory without a call that could be limited."""
+
 LOADERS: Final = (("nvidia-modprobe", "-u", "-c=0"), ("modprobe", "-va", "nvidia-uvm", "nvidia"))
 LOAD_SECONDS: Final = 60.0
 
