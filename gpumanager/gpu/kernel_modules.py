@@ -147,6 +147,12 @@ class HostKernel:
         return None
 
 
+def kernel_file(root: Path, path: Path) -> Path:
+    """A file of the kernel below this root, or our own where that root shows none."""
+    shown = root / path.relative_to("/")
+    return shown if shown.exists() else path
+
+
 def parse_majors(text: str) -> dict[str, int]:
     """The character devices of /proc/devices."""
     characters = text.partition("Block devices:")[0]

@@ -18,6 +18,7 @@ from typing import Final, Protocol, TypeVar
 import pynvml
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.kernel_modules import kernel_file
 from gpumanager.gpu.nvml_library import LIBRARY
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.units import GIB, MIB, Bytes
@@ -286,10 +287,9 @@ def own_memory(handle: object) -> int | None:
 
 
 def machine_memory(root: Path) -> int:
-    """Of the machine with this root, or of ours where that has no /proc. Raises NvmlError."""
-    own = root / MEMINFO.relative_to("/")
+    """Of the machine with this root. Raises NvmlError."""
     try:
-        text = (own if own.exists() else MEMINFO).read_text()
+        text = kernel_file(root, MEMINFO).read_text()
         return next(int(line.split()[1]) for line in text.splitlines() if "MemTotal:" in line) << 10
     except (OSError, ValueError, IndexError, StopIteration) as error:
         raise NvmlError(f"NVML has no memory figure of it, nor has {MEMINFO}: {error}") from error

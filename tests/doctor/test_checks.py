@@ -18,6 +18,7 @@ from gpumanager.doctor.values import (
     ListeningSocket,
     Node,
     OwnView,
+    SharesView,
     Trouble,
     Unseen,
     Verdict,
@@ -66,13 +67,14 @@ OWN = OwnView(
     directories=(VM,),
     granted=2,
 )
-WELL = Node(GPUS, KUBELET, CONTAINERS, OWN)
+SHARES = SharesView(unlimited=(), hmm=False)
+WELL = Node(GPUS, SHARES, KUBELET, CONTAINERS, OWN)
 
 
 def changed(**parts: Any) -> Node:
     """The well node with these fields, of whichever of its parts, changed."""
     node = WELL
-    for part in ("gpus", "kubelet", "containers", "own"):
+    for part in ("gpus", "kubelet", "containers", "own", "shares"):
         view = getattr(node, part)
         fields = {name: parts[name] for name in parts if hasattr(view, name)}
         node = replace(node, **{part: replace(view, **fields)})
@@ -188,6 +190,18 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
         "--beside-other-managers",
     ),
     "no right to look for others": ({"managers": SILENT}, "other GPU managers", "`get` on nodes"),
+    "graphics in shares": (
+        {"unlimited": ("OpenGL and Vulkan", "EGL")},
+        "unlimited libraries",
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    ),
+    "pageable memory": ({"hmm": True}, "pageable memory (HMM)", "uvm_disable_hmm=1"),
+    "a kernel that does not say": ({"hmm": SILENT}, "pageable memory (HMM)", "uvm_disable_hmm=1"),
+    "memory of the machine": (
+        {"troubles": (Trouble("GPU-0", "no figure", mild=True, advice="set --reserved-memory"),)},
+        "GPUs",
+        "--reserved-memory",
+    ),
     "few files": ({"open_files": 1024}, "open files", "LimitNOFILE"),
 }
 
