@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpumanager.doctor.about_container import about_container
 from gpumanager.doctor.checks import examine, is_wrong
 from gpumanager.doctor.values import (
     ContainersView,
@@ -232,3 +233,21 @@ FRESH: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", FRESH)
 def test_what_is_merely_not_there_yet_is_well(case: str) -> None:
     assert not_well(changed(**FRESH[case])) == []
+
+
+@pytest.mark.parametrize(
+    ("libcuda", "verdict", "found"),
+    [
+        (Path("/usr/local/nvidia/lib64/libvcuda-shim-1f3a.so"), Verdict.WELL, "libvcuda-shim"),
+        (Path("/usr/lib/libcuda.so.550.54.14"), Verdict.WRONG, "which no limit holds for"),
+        (Unseen("libcuda.so.1: cannot open"), Verdict.WRONG, "it lies in /usr/local/nvidia/lib64"),
+    ],
+)
+def test_in_a_container_the_library_that_a_program_finds_is_the_finding(
+    libcuda: Path | Unseen, verdict: Verdict, found: str
+) -> None:
+    (finding,) = about_container(libcuda)
+
+    assert finding.verdict is verdict
+    assert found in finding.found
+    assert ("ldconfig" in finding.advice) == (verdict is Verdict.WRONG)
