@@ -103,6 +103,9 @@ CONTAINER_DRIVER: Final = PurePosixPath("/usr/local/nvidia")
 CONTAINER_COMPAT: Final = PurePosixPath("/usr/local/cuda/compat")
 """Where CUDA images have a libcuda for older drivers, which knows of no limits."""
 
+DRIVER_NAME: Final = "driver"
+"""In the directory of an allocation that shares a GPU: the link to its driver directory."""
+
 SOCKET_NAME: Final = "vcuda.sock"
 CONFIG_NAME: Final = "config"
 BOOKS_NAME: Final = "books"

@@ -89,6 +89,8 @@ class AgentSettings:
     """What containers that share a GPU find in /usr/local/cuda/compat: one of CUDA_COMPAT."""
     compat32: bool = False
     """Whether 32-bit programs, which are not limited, find the driver."""
+    opencl_in_shares: bool = False
+    """Whether containers that share a GPU get OpenCL, which is not limited."""
     kubelet_endpoint: str = "https://127.0.0.1:10250"
     """The kubelet's own API, for /pods."""
     kubelet_token: Path | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")

@@ -199,6 +199,11 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--compat32", **BOOLEAN, help="Mount the driver for 32-bit programs too. They are not limited."
 )
 @click.option(
+    "--opencl-in-shares",
+    **BOOLEAN,
+    help="Mount OpenCL into containers that share a GPU too. It is not limited.",
+)
+@click.option(
     "--kubelet-endpoint",
     metavar="URL",
     default=DEFAULTS.kubelet_endpoint,

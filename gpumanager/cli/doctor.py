@@ -21,6 +21,8 @@ from gpumanager.cli import agent
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.support.bundle import make_bundle
 from gpumanager.cli.support.doctor_look import look
+from gpumanager.doctor.about_container import about_container, find_libcuda, is_container
+from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.bundle import Piece, piece
 from gpumanager.doctor.checks import examine, is_wrong
 from gpumanager.doctor.values import Finding, Verdict
@@ -52,7 +54,8 @@ def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
     """Check what this node has for the agent: what is wrong, and what to do.
 
     Takes every flag of `gpumanager agent`, so that it checks the same paths. Changes nothing. Exits
-    with status 1 if something is wrong.
+    with status 1 if something is wrong. In a container that shares a GPU it checks whether programs
+    find the library that limits them.
 
     \b
     Example, in the agent's container:
@@ -61,7 +64,10 @@ def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
     """
     logs = agent.take_log_flags(flags)
     settings = agent.read_settings(flags)
-    findings = examine(asyncio.run(look(settings)))
+    if is_container():
+        findings = tuple(about_container(DoctorQuestion(find_libcuda).answer()))
+    else:
+        findings = examine(asyncio.run(look(settings)))
     if bundle is not None:
         make_bundle(bundle, settings, logs.directory, _reports(findings))
         return 0

@@ -5,7 +5,16 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Final
 
-from gpumanager.doctor.values import Finding, GpuView, InstalledDriver, Unseen, note, well, wrong
+from gpumanager.doctor.values import (
+    Finding,
+    GpuView,
+    InstalledDriver,
+    SharesView,
+    Unseen,
+    note,
+    well,
+    wrong,
+)
 from gpumanager.gpu.driver_version import LoadedDriver
 from gpumanager.gpu.values import Level, Topology
 from gpumanager.units import format_bytes
@@ -14,11 +23,53 @@ Findings = Iterator[Finding]
 
 XIDS: Final = "look for Xid messages in the kernel's log; it may need a reset"
 MILD: Final = "the other GPUs need nothing"
+HMM_OFF: Final = (
+    "write `options nvidia_uvm uvm_disable_hmm=1` into /etc/modprobe.d/nvidia-uvm.conf on the "
+    "node, and load nvidia_uvm anew or reboot"
+)
+
+HMM_UNKNOWN: Final = f"drivers before 535 have no HMM; otherwise load nvidia_uvm, or {HMM_OFF}"
 
 
 def about_gpus(view: GpuView) -> Findings:
     for check in (driver_libraries, driver_answers, gpus, troubles, device_nodes, shims):
         yield from check(view)
+
+
+def about_shares(view: SharesView) -> Findings:
+    for check in (unlimited_libraries, pageable_memory):
+        yield from check(view)
+
+
+def unlimited_libraries(view: SharesView) -> Findings:
+    match view.unlimited:
+        case Unseen():
+            return  # said already, of the driver's libraries
+        case ():
+            yield well("unlimited libraries", "none in containers that share a GPU")
+        case names:
+            yield note(
+                "unlimited libraries",
+                f"containers that share a GPU have {', '.join(names)}, whose memory and GPU time "
+                "nothing limits",
+                "set NVIDIA_DRIVER_CAPABILITIES=compute,utility in pods that draw nothing: they "
+                "get no OpenGL, EGL and Vulkan. OpenCL is there with --opencl-in-shares alone",
+            )
+
+
+def pageable_memory(view: SharesView) -> Findings:
+    match view.hmm:
+        case Unseen(cause):
+            yield note("pageable memory (HMM)", f"unknown: {cause}", HMM_UNKNOWN)
+        case True:
+            yield note(
+                "pageable memory (HMM)",
+                "uvm_disable_hmm is N: with the open kernel modules, memory of malloc that a "
+                "kernel touches moves into the GPU, past the limit of a share",
+                HMM_OFF,
+            )
+        case _:
+            yield well("pageable memory (HMM)", "kernels cannot reach it")
 
 
 def driver_libraries(view: GpuView) -> Findings:
@@ -79,7 +130,8 @@ def troubles(view: GpuView) -> Findings:
         return
     for one in view.troubles:
         found = f"{one.gpu}: {one.cause}"
-        yield note("GPUs", found, MILD) if one.mild else wrong("GPUs", found, XIDS)
+        advice = one.advice or (MILD if one.mild else XIDS)
+        yield note("GPUs", found, advice) if one.mild else wrong("GPUs", found, advice)
 
 
 def _links(topology: Topology) -> Finding:

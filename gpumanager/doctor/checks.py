@@ -5,7 +5,7 @@ makes something worse is a note. Whatever is not well says what to do.
 """
 
 from gpumanager.doctor.about_claims import about_claims
-from gpumanager.doctor.about_gpus import about_gpus
+from gpumanager.doctor.about_gpus import about_gpus, about_shares
 from gpumanager.doctor.about_kubelet import about_kubelet
 from gpumanager.doctor.about_node import about_containers, about_managers, about_own
 from gpumanager.doctor.values import Finding, Node, Verdict
@@ -15,6 +15,7 @@ def examine(node: Node) -> tuple[Finding, ...]:
     """All there is to say, in the order in which an agent needs it."""
     return (
         *about_gpus(node.gpus),
+        *about_shares(node.shares),
         *about_kubelet(node.kubelet),
         *about_managers(node),
         *about_containers(node.containers),

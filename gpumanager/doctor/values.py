@@ -91,11 +91,12 @@ class InstalledDriver:
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """One GPU that an agent leaves out or takes out of use; mild: that it goes on to use, or that
-    is meant for others."""
+    is meant for others. advice: what to do, where that is not the usual."""
 
     gpu: str
     cause: str
     mild: bool = False
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,16 @@ class GpuView:
     missing_nodes: tuple[Path, ...]
     missing_shims: tuple[Path, ...]
     troubles: tuple[Trouble, ...] | Unseen = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharesView:
+    """What goes past the limits of containers that share a GPU. unlimited: of the driver's
+    libraries that they get. hmm: whether kernels may reach pageable memory.
+    """
+
+    unlimited: tuple[str, ...] | Unseen
+    hmm: bool | Unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +219,7 @@ class Node:
     words; None without an API server. beside: whether the agent offers GPUs all the same."""
 
     gpus: GpuView
+    shares: SharesView
     kubelet: KubeletView
     containers: ContainersView
     own: OwnView

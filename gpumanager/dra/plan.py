@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpumanager.dra.claim import AllocatedDevice, ResourceClaim, base, device_name
-from gpumanager.dra.pod_claims import ALL, PodClaims
+from gpumanager.dra.pod_claims import ALL, ClaimUse, PodClaims
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import (
     Claimant,
@@ -84,7 +84,9 @@ def plan(
         return refused
     planned: list[Grant] = []
     for group in groups:
-        grant = _grant(claim, group, gpus, now, new_name())
+        grant = replace(
+            _grant(claim, group, gpus, now, new_name()), graphics=_graphics(claim, group, pods)
+        )
         if refused := _lacking(node, (*node.live, *planned), grant):
             return refused
         planned.append(grant)
@@ -124,9 +126,21 @@ def _groups(claim: ResourceClaim, pods: Sequence[PodClaims]) -> list[tuple[str, 
     return [tuple(names) for names in groups.values()]
 
 
+def _graphics(claim: ResourceClaim, requests: Sequence[str], pods: Sequence[PodClaims]) -> bool:
+    """Whether a container that uses them may have graphics, or none is known to use them."""
+    uses = [use for name in requests for _, use in _uses(claim, name, pods)]
+    return not uses or any(use.graphics for use in uses)
+
+
 def _users(claim: ResourceClaim, request: str, pods: Sequence[PodClaims]) -> Users:
-    return frozenset(
-        (str(pod), use.container)
+    return frozenset((str(pod), use.container) for pod, use in _uses(claim, request, pods))
+
+
+def _uses(
+    claim: ResourceClaim, request: str, pods: Sequence[PodClaims]
+) -> Iterator[tuple[PodClaims, ClaimUse]]:
+    return (
+        (pod, use)
         for pod in pods
         for use in pod.uses
         if pod.namespace == claim.namespace

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.kube.pod import PodUID, asks_for_graphics
 
 ALL: Final = ""
 """The request of a container that names none."""
@@ -20,11 +20,13 @@ ENDED: Final = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """claim: the ResourceClaim's name. request: ALL for whatever it has."""
+    """claim: the ResourceClaim's name. request: ALL for whatever it has. graphics: whether the
+    container may get OpenGL, EGL and Vulkan."""
 
     container: str
     claim: str
     request: str
+    graphics: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ def _named(spec: Any, claims: Mapping[str, str]) -> Iterator[ClaimUse]:
         for one in (container.get("resources") or {}).get("claims") or ():
             if one["name"] in claims:
                 request = one.get("request") or ALL
-                yield ClaimUse(container["name"], claims[one["name"]], request)
+                graphics = asks_for_graphics(container)
+                yield ClaimUse(container["name"], claims[one["name"]], request, graphics)
 
 
 def _extended(status: Any) -> Iterator[ClaimUse]:

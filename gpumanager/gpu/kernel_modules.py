@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 NEEDED: Final = ("nvidiactl", "nvidia-uvm")
 """Without these no program gets anywhere."""
 
+HMM: Final = Path("/sys/module/nvidia_uvm/parameters/uvm_disable_hmm")
+"""`Y` where kernels cannot reach pageable memory. With `N` and the open kernel modules they can:
+what malloc gave moves into the GPU's memory without a call that could be limited."""
+
 LOADERS: Final = (("nvidia-modprobe", "-u", "-c=0"), ("modprobe", "-va", "nvidia-uvm", "nvidia"))
 LOAD_SECONDS: Final = 60.0
 
@@ -141,6 +145,12 @@ class HostKernel:
         except OSError as error:
             return error.strerror or type(error).__name__
         return None
+
+
+def kernel_file(root: Path, path: Path) -> Path:
+    """A file of the kernel below this root, or our own where that root shows none."""
+    shown = root / path.relative_to("/")
+    return shown if shown.exists() else path
 
 
 def parse_majors(text: str) -> dict[str, int]:

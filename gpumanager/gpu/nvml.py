@@ -18,6 +18,7 @@ from typing import Final, Protocol, TypeVar
 import pynvml
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.kernel_modules import kernel_file
 from gpumanager.gpu.nvml_library import LIBRARY
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.units import GIB, MIB, Bytes
@@ -25,6 +26,7 @@ from gpumanager.units import GIB, MIB, Bytes
 log = logging.getLogger(__name__)
 
 SYSFS: Final = Path("/sys")
+MEMINFO: Final = Path("/proc/meminfo")
 NVIDIA_VENDOR: Final = "0x10de"
 
 RESERVED_PART: Final = 32
@@ -92,6 +94,9 @@ class Nvml(Protocol):
 
     def gpu(self, index: int) -> Gpu:
         """One of them."""
+
+    def has_own_memory(self, index: int) -> bool:
+        """Whether it has memory that is not the machine's."""
 
     def level(self, a: int, b: int) -> Level | None:
         """Where the PCIe paths of two of them meet; None if the driver cannot tell."""
@@ -192,6 +197,10 @@ class DriverNvml:
     def gpu(self, index: int) -> Gpu:
         return ask(partial(self._gpu, index), f"asking for GPU {index}")
 
+    def has_own_memory(self, index: int) -> bool:
+        handle = _handle(index)
+        return ask(partial(own_memory, handle), f"asking for GPU {index}") is not None
+
     def level(self, a: int, b: int) -> Level | None:
         ancestor = partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, _handle(a), _handle(b))
         found = if_supported(ancestor, None)
@@ -226,7 +235,9 @@ class DriverNvml:
 
     def _memory(self, handle: object) -> Bytes:
         """What can be granted."""
-        total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        total = own_memory(handle)
+        if total is None:
+            total = machine_memory(self.sysfs.parent)
         kept = reserved_by_driver(handle, total) if self.reserved is None else self.reserved
         return Bytes(max(0, total - kept))
 
@@ -264,6 +275,24 @@ def _far_end(handle: object, link: int) -> tuple[int, str]:
 
 def _handle(index: int) -> object:
     return ask(partial(pynvml.nvmlDeviceGetHandleByIndex, index), f"asking for GPU {index}")
+
+
+def own_memory(handle: object) -> int | None:
+    """The total of a GPU; None where NVML supports no such figure, since GPU and processor share
+    the machine's memory. Example: GB10. Raises pynvml.NVMLError for one that does not answer."""
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except pynvml.NVMLError_NotSupported:
+        return None
+
+
+def machine_memory(root: Path) -> int:
+    """Of the machine with this root. Raises NvmlError."""
+    try:
+        text = kernel_file(root, MEMINFO).read_text()
+        return next(int(line.split()[1]) for line in text.splitlines() if "MemTotal:" in line) << 10
+    except (OSError, ValueError, IndexError, StopIteration) as error:
+        raise NvmlError(f"NVML has no memory figure of it, nor has {MEMINFO}: {error}") from error
 
 
 def reserved_by_driver(handle: object, total: int) -> int:

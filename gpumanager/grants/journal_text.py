@@ -94,6 +94,7 @@ def record(grant: Grant) -> dict[str, Any]:
         "time": grant.time,
         "ceiling": grant.ceiling,
         "burst_us": grant.burst_us,
+        "graphics": grant.graphics,
         "candidate": _claimant_record(grant.candidate),
         "pod": _claimant_record(grant.pod),
         "doubted": grant.suspect,
@@ -135,6 +136,7 @@ def _grant(
         time=float(record["time"]),
         ceiling=record["ceiling"],
         burst_us=int(record.get("burst_us", 0)),  # the first journals have none
+        graphics=bool(record.get("graphics", True)),
         candidate=_claimant(record["candidate"]),
         pod=_claimant(record["pod"]),
         suspect=bool(record["doubted"]),

@@ -26,6 +26,9 @@ VOID: Final = "void"
 """To that runtime: nothing. Where it is the node's default it would mount the driver's own
 libraries beside the shims, and an image with another LD_LIBRARY_PATH would find those."""
 
+ENV_JULIA: Final = "JULIA_CUDA_USE_COMPAT"
+"""CUDA.jl goes by it: unless it is false, it opens a newer libcuda that it brings, by its path."""
+
 CONTROL: Final = ("nvidiactl", "nvidia-uvm")
 CONTROL_IF_PRESENT: Final = ("nvidia-uvm-tools", "nvidia-modeset")
 

@@ -39,6 +39,13 @@ class AllocationServer(Protocol):
         mount at /etc/vcuda.
         """
 
+    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+        """Return a link in its directory that leads to this driver from now on.
+
+        Which driver may depend on the pod, which Allocate does not know. The runtime follows the
+        link when it creates the container, after PreStartContainer. Raises GpuManagerError.
+        """
+
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
 

@@ -1,7 +1,9 @@
 """A share of a GPU: the container's CUDA calls meet the shim, which the virtual manager limits."""
 
+from pathlib import Path
+
 from gpumanager.grants.grant import Grant
-from gpumanager.isolation.edits import ENV_VISIBLE, VOID, ContainerEdits, Mount, driver
+from gpumanager.isolation.edits import ENV_JULIA, ENV_VISIBLE, VOID, ContainerEdits, Mount, driver
 from gpumanager.isolation.protocol import Means
 from gpumanager.names import CONTAINER_COMPAT, CONTAINER_VCUDA
 from gpumanager.units import MEMORY_BLOCK, Bytes
@@ -18,15 +20,20 @@ class Shim:
 
     async def prepare(self, grant: Grant) -> ContainerEdits:
         directory = await self._virtual.open(grant.id, limits(grant))
-        shims = self._volumes.shared
+        shims = self._lead(grant)
         mounts = [Mount(str(CONTAINER_VCUDA), str(directory))]
         if self._volumes.over_compat:
             mounts.append(Mount(str(CONTAINER_COMPAT), str(shims / "lib64")))
-        own = ContainerEdits(mounts=tuple(mounts), envs={ENV_VISIBLE: VOID})
+        own = ContainerEdits(mounts=tuple(mounts), envs={ENV_VISIBLE: VOID, ENV_JULIA: "false"})
         return driver(self._volumes, shims) + own
 
     async def update(self, grant: Grant) -> None:
         await self._virtual.open(grant.id, limits(grant))
+        self._lead(grant)
+
+    def _lead(self, grant: Grant) -> Path:
+        volume = self._volumes.shared if grant.graphics else self._volumes.compute
+        return self._virtual.lead_to(grant.id, volume)
 
     async def release(self, name: AllocationID) -> None:
         await self._virtual.close(name)

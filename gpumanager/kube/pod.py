@@ -27,6 +27,8 @@ LARGEST: Final = 10**9
 """Thousandths of a CPU, or MiB: more is a mistake, and is counted as this."""
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+CAPABILITIES: Final = "NVIDIA_DRIVER_CAPABILITIES"
+WITH_GRAPHICS: Final = frozenset({"all", "graphics", "display"})
 STATUSES: Final = ("initContainerStatuses", "containerStatuses")
 
 
@@ -40,12 +42,16 @@ class ContainerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """What one container asks for. cores, blocks: 0 for nothing, None where not understood."""
+    """What one container asks for. cores, blocks: 0 for nothing, None where not understood.
+
+    graphics: whether it may get OpenGL, EGL and Vulkan; see `asks_for_graphics`.
+    """
 
     name: str
     kind: ContainerKind
     cores: int | None
     blocks: int | None
+    graphics: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +220,27 @@ def _containers(spec: Any) -> Iterator[ContainerView]:
                 kind_of(container, init=name == "initContainers"),
                 _devices(limits.get(VCORE, 0)),
                 _devices(limits.get(VMEMORY, 0)),
+                graphics=asks_for_graphics(container),
             )
+
+
+def asks_for_graphics(container: Any) -> bool:
+    """Whether NVIDIA_DRIVER_CAPABILITIES of a container has them, as NVIDIA's container toolkit
+    reads it. True where the pod does not say it, since the image may: nothing set, a value from
+    elsewhere, or one that is made of others."""
+    said = [one for one in container.get("env") or () if one.get("name") == CAPABILITIES]
+    words = str(said[-1].get("value") or "") if said else ""
+    if not said or "valueFrom" in said[-1] or "$(" in words:
+        return True
+    return not WITH_GRAPHICS.isdisjoint(word.strip() for word in words.split(","))
 
 
 @lru_cache(maxsize=4096)
 def _container(
-    name: str, kind: ContainerKind, cores: int | None, blocks: int | None
+    name: str, kind: ContainerKind, cores: int | None, blocks: int | None, *, graphics: bool
 ) -> ContainerView:
     """Pods of a kind share one. No longer name is kept: whoever makes a pod writes it."""
-    return ContainerView(name, kind, cores, blocks)
+    return ContainerView(name, kind, cores, blocks, graphics=graphics)
 
 
 def _claims(spec: Any, status: Any) -> Iterator[str]:

@@ -144,4 +144,14 @@ def _as_json(pod: pb.Pod) -> dict[str, Any]:
 
 def _container(one: pb.Container) -> dict[str, Any]:
     limits = {name: amount.string for name, amount in one.resources.limits.items()}
-    return {"name": one.name, "resources": {"limits": limits}, "restartPolicy": one.restartPolicy}
+    return {
+        "name": one.name,
+        "env": [_variable(variable) for variable in one.env],
+        "resources": {"limits": limits},
+        "restartPolicy": one.restartPolicy,
+    }
+
+
+def _variable(one: pb.EnvVar) -> dict[str, Any]:
+    elsewhere: dict[str, Any] = {"valueFrom": {}} if one.HasField("valueFrom") else {}
+    return {"name": one.name, "value": one.value, **elsewhere}

@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.kernel_modules import HMM
+from gpumanager.gpu.nvml import MEMINFO
 from gpumanager.sim.gpu import SimulatedGpus, install_driver
 from gpumanager.sim.machine import Machine
 from gpumanager.volume.ldcache import FLAGS, LdEntry, write_ldcache
@@ -144,10 +146,24 @@ def furnish(disk: NodeDisk, machine: Machine) -> SimulatedGpus:
     gpus = SimulatedGpus.create(disk.base, machine)
     install_driver(disk.root, machine.cuda_version)
     write_cache(disk)
+    write_kernel(disk, machine)
     kubelets = (disk.kubelet, disk.plugins_registry, disk.plugins)
     for directory in (*kubelets, *disk.cdi, disk.virtual, disk.checkpoint, disk.volumes):
         directory.mkdir(parents=True, exist_ok=True)
     return gpus
+
+
+def write_kernel(disk: NodeDisk, machine: Machine) -> None:
+    """What the kernel would tell of the driver's module, and of memory that a GPU shares."""
+    memory = max(gpu.memory for gpu in machine.topology.gpus)
+    files = {
+        HMM: "N\n" if machine.driver.hmm else "Y\n",
+        MEMINFO: f"MemTotal: {memory >> 10} kB\n",
+    }
+    for name, text in files.items():
+        path = disk.root / name.relative_to("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def write_cache(disk: NodeDisk) -> None:

@@ -45,7 +45,9 @@ class DriverBehaviour:
     page_bytes: allocations larger than slab_most_bytes take whole pages, smaller ones share pages;
     0: bytes as asked for. queue_depth: launches that can wait; 0: 1024. hides_managed: NVML's
     figure of a process lacks managed memory. counts_imports: it contains what another process made
-    and this one opened. local_memory: stacks of resident threads take memory at launch.
+    and this one opened. local_memory: stacks of resident threads take memory at launch. hmm:
+    kernels reach pageable memory of the host, past every limit. hides_memory: NVML has no memory
+    figure of a GPU, as where it shares the machine's.
     """
 
     slice_ns: int = 0
@@ -59,6 +61,8 @@ class DriverBehaviour:
     hides_managed: bool = False
     counts_imports: bool = False
     local_memory: bool = False
+    hmm: bool = False
+    hides_memory: bool = False
 
 
 IDEAL: Final = DriverBehaviour()

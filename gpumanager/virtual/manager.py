@@ -26,6 +26,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.poll_interval import poll_interval
 from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.names import DRIVER_NAME
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.descriptors import Descriptors
 from gpumanager.virtual.legacy.files import driver_numbers
@@ -144,6 +145,19 @@ class VirtualManager:
             self._let_go()
         self._sweep_later()
         return directory
+
+    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+        """Make the link to its driver lead there; return the link."""
+        link = self.directory(allocation) / DRIVER_NAME
+        fresh = link.with_suffix(".new")
+        try:
+            if not link.is_symlink() or link.readlink() != driver:
+                fresh.unlink(missing_ok=True)
+                fresh.symlink_to(driver)
+                fresh.rename(link)
+        except OSError as error:
+            raise VirtualManagerFailed("cannot make", link, error) from error
+        return link
 
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""

@@ -1,12 +1,13 @@
-"""The volume manager: from the driver on the host to two directories containers can mount.
+"""The volume manager: from the driver on the host to the directories containers can mount.
 
 Run at the agent's start. Everything is found, laid out and checked before anything is written;
-then the two volumes are published one after the other.
+then the volumes are published one after the other.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from gpumanager.errors import InputError
 from gpumanager.volume.config import Volume, VolumeConfig
@@ -15,12 +16,38 @@ from gpumanager.volume.driver import Driver, find_driver
 from gpumanager.volume.errors import DriverNotFound
 from gpumanager.volume.find import Component, find_libraries, find_programs
 from gpumanager.volume.host import Host, read_host
-from gpumanager.volume.layout import Plan, lay_out
+from gpumanager.volume.layout import File, Plan, lay_out
 from gpumanager.volume.mirror import DISK, mirror
 from gpumanager.volume.shims import Shims, put_shims
 from gpumanager.volume.values import DriverVolumes
 
 log = logging.getLogger(__name__)
+
+OPENCL: Final = "libnvidia-opencl"
+"""Carries a driver of its own: it opens the device nodes and calls no function of libcuda."""
+
+GRAPHICS: Final = (
+    "libGL",
+    "libOpenGL.so",
+    "libEGL",
+    "libnvidia-eglcore.so",
+    "libnvidia-egl-",
+    "libnvidia-gl",
+    "libnvidia-tls.so",
+    "libnvidia-fbc.so",
+    "libnvidia-ifr.so",
+    "libnvidia-cbl.so",
+    "libnvidia-rtcore.so",
+    "libnvoptix.so",
+    "libnvidia-vksc-core.so",
+    "libnvidia-present.so",
+    "libnvidia-wayland-client.so",
+)
+"""OpenGL, EGL and Vulkan, which call no function of libcuda, and what NVIDIA's container toolkit
+counts among them."""
+
+COMPUTE: Final = "compute"
+"""Behind the name of the shared volume: the one without graphics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +70,32 @@ class _Prepared:
 
 
 def publish(
-    config: VolumeConfig, *, root: Path, shims: Shims, base: Path | None = None, disk: Disk = DISK
+    config: VolumeConfig,
+    *,
+    root: Path,
+    shims: Shims,
+    base: Path | None = None,
+    opencl: bool = False,
+    disk: Disk = DISK,
 ) -> DriverVolumes:
-    """Mirror the driver found under `root`, once with the shims and once without.
+    """Mirror the driver found under `root`, with the shims and without.
 
-    base: instead of the configuration's. The directories returned are stable names that lead to
-    what was published last, so that a container that restarts after an upgrade gets the driver
-    that runs then. Raises LdCacheUnreadable, DriverNotFound, ShimUnusable, MirrorFailed, and
-    InputError for a volume without libcuda.
+    base: instead of the configuration's. opencl: whether shares have OpenCL, unlimited. The
+    directories returned are stable names that lead to what was published last, so that a container
+    that restarts after an upgrade gets the driver that runs then. Raises LdCacheUnreadable,
+    DriverNotFound, ShimUnusable, MirrorFailed, and InputError for a volume without libcuda.
     """
     host = read_host(root)
     try:
-        prepared = _prepare(config, host, shims)
+        prepared = _prepare(config, host, shims, opencl=opencl)
     except OSError as error:
         cause = f"its files changed while they were read: {error.strerror} ({error.filename})"
         raise DriverNotFound(root, cause) from error
+    shared = _publish(prepared.shared, config.shared, base, disk)
+    without = replace(config.shared, name=f"{config.shared.name}-{COMPUTE}")
     volumes = DriverVolumes(
-        shared=_publish(prepared.shared, config.shared, base, disk),
+        shared=shared,
+        compute=_publish(_without_graphics(prepared.shared, shared), without, base, disk),
         whole=_publish(prepared.whole, config.whole, base, disk),
         version=prepared.driver.version,
         warnings=tuple(dict.fromkeys(prepared.warnings)),
@@ -69,24 +105,44 @@ def publish(
     return volumes
 
 
-def _prepare(config: VolumeConfig, host: Host, shims: Shims) -> _Prepared:
+def _prepare(config: VolumeConfig, host: Host, shims: Shims, *, opencl: bool) -> _Prepared:
     driver = find_driver(host)
-    shared = _contents(config, config.shared, host, driver)
+    unlimited = () if opencl else (OPENCL,)
+    shared = _contents(config, config.shared, host, driver, unlimited)
     whole = _contents(config, config.whole, host, driver)
     shimmed = put_shims(shared.plan, shared.libraries, shims, driver, host)
     warnings = (*driver.warnings, *shared.warnings, *whole.warnings)
     return _Prepared(driver, shimmed, whole.plan, warnings)
 
 
-def _contents(config: VolumeConfig, volume: Volume, host: Host, driver: Driver) -> _Contents:
+def _contents(
+    config: VolumeConfig,
+    volume: Volume,
+    host: Host,
+    driver: Driver,
+    without: tuple[str, ...] = (),
+) -> _Contents:
     libraries = find_libraries(host, volume.libraries)
     programs = find_programs(host, volume.binaries)
-    own = tuple(library for library in libraries.components if driver.owns(library))
+    own = tuple(
+        library
+        for library in libraries.components
+        if driver.owns(library) and not library.name.startswith(without)
+    )
     if driver.cuda not in own:
         cause = f"volume {volume.name!r} lists no library prefix that matches {driver.cuda.name}"
         raise InputError(config.source, cause)
     plan = lay_out(programs.components, own)
     return _Contents(own, plan, (*libraries.warnings, *programs.warnings))
+
+
+def _without_graphics(plan: Plan, published: Path) -> Plan:
+    """The shared plan without graphics. Its files are those of the published one, to which they
+    become hard links, wherever the driver lies."""
+    kept = [one for one in plan if not one.path.name.startswith(GRAPHICS)]
+    return tuple(
+        replace(one, source=published / one.path) if isinstance(one, File) else one for one in kept
+    )
 
 
 def _publish(plan: Plan, volume: Volume, base: Path | None, disk: Disk) -> Path:

@@ -32,7 +32,7 @@ def prune_unused(
     if names is None:
         return ()
     removed: list[Path] = []
-    for volume in (volumes.shared, volumes.whole):
+    for volume in (volumes.shared, volumes.compute, volumes.whole):
         keep = [volume.parent / name for name in names]
         removed += prune(volume.parent, volume.name, keep)
     return tuple(removed)

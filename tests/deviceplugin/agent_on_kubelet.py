@@ -72,6 +72,9 @@ class RememberedLimits:
         self.now[allocation] = tuple(limits)
         return Path("/vm") / allocation
 
+    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+        return Path("/vm") / allocation / driver.name
+
     async def close(self, allocation: AllocationID) -> None:
         self.now.pop(allocation, None)
 
@@ -93,7 +96,9 @@ def surroundings(
         isolation=Isolations(
             Means(
                 limits or RememberedLimits(),
-                DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
+                DriverVolumes(
+                    Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
+                ),
             ),
             DeviceFiles(),
         ),

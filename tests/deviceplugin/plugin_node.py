@@ -44,6 +44,9 @@ class Nowhere:
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         return Path("/vm") / allocation
 
+    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+        return Path("/vm") / allocation / driver.name
+
     async def close(self, allocation: AllocationID) -> None: ...
 
     def allocations(self) -> tuple[AllocationID, ...]:
@@ -122,7 +125,9 @@ def new_allocator(directory: Path, gpu: Gpu = GPU) -> NodeAllocator:
             isolation=Isolations(
                 Means(
                     Nowhere(),
-                    DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02"),
+                    DriverVolumes(
+                        Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
+                    ),
                 ),
                 DeviceFiles(),
             ),

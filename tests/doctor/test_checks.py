@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpumanager.doctor.about_container import about_container
 from gpumanager.doctor.checks import examine, is_wrong
 from gpumanager.doctor.values import (
     ContainersView,
@@ -18,6 +19,7 @@ from gpumanager.doctor.values import (
     ListeningSocket,
     Node,
     OwnView,
+    SharesView,
     Trouble,
     Unseen,
     Verdict,
@@ -66,13 +68,14 @@ OWN = OwnView(
     directories=(VM,),
     granted=2,
 )
-WELL = Node(GPUS, KUBELET, CONTAINERS, OWN)
+SHARES = SharesView(unlimited=(), hmm=False)
+WELL = Node(GPUS, SHARES, KUBELET, CONTAINERS, OWN)
 
 
 def changed(**parts: Any) -> Node:
     """The well node with these fields, of whichever of its parts, changed."""
     node = WELL
-    for part in ("gpus", "kubelet", "containers", "own"):
+    for part in ("gpus", "kubelet", "containers", "own", "shares"):
         view = getattr(node, part)
         fields = {name: parts[name] for name in parts if hasattr(view, name)}
         node = replace(node, **{part: replace(view, **fields)})
@@ -188,6 +191,18 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
         "--beside-other-managers",
     ),
     "no right to look for others": ({"managers": SILENT}, "other GPU managers", "`get` on nodes"),
+    "graphics in shares": (
+        {"unlimited": ("OpenGL and Vulkan", "EGL")},
+        "unlimited libraries",
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    ),
+    "pageable memory": ({"hmm": True}, "pageable memory (HMM)", "uvm_disable_hmm=1"),
+    "a kernel that does not say": ({"hmm": SILENT}, "pageable memory (HMM)", "uvm_disable_hmm=1"),
+    "memory of the machine": (
+        {"troubles": (Trouble("GPU-0", "no figure", mild=True, advice="set --reserved-memory"),)},
+        "GPUs",
+        "--reserved-memory",
+    ),
     "few files": ({"open_files": 1024}, "open files", "LimitNOFILE"),
 }
 
@@ -218,3 +233,21 @@ FRESH: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", FRESH)
 def test_what_is_merely_not_there_yet_is_well(case: str) -> None:
     assert not_well(changed(**FRESH[case])) == []
+
+
+@pytest.mark.parametrize(
+    ("libcuda", "verdict", "found"),
+    [
+        (Path("/usr/local/nvidia/lib64/libvcuda-shim-1f3a.so"), Verdict.WELL, "libvcuda-shim"),
+        (Path("/usr/lib/libcuda.so.550.54.14"), Verdict.WRONG, "which no limit holds for"),
+        (Unseen("libcuda.so.1: cannot open"), Verdict.WRONG, "it lies in /usr/local/nvidia/lib64"),
+    ],
+)
+def test_in_a_container_the_library_that_a_program_finds_is_the_finding(
+    libcuda: Path | Unseen, verdict: Verdict, found: str
+) -> None:
+    (finding,) = about_container(libcuda)
+
+    assert finding.verdict is verdict
+    assert found in finding.found
+    assert ("ldconfig" in finding.advice) == (verdict is Verdict.WRONG)

@@ -44,8 +44,27 @@ async def test_a_share_becomes_a_directory_a_cdi_device_and_an_answer(node: Clai
     edits = described["containerEdits"]
     assert described["name"] == f"{name}-0"
     assert f"VCUDA_GPUS={node.topology.gpus[1].uuid}" in edits["env"]
+    assert "JULIA_CUDA_USE_COMPAT=false" in edits["env"]
     assert {one["containerPath"] for one in edits["mounts"]} >= {"/etc/vcuda", "/usr/local/nvidia"}
     assert edits["deviceNodes"][0]["path"] == "/dev/nvidia1"
+
+
+async def test_a_claim_gets_graphics_if_one_of_its_containers_may_have_them(
+    node: ClaimNode,
+) -> None:
+    compute = [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute"}]
+    pods = {
+        name: pod_item(name, {"a": [(name, "")], "b": [(name, "")]}) for name in ("none", "one")
+    }
+    for name, item in pods.items():
+        for container in item["spec"]["containers"][: 2 if name == "none" else 1]:
+            container["env"] = compute
+        node.api.pods["default", name] = item
+        await node.prepare(node.claim(name, node.share(0, 30)))
+
+    assert sorted(node.virtual.drivers.values()) == ["compute", "nvidia"]
+    await node.restart()
+    assert sorted(node.virtual.drivers.values()) == ["compute", "nvidia"]
 
 
 async def test_a_claim_is_asked_for_once_and_answered_the_same_ever_after(node: ClaimNode) -> None:

@@ -11,7 +11,7 @@ Function = Callable[..., Any]
 
 
 def refuse(code: int) -> Function:
-    def refused(*_: object) -> None:
+    def refused(*_: object, **_named: object) -> None:
         raise pynvml.NVMLError(code)
 
     return refused

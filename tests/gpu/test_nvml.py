@@ -36,6 +36,9 @@ class ToldNvml(Nvml):
     def gpu(self, index: int) -> Gpu:
         return self.gpus[index]
 
+    def has_own_memory(self, index: int) -> bool:
+        return index < len(self.gpus)
+
     def level(self, a: int, b: int) -> Level | None:
         return self.levels.get(frozenset({a, b}))
 
@@ -219,6 +222,24 @@ def test_of_a_driver_that_does_not_say_a_part_is_kept(
     library.setattr(pynvml, "nvmlDeviceGetMemoryInfo", first_form_alone)
 
     assert DriverNvml().gpu(0).memory == total - kept
+
+
+def test_a_gpu_without_a_memory_figure_has_the_machines_memory(
+    library: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(_handle: object, version: object = None) -> MemoryAmount:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    library.setattr(pynvml, "nvmlDeviceGetMemoryInfo", refuse)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(f"MemFree: 1 kB\nMemTotal:   {128 * MIB} kB\n")
+    nvml = DriverNvml(tmp_path / "sys")
+
+    assert nvml.gpu(0).memory == 126 * GIB
+    assert not nvml.has_own_memory(0)
+    (tmp_path / "proc/meminfo").write_text("MemFree: 1 kB\n")
+    with pytest.raises(NvmlError, match="no memory figure of it, nor has /proc/meminfo"):
+        nvml.gpu(0)
 
 
 def kernel_says(sysfs: Path, vendor: str, node: str) -> None:

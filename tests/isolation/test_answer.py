@@ -27,6 +27,9 @@ class Opened:
         assert limits
         return Path("/vm") / allocation
 
+    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+        return Path("/vm") / allocation / driver.name
+
 
 def answered(volumes: DriverVolumes, evaluator: Evaluator) -> ContainerEdits:
     whole = evaluator is not Evaluator.SHARE
@@ -51,7 +54,7 @@ def test_the_shims_lie_over_a_libcuda_of_the_image_where_a_gpu_is_shared() -> No
 
     share, whole = (mounts(volumes, e) for e in (Evaluator.SHARE, Evaluator.FRAGMENT))
 
-    assert share["/usr/local/cuda/compat"] == "/vol/nvidia/lib64"
+    assert share["/usr/local/cuda/compat"] == "/vm/a1/nvidia/lib64"
     assert whole == {"/usr/local/nvidia": "/vol/origin"}
 
 
@@ -78,6 +81,13 @@ def test_nvidias_runtime_is_told_of_whole_gpus_alone() -> None:
     assert share["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert whole["NVIDIA_VISIBLE_DEVICES"] == GPUS[0].uuid
     assert share["VCUDA_GPUS"] == whole["VCUDA_GPUS"] == GPUS[0].uuid
+
+
+def test_julia_is_kept_from_the_libcuda_that_it_brings_where_a_gpu_is_shared() -> None:
+    share, whole = (answered(VOLUMES, e).envs for e in (Evaluator.SHARE, Evaluator.FRAGMENT))
+
+    assert share["JULIA_CUDA_USE_COMPAT"] == "false"
+    assert "JULIA_CUDA_USE_COMPAT" not in whole
 
 
 def test_extra_devices_are_given_as_they_are() -> None:

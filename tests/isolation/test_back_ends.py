@@ -31,6 +31,9 @@ class Opened:
         self.limits_of[allocation] = tuple(limits)
         return Path("/vm/alloc") / allocation
 
+    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+        return Path("/vm/alloc") / allocation / driver.name
+
     async def close(self, allocation: AllocationID) -> None:
         self.limits_of.pop(allocation, None)
 
@@ -45,7 +48,9 @@ class Opened:
 
 
 def isolations(virtual: Opened) -> Isolations:
-    volumes = DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02")
+    volumes = DriverVolumes(
+        Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
+    )
     return Isolations(Means(virtual, volumes), DeviceFiles(control_if_present=()))
 
 

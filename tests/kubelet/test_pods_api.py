@@ -24,6 +24,7 @@ from gpumanager.sim.kubelet.versions import KUBELET_1_36, KUBELET_1_37, KubeletV
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
 BOUND = 60.0
+COMPUTE = (("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"),)
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def listed(kubelet: SimulatedKubelet, name: str) -> Pod:
     asks = {VCORE: 30, VMEMORY: 8}
     containers = (
         ContainerManifest("first", ContainerKind.INIT, ("x",), asks=asks),
-        ContainerManifest("beside", ContainerKind.SIDECAR, ("x",)),
+        ContainerManifest("beside", ContainerKind.SIDECAR, ("x",), COMPUTE),
         ContainerManifest("main", ContainerKind.APP, ("x",), asks=asks),
     )
     pod = Pod("here", name, containers, annotations={"tencent.com/x": "1", "other.io/y": "2"})
@@ -73,6 +74,7 @@ async def test_a_pod_is_read_as_from_pods(kubelet: SimulatedKubelet, api: PodsAp
     assert found == await KubeletPods(kubelet.http.endpoint, deadline=BOUND).pods()
     kinds = [one.kind for one in found[0].containers]
     assert kinds == [ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP]
+    assert [one.graphics for one in found[0].containers] == [True, False, True]
     assert found[0].annotations == {"tencent.com/x": "1"}
 
 
@@ -144,6 +146,20 @@ async def test_bytes_that_are_no_pod_are_not_a_list(
 
     with pytest.raises(PodsUnavailable, match="not a pod"):
         await api.pods()
+
+
+async def test_a_variable_with_a_value_from_elsewhere_says_nothing(
+    kubelet: SimulatedKubelet, api: PodsApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed(kubelet, "one")
+    variable = pb.EnvVar(name=COMPUTE[0][0], valueFrom=pb.EnvVarSource())
+    spec = pb.PodSpec(containers=[pb.Container(name="main", env=[variable])])
+    body = pb.Pod(metadata=pb.ObjectMeta(uid="u", name="one"), spec=spec).SerializeToString()
+    monkeypatch.setattr(kubelet.pods_api, "_bytes", lambda _: body)
+
+    ((container,),) = [pod.containers for pod in await api.pods()]
+
+    assert container.graphics
 
 
 def test_a_pod_that_is_being_deleted_says_so_and_one_without_a_phase_is_pending() -> None:

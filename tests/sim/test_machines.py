@@ -106,6 +106,7 @@ def test_a_user_says_how_fast_a_machine_moves_bytes_and_how_long_turns_last(
         ("{like: ideal}", IDEAL),
         ("{like: real}", REAL),
         ("{switch-cost: 0, like: real}", replace(REAL, switch_ns=0)),
+        ("{hmm: true, hides-memory: true}", replace(REAL, hmm=True, hides_memory=True)),
     ],
 )
 def test_a_user_says_like_which_driver_a_machines_is(

@@ -154,6 +154,18 @@ async def test_a_changed_limit_reaches_a_running_process(
     assert await process.ask("limit") == 2 * GIB
 
 
+async def test_the_link_to_the_driver_leads_where_it_was_last_pointed(
+    root: Path, sockets: VirtualManager, door: Path
+) -> None:
+    for name in ("nvidia", "compute", "compute"):
+        (root / name).mkdir(exist_ok=True)
+        link = sockets.lead_to(NAME, root / name)
+
+    assert link.parent == door.parent
+    assert link.resolve() == (root / "compute").resolve()
+    assert not list(link.parent.glob("*.new"))
+
+
 async def test_64_processes_at_once_get_64_slots(sockets: VirtualManager, door: Path) -> None:
     pipe = asyncio.subprocess.PIPE
     crowd = await asyncio.create_subprocess_exec(

@@ -20,7 +20,7 @@ def volumes(tmp_path: Path) -> DriverVolumes:
         (base / name / "lib64").mkdir(parents=True)
     (base / "nvidia").symlink_to(NOW)
     (base / "origin").symlink_to("origin-00000000000000b0")
-    return DriverVolumes(base / "nvidia", base / "origin", "555.58.02")
+    return DriverVolumes(base / "nvidia", base / "nvidia-compute", base / "origin", "555.58.02")
 
 
 @pytest.fixture

@@ -178,7 +178,9 @@ def test_a_program_is_linked_and_runs_with_what_the_shared_volume_has(
 def test_the_version_and_the_stable_names_are_handed_on(host: FakeHost, base: Path) -> None:
     volumes = published(host, base)
 
-    assert volumes == DriverVolumes(base / "nvidia", base / "origin", VERSION)
+    assert volumes == DriverVolumes(
+        base / "nvidia", base / "nvidia-compute", base / "origin", VERSION
+    )
     assert (volumes.shared / "bin" / "nvidia-smi").stat().st_mode & 0o111
 
 
@@ -200,6 +202,47 @@ def test_every_library_gets_the_names_it_is_opened_by(host: FakeHost, base: Path
     }.items():
         assert found[name] == target
     assert "libnvidia-glcore.so" not in found
+
+
+OPENCL = f"libnvidia-opencl.so.{VERSION}"
+
+
+def test_opencl_carries_its_own_driver_and_is_left_out_of_shares_alone(
+    host: FakeHost, base: Path
+) -> None:
+    host.install(host.parts.library(OPENCL, soname="libnvidia-opencl.so.1"))
+
+    volumes = published(host, base)
+
+    assert not list((volumes.shared / "lib64").glob("libnvidia-opencl*"))
+    assert (volumes.whole / "lib64" / "libnvidia-opencl.so.1").exists()
+
+
+def test_opencl_is_in_shares_where_the_operator_wants_it(host: FakeHost, base: Path) -> None:
+    host.install(host.parts.library(OPENCL, soname="libnvidia-opencl.so.1"))
+
+    volumes = publish(CONFIG, root=host.root, shims=host.parts.shims(), base=base, opencl=True)
+
+    assert (volumes.shared / "lib64" / "libnvidia-opencl.so.1").exists()
+
+
+def test_the_volume_without_graphics_has_the_shims_and_takes_no_second_copy_of_the_driver(
+    host: FakeHost, base: Path
+) -> None:
+    drawing = {"libGLX_nvidia.so.0", "libEGL_nvidia.so.0", f"libnvidia-glcore.so.{VERSION}"}
+    for name in drawing:
+        host.install(host.parts.library(name, soname=name))
+
+    volumes = published(host, base)
+
+    shared, compute = (
+        {one.name for one in (volume / "lib64").iterdir() if not one.is_symlink()}
+        for volume in (volumes.shared, volumes.compute)
+    )
+    assert shared - compute == drawing
+    assert call(volumes.compute, "libcuda.so.1:cuInit")["libcuda.so.1:cuInit"] == 42
+    cuda = Path("lib64") / f"libcuda.so.{VERSION}"
+    assert (volumes.compute / cuda).samefile(volumes.shared / cuda)
 
 
 def test_32_bit_programs_keep_the_drivers_own(host: FakeHost, base: Path, tmp_path: Path) -> None:

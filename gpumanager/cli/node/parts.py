@@ -73,7 +73,13 @@ def lead_to_nvml(root: Path) -> None:
 
 def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolumes:
     """Mirror the host's driver, with and without the shims."""
-    volumes = publish(config, root=settings.driver_root, shims=SHIMS, base=settings.volume_base)
+    volumes = publish(
+        config,
+        root=settings.driver_root,
+        shims=SHIMS,
+        base=settings.volume_base,
+        opencl=settings.opencl_in_shares,
+    )
     log.info(
         "driver %s: libraries for shares in %s, for whole GPUs in %s",
         *(volumes.version, volumes.shared, volumes.whole),

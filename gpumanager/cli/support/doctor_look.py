@@ -28,6 +28,7 @@ from gpumanager.doctor.values import (
     ListeningSocket,
     Node,
     OwnView,
+    SharesView,
     Trouble,
     Unseen,
 )
@@ -35,6 +36,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.driver_version import loaded_driver
 from gpumanager.gpu.health.events import NvmlHealth
 from gpumanager.gpu.health.state import PENDING, GpuHealth, diagnosis
+from gpumanager.gpu.kernel_modules import HMM, kernel_file
 from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
@@ -56,7 +58,9 @@ from gpumanager.settings import CLAIMS, DEVICE_PLUGINS, AgentSettings
 from gpumanager.units import Bytes
 from gpumanager.volume.config import SHIPPED, read_config
 from gpumanager.volume.driver import find_driver
+from gpumanager.volume.find import find_libraries
 from gpumanager.volume.host import read_host
+from gpumanager.volume.manager import OPENCL
 
 KUBELET_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 1.0
@@ -65,6 +69,16 @@ TAKES_BOOKS_BACK: Final = 1 << 2 | 1 << 19
 
 FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC
 """The inode that the kernel gives the pid namespace it boots with."""
+
+UNLIMITED: Final = {"libnvidia-glcore.so": "OpenGL and Vulkan", "libnvidia-eglcore.so": "EGL"}
+"""What a share has past its limits, by the library that does the work."""
+UNLIMITED_OPENCL: Final = {OPENCL: "OpenCL"}
+
+SHARED_MEMORY: Final = "NVML has no memory figure of it: its memory is the machine's, by MemTotal"
+SHARED_MEMORY_ADVICE: Final = (
+    "set --reserved-memory to what the machine and its pods need themselves, and give pods a "
+    "memory limit: memory of malloc, which kernels reach too, counts there and not here"
+)
 
 T = TypeVar("T")
 
@@ -84,8 +98,16 @@ async def look(settings: AgentSettings) -> Node:
             settings, gpus.topology, driver, _best(registrations(settings))
         )
     managers = await look_for_managers(settings, gpus.topology)
+    shares = await asyncio.to_thread(look_at_shares, settings)
     return Node(
-        gpus, kubelet, containers, own, claims, managers, beside=settings.beside_other_managers
+        gpus,
+        shares,
+        kubelet,
+        containers,
+        own,
+        claims,
+        managers,
+        beside=settings.beside_other_managers,
     )
 
 
@@ -112,15 +134,40 @@ def _troubles(sysfs: Path) -> Iterator[Trouble]:
     with driver(sysfs) as nvml, NvmlHealth() as health:
         for index in range(nvml.count()):
             try:
-                gpu = nvml.gpu(index).uuid
+                gpu, own = nvml.gpu(index).uuid, nvml.has_own_memory(index)
             except NvmlError as error:
                 yield Trouble(f"GPU {index}", str(error), mild=SPLIT in str(error))
                 continue
+            if not own:
+                yield Trouble(gpu, SHARED_MEMORY, mild=True, advice=SHARED_MEMORY_ADVICE)
             finding = health.probe(gpu)
             if cause := diagnosis(GpuHealth(gpu), finding):
                 yield Trouble(gpu, cause.text)
             elif finding.remap_pending:
                 yield Trouble(gpu, PENDING, mild=True)
+
+
+def look_at_shares(settings: AgentSettings) -> SharesView:
+    unlimited = DoctorQuestion(lambda: tuple(_unlimited(settings)))
+    hmm = DoctorQuestion(lambda: _reaches_pageable(kernel_file(settings.driver_root, HMM)))
+    return SharesView(unlimited.answer(), hmm.answer())
+
+
+def _reaches_pageable(disabled: Path) -> bool:
+    try:
+        return disabled.read_text().strip() != "Y"
+    except OSError as error:
+        raise OSError(f"{disabled}: {error.strerror}") from error
+
+
+def _unlimited(settings: AgentSettings) -> Iterator[str]:
+    config, host = read_config(settings.volume_config or SHIPPED), read_host(settings.driver_root)
+    find_driver(host)
+    found = find_libraries(host, config.shared.libraries).components
+    names = UNLIMITED | (UNLIMITED_OPENCL if settings.opencl_in_shares else {})
+    for prefix, name in names.items():
+        if any(one.name.startswith(prefix) for one in found):
+            yield name
 
 
 def _installed(root: Path) -> InstalledDriver:

@@ -153,7 +153,12 @@ def confirmed(
         suspect=False,
         ceiling=ceiling(pod.annotations) if pod else allocation.ceiling,
         burst_us=burst_us(pod.annotations) if pod else allocation.burst_us,
+        graphics=_graphics(pod, container.name) if pod else allocation.graphics,
     )
+
+
+def _graphics(pod: PodView, container: str) -> bool:
+    return all(one.graphics for one in pod.containers if one.name == container)
 
 
 def named(live: Iterable[Grant], view: View | None) -> tuple[Grant, ...]:
@@ -169,6 +174,7 @@ def _told(allocation: Grant, claimant: Claimant, pod: PodView) -> Grant:
         pod=replace(claimant, namespace=pod.namespace, name=pod.name),
         ceiling=ceiling(pod.annotations),
         burst_us=burst_us(pod.annotations),
+        graphics=_graphics(pod, claimant.container),
     )
 
 

@@ -20,7 +20,7 @@ from gpumanager.gpu.health.state import (
     ProbeResult,
     XidEvent,
 )
-from gpumanager.gpu.nvml import SPLIT, if_supported, is_split, text
+from gpumanager.gpu.nvml import SPLIT, if_supported, is_split, own_memory, text
 from gpumanager.gpu.nvml_session import NvmlSession
 from gpumanager.gpu.values import GpuUUID
 
@@ -177,7 +177,7 @@ def _probe(gpu: GpuUUID) -> ProbeResult:
     """Raises pynvml.NVMLError only where the library answers nothing at all."""
     try:
         device = _device(gpu)
-        pynvml.nvmlDeviceGetMemoryInfo(device)
+        own_memory(device)
     except pynvml.NVMLError as error:
         pynvml.nvmlDeviceGetCount()
         return ProbeResult(problem=_PROBLEMS.get(error.value, f"NVML answers: {error}"))

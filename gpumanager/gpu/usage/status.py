@@ -12,6 +12,7 @@ import pynvml
 
 from gpumanager.gpu.nvml import if_supported, text
 from gpumanager.gpu.nvml_session import NvmlSession
+from gpumanager.gpu.usage.running_processes import COMPUTE, running
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
 
@@ -57,9 +58,13 @@ def _ask(index: int) -> dict[GpuUUID, GpuStatus]:
 
 
 def _used(handle: Any) -> Bytes:
-    """By processes; what the driver keeps is part of the first form's answer."""
+    """By processes; what the driver keeps is part of the first form's answer. Of a GPU that has no
+    such figure, since its memory is the machine's, what its processes hold."""
     second = partial(pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
-    told = if_supported(second, None) or pynvml.nvmlDeviceGetMemoryInfo(handle)
+    try:
+        told = if_supported(second, None) or pynvml.nvmlDeviceGetMemoryInfo(handle)
+    except pynvml.NVMLError_NotSupported:
+        return Bytes(sum(one.usedGpuMemory or 0 for one in running(COMPUTE, handle)))
     return Bytes(int(told.used))
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*gpumanager/kubelet/api/pods_v1alpha1.proto\x12\x08v1alpha1\"\x11\n\x0fListPodsRequest\" \n\x10ListPodsResponse\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\"s\n\x03Pod\x12&\n\x08metadata\x18\x01 \x01(\x0b\x32\x14.v1alpha1.ObjectMeta\x12\x1f\n\x04spec\x18\x02 \x01(\x0b\x32\x11.v1alpha1.PodSpec\x12#\n\x06status\x18\x03 \x01(\x0b\x32\x13.v1alpha1.PodStatus\"\xe0\x01\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x1e\n\x11\x64\x65letionTimestamp\x18\t \x01(\x0cH\x00\x88\x01\x01\x12:\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32%.v1alpha1.ObjectMeta.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x14\n\x12_deletionTimestamp\"_\n\x07PodSpec\x12\'\n\ncontainers\x18\x02 \x03(\x0b\x32\x13.v1alpha1.Container\x12+\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x13.v1alpha1.Container\"\x1a\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\"c\n\tContainer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\tresources\x18\x08 \x01(\x0b\x32\x1e.v1alpha1.ResourceRequirements\x12\x15\n\rrestartPolicy\x18\x18 \x01(\t\"\x95\x01\n\x14ResourceRequirements\x12:\n\x06limits\x18\x01 \x03(\x0b\x32*.v1alpha1.ResourceRequirements.LimitsEntry\x1a\x41\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12!\n\x05value\x18\x02 \x01(\x0b\x32\x12.v1alpha1.Quantity:\x02\x38\x01\"\x1a\n\x08Quantity\x12\x0e\n\x06string\x18\x01 \x01(\t2K\n\x04Pods\x12\x43\n\x08ListPods\x12\x19.v1alpha1.ListPodsRequest\x1a\x1a.v1alpha1.ListPodsResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*gpumanager/kubelet/api/pods_v1alpha1.proto\x12\x08v1alpha1\"\x11\n\x0fListPodsRequest\" \n\x10ListPodsResponse\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\"s\n\x03Pod\x12&\n\x08metadata\x18\x01 \x01(\x0b\x32\x14.v1alpha1.ObjectMeta\x12\x1f\n\x04spec\x18\x02 \x01(\x0b\x32\x11.v1alpha1.PodSpec\x12#\n\x06status\x18\x03 \x01(\x0b\x32\x13.v1alpha1.PodStatus\"\xe0\x01\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x1e\n\x11\x64\x65letionTimestamp\x18\t \x01(\x0cH\x00\x88\x01\x01\x12:\n\x0b\x61nnotations\x18\x0c \x03(\x0b\x32%.v1alpha1.ObjectMeta.AnnotationsEntry\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x14\n\x12_deletionTimestamp\"_\n\x07PodSpec\x12\'\n\ncontainers\x18\x02 \x03(\x0b\x32\x13.v1alpha1.Container\x12+\n\x0einitContainers\x18\x14 \x03(\x0b\x32\x13.v1alpha1.Container\"\x1a\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\"\x82\x01\n\tContainer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x03\x65nv\x18\x07 \x03(\x0b\x32\x10.v1alpha1.EnvVar\x12\x31\n\tresources\x18\x08 \x01(\x0b\x32\x1e.v1alpha1.ResourceRequirements\x12\x15\n\rrestartPolicy\x18\x18 \x01(\t\"P\n\x06\x45nvVar\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12)\n\tvalueFrom\x18\x03 \x01(\x0b\x32\x16.v1alpha1.EnvVarSource\"\x0e\n\x0c\x45nvVarSource\"\x95\x01\n\x14ResourceRequirements\x12:\n\x06limits\x18\x01 \x03(\x0b\x32*.v1alpha1.ResourceRequirements.LimitsEntry\x1a\x41\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12!\n\x05value\x18\x02 \x01(\x0b\x32\x12.v1alpha1.Quantity:\x02\x38\x01\"\x1a\n\x08Quantity\x12\x0e\n\x06string\x18\x01 \x01(\t2K\n\x04Pods\x12\x43\n\x08ListPods\x12\x19.v1alpha1.ListPodsRequest\x1a\x1a.v1alpha1.ListPodsResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,14 +49,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PODSPEC']._serialized_end=548
   _globals['_PODSTATUS']._serialized_start=550
   _globals['_PODSTATUS']._serialized_end=576
-  _globals['_CONTAINER']._serialized_start=578
-  _globals['_CONTAINER']._serialized_end=677
-  _globals['_RESOURCEREQUIREMENTS']._serialized_start=680
-  _globals['_RESOURCEREQUIREMENTS']._serialized_end=829
-  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_start=764
-  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_end=829
-  _globals['_QUANTITY']._serialized_start=831
-  _globals['_QUANTITY']._serialized_end=857
-  _globals['_PODS']._serialized_start=859
-  _globals['_PODS']._serialized_end=934
+  _globals['_CONTAINER']._serialized_start=579
+  _globals['_CONTAINER']._serialized_end=709
+  _globals['_ENVVAR']._serialized_start=711
+  _globals['_ENVVAR']._serialized_end=791
+  _globals['_ENVVARSOURCE']._serialized_start=793
+  _globals['_ENVVARSOURCE']._serialized_end=807
+  _globals['_RESOURCEREQUIREMENTS']._serialized_start=810
+  _globals['_RESOURCEREQUIREMENTS']._serialized_end=959
+  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_start=894
+  _globals['_RESOURCEREQUIREMENTS_LIMITSENTRY']._serialized_end=959
+  _globals['_QUANTITY']._serialized_start=961
+  _globals['_QUANTITY']._serialized_end=987
+  _globals['_PODS']._serialized_start=989
+  _globals['_PODS']._serialized_end=1064
 # @@protoc_insertion_point(module_scope)

@@ -62,14 +62,30 @@ class PodStatus(_message.Message):
     def __init__(self, phase: _Optional[str] = ...) -> None: ...
 
 class Container(_message.Message):
-    __slots__ = ("name", "resources", "restartPolicy")
+    __slots__ = ("name", "env", "resources", "restartPolicy")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     RESTARTPOLICY_FIELD_NUMBER: _ClassVar[int]
     name: str
+    env: _containers.RepeatedCompositeFieldContainer[EnvVar]
     resources: ResourceRequirements
     restartPolicy: str
-    def __init__(self, name: _Optional[str] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., restartPolicy: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., restartPolicy: _Optional[str] = ...) -> None: ...
+
+class EnvVar(_message.Message):
+    __slots__ = ("name", "value", "valueFrom")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    VALUEFROM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    valueFrom: EnvVarSource
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., valueFrom: _Optional[_Union[EnvVarSource, _Mapping]] = ...) -> None: ...
+
+class EnvVarSource(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ResourceRequirements(_message.Message):
     __slots__ = ("limits",)

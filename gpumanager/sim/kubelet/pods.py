@@ -147,4 +147,5 @@ def _container_json(container: ContainerManifest) -> dict[str, Any]:
     amounts = {name: str(amount) for name, amount in container.asks.items()}
     policy = {"restartPolicy": "Always"} if container.kind is ContainerKind.SIDECAR else {}
     resources = {"limits": amounts, "requests": amounts}
-    return {"name": container.name, "resources": resources, **policy}
+    env = [{"name": name, "value": value} for name, value in container.environment]
+    return {"name": container.name, "env": env, "resources": resources, **policy}

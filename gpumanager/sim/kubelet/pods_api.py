@@ -73,4 +73,5 @@ def _container(container: ContainerManifest) -> pb.Container:
     limits = {name: pb.Quantity(string=str(n)) for name, n in container.asks.items()}
     policy = "Always" if container.kind is ContainerKind.SIDECAR else ""
     resources = pb.ResourceRequirements(limits=limits)
-    return pb.Container(name=container.name, resources=resources, restartPolicy=policy)
+    env = [pb.EnvVar(name=name, value=value) for name, value in container.environment]
+    return pb.Container(name=container.name, env=env, resources=resources, restartPolicy=policy)

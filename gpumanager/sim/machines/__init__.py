@@ -27,6 +27,8 @@
       hides-managed: true          # NVML's figure of a process lacks managed memory
       counts-imports: true         # it contains what others made and this process opened
       local-memory: true           # stacks of resident threads take memory at launch
+      hmm: true                    # kernels reach memory of malloc
+      hides-memory: true           # NVML has no memory figure of a GPU
 
 A pair in several groups has the tightest PCIe level and the NVLinks of all; a pair in none is SYS.
 """
@@ -90,6 +92,8 @@ _SWITCHES: Final = {
     "hides-managed": "hides_managed",
     "counts-imports": "counts_imports",
     "local-memory": "local_memory",
+    "hmm": "hmm",
+    "hides-memory": "hides_memory",
 }
 _DRIVER_FIELDS: Final = frozenset(
     {*_MICROSECONDS, *_SIZES, *_SWITCHES, "like", "queue-depth", "samples"}

@@ -62,7 +62,8 @@ enum {
  * ("slabs"); 0: bytes as asked. queue_depth: launches that can wait in a process's queue, at most
  * SIM_QUEUE_DEPTH; 0: that many. samples: SIM_SAMPLES_*. hides_managed: NVML's figure of a process
  * lacks managed memory. counts_imports: it contains memory that another process made and this one
- * opened. local_memory: it grows at launch, for stacks of all resident threads. */
+ * opened. local_memory: it grows at launch, for stacks of all resident threads. hmm: kernels reach
+ * pageable memory of the host. hides_memory: NVML has no memory figure of a GPU. */
 struct sim_driver {
     uint64_t slice_ns;
     uint64_t switch_ns;
@@ -75,6 +76,8 @@ struct sim_driver {
     uint32_t hides_managed;
     uint32_t counts_imports;
     uint32_t local_memory;
+    uint32_t hmm;
+    uint32_t hides_memory;
     uint32_t reserved;
 };
 

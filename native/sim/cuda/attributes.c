@@ -130,7 +130,9 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     int last = driver_knows(driver, CUDA_13_0) ? LAST_ATTRIBUTE : LAST_BEFORE_13;
     if (value == NULL || attribute < FIRST_ATTRIBUTE || attribute > last)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!of_gpu(gpu, attribute, value))
+    if (attribute == 88) /* pageable memory access */
+        *value = driver->state->machine.driver.hmm != 0;
+    else if (!of_gpu(gpu, attribute, value))
         *value = constants[attribute];
     return CUDA_SUCCESS;
 }

@@ -13,6 +13,8 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t
     nvmlReturn_t result = session_gpu(device, memory, &session, &gpu);
     if (result != NVML_SUCCESS)
         return result;
+    if (session->state->machine.driver.hides_memory)
+        return NVML_ERROR_NOT_SUPPORTED;
     if (memory->version != MEMORY_V2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     memory->total = gpu->memory_bytes;

@@ -59,6 +59,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         ([], "cuda_compat", "shim"),
         (["--cuda-compat=image"], "cuda_compat", "image"),
         (["--compat32"], "compat32", True),
+        (["--opencl-in-shares=true"], "opencl_in_shares", True),
         (["--node-labels=a.b/c=d, e=f,,h="], "node_labels", {"a.b/c": "d", "e": "f", "h": ""}),
         ([], "behind_the_shim", "report"),
         (["--behind-the-shim=end"], "behind_the_shim", "end"),

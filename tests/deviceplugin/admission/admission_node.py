@@ -40,7 +40,7 @@ ORDERS = [(VCORE, VMEMORY), (VMEMORY, VCORE)]
 """In which a kubelet may ask for a container's two resources: as it happens."""
 
 JOURNAL = "allocations.json"
-VOLUMES = DriverVolumes(Path("/vol/nvidia"), Path("/vol/origin"), "555.58.02")
+VOLUMES = DriverVolumes(Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02")
 
 
 def gpus(count: int, blocks: int = BLOCKS) -> Topology:
@@ -95,6 +95,7 @@ class RememberingVirtual:
     root: Path
     kept: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
     open_now: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
+    drivers: dict[AllocationID, str] = field(default_factory=dict)
     failing: bool = False
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
@@ -102,6 +103,10 @@ class RememberingVirtual:
             raise OSError("no space left on device")
         self.open_now[allocation] = self.kept[allocation] = tuple(limits)
         return self.root / "alloc" / allocation
+
+    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+        self.drivers[allocation] = driver.name
+        return self.root / "alloc" / allocation / "driver"
 
     async def close(self, allocation: AllocationID) -> None:
         self.open_now.pop(allocation, None)

@@ -10,6 +10,7 @@ from gpumanager.grants.grant import State
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
+from gpumanager.virtual.values import AllocationID
 from tests.deviceplugin.admission.admission_node import (
     ORDERS,
     AdmissionRefused,
@@ -42,7 +43,7 @@ async def test_a_share_gets_its_gpu_its_limits_and_its_directory(
         "/dev/nvidia-uvm",
     ]
     assert [(mount.container_path, mount.host_path) for mount in answer.mounts] == [
-        ("/usr/local/nvidia", "/vol/nvidia"),
+        ("/usr/local/nvidia", str(node.directory / "alloc" / name / "driver")),
         ("/etc/vcuda", str(node.directory / "alloc" / name)),
     ]
     assert answer.envs["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64"
@@ -54,6 +55,24 @@ async def test_a_share_gets_its_gpu_its_limits_and_its_directory(
     }
     (limit,) = node.limits(asked)
     assert (limit.memory, limit.cores, limit.ceiling) == (8 * MEMORY_BLOCK, 30, 30)
+
+
+async def test_the_driver_of_a_share_is_the_one_that_its_real_pod_asks_for(node: Node) -> None:
+    drawing, computing = container(30, 8), replace(container(30, 8), graphics=False)
+    expected, real = pod("expected", drawing), pod("real", computing)
+    node.listing.listed[real.uid] = real
+    await node.allocator.kubelet_started()
+    await node.admit(expected)
+    name = AllocationID(node.answers[expected.uid, "main"].envs["VCUDA_ALLOCATION"])
+    assert node.virtual.drivers[name] == "nvidia"
+
+    node.held = {(real.uid, *key[1:]): ids for key, ids in node.held.items()}
+    node.write_checkpoint()
+    await node.start(real)
+
+    assert node.virtual.drivers[name] == "compute"
+    await node.restart_agent()
+    assert node.virtual.drivers[name] == "compute"
 
 
 @pytest.mark.parametrize("order", ORDERS)

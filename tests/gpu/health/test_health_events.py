@@ -24,6 +24,13 @@ def test_a_split_gpu_is_not_listed_and_one_that_was_split_meanwhile_has_a_proble
     assert "MIG" in source.probe(GpuUUID("GPU-1")).problem
 
 
+def test_a_gpu_without_a_memory_figure_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, DeviceGetMemoryInfo=refuse(pynvml.NVML_ERROR_NOT_SUPPORTED))
+    source = NvmlHealth()
+
+    assert [source.probe(GpuUUID("GPU-0")).problem for _ in range(2)] == ["", ""]
+
+
 @pytest.mark.parametrize(
     "code", [pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED]
 )

@@ -41,6 +41,17 @@ def test_what_a_gpu_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> No
         assert ask()[GpuUUID("GPU-0")] == GpuStatus(5)  # type: ignore[arg-type]
 
 
+def test_a_gpu_without_a_memory_figure_uses_what_its_processes_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in ((1, 3), (2, None))]
+    none = {"DeviceGetMemoryInfo": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)}
+    answers(monkeypatch, **{**REAL, **none, "DeviceGetComputeRunningProcesses": lambda _: rows})
+
+    with NvmlStatus() as ask:
+        assert ask()[GpuUUID("GPU-0")] == GpuStatus(3, 60, 41, 70_500)  # type: ignore[arg-type]
+
+
 def test_more_than_a_hundred_percent_is_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = {"DeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=250)}
     answers(monkeypatch, **{**REAL, **busy})

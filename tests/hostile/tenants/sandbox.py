@@ -88,8 +88,9 @@ def run() -> None:
     tenant.say("cuInit", started, "holds", held, "nvml", told, "total", figures[0] // MIB)
 
 
-if sys.argv[1:] == ["in"]:
-    run()
-else:
-    enter(set(sys.argv[1:]))
-    become_program(set(sys.argv[1:]))
+if __name__ == "__main__":
+    if sys.argv[1:] == ["in"]:
+        run()
+    else:
+        enter(set(sys.argv[1:]))
+        become_program(set(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -214,6 +215,16 @@ def test_a_device_says_what_its_pools_can_do(box: SimBox) -> None:
 
     assert told(box, ask)[:6] == [[0, 1], [0, 1], [0, 0], [0, 1], [0, 1], [0, 0]]
     assert told(box, ask)[6][0] == 1
+
+
+@pytest.mark.parametrize("hmm", [False, True])
+def test_a_driver_with_hmm_says_that_kernels_reach_pageable_memory(hmm: object) -> None:
+    with sim_box(machine(driver=replace(REAL, hmm=bool(hmm)))) as made:
+        ask = (
+            "(lambda value: [pools.driver.cuDeviceGetAttribute(ctypes.byref(value), 88, 0),"
+            " value.value])(ctypes.c_int(-1))"
+        )
+        assert told(made, ask) == [0, int(bool(hmm))]
 
 
 def test_an_older_driver_does_not_know_newer_attributes() -> None:
