@@ -12,6 +12,7 @@ import pytest
 from gpumanager.virtual import listener
 from gpumanager.virtual.descriptors import Descriptors
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.peers import send_welcome
 from tests.virtual.container_process import StartProcess, eventually
 from tests.virtual.open_door import NAME, limit, open_descriptors, pids
 from tests.virtual.programs.hello_client import Answer, connect, hello, receive
@@ -134,6 +135,16 @@ async def test_a_process_that_asks_too_often_on_its_connection_loses_it(
 
     assert [answer.status for answer in answers if answer] == [0] * 4 + [-errno.EAGAIN]
     assert closed
+
+
+def test_a_caller_whose_answer_cannot_be_sent_is_hung_up_on() -> None:
+    """Else all later answers on its connection would be taken for earlier ones."""
+    ours, theirs = socket.socketpair()
+    gone = os.dup(0)
+    os.close(gone)
+    with ours, theirs:
+        assert not send_welcome(ours, 0, [gone])
+        assert theirs.recv(1) == b""
 
 
 async def test_a_manager_that_stops_hangs_up(sockets: VirtualManager, door: Path) -> None:
