@@ -3,10 +3,10 @@
  *     hello SOCKET PROCESSES ROUNDS
  *
  * Each connects, says HELLO, receives the descriptor of the books, opens the configuration beside
- * the socket and hangs up, as the shim does. They wait for each other before each round, and for the
- * last to be answered before they end: programs go on when they have begun, and the end of a process
- * costs more than its HELLO. Prints the nanoseconds from connect() to the descriptors, and the
- * round, one caller a line. */
+ * the socket and leaves its connection open, as the shim does. They wait for each other before each
+ * round, and for the last to be answered before they end: programs go on when they have begun, and
+ * the end of a process costs more than its HELLO. Prints the nanoseconds from connect() to the
+ * descriptors, and the round, one caller a line. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -44,7 +44,7 @@ static long exchange(const struct sockaddr_un *address)
                                 .version = VCUDA_PROTOCOL_VERSION,
                                 .kind = VCUDA_HELLO,
                                 .region_abi = VCUDA_REGION_ABI,
-                                .flags = VCUDA_HELLO_OPENS_CONFIG,
+                                .flags = VCUDA_HELLO_OPENS_CONFIG | VCUDA_HELLO_PERSISTENT,
                                 .pid = getpid()};
     struct vcuda_welcome welcome;
     union {
@@ -72,7 +72,6 @@ static long exchange(const struct sockaddr_un *address)
     close(books);
     if (config >= 0) /* the floor has none */
         close(config);
-    close(connection);
     return took;
 }
 

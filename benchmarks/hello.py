@@ -3,9 +3,9 @@
     python benchmarks/hello.py [--rounds N] [--crowd N]
 
 The manager is the real one in a process of its own, and looks at each caller's cgroup. The callers
-are processes that connect, say HELLO, receive the two descriptors and hang up: a small program in C
-(hello.c), as the shim is. Each is a new process to the manager. What a program in C takes that does
-no more than answer them stands beside it (--floor, hello_floor.c).
+are processes that connect, say HELLO, receive the descriptor and keep the connection: a small
+program in C (hello.c), as the shim is. Each is a new process to the manager. What a program in C
+takes that does no more than answer them stands beside it (--floor, hello_floor.c).
 """
 
 import argparse

@@ -19,7 +19,7 @@ from gpumanager.units import MIB, format_bytes
 LEAST_FREE: Final = 64 * MIB
 """Room that the journal, the books and the driver's links are sure to fit in."""
 LEAST_FILES: Final = 4096
-"""Descriptors for some thousand allocations: two for each, and one for each process."""
+"""Descriptors for some thousand allocations: two for each, and two for each process."""
 
 Findings = Iterator[Finding]
 

@@ -285,8 +285,7 @@ class ServedAllocation:
         return None
 
     async def _answer_measured(self, connection: socket.socket, hello: Hello) -> None:
-        refused = await self._measure(peer_pid(connection))
-        self._answer_now(connection, refused or hello)
+        self._answer_now(connection, hello, await self._measure(peer_pid(connection)))
 
     async def _measure(self, pid: int) -> HelloRefused | None:
         """Enter what the driver holds for this process."""
@@ -335,14 +334,31 @@ class ServedAllocation:
             return OverheadOutcome.UNLISTED  # it died, or is another program by now
         return self.enter({**marks, owner: mark}, held, exited)[owner]
 
-    def _answer_now(self, connection: socket.socket, hello: Hello | HelloRefused) -> None:
+    def _answer_now(
+        self,
+        connection: socket.socket,
+        hello: Hello | HelloRefused,
+        refused: HelloRefused | None = None,
+    ) -> None:
         try:
-            outcome = hello if isinstance(hello, HelloRefused) else self._admit(connection, hello)
-            if isinstance(outcome, HelloRefused):
-                self._said.say(logging.INFO, outcome.number, f"refused: {outcome.reason}")
-                connection.send(refusal(outcome), socket.MSG_DONTWAIT)
+            if isinstance(hello, HelloRefused):
+                refused = hello
+            elif refused is None:
+                refused = self._admit(connection, hello)
+            if refused is not None:
+                self._said.say(logging.INFO, refused.number, f"refused: {refused.reason}")
+                connection.send(refusal(refused), socket.MSG_DONTWAIT)
+            if isinstance(hello, Hello) and hello.persistent and not hello.observer:
+                self._keep(connection)
         except OSError as error:
             self._said.say(logging.INFO, "lost", f"caller lost: {error.strerror}")
+
+    def _keep(self, connection: socket.socket) -> None:
+        """For what its process has to ask later; the listener has nothing left to close."""
+        process = self._slots.of_pid(peer_pid(connection))
+        if process is not None:
+            kept = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, connection.detach())
+            self._watcher.keep(process, kept, self._listener.serve)
 
     def _admit(self, connection: socket.socket, hello: Hello) -> HelloRefused | None:
         try:

@@ -1,8 +1,8 @@
 """How many descriptors containers may make the manager hold.
 
-A caller takes a connection, a process that has a slot a pidfd, and a container may have a thousand
-of each. So both are bounded for each allocation, and for all together: what is left is for files,
-for the kubelet and for everybody else's callers.
+A caller takes a connection, a process that has a slot a pidfd and the connection that it keeps, and
+a container may have a thousand of each. So all are bounded for each allocation, and for all
+together: what is left is for files, for the kubelet and for everybody else's callers.
 """
 
 import resource
@@ -12,13 +12,15 @@ from typing import Final, Self
 CALLERS: Final = 64
 """Of one allocation at once, where descriptors abound."""
 
-PIDFDS: Final = 1024
+PIDFDS: Final = 2048
 
 
 @dataclass(slots=True)
 class Descriptors:
     """Of one manager. callers, pidfds: at most, of one allocation; all_callers, all_pidfds: of all
-    together. Beyond, a caller waits, but for one of each allocation, and a process is polled."""
+    together. Beyond, a caller waits, but for one of each allocation, and a process is polled.
+    Connections that processes keep count as pidfds, and take one half of them at most: a process
+    that finds its own closed connects again."""
 
     callers: int = CALLERS
     pidfds: int = PIDFDS
@@ -30,7 +32,7 @@ class Descriptors:
     @classmethod
     def allowed(cls) -> Self:
         """By this process's limit. Example: of 1,024 descriptors one allocation gets 64 pidfds and
-        16 callers, all together get 256 of each."""
+        16 callers, all together get 256 of each; 32 and 128 of the former may be connections."""
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if most == resource.RLIM_INFINITY:
             return cls()
@@ -44,6 +46,10 @@ class Descriptors:
     def may_watch(self, own: int) -> bool:
         """Whether one more process may have a pidfd, of an allocation that has `own`."""
         return own < self.pidfds and self.pidfds_now < self.all_pidfds
+
+    def may_keep(self, own: int) -> bool:
+        """Whether one more connection may be kept, of an allocation that has `own` of both."""
+        return own < self.pidfds // 2 and self.pidfds_now < self.all_pidfds // 2
 
     def may_wait(self, own: int) -> bool:
         """Whether one more caller may take its time, of an allocation that has `own`."""

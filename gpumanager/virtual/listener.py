@@ -132,11 +132,7 @@ class SocketListener:
                 self._said.say(logging.WARNING, "accept", f"cannot accept: {error.strerror}")
                 self._rest()
                 return
-            if self._calls.take(self.loop.time()):
-                self._serve(connection)
-            else:
-                crowded = True
-                self._refuse(connection)
+            crowded |= not self.serve(connection)
         if crowded:
             self._rest()
 
@@ -144,16 +140,21 @@ class SocketListener:
         """One that calls too often, whatever it wants."""
         self._said.say(logging.INFO, TOO_OFTEN.reason, f"refused: {TOO_OFTEN.reason}")
         with connection, suppress(OSError):
-            connection.recv(HELLO_SIZE, socket.MSG_DONTWAIT)
             connection.send(refusal(TOO_OFTEN), socket.MSG_DONTWAIT)
 
     def _rest(self) -> None:
         self._stop_listening()
         self._pause = self.loop.call_later(PAUSE_SECONDS, self._listen)
 
-    def _serve(self, connection: socket.socket) -> None:
-        """Answer on the spot the connections that have sent HELLO; the others become callers."""
+    def serve(self, connection: socket.socket) -> bool:
+        """Answer on the spot the connections that have sent HELLO; the others become callers.
+
+        False for one that calls too often.
+        """
         received = _receive(connection, HELLO_SIZE)
+        if received != b"" and not self._calls.take(self.loop.time()):
+            self._refuse(connection)
+            return False
         greeting = parse_hello(received) if received else None
         if greeting is not None:
             self.answer(connection, greeting)
@@ -162,6 +163,7 @@ class SocketListener:
             Caller(connection, self, received or b"").wait()
         else:
             connection.close()
+        return True
 
     def answer(self, connection: socket.socket, greeting: Greeting) -> None:
         """And hang up, now or later."""

@@ -9,6 +9,7 @@ import socket
 import struct
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from gpumanager.virtual.processes import Process, find
@@ -62,10 +63,15 @@ def refuse_observer(
 
 
 def send_welcome(connection: socket.socket, slot: int, descriptors: Sequence[int]) -> bool:
-    """Whether the caller got it; 128 bytes fit a fresh socket's buffer or nothing does."""
+    """Whether the caller got it; 128 bytes fit a fresh socket's buffer or nothing does.
+
+    One that did not is hung up on: it would take the next answer for this one.
+    """
     message, rights = welcome(slot), array("i", descriptors)
     control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
     try:
         return connection.sendmsg([message], control, socket.MSG_DONTWAIT) == len(message)
     except OSError:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
         return False

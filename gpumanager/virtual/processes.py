@@ -3,11 +3,15 @@
 A pid alone is reused; a pid and its start time are not. Death is told by a pidfd, at once. Where
 the kernel gives none (before 5.3, or when descriptors run out), and beyond what an allocation may
 have, /proc is looked at twice a second.
+
+A connection that a process keeps to ask again is held here as well, for it must not outlive its
+process: the kernel names the caller by a pid alone, and a child may have inherited the other end.
 """
 
 import asyncio
 import os
 import select
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,6 +21,8 @@ from typing import Final
 from gpumanager.virtual.descriptors import Descriptors
 
 POLL_SECONDS: Final = 0.5
+BATCH: Final = 64
+"""Descriptors that are looked at before the loop sees others."""
 
 # in /proc/<pid>/stat, counted from the state, the first field after the program's name
 _STATE, _PARENT, _THREADS, _START_TIME, _STACK = 0, 1, 17, 19, 25
@@ -116,7 +122,8 @@ def pidfd_of(process: Process) -> Iterator[int | None]:
 
 
 class Deaths:
-    """All pidfds that a manager waits for, in one epoll that the running loop looks at.
+    """All pidfds that a manager waits for, and the connections that their processes keep, in one
+    epoll that the running loop looks at.
 
     A place in the loop itself takes ten times as long to make, and a kilobyte.
     """
@@ -124,7 +131,7 @@ class Deaths:
     def __init__(self, descriptors: Descriptors | None = None) -> None:
         self.descriptors = descriptors or Descriptors()
         self._loop = asyncio.get_running_loop()
-        self._told: dict[int, Callable[[], None]] = {}
+        self._told: dict[int, Callable[[], object]] = {}
         self._epoll = select.epoll()
         self._loop.add_reader(self._epoll.fileno(), self._tell)
 
@@ -132,21 +139,21 @@ class Deaths:
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 
-    def add(self, pidfd: int, tell: Callable[[], None]) -> None:
-        """Call `tell` once it has died, until it is removed."""
-        self._epoll.register(pidfd, select.EPOLLIN)
-        self._told[pidfd] = tell
+    def add(self, descriptor: int, tell: Callable[[], object]) -> None:
+        """Call `tell` once it has died, or can be read, until it is removed."""
+        self._epoll.register(descriptor, select.EPOLLIN)
+        self._told[descriptor] = tell
         self.descriptors.pidfds_now += 1
 
-    def remove(self, pidfd: int) -> None:
-        del self._told[pidfd]
-        self._epoll.unregister(pidfd)
+    def remove(self, descriptor: int) -> None:
+        del self._told[descriptor]
+        self._epoll.unregister(descriptor)
         self.descriptors.pidfds_now -= 1
 
     def _tell(self) -> None:
-        for pidfd, _ in self._epoll.poll(0):
-            tell = self._told.get(pidfd)  # a callback may remove others
-            if tell is not None:
+        ready = [(number, self._told[number]) for number, _ in self._epoll.poll(0, BATCH)]
+        for number, tell in ready:
+            if self._told.get(number) is tell:  # a callback may remove others, and add new ones
                 tell()
 
 
@@ -162,6 +169,7 @@ class Watcher:
         self._poll_seconds = poll_seconds
         self._polled: dict[Process, Callable[[Process], None]] = {}
         self._pidfds: dict[Process, int] = {}
+        self._connections: dict[Process, socket.socket] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, process: Process, on_death: Callable[[Process], None]) -> bool:
@@ -189,7 +197,30 @@ class Watcher:
             self._deaths.add(pidfd, partial(self._died, process, on_death))
         return process
 
+    def keep(
+        self, process: Process, connection: socket.socket, read: Callable[[socket.socket], object]
+    ) -> None:
+        """Hold its connection, the newest alone, while it lives; call `read` with it once there is
+        something to be read. Closed at once where descriptors are short."""
+        self._hang_up(process)
+        own = len(self._pidfds) + len(self._connections)
+        if process not in self._pidfds or not self._deaths.descriptors.may_keep(own):
+            connection.close()
+            return
+        self._deaths.add(connection.fileno(), lambda: read(self._take(process)))
+        self._connections[process] = connection
+
+    def _take(self, process: Process) -> socket.socket:
+        connection = self._connections.pop(process)
+        self._deaths.remove(connection.fileno())
+        return connection
+
+    def _hang_up(self, process: Process) -> None:
+        if process in self._connections:
+            self._take(process).close()
+
     def forget(self, process: Process) -> None:
+        self._hang_up(process)
         self._polled.pop(process, None)
         pidfd = self._pidfds.pop(process, None)
         if pidfd is not None:

@@ -38,7 +38,8 @@ class Hello:
 
     observer: only reads, needs no slot. measure: wants to be measured first. pid: its own view.
     keep: it has a slot and has lost its descriptors. opens_config: it opens the configuration by
-    itself, as shims do that came after those that were handed it.
+    itself, as shims do that came after those that were handed it. persistent: it has more to ask on
+    this connection, later.
     """
 
     observer: bool
@@ -47,6 +48,7 @@ class Hello:
     program: str
     keep: bool = False
     opens_config: bool = False
+    persistent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def parse_hello(received: bytes) -> Greeting | None:
         program,
         bool(flags & lib.VCUDA_HELLO_KEEP),
         bool(flags & lib.VCUDA_HELLO_OPENS_CONFIG),
+        bool(flags & lib.VCUDA_HELLO_PERSISTENT),
     )
 
 

@@ -32,7 +32,7 @@ struct plan {
     uint8_t sent_with; /* the piece they come with: the first, the second, or each */
     uint8_t piece;     /* bytes */
     uint8_t cut;       /* bytes missing at the end */
-    uint8_t linger;    /* odd: the connection stays open */
+    uint8_t linger;    /* odd: the connection stays open; 4: and nothing is answered */
     uint8_t lengths;   /* odd: of the files, too */
     struct vcuda_welcome welcome;
 };
@@ -105,17 +105,17 @@ static void answer(int connection)
 static void *serve(void *unused)
 {
     struct vcuda_hello hello;
-    char more;
     for (;;) {
         int connection = accept(listening, NULL, NULL);
         if (connection < 0)
             return unused;
-        ssize_t received = recv(connection, &hello, sizeof hello, MSG_WAITALL);
-        FUZZ_CHECK(received <= 0 || hello.magic == VCUDA_PROTOCOL_MAGIC);
-        if (received == sizeof hello)
-            answer(connection);
-        while ((plan.linger & 1) != 0 && recv(connection, &more, 1, 0) > 0)
-            ;
+        ssize_t received = 0;
+        do {
+            received = recv(connection, &hello, sizeof hello, MSG_WAITALL);
+            FUZZ_CHECK(received <= 0 || hello.magic == VCUDA_PROTOCOL_MAGIC);
+            if (received == sizeof hello && !(plan.linger & 4))
+                answer(connection);
+        } while ((plan.linger & 1) != 0 && received > 0);
         close(connection);
     }
 }
@@ -149,7 +149,9 @@ size_t fuzz_example(unsigned number, uint8_t *out, size_t capacity)
                         .kinds = number == 3 ? CONFIG | BOOKS << 2 : BOOKS,
                         .piece = number == 3 ? 240 : 1, /* 31 bytes, or all */
                         .sent_with = number == 3 ? 2 : 0,
-                        .flags = number == 1 ? VCUDA_HELLO_OBSERVER : 0,
+                        .flags = number == 1 ? VCUDA_HELLO_OBSERVER
+                                             : VCUDA_HELLO_PERSISTENT | VCUDA_HELLO_MEASURE,
+                        .linger = 1,
                         .welcome = {.magic = VCUDA_PROTOCOL_MAGIC,
                                     .version = VCUDA_PROTOCOL_VERSION,
                                     .kind = VCUDA_WELCOME,
@@ -194,6 +196,7 @@ static void write_pages(struct fuzz_reader *reader)
 
 static void detach(struct session *session)
 {
+    connection_close(&session->connection);
     if (session->books.slot >= 0)
         close(session->books.fd);
     munmap((void *)(uintptr_t)session->config, sizeof *session->config);
@@ -207,13 +210,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     fuzz_take(&reader, &plan, sizeof plan); /* the thread reads it after the next connection */
     write_pages(&reader);
     memset(&session, 0, sizeof session);
-    uint32_t flags = plan.flags & (VCUDA_HELLO_OBSERVER | VCUDA_HELLO_MEASURE);
+    uint32_t flags = plan.flags & (VCUDA_HELLO_OBSERVER | VCUDA_HELLO_PERSISTENT);
     enum session_phase phase = session_attach(
         &session, (struct session_manner){.flags = flags, .patience_ns = PATIENCE_NS}, false);
     FUZZ_CHECK(phase == SESSION_ATTACHED || phase == SESSION_FAILED);
     if (phase == SESSION_ATTACHED) {
         FUZZ_CHECK(plan.welcome.status == 0 && session.books.slot < VCUDA_SLOTS);
         pages_use(&session, &reader);
+        if (plan.flags & VCUDA_HELLO_MEASURE)
+            session_measure(&session, PATIENCE_NS, true);
         detach(&session);
     }
     return 0;

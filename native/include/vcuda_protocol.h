@@ -1,5 +1,10 @@
 /* What is said on /etc/vcuda/vcuda.sock: one HELLO, one WELCOME, then the manager hangs up.
  *
+ * With VCUDA_HELLO_PERSISTENT it may leave the connection open instead, once the process has a slot
+ * and as long as it lives; then each further HELLO on it has one WELCOME, in the same order. A
+ * manager that is restarted, short of descriptors or of before hangs up, and the caller connects
+ * again.
+ *
  * A process that says HELLO again gets the slot it has; with VCUDA_HELLO_KEEP that or nothing, for
  * a process that has lost its descriptors and must not lose its bytes. With VCUDA_HELLO_MEASURE the
  * WELCOME comes after the manager has entered into `overhead` what the driver holds for the process
@@ -32,6 +37,7 @@ enum {
     VCUDA_HELLO_MEASURE = 2,  /* flag: first measure what the driver took for this process */
     VCUDA_HELLO_KEEP = 4,     /* flag: this program has a slot already; fresh descriptors for it */
     VCUDA_HELLO_OPENS_CONFIG = 8, /* flag: no descriptor of the configuration is wanted */
+    VCUDA_HELLO_PERSISTENT = 16,  /* flag: the connection is to stay open for further ones */
     VCUDA_NO_SLOT = -1,
     VCUDA_REASON_SIZE = 96,
 };

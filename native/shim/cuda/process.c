@@ -5,7 +5,10 @@
 #include "runtime/real.h"
 
 /* Long enough for a manager that is being restarted, short enough for a user who waits. */
-static const struct session_manner manner = {.flags = 0, .patience_ns = UINT64_C(9500000000)};
+static const struct session_manner manner = {
+    .flags = VCUDA_HELLO_PERSISTENT,
+    .patience_ns = UINT64_C(9500000000),
+};
 
 void *_Atomic process_place;
 
@@ -135,8 +138,8 @@ enum gate process_begin(void)
     enum gate gate = is_inner() ? GATE_DRIVER : attach(&process, true);
     if (gate == GATE_LIMITED && atomic_load(&process->degraded) != 0)
         books_degrade(&process->session.books, atomic_load(&process->degraded));
-    if (gate == GATE_REFUSED && process != NULL)
-        session_complain(&process->session, "cuInit");
+    if (gate == GATE_REFUSED)
+        session_complain(process == NULL ? NULL : &process->session, "cuInit");
     return gate;
 }
 

@@ -21,10 +21,11 @@ static void *_Atomic place;
 static nvmlReturn_t attach(const struct session **out)
 {
     struct session *session = fork_state(&place, sizeof *session);
-    if (session == NULL)
-        return NVML_ERROR_DRIVER_NOT_LOADED;
-    enum session_phase phase = session_attach(session, manner, true);
+    enum session_phase phase =
+        session == NULL ? SESSION_FAILED : session_attach(session, manner, true);
     *out = phase == SESSION_ATTACHED ? session : NULL;
+    if (phase == SESSION_FAILED)
+        session_complain(session, "NVML");
     return phase == SESSION_FAILED ? NVML_ERROR_DRIVER_NOT_LOADED : NVML_SUCCESS;
 }
 

@@ -19,15 +19,19 @@ static struct {
     void *state;
     size_t size;
 } unwiped[FORK_STATES]; /* states that the kernel does not empty */
-static atomic_int inherited = -1;
-static struct file_identity inherited_file; /* written before the number that it belongs to */
+static struct {
+    atomic_int number;         /* + 1; 0: none */
+    struct file_identity file; /* written before the number that it belongs to */
+} inherited[FORK_DESCRIPTORS];
 
 /* Only what is async-signal-safe: the child may have been forked while any lock was held. */
 static void in_child(void)
 {
-    int descriptor = atomic_exchange(&inherited, -1);
-    if (descriptor >= 0 && file_same(file_identity(descriptor), inherited_file))
-        close(descriptor);
+    for (int index = 0; index < FORK_DESCRIPTORS; index++) {
+        int descriptor = atomic_exchange(&inherited[index].number, 0) - 1;
+        if (descriptor >= 0 && file_same(file_identity(descriptor), inherited[index].file))
+            close(descriptor);
+    }
     for (int index = 0; index < FORK_STATES; index++)
         if (unwiped[index].state != NULL)
             memset(unwiped[index].state, 0, unwiped[index].size);
@@ -85,11 +89,13 @@ void *fork_state(void *_Atomic *place, size_t size)
     return state;
 }
 
-void fork_close(int descriptor)
+void fork_close(enum fork_descriptor which, int descriptor)
 {
-    atomic_store(&inherited, -1);
-    inherited_file = file_identity(descriptor);
-    atomic_store(&inherited, descriptor);
+    atomic_store(&inherited[which].number, 0);
+    if (descriptor < 0)
+        return;
+    inherited[which].file = file_identity(descriptor);
+    atomic_store(&inherited[which].number, descriptor + 1);
 }
 
 void fork_unmap(void *mapping, size_t size)

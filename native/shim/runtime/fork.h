@@ -14,9 +14,12 @@
  * NULL if there is no memory. At most FORK_STATES different places. */
 void *fork_state(void *_Atomic *place, size_t size);
 
-/* A child must not keep `descriptor`, unless it is another file by then: it would hold its parent's
- * file locks. -1 for none. */
-void fork_close(int descriptor);
+/* What a child must not keep: with the books it would hold its parent's file locks, and on the
+ * connection the manager would take it for its parent. */
+enum fork_descriptor { FORK_BOOKS, FORK_CONNECTION, FORK_DESCRIPTORS };
+
+/* From now on a child closes `descriptor`, unless it is another file by then. -1 for none. */
+void fork_close(enum fork_descriptor which, int descriptor);
 
 /* A child must not see this shared mapping. */
 void fork_unmap(void *mapping, size_t size);

@@ -5,10 +5,7 @@
 #include "runtime/clock.h"
 #include "runtime/fork.h"
 
-#include <fcntl.h>
 #include <unistd.h>
-
-enum { DESCRIPTOR_LOWEST = 64 };
 
 static const uint64_t look_every_ns = UINT64_C(1000000000);
 static const uint64_t ask_every_ns = UINT64_C(1000000000);
@@ -38,29 +35,26 @@ static bool same_books(const struct session *session, const struct welcome *welc
 
 static void take_over(struct session *session, int descriptor)
 {
-    int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_LOWEST);
-    if (kept < 0)
-        return;
-    session->books.fd = kept; /* the number it had is the program's now */
-    fork_close(kept);
-    peers_join(&session->books);
+    session->books.fd = file_out_of_the_way(descriptor); /* what it had is the program's now */
+    fork_close(FORK_BOOKS, session->books.fd);
+    peers_join(&session->books); /* that there was no lock is said already */
     atomic_store(&session->books.lost, false);
 }
 
 static void mend(struct session *session)
 {
     struct welcome welcome;
-    struct refusal refusal;
-    uint64_t deadline = clock_now() + patience_ns;
-    if (hello_exchange(VCUDA_DIRECTORY "/vcuda.sock", VCUDA_HELLO_KEEP, deadline, &welcome,
-                       &refusal) != 0)
-        return;
-    if (peers_begin(&session->books)) { /* else in a second */
-        if (same_books(session, &welcome))
+    if (session_request(session, VCUDA_HELLO_KEEP, clock_now() + patience_ns, &welcome) != 0)
+        return; /* in a second again */
+    bool taken = false;
+    if (peers_begin(&session->books)) {
+        taken = same_books(session, &welcome);
+        if (taken)
             take_over(session, welcome.books);
         peers_end(&session->books);
     }
-    close(welcome.books);
+    if (!taken)
+        close(welcome.books);
 }
 
 static void keep(struct session *session, uint64_t now)

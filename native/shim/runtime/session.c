@@ -11,27 +11,38 @@
 #include <unistd.h>
 
 enum {
-    DESCRIPTOR_LOWEST = 64, /* out of the way of programs that count on low numbers */
     PAUSE_FIRST_NS = 2 * 1000 * 1000,
     PAUSE_LAST_NS = 500 * 1000 * 1000,
 };
 
-/* Map one region, or NULL if the file is not as large as the struct. */
-static void *map_region(int descriptor, size_t size, int protection)
+#define CONFIG VCUDA_DIRECTORY "/config"
+
+/* Map one region, or NULL if the file is not as large as the struct, or with an error noted. */
+static void *map_region(struct session *session, int descriptor, size_t size, int protection)
 {
-    if (lseek(descriptor, 0, SEEK_END) < (off_t)size)
+    off_t length = lseek(descriptor, 0, SEEK_END);
+    if (length >= 0 && length < (off_t)size)
         return NULL;
-    void *mapping = mmap(NULL, size, protection, MAP_SHARED, descriptor, 0);
-    if (mapping == MAP_FAILED)
+    void *mapping =
+        length < 0 ? MAP_FAILED : mmap(NULL, size, protection, MAP_SHARED, descriptor, 0);
+    if (mapping == MAP_FAILED) {
+        refusal_of_call(&session->refusal, "mapping the container's pages");
         return NULL;
+    }
     fork_unmap(mapping, size);
     return mapping;
+}
+
+/* A page is not usable: because a system call failed, or else it is another version's. */
+static int unusable(const struct session *session)
+{
+    return session->refusal.error != 0 ? session->refusal.error : -EPROTO;
 }
 
 int session_config_open(void)
 {
     /* O_NONBLOCK: whatever has that name in a container that mounts its own, nobody waits */
-    return open(VCUDA_DIRECTORY "/config", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return open(CONFIG, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
 bool session_config_usable(const struct vcuda_config *config)
@@ -50,20 +61,21 @@ static int map_config(struct session *session)
 {
     int descriptor = session_config_open();
     if (descriptor < 0)
-        return -errno;
-    session->config = map_region(descriptor, sizeof *session->config, PROT_READ);
+        return refusal_of_call(&session->refusal, "open() of " CONFIG);
+    session->config = map_region(session, descriptor, sizeof *session->config, PROT_READ);
     close(descriptor);
-    return session->config != NULL && session_config_usable(session->config) ? 0 : -EPROTO;
+    bool usable = session->config != NULL && session_config_usable(session->config);
+    return usable ? 0 : unusable(session);
 }
 
 static int map_books(struct session *session, const struct welcome *welcome)
 {
     int protection = welcome->slot < 0 ? PROT_READ : PROT_READ | PROT_WRITE;
-    struct vcuda_books *books = map_region(welcome->books, sizeof *books, protection);
+    struct vcuda_books *books = map_region(session, welcome->books, sizeof *books, protection);
     session->books.page = books;
     session->books.slot = welcome->slot;
     session->books.devices = session->config->device_count;
-    return books != NULL && books_usable(books) ? 0 : -EPROTO;
+    return books != NULL && books_usable(books) ? 0 : unusable(session);
 }
 
 /* A program may try again for as long as it lives: nothing may pile up. */
@@ -77,23 +89,15 @@ static void unmap(struct session *session)
     session->books.page = NULL;
 }
 
-/* Keep the books open for their locks, except by an observer, who takes none. */
-static void keep_descriptor(struct session *session, int descriptor)
+/* Keep the books open for the alive lock. Before the first reservation; without the lock one is
+ * still told from the dead by pid. */
+static void join(struct session *session, int descriptor)
 {
-    session->books.fd = -1;
-    if (session->books.slot < 0)
-        return;
-    int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_LOWEST);
-    session->books.fd = kept >= 0 ? kept : fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    session->books.fd = file_out_of_the_way(descriptor);
     session->books.file = file_identity(session->books.fd);
-    fork_close(session->books.fd);
-}
-
-/* Before the first reservation. Without the lock one is still told from the dead by pid. */
-static void join(struct session *session)
-{
-    if (session->books.slot >= 0)
-        peers_join(&session->books);
+    fork_close(FORK_BOOKS, session->books.fd);
+    if (peers_join(&session->books) != 0)
+        books_degrade(&session->books, VCUDA_DEGRADED_LOCK);
 }
 
 static int enter(struct session *session, const struct welcome *welcome)
@@ -101,30 +105,30 @@ static int enter(struct session *session, const struct welcome *welcome)
     int error = map_config(session);
     if (error == 0)
         error = map_books(session, welcome);
-    if (error == 0)
-        keep_descriptor(session, welcome->books);
-    else
+    if (error == 0 && welcome->slot >= 0) {
+        join(session, welcome->books);
+        return 0;
+    }
+    close(welcome->books); /* an observer takes no lock */
+    session->books.fd = -1;
+    if (error != 0)
         unmap(session);
-    close(welcome->books);
-    if (error == 0)
-        join(session);
-    else
-        session->refusal = (struct refusal){.error = error};
     return error;
 }
 
 /* Ask until somebody answers. Peers that start together pause for different times. */
-static int ask(struct session_manner manner, struct welcome *welcome, struct refusal *refusal)
+static int ask(struct session *session, struct session_manner manner, struct welcome *welcome)
 {
-    const char *path = VCUDA_DIRECTORY "/vcuda.sock";
+    struct connection *connection = &session->connection;
+    struct refusal *refusal = &session->refusal;
     uint64_t begun = clock_now(), now = begun, deadline = begun + manner.patience_ns;
     uint64_t pause = PAUSE_FIRST_NS;
-    int error = hello_exchange(path, manner.flags, deadline, welcome, refusal);
+    int error = hello_exchange(connection, manner.flags, deadline, welcome, refusal);
     while (error == -EAGAIN && (now = clock_now()) < deadline) {
         uint64_t wake = now + pause / 2 + now % pause;
         clock_sleep_until(wake < deadline ? wake : deadline);
         pause = pause * 2 < PAUSE_LAST_NS ? pause * 2 : PAUSE_LAST_NS;
-        error = hello_exchange(path, manner.flags, deadline, welcome, refusal);
+        error = hello_exchange(connection, manner.flags, deadline, welcome, refusal);
     }
     refusal->waited_ns = clock_now() - begun;
     return error;
@@ -137,9 +141,11 @@ static enum session_phase decide(struct session *session, struct session_manner 
         return session_promised() ? SESSION_FAILED : SESSION_UNMANAGED;
     }
     struct welcome welcome;
-    int error = ask(manner, &welcome, &session->refusal);
+    int error = ask(session, manner, &welcome);
     if (error == 0)
-        error = enter(session, &welcome);
+        error = session->refusal.error = enter(session, &welcome);
+    if (error != 0)
+        connection_close(&session->connection);
     return error == 0 ? SESSION_ATTACHED : SESSION_FAILED;
 }
 

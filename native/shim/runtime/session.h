@@ -10,6 +10,10 @@
  * A program that closes all its descriptors takes ours with them. The pages stay, and with them the
  * limit; what is lost is the alive lock, so the manager is asked for another descriptor.
  *
+ * The connection that HELLO was said on stays open, and later requests go over it: a sandbox that a
+ * program puts itself into after the start need not allow socket() and connect(). The manager hangs
+ * up where it restarts, and then a request connects again.
+ *
  * All functions: any thread.
  */
 #ifndef SHIM_RUNTIME_SESSION_H
@@ -20,10 +24,6 @@
 #include "vcuda_region.h"
 
 #include <stdbool.h>
-
-#ifndef VCUDA_DIRECTORY
-#define VCUDA_DIRECTORY "/etc/vcuda"
-#endif
 
 enum session_phase {
     SESSION_NEW = 0,
@@ -41,10 +41,15 @@ struct session {
     atomic_uint attempts; /* to attach, ended; whatever came of them */
     const struct vcuda_config *config;
     struct books books;
-    struct refusal refusal;  /* why the last attempt failed; written before the phase */
-    atomic_bool told;        /* the user, of that */
-    _Atomic(uint64_t) kept;  /* when the descriptor was last looked at, ns */
-    _Atomic(uint64_t) asked; /* when the manager was last asked for another, ns */
+    struct connection connection; /* of who attaches, and then of who has the lease */
+    _Atomic(uint64_t) lease;      /* ends by itself at this time, ns: its thread may have jumped out
+                                     of the request. 0: free */
+    atomic_uint requests;         /* begun */
+    _Atomic(uint64_t) measured;   /* number of the last one that measured << 32 | its errno */
+    struct refusal refusal;       /* why the last attempt failed; written before the phase */
+    atomic_bool told;             /* the user, of that */
+    _Atomic(uint64_t) kept;       /* when the descriptor was last looked at, ns */
+    _Atomic(uint64_t) asked;      /* when the manager was last asked for another, ns */
 };
 
 /* How to attach: flags of the HELLO, and for how long to ask a manager that does not answer. */
@@ -66,11 +71,19 @@ static inline enum session_phase session_phase(const struct session *session)
 }
 
 /* Have the manager measure what the driver took for this process, and enter it in the books.
- * With `insist` a manager that is away is asked again until the patience is at its end. Returns 0;
- * -EAGAIN if nobody answered; another negated errno if the manager could not tell. */
-int session_measure(const struct session *session, uint64_t patience_ns, bool insist);
+ * With `insist` a manager that is away is asked again until the patience is at its end. Threads
+ * that ask at once share a measurement that begins after all of them have asked. Returns 0; -EAGAIN
+ * if nobody answered; another negated errno if the manager could not tell or not be asked. Attached
+ * sessions only. */
+int session_measure(struct session *session, uint64_t patience_ns, bool insist);
+
+/* One HELLO over the connection of an attached session. As hello_exchange(); -EINPROGRESS while
+ * another thread's is under way. */
+int session_request(struct session *session, uint32_t flags, uint64_t deadline,
+                    struct welcome *welcome);
+
 /* Say on stderr, once per process, why it could not attach: one line, never waiting for a reader.
- */
+ * NULL where there was no memory for a session, and errno says why. */
 void session_complain(struct session *session, const char *call);
 
 /* See now and then whether the descriptor is still ours, and ask for another if not: for at most a

@@ -85,7 +85,8 @@ def lock(_page: mmap.mmap, books: int) -> None:
 def die_with_a_slot(_page: mmap.mmap, _books: int) -> None:
     if (child := os.fork()) == 0:
         with contextlib.suppress(OSError):
-            tenant.hello(flags=chance.choice((0, tenant.OBSERVER, tenant.MEASURE)))
+            flags = (0, tenant.OBSERVER, tenant.MEASURE, tenant.PERSISTENT)
+            tenant.hello(flags=chance.choice(flags) | chance.choice(flags))
         os._exit(0)
     os.waitpid(child, 0)
 

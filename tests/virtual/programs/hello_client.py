@@ -2,7 +2,8 @@
 
 As a program (`python hello_client.py SOCKET [--observer]`) it says HELLO, prints what came back as
 one line of JSON, then obeys one command per line: `hold BYTES`, `limit`, `again`, `keep`, `exec`,
-`become WORDS`. It ends with its input.
+`become WORDS`. It ends with its input. With --inherit it keeps its connection, and a child has it
+too, which prints its pid and then how it ended.
 """
 
 import json
@@ -151,5 +152,19 @@ def main(path: Path, message: bytes) -> None:
                 os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
+def bequeath(path: Path) -> None:
+    """Never returns."""
+    connection = connect(path)
+    connection.sendall(hello(flags=lib.VCUDA_HELLO_PERSISTENT))
+    receive(connection)
+    if os.fork() == 0:
+        tell(os.getpid())
+        tell(["hung up" if not connection.recv(1) else "spoken to", os.getpid()])
+        os._exit(0)
+    os.wait()
+
+
 if __name__ == "__main__":
+    if "--inherit" in sys.argv:
+        bequeath(Path(sys.argv[1]))
     main(Path(sys.argv[1]), OBSERVER if "--observer" in sys.argv else hello())
