@@ -149,31 +149,43 @@ static enum session_phase decide(struct session *session, struct session_manner 
     return error == 0 ? SESSION_ATTACHED : SESSION_FAILED;
 }
 
-/* With `attaching` held, which is let go meanwhile. */
-static void attempt(struct session *session, struct session_manner manner)
+/* Is this thread to ask? Not if another does, which has not left by a jump, as far as can be
+ * told. */
+static bool take_turn(struct session *session, struct session_manner manner, unsigned attempts)
 {
-    session->asking = true;
-    pthread_mutex_unlock(&session->attaching);
-    enum session_phase phase = decide(session, manner);
+    uint64_t now = clock_now();
     pthread_mutex_lock(&session->attaching);
-    session->asking = false;
-    atomic_store_explicit(&session->phase, phase, memory_order_release);
-    atomic_fetch_add(&session->attempts, 1);
-    pthread_cond_broadcast(&session->attempted);
+    bool turn = atomic_load(&session->attempts) == attempts &&
+                (now >= session->asker_until || pthread_equal(session->asker, pthread_self()));
+    if (turn) {
+        session->asker = pthread_self();
+        session->asker_until = now + 2 * manner.patience_ns;
+    }
+    pthread_mutex_unlock(&session->attaching);
+    return turn;
 }
 
-/* A thread cancelled meanwhile would leave the others waiting for it. */
+static void attempt(struct session *session, struct session_manner manner)
+{
+    int cancellable; /* a thread cancelled meanwhile would leave the others waiting for it */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
+    enum session_phase phase = decide(session, manner);
+    pthread_mutex_lock(&session->attaching);
+    session->asker_until = 0;
+    atomic_store_explicit(&session->phase, phase, memory_order_release);
+    atomic_fetch_add(&session->attempts, 1);
+    pthread_mutex_unlock(&session->attaching);
+    pthread_setcancelstate(cancellable, NULL);
+}
+
+/* The others wait for the thread that asks. */
 static void attach(struct session *session, struct session_manner manner, unsigned attempts)
 {
-    int cancelled;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
-    pthread_mutex_lock(&session->attaching);
-    if (!session->asking && atomic_load(&session->attempts) == attempts)
-        attempt(session, manner);
-    while (atomic_load(&session->attempts) == attempts) /* the others wait for the one who asks */
-        pthread_cond_wait(&session->attempted, &session->attaching);
-    pthread_mutex_unlock(&session->attaching);
-    pthread_setcancelstate(cancelled, NULL);
+    while (atomic_load(&session->attempts) == attempts)
+        if (take_turn(session, manner, attempts))
+            attempt(session, manner);
+        else
+            clock_sleep_until(clock_now() + PAUSE_FIRST_NS);
 }
 
 enum session_phase session_attach(struct session *session, struct session_manner manner, bool again)

@@ -35,10 +35,10 @@ enum session_phase {
 /* All zero is a new session. config and books may be used once the phase is SESSION_ATTACHED. */
 struct session {
     _Atomic(enum session_phase) phase;
-    pthread_mutex_t attaching; /* guards asking; never held while the manager is asked */
-    pthread_cond_t attempted;
-    bool asking;
-    atomic_uint attempts; /* to attach, ended; whatever came of them */
+    pthread_mutex_t attaching; /* guards the next two; never held while the manager is asked */
+    pthread_t asker;           /* the thread that asks, until then at most, by clock_now(): */
+    uint64_t asker_until;      /* 0: none does. One that has left by a jump stays for so long */
+    atomic_uint attempts;      /* to attach, ended; whatever came of them */
     const struct vcuda_config *config;
     struct books books;
     struct connection connection; /* of who attaches, and then of who has the lease */

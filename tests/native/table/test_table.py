@@ -20,7 +20,7 @@ FILES = pytest.mark.parametrize(
     ],
 )
 LEAVING = re.compile(r"_?exit|_Exit|quick_exit|abort|.*(sig|signal)(action|al|handler|procmask).*")
-"""No library of ours ends the program or touches its signals."""
+"""No library of ours ends the program or changes what its signals do."""
 
 
 @pytest.fixture(scope="module")

@@ -63,12 +63,71 @@ static int spin(uint64_t ns)
 
 static int wait_once(const char *kind)
 {
-    int result = strcmp(kind, "launch") == 0   ? spin(10 * 1000 * 1000)
+    int result = strcmp(kind, "init") == 0     ? cuInit(0)
+                 : strcmp(kind, "launch") == 0 ? spin(10 * 1000 * 1000)
                  : strcmp(kind, "stream") == 0 ? cuStreamSynchronize(stream)
                  : strcmp(kind, "event") == 0  ? cuEventSynchronize(event)
                                                : cuCtxSynchronize();
     atomic_fetch_add(&calls, 1);
     return result;
+}
+
+static int prepare(const char *kind)
+{
+    static const char spinner[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
+                                  ".visible .entry spin(.param .u64 ns) { ret; }";
+    void *module;
+    uint64_t pooled;
+    int result = cuInit(0) | cuDevicePrimaryCtxRetain(&context, 0) | cuCtxSetCurrent(context) |
+                 cuModuleLoadData(&module, spinner) |
+                 cuModuleGetFunction(&function, module, "spin") | cuStreamCreate(&stream, 1) |
+                 cuEventCreate(&event, 0);
+    if (strcmp(kind, "launch") != 0) /* the shim looks at pools, where there are, after a wait */
+        result |= cuMemAllocAsync(&pooled, (size_t)MIB, stream) | cuStreamSynchronize(stream) |
+                  spin(UINT64_C(3600000000000)) | cuEventRecord(event, stream);
+    return result;
+}
+
+/* How the thread was found after its jumps. */
+static struct {
+    unsigned jumps, calls_before, most_calls, uncancellable, blocked;
+} found;
+
+static void look_after_a_jump(void)
+{
+    int state;
+    sigset_t own, blocked;
+    unsigned made = atomic_load(&calls) - found.calls_before;
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+    found.uncancellable += state != PTHREAD_CANCEL_ENABLE;
+    sigemptyset(&own);
+    sigaddset(&own, SIGUSR1); /* blocked by its handler, which it has not returned from */
+    pthread_sigmask(SIG_UNBLOCK, &own, &blocked);
+    for (int number = 1; number < 32; number++)
+        found.blocked += number != SIGUSR1 && sigismember(&blocked, number) == 1;
+    if (found.jumps > 0 && made > found.most_calls)
+        found.most_calls = made;
+    found.calls_before = atomic_load(&calls);
+    found.jumps++;
+}
+
+static int jump_again_and_again(const char *kind)
+{
+    pthread_t self = pthread_self(), signaller;
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_create(&signaller, NULL, signal_when_stuck, &self);
+    if (sigsetjmp(out, 0) != 0)
+        look_after_a_jump();
+    while (found.jumps < ROUNDS) {
+        atomic_store(&waiting, true);
+        if (wait_once(kind) != 0)
+            return 5;
+        atomic_store(&waiting, false);
+    }
+    atomic_store(&ended, true);
+    pthread_join(signaller, NULL);
+    return 0;
 }
 
 static size_t take_all(void)
@@ -90,65 +149,53 @@ static void *use(void *result)
     return NULL;
 }
 
-int main(int count, char **words)
+static void *init(void *result)
 {
-    static const char spinner[] = ".version 7.0\n.target sm_52\n.address_size 64\n"
-                                  ".visible .entry spin(.param .u64 ns) { ret; }";
-    void *library = dlopen("libcuda.so.1", RTLD_NOW), *module;
-    uint64_t pooled;
-    if (count != 2 || library == NULL)
-        return 2;
-    FUNCTIONS(LOAD)
-    if (cuInit(0) | cuDevicePrimaryCtxRetain(&context, 0) | cuCtxSetCurrent(context) |
-        cuModuleLoadData(&module, spinner) | cuModuleGetFunction(&function, module, "spin") |
-        cuStreamCreate(&stream, 1) | cuEventCreate(&event, 0))
-        return 3;
-    if (strcmp(words[1], "launch") !=
-            0 && /* a process with a pool looks at it when it has waited */
-        (cuMemAllocAsync(&pooled, (size_t)MIB, stream) | cuStreamSynchronize(stream) |
-         spin(UINT64_C(3600000000000)) | cuEventRecord(event, stream)))
-        return 4;
+    *(int *)result = cuInit(0);
+    return NULL;
+}
 
-    pthread_t self = pthread_self(), signaller, other;
-    struct sigaction action = {.sa_handler = on_signal};
-    volatile unsigned jumps = 0, most = 0, before = 0, uncancellable = 0, blocked = 0;
-    sigset_t mask;
-    sigaction(SIGUSR1, &action, NULL);
-    pthread_create(&signaller, NULL, signal_when_stuck, &self);
-    before = atomic_load(&calls);
-    if (sigsetjmp(out, 0) != 0) {
-        int state;
-        unsigned made = atomic_load(&calls) - before;
-        sigset_t usual;
-        pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
-        uncancellable += state != PTHREAD_CANCEL_ENABLE;
-        sigemptyset(&usual);
-        sigaddset(&usual, SIGUSR1); /* the handler's own, which only a mask that is saved undoes */
-        pthread_sigmask(SIG_UNBLOCK, &usual, &mask);
-        sigdelset(&mask, SIGUSR1);
-        for (int number = 1; number < 32; number++)
-            blocked += sigismember(&mask, number) == 1;
-        most = jumps > 0 && made > most ? made : most;
-        before = atomic_load(&calls);
-        jumps++;
-    }
-    while (jumps < ROUNDS) {
-        atomic_store(&waiting, true);
-        if (wait_once(words[1]) != 0)
-            return 5;
-        atomic_store(&waiting, false);
-    }
-    atomic_store(&ended, true);
-    pthread_join(signaller, NULL);
-
-    int used = -1;
-    size_t left, total;
-    pthread_create(&other, NULL, use, &used);
+static int in_another_thread(void *(*function)(void *))
+{
+    pthread_t other;
+    int result = -1;
+    pthread_create(&other, NULL, function, &result);
     pthread_join(other, NULL);
+    return result;
+}
+
+static void print_limits(void)
+{
+    size_t left, total;
+    int other = in_another_thread(use);
     cuMemGetInfo_v2(&left, &total);
     printf("{\"total\": %zu, \"had\": %zu, \"calls between jumps\": %u, \"uncancellable\": %u, "
            "\"blocked signals\": %u, \"another thread\": %d}\n",
-           total, take_all(), most, uncancellable, blocked, used);
+           total, take_all(), found.most_calls, found.uncancellable, found.blocked, other);
+}
+
+static void print_init(void)
+{
+    printf("{\"jumps\": %u}\n", found.jumps);
     fflush(stdout);
-    _Exit(0); /* the GPU is busy for an hour */
+    int own = cuInit(0);
+    printf("{\"own thread\": %d, \"another thread\": %d}\n", own, in_another_thread(init));
+}
+
+int main(int count, char **words)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (count != 2 || library == NULL)
+        return 2;
+    FUNCTIONS(LOAD)
+    bool starts = strcmp(words[1], "init") == 0;
+    if (!starts && prepare(words[1]) != 0)
+        return 3;
+    int result = jump_again_and_again(words[1]);
+    if (result == 0 && starts)
+        print_init();
+    else if (result == 0)
+        print_limits();
+    fflush(stdout);
+    _Exit(result); /* the GPU is busy for an hour */
 }

@@ -1,5 +1,7 @@
 """A thread that leaves a call of the driver by a jump is limited as before, and holds nothing."""
 
+import asyncio
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,29 @@ async def test_a_thread_that_jumps_out_of_a_wait_is_limited_as_before(
         "blocked signals": 0,
         "another thread": 0,
     }
+
+
+async def test_a_thread_that_jumps_out_of_cuinit_keeps_no_thread_from_starting(
+    work: Path, simulated_node: SimulatedNode, manager: VirtualManager, jumps: Path
+) -> None:
+    container = await simulated_node.container("one", LIMIT)
+    await manager.stop()  # cuInit waits for it
+    told: dict[str, int] = {}
+    jumped = asyncio.Event()
+
+    def read(line: str) -> None:
+        told.update(json.loads(line))
+        jumped.set()
+
+    process = await container.start((str(jumps), "init"), read)
+    await asyncio.wait_for(jumped.wait(), 60)
+    successor = VirtualManager(work)
+    await simulated_node.open(successor, "one", LIMIT)
+    status = await asyncio.wait_for(process.wait(), 60)
+    await process.close()
+    await successor.stop()
+
+    assert (status, told) == (0, {"jumps": 6, "own thread": 0, "another thread": 0})
 
 
 LEAVE = """
