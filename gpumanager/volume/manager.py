@@ -73,8 +73,8 @@ def _prepare(config: VolumeConfig, host: Host, shims: Shims) -> _Prepared:
     driver = find_driver(host)
     shared = _contents(config, config.shared, host, driver)
     whole = _contents(config, config.whole, host, driver)
-    shimmed = put_shims(shared.plan, shared.libraries, shims, driver, host)
-    warnings = (*driver.warnings, *shared.warnings, *whole.warnings)
+    shimmed, about_shims = put_shims(shared.plan, shared.libraries, shims, driver, host)
+    warnings = (*driver.warnings, *shared.warnings, *whole.warnings, *about_shims)
     return _Prepared(driver, shimmed, whole.plan, warnings)
 
 
