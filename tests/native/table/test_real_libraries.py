@@ -181,3 +181,58 @@ tell(early=allocate(driver, 1)[0], wrong=driver.cuInit(1), init=driver.cuInit(0)
     assert (told[0]["init"], told[0]["management"]) == (100, 9)  # no device; driver not loaded
     assert (told[0]["early"], told[0]["late"], told[0]["lists"]) == (3, 3, 1)  # not initialised
     assert device_nodes() == before
+
+
+UCX = FOLDER / "ucx" / "libucx"
+UCX_NAMES = [
+    "cuMemAlloc",
+    "cuMemAlloc_v2",
+    "cuMemAllocManaged",
+    "cuMemAllocPitch",
+    "cuMemAllocPitch_v2",
+    "cuMemMap",
+    "cuModuleGetGlobal_v2",
+    "cuMemAllocAsync",
+    "cuMemAllocFromPoolAsync",
+    "cuLibraryGetGlobal",
+    "cuMemFree",
+    "cuMemFree_v2",
+    "cuMemFreeHost",
+    "cuMemFreeHost_v2",
+    "cuMemUnmap",
+    "cuMemFreeAsync",
+]
+UCX_EVENTS = 1 << 20 | 1 << 21
+"""Memory of GPUs is allocated, and freed."""
+
+PATCHED = f"""
+driver = cuda()
+names = [name for name in {UCX_NAMES} if hasattr(driver, name)]
+def begins():
+    return [ctypes.string_at(address_of(getattr(driver, name)), 12) for name in names]
+before = begins()
+_, ucm, _ = [ctypes.CDLL({str(UCX)!r} + "/lib/" + name, mode=ctypes.RTLD_GLOBAL)
+             for name in ("libucs.so.0", "libucm.so.0", "ucx/libucm_cuda.so.0")]
+seen = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: None)
+result = ctypes.c_int8(ucm.ucm_set_event_handler({UCX_EVENTS}, 1000, seen, None)).value
+tell(result=result, patched=[n for n, a, b in zip(names, before, begins()) if a != b],
+     called=allocate(driver, 1)[0])
+"""
+
+
+@pytest.mark.skipif(not UCX.exists(), reason="no UCX: make real-libraries")
+@pytest.mark.parametrize("far", ["n", "y"])
+async def test_ucx_patches_the_functions_behind_the_shim_as_the_drivers_own(
+    container: Container, release: Path, work: Path, far: str
+) -> None:
+    """far: by a jump of 12 bytes, as where libraries are more than 2 GiB apart; else of 5."""
+    driver = [library(release, name) for name in ("libcuda", "libnvidia-ml")]
+    bare = Container(lay_out(work / "bare", *driver, shim=False), None, work)
+
+    managed, own = [
+        await one.run(PATCHED, UCX_MEM_BISTRO_FORCE_FAR_JUMP=far) for one in (container, bare)
+    ]
+
+    assert managed == own
+    assert managed["result"] == 0
+    assert len(managed["patched"]) >= 15
