@@ -140,7 +140,7 @@ gpu-bundle-selftest: $(VENV)/developing ## can each check on a GPU fail? Mutants
 	PYTHONPATH=benchmarks $(BIN)/python -m tests.gpu_check.selftest
 
 .PHONY: real-libraries
-real-libraries: ## NVIDIA's driver libraries from Debian's non-free, for tests without a GPU (12 MB)
+real-libraries: ## NVIDIA's driver libraries from Debian's non-free, and UCX, for tests without a GPU (52 MB)
 	$(PYTHON) tests/native/table/fetch_real_libraries.py
 
 .PHONY: headers

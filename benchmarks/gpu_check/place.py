@@ -226,7 +226,7 @@ def _lay_out(machine: Machine, shims: Path, base: Path) -> Path:
         ml_link=shims / "libnvidia-ml.so",
     )
     driver, host = Driver(machine.version, cuda), Host(Path("/"), ())
-    plan = put_shims(lay_out((), (cuda, ml)), (cuda, ml), built, driver, host)
+    plan, _ = put_shims(lay_out((), (cuda, ml)), (cuda, ml), built, driver, host)
     return mirror(plan, base, "nvidia")
 
 

@@ -4,9 +4,10 @@ The volume manager mirrors a whole driver (gpumanager.volume); this is the littl
 program needs to find the driver and nothing else.
 """
 
-import shutil
 from pathlib import Path
 
+from gpumanager.volume.errors import SymbolsUnreadable
+from gpumanager.volume.symbols import exported_names, keep_exports
 from vcuda_shim import LINK_CUDA, LINK_NVML, SHIM_CUDA, SHIM_NVML
 
 
@@ -20,15 +21,23 @@ def lay_out(folder: Path, cuda: Path, nvml: Path, *, shim: bool = True) -> Path:
     (folder / "libvcuda-real.so.1").symlink_to(cuda)
     (folder / "libvcuda-real-ml.so.1").symlink_to(nvml)
     if shim:
-        _put_shims(folder)
+        _put_shims(folder, cuda, nvml)
     else:
         (folder / SHIM_CUDA.name).symlink_to(cuda)
         (folder / SHIM_NVML.name).symlink_to(nvml)
     return folder
 
 
-def _put_shims(folder: Path) -> None:
-    for file in (SHIM_CUDA, SHIM_NVML, LINK_CUDA, LINK_NVML):
-        shutil.copy2(file, folder / file.name)
+def _put_shims(folder: Path, cuda: Path, nvml: Path) -> None:
+    for driver, files in ((cuda, (SHIM_CUDA, LINK_CUDA)), (nvml, (SHIM_NVML, LINK_NVML))):
+        for file in files:
+            (folder / file.name).write_bytes(_exporting_as(driver, file))
     (folder / "libvcuda-shim.so.1").symlink_to(SHIM_CUDA.name)
     (folder / "libvcuda-shim-ml.so.1").symlink_to(SHIM_NVML.name)
+
+
+def _exporting_as(driver: Path, file: Path) -> bytes:
+    try:
+        return keep_exports(file.read_bytes(), exported_names(driver))
+    except SymbolsUnreadable:  # a few functions of a test in front of a driver
+        return file.read_bytes()

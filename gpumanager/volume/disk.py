@@ -4,10 +4,11 @@ The seam at which tests stop the mirror after any step. Directories and copies e
 all whatever the agent's umask: the users of containers are not root.
 """
 
-import contextlib
 import os
 import shutil
+from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 from gpumanager.volume.layout import File
 
@@ -19,15 +20,18 @@ class Disk:
 
     def place(self, file: File, target: Path) -> None:
         """Put the file there: a hard link where the file system allows it, else a copy."""
-        if not file.owned:
-            with contextlib.suppress(OSError):
-                os.link(file.source, target)
-                return
-        self._copy(file.source, target)
+        if file.content is not None:
+            self._write(BytesIO(file.content), file.source, target)
+            return
+        try:
+            os.link(file.source, target)
+        except OSError:
+            with file.source.open("rb") as origin:
+                self._write(origin, file.source, target)
 
-    def _copy(self, source: Path, target: Path) -> None:
-        with source.open("rb") as origin, target.open("xb") as copy:
-            shutil.copyfileobj(origin, copy, 1 << 20)
+    def _write(self, content: BinaryIO, source: Path, target: Path) -> None:
+        with target.open("xb") as copy:
+            shutil.copyfileobj(content, copy, 1 << 20)
             copy.flush()
             os.fsync(copy.fileno())
         shutil.copymode(source, target)

@@ -30,6 +30,13 @@ class ShimUnusable(GpuManagerError):
         self.cause = cause
 
 
+class SymbolsUnreadable(GpuManagerError):
+    """Which functions a library exports cannot be told."""
+
+    def __init__(self, library: Path, cause: str) -> None:
+        super().__init__(f"the functions that {library} exports cannot be read: {cause}")
+
+
 class MirrorFailed(GpuManagerError):
     """The driver directory could not be written; the published one is as it was."""
 

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -22,16 +22,16 @@ DIRECTORIES: Final = ("bin", "lib", "lib64")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to be put at `path` in the volume. owned: always a copy, never a link to the source.
+    """A file to be put at `path` in the volume: the source, or a new file of its mode.
 
-    size: bytes. stamp: changes whenever the content may have.
+    size: bytes. stamp: changes whenever the content may have. content: the new file's.
     """
 
     path: PurePosixPath
     source: Path
     size: int
     stamp: str
-    owned: bool = False
+    content: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

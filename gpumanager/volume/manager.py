@@ -110,8 +110,8 @@ def _prepare(config: VolumeConfig, host: Host, shims: Shims, *, opencl: bool) ->
     unlimited = () if opencl else (OPENCL,)
     shared = _contents(config, config.shared, host, driver, unlimited)
     whole = _contents(config, config.whole, host, driver)
-    shimmed = put_shims(shared.plan, shared.libraries, shims, driver, host)
-    warnings = (*driver.warnings, *shared.warnings, *whole.warnings)
+    shimmed, about_shims = put_shims(shared.plan, shared.libraries, shims, driver, host)
+    warnings = (*driver.warnings, *shared.warnings, *whole.warnings, *about_shims)
     return _Prepared(driver, shimmed, whole.plan, warnings)
 
 

@@ -11,6 +11,7 @@ name and needs the shim under a name that is not its own:
     lib64/libvcuda-shim.so.1       -> libvcuda-shim-<digest>.so
     lib64/libvcuda-real.so.1       -> libcuda.so.555.58.02
 
+The copies export nothing that the driver's own file does not: what dlsym finds is the driver's.
 A file is named by its content and never rewritten: a running process maps the file it opened.
 32-bit programs are not limited and keep the driver's own libraries.
 """
@@ -23,10 +24,11 @@ from typing import Final
 
 from gpumanager.volume.driver import Driver
 from gpumanager.volume.elf import read_elf
-from gpumanager.volume.errors import DriverNotFound, ShimUnusable
+from gpumanager.volume.errors import DriverNotFound, ShimUnusable, SymbolsUnreadable
 from gpumanager.volume.find import Component
 from gpumanager.volume.host import Host
 from gpumanager.volume.layout import File, Link, Plan
+from gpumanager.volume.symbols import exported_names, keep_exports
 
 LIB: Final = PurePosixPath("lib64")
 
@@ -75,13 +77,19 @@ _ML: Final = _Role(
 
 def put_shims(
     plan: Plan, libraries: Sequence[Component], shims: Shims, driver: Driver, host: Host
-) -> Plan:
-    """The plan with the shims in it; raises DriverNotFound, ShimUnusable."""
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with the shims in it, and warnings; raises DriverNotFound, ShimUnusable."""
     entries = {entry.path: entry for entry in plan}
+    warnings = []
     for role, shim, link in ((_CUDA, shims.cuda, shims.cuda_link), (_ML, shims.ml, shims.ml_link)):
         own = _own_library(role, libraries, driver, host)
-        entries |= {entry.path: entry for entry in _replacement(role, shim, link, own)}
-    return tuple(entries[path] for path in sorted(entries))
+        try:
+            names = exported_names(own.path)
+        except SymbolsUnreadable as error:
+            names = None
+            warnings.append(f"{error}; in shares, {role.library} has functions that it lacks")
+        entries |= {entry.path: entry for entry in _replacement(role, shim, link, own, names)}
+    return tuple(entries[path] for path in sorted(entries)), tuple(warnings)
 
 
 def _own_library(
@@ -100,9 +108,11 @@ def _own_library(
     return next((library for library in found if library.name == exact), found[0])
 
 
-def _replacement(role: _Role, shim: Path, link: Path, own: Component) -> Iterator[File | Link]:
-    shim_file = _named_by_content(role.shim, shim, own)
-    link_file = _named_by_content(role.link, link, own)
+def _replacement(
+    role: _Role, shim: Path, link: Path, own: Component, names: frozenset[str] | None
+) -> Iterator[File | Link]:
+    shim_file = _named_by_content(role.shim, shim, own, names)
+    link_file = _named_by_content(role.link, link, own, names)
     yield from (shim_file, link_file)
     yield Link(LIB / role.soname, shim_file.path.name)
     yield Link(LIB / role.own, shim_file.path.name)
@@ -114,10 +124,14 @@ def _replacement(role: _Role, shim: Path, link: Path, own: Component) -> Iterato
         yield Link(LIB / role.real, own.name)
 
 
-def _named_by_content(prefix: str, source: Path, own: Component) -> File:
+def _named_by_content(
+    prefix: str, source: Path, own: Component, names: frozenset[str] | None
+) -> File:
     content = _read_shim(source, own)
+    if names is not None:
+        content = keep_exports(content, names)
     stamp = hashlib.sha256(content).hexdigest()[:16]
-    return File(LIB / f"{prefix}-{stamp}.so", source, len(content), stamp, owned=True)
+    return File(LIB / f"{prefix}-{stamp}.so", source, len(content), stamp, content)
 
 
 def _read_shim(shim: Path, own: Component) -> bytes:

@@ -9,6 +9,8 @@ A pointer begins as a function that resolves the whole table and then calls itse
 hook calls the driver by one load and one jump, and nothing runs before the first call. A function
 the driver does not have becomes one that says so.
 
+What a library exports under a hook's name is a short entry that jumps to the hook.
+
 Where hooks are all alike, the hook itself is written here too, into the same source.
 """
 
@@ -135,10 +137,9 @@ def header(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     guard = f"{library.name.upper()}_HOOKS_H"
     yield f"#ifndef {guard}\n#define {guard}\n"
     yield f'#include "{library.name}_types.h"\n'
-    yield '#define HOOK __attribute__((visibility("default")))\n'
     for row in rows:
-        if row.exported:
-            yield f"HOOK {library.result} {row.symbol}({row.signature});"
+        if row.exported:  # the export of this name is in the source, and jumps here (entry.h)
+            yield f'{library.result} {row.symbol}({row.signature}) __asm__("hook_{row.symbol}");'
     yield "\n/* The driver's own functions. Any thread; resolved at the first call. */"
     yield f"struct {library.name}_driver {{"
     for row in rows:
@@ -194,7 +195,8 @@ def hook_table(rows: Sequence[Row], versions: Mapping[str, tuple[int, int]]) -> 
     for row in rows:
         if row.exported:
             since, per_thread = versions.get(row.symbol, (0, 0))
-            yield f'    {{NULL, (void *){row.symbol}, "{row.symbol}", "{row.family}", "{row.kind}",'
+            yield f'    {{NULL, (void *)entry_{row.symbol}, "{row.symbol}", "{row.family}",'
+            yield f'     "{row.kind}",'
             yield f"     {since}, {per_thread}, {int(row.kind in PACES)},"
             yield f"     {int(bool(ESSENTIAL.fullmatch(row.family)))}}},"
     yield "};\n"
@@ -204,8 +206,12 @@ def source(
     library: Library, rows: Sequence[Row], versions: Mapping[str, tuple[int, int]]
 ) -> Iterable[str]:
     yield f'#include "{library.name}_hooks.h"\n'
-    yield '#include "runtime/real.h"\n'
+    yield '#include "runtime/entry.h"\n#include "runtime/real.h"\n'
     yield "#include <stdatomic.h>\n#include <stddef.h>\n"
+    for row in rows:
+        if row.exported:
+            yield f"ENTRY({row.symbol});"
+            yield f'extern const char entry_{row.symbol}[] __asm__("{row.symbol}");'
     yield "static void resolve(void);\n"
     for row in rows:
         yield from first_call(library, row)

@@ -122,6 +122,12 @@ def tinygrad(folder: Path) -> None:
     )
 
 
+def numba(folder: Path) -> None:
+    """The last release that calls the driver by ctypes, with what it needs and pytest."""
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--target", ".")
+    fetch(*pip, "numba==0.61.2", "psutil==7.1.3", "pytest==9.0.1", folder=folder)
+
+
 def go(folder: Path) -> None:
     """The tests of two modules, go-nvml's examples and the program of ours that asks all."""
     need("go", "gcc")

@@ -201,6 +201,13 @@ def numba(*parts: str) -> Callable[[], Plan]:
     return lambda: pytest_plan(root, "-p", "numba_fixture", "--import-mode=importlib", *folders)
 
 
+def numba_by_ctypes() -> Plan:
+    """Without this environment's packages: there numba-cuda takes the place of numba's CUDA."""
+    folder = sources.built("numba-0.61.2", sources.numba)
+    python, *words = (plan := pytest_plan(folder, "numba/cuda/tests/cudadrv", path=folder)).command
+    return replace(plan, command=(python, "-S", *words))
+
+
 def alone(kind: str, *programs: Path) -> tuple[str, ...]:
     script = INSIDE / "each_alone.py"
     return (sys.executable, str(script), kind, *(str(program) for program in programs))
@@ -325,6 +332,7 @@ SUITES: Final = (
         launches=True,
     ),
     Suite("tinygrad 0.14.0", "test_tiny", tinygrad, ran=21, passed=4, launches=True),
+    Suite("numba 0.61.2", "cudadrv", numba_by_ctypes, ran=235, passed=168, launches=True),
     Suite("numba-cuda 0.30.4", "cudadrv", numba("cudadrv"), ran=267, passed=208, launches=True),
     Suite(
         "numba-cuda 0.30.4",

@@ -35,7 +35,7 @@ class SimulatedNode:
         self,
         work: Path,
         manager: VirtualManager,
-        shim: Path = SHIM_CUDA,
+        shim: Path | None = None,
         *,
         context_bytes: int = 0,
         cuda_version: int = 12050,
@@ -44,7 +44,8 @@ class SimulatedNode:
         self._work, self._manager = work, manager
         cuda, nvml = driver_files(cuda_version)
         self.libraries = lay_out(work / "lib", cuda, nvml)
-        shutil.copy2(shim, self.libraries / SHIM_CUDA.name)
+        if shim is not None:
+            shutil.copy2(shim, self.libraries / SHIM_CUDA.name)
 
     async def container(self, name: str, memory: int, cores: int = 100) -> Container:
         directory = await self.open(self._manager, name, memory, cores)

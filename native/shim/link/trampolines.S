@@ -2,7 +2,8 @@
  *
  *     TRAMPOLINE cuInit, 0
  *
- * jumps to link_targets[0] with 0 in a register that no argument is passed in. A target begins as
+ * jumps to link_targets[0] with 0 in a register that no argument is passed in. Its first
+ * instructions are such that programs can patch it (runtime/entry.h). A target begins as
  * `link_first`, which keeps every argument, asks link_resolve() for the function and jumps there.
  */
 #if defined(__x86_64__)
@@ -12,7 +13,9 @@
     .type \name, %function
     .balign 16
 \name:
-    mov $\index, %r11d
+    .rept 3
+    mov $\index, %eax
+    .endr
     jmp *link_targets+8*\index(%rip)
     .size \name, .-\name
 .endm
@@ -44,7 +47,7 @@ link_first:
     movaps %xmm5, 128(%rsp)
     movaps %xmm6, 144(%rsp)
     movaps %xmm7, 160(%rsp)
-    mov %r11d, %edi
+    mov %eax, %edi
     call link_resolve
     mov %rax, %r11
     mov 0(%rsp), %rdi
@@ -74,8 +77,9 @@ link_first:
     .type \name, %function
     .balign 16
 \name:
-    hint 34 /* bti c */
+    .rept 2
     mov w17, #\index
+    .endr
     adrp x16, link_targets+8*\index
     ldr x16, [x16, :lo12:link_targets+8*\index]
     br x16

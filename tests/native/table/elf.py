@@ -33,6 +33,33 @@ def imported(path: Path) -> set[str]:
         return {symbol.name for symbol in symbols if symbol["st_shndx"] == "SHN_UNDEF"} - {""}
 
 
+def first_bytes(path: Path, size: int) -> dict[str, bytes]:
+    """With which instructions each exported function begins."""
+    content = path.read_bytes()
+    with opened(path) as elf:
+        symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())
+        functions = [
+            symbol
+            for symbol in symbols
+            if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_shndx"] != "SHN_UNDEF"
+        ]
+        text = elf.get_section_by_name(".text")
+        offset = text["sh_offset"] - text["sh_addr"]
+        return {
+            one.name: content[one["st_value"] + offset : one["st_value"] + offset + size]
+            for one in functions
+        }
+
+
+def relocated(path: Path) -> set[str]:
+    """Symbols that the file's own code and tables refer to by name."""
+    with opened(path) as elf:
+        symbols = elf.get_section_by_name(".dynsym")
+        tables = [elf.get_section_by_name(name) for name in (".rela.dyn", ".rela.plt")]
+        entries = [entry for table in tables if table for entry in table.iter_relocations()]
+        return {symbols.get_symbol(entry["r_info_sym"]).name for entry in entries} - {""}
+
+
 def dynamic(path: Path, tag: str, value: str = "") -> list[Any]:
     """Every entry of this tag, its text under the name `value` if it has one."""
     with opened(path) as elf:

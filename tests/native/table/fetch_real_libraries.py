@@ -4,7 +4,8 @@
 
 Where this machine's apt knows a mirror of Debian, the releases that some of Debian's suites have
 are fetched from there, some 4 MB each, each into a folder of its name. What is there already is
-kept. The system's own sources are only read. What could not be had is said, and is no error.
+kept. The system's own sources are only read. UCX, a program that patches the functions of drivers,
+comes from the package index (40 MB). What could not be had is said, and is no error.
 """
 
 import os
@@ -12,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ from typing import Final
 SUITES: Final = ("bookworm", "trixie", "experimental")
 """With 535, 550 and 555 in 2026."""
 
+UCX: Final = "libucx-cu12==1.22.0"
 PACKAGES: Final = ("libcuda1", "libnvidia-ml1")
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SECONDS: Final = 120.0
@@ -149,6 +152,19 @@ def fetch(folder: Path, suite: str) -> Iterator[str]:
             return
 
 
+def fetch_ucx(folder: Path) -> str:
+    """A program that patches the driver's functions, as its wheel."""
+    target = folder / "ucx"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", work, UCX)
+            (wheel,) = Path(work).glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(Path(work) / "ucx")
+            (Path(work) / "ucx").rename(target)
+    return f"{UCX}: {target}"
+
+
 def main() -> None:
     root = Path(__file__).resolve().parents[3]
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else root / ".real-libraries"
@@ -157,8 +173,9 @@ def main() -> None:
         for suite in SUITES:
             for line in fetch(folder, suite):
                 print(line, flush=True)  # noqa: T201
+        print(fetch_ucx(folder))  # noqa: T201
     except NotThere as error:
-        print(f"no driver libraries: {error}")  # noqa: T201
+        print(f"not to be had: {error}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.volume.symbols import keep_exports
 from tests.native.table import elf
 from vcuda_shim import LINK_CUDA, LINK_NVML, SHIM_CUDA, SHIM_NVML
 from vcuda_shim.build import build
@@ -44,6 +45,20 @@ def test_it_stands_in_the_drivers_place_and_needs_who_is_behind_it(
     assert behind == elf.dynamic(native, "DT_NEEDED", "needed")[0]
     allowed = r"libc\.so\.6|ld-linux-aarch64\.so\.1|libdl\.so\.2|libpthread\.so\.0"
     assert all(re.fullmatch(allowed, name) for name in others)
+
+
+@FILES
+def test_a_copy_loses_the_exports_that_a_driver_lacks(
+    built: Path, native: Path, tmp_path: Path
+) -> None:
+    library, copy = built / native.name, tmp_path / native.name
+    some = sorted(elf.exported(library))[::2]
+
+    copy.write_bytes(keep_exports(library.read_bytes(), some))
+
+    assert elf.relocated(library) & elf.exported(library) == set()
+    assert elf.exported(copy) == set(some)
+    assert elf.imported(copy) == elf.imported(library) | elf.exported(library) - set(some)
 
 
 @FILES

@@ -17,7 +17,7 @@ from gpumanager.sim.libraries import lay_out
 from gpumanager.virtual.manager import VirtualManager
 from tests import ROOT
 from tests.native.shim_container import Container, allocation
-from tests.native.table.hook_table import TABLE, load
+from tests.native.table.hook_table import TABLE, declared, hooked, load, unhooked
 
 FOLDER = Path(os.environ.get("VCUDA_REAL_LIBRARIES", ROOT / ".real-libraries"))
 RELEASES = sorted({path.parent for path in FOLDER.glob("**/libcuda.so.*.*")})
@@ -80,21 +80,28 @@ async def container(release: Path, cores: int, work: Path, manager: VirtualManag
     return Container(libraries, await allocation(manager, cores), work)
 
 
-async def test_every_function_of_the_driver_is_found_through_the_shim(
-    container: Container, release: Path
+def known(library: str) -> list[str]:
+    """What any driver has or a header declares, and what our libraries have."""
+    return sorted({*hooked(library), *unhooked(library), *declared(library)})
+
+
+@pytest.mark.parametrize("kind", ["cuda", "nvml"])
+@pytest.mark.parametrize("name", ["lib{}.so", "lib{}.so.1"])
+async def test_through_the_shim_the_functions_of_the_driver_are_found_and_no_others(
+    container: Container, release: Path, kind: str, name: str
 ) -> None:
-    names = [exports(library(release, name)) for name in ("libcuda", "libnvidia-ml")]
+    soname = {"cuda": "cuda", "nvml": "nvidia-ml"}[kind]
+    own = exports(library(release, f"lib{soname}"))
 
     told = await container.run(
         f"""
-names = {names}
-tell(missing=[name for library, known in zip((cuda(), nvml()), names) for name in known
-              if not hasattr(library, name)])
+library = ctypes.CDLL({name.format(soname)!r})
+tell(found=[name for name in {sorted({*known(kind), *own})} if hasattr(library, name)])
 """
     )
 
-    assert min(map(len, names)) > 300
-    assert told["missing"] == []
+    assert len(own) > 300
+    assert told["found"] == own
 
 
 PROC_ADDRESS = """
@@ -174,3 +181,58 @@ tell(early=allocate(driver, 1)[0], wrong=driver.cuInit(1), init=driver.cuInit(0)
     assert (told[0]["init"], told[0]["management"]) == (100, 9)  # no device; driver not loaded
     assert (told[0]["early"], told[0]["late"], told[0]["lists"]) == (3, 3, 1)  # not initialised
     assert device_nodes() == before
+
+
+UCX = FOLDER / "ucx" / "libucx"
+UCX_NAMES = [
+    "cuMemAlloc",
+    "cuMemAlloc_v2",
+    "cuMemAllocManaged",
+    "cuMemAllocPitch",
+    "cuMemAllocPitch_v2",
+    "cuMemMap",
+    "cuModuleGetGlobal_v2",
+    "cuMemAllocAsync",
+    "cuMemAllocFromPoolAsync",
+    "cuLibraryGetGlobal",
+    "cuMemFree",
+    "cuMemFree_v2",
+    "cuMemFreeHost",
+    "cuMemFreeHost_v2",
+    "cuMemUnmap",
+    "cuMemFreeAsync",
+]
+UCX_EVENTS = 1 << 20 | 1 << 21
+"""Memory of GPUs is allocated, and freed."""
+
+PATCHED = f"""
+driver = cuda()
+names = [name for name in {UCX_NAMES} if hasattr(driver, name)]
+def begins():
+    return [ctypes.string_at(address_of(getattr(driver, name)), 12) for name in names]
+before = begins()
+_, ucm, _ = [ctypes.CDLL({str(UCX)!r} + "/lib/" + name, mode=ctypes.RTLD_GLOBAL)
+             for name in ("libucs.so.0", "libucm.so.0", "ucx/libucm_cuda.so.0")]
+seen = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: None)
+result = ctypes.c_int8(ucm.ucm_set_event_handler({UCX_EVENTS}, 1000, seen, None)).value
+tell(result=result, patched=[n for n, a, b in zip(names, before, begins()) if a != b],
+     called=allocate(driver, 1)[0])
+"""
+
+
+@pytest.mark.skipif(not UCX.exists(), reason="no UCX: make real-libraries")
+@pytest.mark.parametrize("far", ["n", "y"])
+async def test_ucx_patches_the_functions_behind_the_shim_as_the_drivers_own(
+    container: Container, release: Path, work: Path, far: str
+) -> None:
+    """far: by a jump of 12 bytes, as where libraries are more than 2 GiB apart; else of 5."""
+    driver = [library(release, name) for name in ("libcuda", "libnvidia-ml")]
+    bare = Container(lay_out(work / "bare", *driver, shim=False), None, work)
+
+    managed, own = [
+        await one.run(PATCHED, UCX_MEM_BISTRO_FORCE_FAR_JUMP=far) for one in (container, bare)
+    ]
+
+    assert managed == own
+    assert managed["result"] == 0
+    assert len(managed["patched"]) >= 15

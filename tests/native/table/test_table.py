@@ -95,6 +95,13 @@ def test_a_library_runs_nothing_when_it_is_loaded(file: Path, soname: str, behin
 
 
 @FILES
+def test_no_library_refers_to_its_own_exports_by_name(file: Path, soname: str, behind: str) -> None:
+    """Copies of it lose the names that a driver lacks."""
+    assert elf.relocated(file) & elf.exported(file) == set()
+    assert elf.relocated(file)
+
+
+@FILES
 def test_a_library_never_ends_the_program_and_leaves_its_signals_alone(
     file: Path, soname: str, behind: str
 ) -> None:

@@ -58,7 +58,6 @@ for line in sys.stdin:
         "v2 from itself": [new(second, *words) for words in asked],
         "v1": [old(shim.cuGetProcAddress, *words) for words in asked],
         "v1 from itself": [old(first, *words) for words in asked],
-        "v2_ptsz": [new(shim.cuGetProcAddress_v2_ptsz, *words) for words in asked[:100]],
         "shim": {name: address(shim, name) for name in names},
         "real": {name: address(real, name) for name in names},
     }), flush=True)
@@ -209,12 +208,6 @@ def test_unknown_flags_are_refused_as_the_driver_does(ask: Asker) -> None:
 
     assert told["v2"] == [[INVALID, None, -1]] * 2
     assert told["v1"] == [[INVALID, None]] * 2
-
-
-def test_a_form_that_the_driver_lacks_says_so_and_writes_nothing(ask: Asker) -> None:
-    told = ask([("cuInit", 12050, 0)], [])
-
-    assert told["v2_ptsz"] == [[NOT_FOUND, 7, -1]]
 
 
 def test_a_null_name_is_the_drivers_to_judge(libraries: Path) -> None:
