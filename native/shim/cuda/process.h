@@ -28,9 +28,6 @@ enum holding {
     HOLDINGS,
 };
 
-/* A thread's own word that one instruction reaches, in a library that is loaded late, too. */
-#define PROCESS_NEAR __attribute__((tls_model("initial-exec")))
-
 /* The process on one of its devices, among others whose kernels wait for its own
  * (core/time/gang.h). collectives: launched so far, the last one at `last`. apart: it was found not
  * to be in step. */

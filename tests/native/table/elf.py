@@ -7,6 +7,8 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
+DF_STATIC_TLS = 16
+
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
@@ -58,6 +60,17 @@ def relocated(path: Path) -> set[str]:
         tables = [elf.get_section_by_name(name) for name in (".rela.dyn", ".rela.plt")]
         entries = [entry for table in tables if table for entry in table.iter_relocations()]
         return {symbols.get_symbol(entry["r_info_sym"]).name for entry in entries} - {""}
+
+
+def takes_static_tls(path: Path) -> bool:
+    """Can it be loaded only while the loader has space in the threads' own blocks?"""
+    static = {18: "R_X86_64_TPOFF64", 1030: "R_AARCH64_TLS_TPREL64"}
+    with opened(path) as elf:
+        tables = [elf.get_section_by_name(name) for name in (".rela.dyn", ".rela.plt")]
+        entries = [entry for table in tables if table for entry in table.iter_relocations()]
+        kinds = {entry["r_info_type"] for entry in entries}
+    flags = dynamic(path, "DT_FLAGS")
+    return bool(kinds & static.keys()) or any(flag & DF_STATIC_TLS for flag in flags)
 
 
 def dynamic(path: Path, tag: str, value: str = "") -> list[Any]:

@@ -67,5 +67,10 @@ def test_it_asks_for_no_symbol_newer_than_glibc_2_17(built: Path, native: Path) 
 
 
 @FILES
+def test_it_takes_no_static_tls(built: Path, native: Path) -> None:
+    assert not elf.takes_static_tls(built / native.name)
+
+
+@FILES
 def test_it_runs_nothing_when_it_is_loaded(built: Path, native: Path) -> None:
     assert elf.start_and_end_functions(built / native.name) <= 0

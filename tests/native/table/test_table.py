@@ -90,6 +90,11 @@ def test_a_library_asks_for_no_symbol_newer_than_glibc_2_17(
 
 
 @FILES
+def test_a_library_takes_no_static_tls(file: Path, soname: str, behind: str) -> None:
+    assert not elf.takes_static_tls(file)
+
+
+@FILES
 def test_a_library_runs_nothing_when_it_is_loaded(file: Path, soname: str, behind: str) -> None:
     assert elf.start_and_end_functions(file) <= 0
 

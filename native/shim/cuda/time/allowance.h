@@ -31,9 +31,7 @@ struct allowance {
     uint32_t launches; /* since */
 };
 
-/* In the thread's own block, which one instruction reaches: the space that the loader has for this
- * is scarce, so no more of it than this. */
-extern _Thread_local struct allowance allowance PROCESS_NEAR;
+extern _Thread_local struct allowance allowance;
 
 /* What a launch that takes so long costs here; 0 before the first payment. */
 static inline uint64_t allowance_price(uint64_t ns)

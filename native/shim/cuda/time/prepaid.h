@@ -12,6 +12,9 @@
 #include "cuda/time/collective.h"
 #include "cuda/time/throttle.h"
 
+/* Inlined, so that the thread's allowance is found by one call and no other is made. */
+#define PREPAID_INLINE inline __attribute__((always_inline))
+
 /* What begin and end of a launch that was paid for by other means are; and whose it is. */
 CUresult throttle_begin_slowly(struct launch *launch, uint64_t key);
 CUresult throttle_end_slowly(struct launch *launch, CUresult result);
@@ -25,7 +28,8 @@ static inline bool prepaid_device(struct process *process)
     return process_current(process, &device) == CUDA_SUCCESS && device == (int)allowance.device;
 }
 
-static inline struct process *prepaid_pay(const void *function, uint64_t key, uint64_t *paid_ns)
+static PREPAID_INLINE struct process *prepaid_pay(const void *function, uint64_t key,
+                                                  uint64_t *paid_ns)
 {
     struct process *process = process_known();
     if (process == NULL || capture_may_be_on(process))
@@ -43,7 +47,7 @@ static inline struct process *prepaid_pay(const void *function, uint64_t key, ui
 }
 
 /* As throttle_begin() and throttle_end(). */
-static inline CUresult prepaid_begin(struct launch *launch)
+static PREPAID_INLINE CUresult prepaid_begin(struct launch *launch)
 {
     uint64_t key = cost_key((uintptr_t)launch->function, launch->blocks, launch->threads);
     launch->flight = NULL;
