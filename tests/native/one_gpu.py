@@ -24,6 +24,7 @@ class SimulatedGpu:
         directory: Path,
         memory_bandwidth: int = 0,
         cuda_version: int = 12050,
+        memory: int = PHYSICAL,
         **driver: int,
     ) -> None:
         """driver: its behaviour, as struct sim_driver has it."""
@@ -36,7 +37,7 @@ class SimulatedGpu:
         for name, value in driver.items():
             setattr(machine.driver, name, value)
         gpu = machine.gpus[0]
-        gpu.name, gpu.uuid, gpu.memory_bytes = b"Simulated", bytes(range(16)), PHYSICAL
+        gpu.name, gpu.uuid, gpu.memory_bytes = b"Simulated", bytes(range(16)), memory
         gpu.memory_bandwidth = memory_bandwidth
         gpu.sm_count, gpu.threads_per_sm, gpu.capability_major = 40, 1024, 7
         state = directory / "nvidiactl"
@@ -74,3 +75,9 @@ class GpuNode:
         limit = Limit(GPU, Bytes(memory), cores, cores)
         directory = await self._manager.open(AllocationID(name), [limit])
         return Container(self._libraries, directory, self._work, self._gpu.devices)
+
+
+def bare_container(work: Path, gpu: SimulatedGpu) -> Container:
+    """Programs run there on the driver itself."""
+    libraries = lay_out(work / "bare", *driver_files(gpu.cuda_version), shim=False)
+    return Container(libraries, None, work, gpu.devices)

@@ -28,6 +28,14 @@ enum holding {
     HOLDINGS,
 };
 
+/* Streams in whose order memory is given back (memory/streams.h). All zero is empty. */
+enum { STREAMS_NOTED = 64 };
+struct stream_list {
+    pthread_mutex_t mutex;
+    size_t count;
+    uint64_t streams[STREAMS_NOTED];
+};
+
 /* The process on one of its devices, among others whose kernels wait for its own
  * (core/time/gang.h). collectives: launched so far, the last one at `last`. apart: it was found not
  * to be in step. */
@@ -46,6 +54,7 @@ struct process {
     _Atomic uint64_t freed[VCUDA_DEVICES]; /* how often the driver was given something back */
     _Atomic uint64_t endings;              /* of contexts, begun so far */
     struct pools pools;
+    struct stream_list streams;
     struct physicals physicals; /* of cuMemCreate, and what keeps them */
     atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */
     atomic_uint explores; /* devices on which a launch of unknown cost is under way, as bits */

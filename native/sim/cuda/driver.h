@@ -62,8 +62,8 @@ struct pool {
     uint64_t release_threshold;
     uint64_t reserved, reserved_high;
     uint64_t used, used_high;
-    unsigned live; /* allocations not yet freed */
-    int reuse[3];  /* the three policies, kept and not acted on */
+    unsigned live;    /* allocations not yet freed */
+    int forbidden[3]; /* of the three policies of reuse, by enum reuse */
     int access[SIM_GPUS];
     struct chunk *chunks;
     struct pool *next; /* of driver->made_pools */
@@ -201,6 +201,7 @@ struct driver {
     pthread_mutex_t captures_mutex;
     struct capture *captures;
     struct event *markers[SIM_GPUS][SIM_QUEUE_DEPTH]; /* events in the queue, by position */
+    uint64_t followed[SIM_GPUS][SIM_LANES];           /* of default streams (queue.h) */
     atomic_uint_fast64_t numbers;                     /* last number given to an object */
     atomic_uint lanes;                                /* how many streams were made */
 };

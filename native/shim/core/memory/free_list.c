@@ -180,6 +180,16 @@ void free_list_waited(struct free_list *gaps, uint64_t stream, uint64_t order)
     }
 }
 
+void free_list_leave(struct free_list *gaps, uint64_t stream)
+{
+    for (uint32_t place = 0; place < gaps->count; place++) {
+        struct gap *gap = &gaps->pieces[place];
+        bool meant = stream == GAP_ANY ? gap->stream != GAP_ANY : gap->stream == stream;
+        if (meant && gap->stream != GAP_CLOSED)
+            gap->stream = GAP_GONE;
+    }
+}
+
 static bool usable(struct free_list *gaps, const struct gap *gap, uint64_t stream, bool firm)
 {
     const struct gap_chunk *chunk = firm ? chunk_of(gaps, gap->start) : NULL;

@@ -5,8 +5,8 @@
  * by last. It is a forecast, of a driver that takes what is free before it grows; whoever relies on
  * it looks afterwards. What has been forgotten, or never fitted the table, is merely not forecast.
  *
- * Freed memory is for its own stream at once, for others when the stream has been waited for.
- * No locks: the owner guards it (core/memory/pools.h). All zero is a valid beginning.
+ * Freed memory is for its own stream at once, for others when the stream's work is known to be
+ * done. No locks: the owner guards it (core/memory/pools.h). All zero is a valid beginning.
  */
 #ifndef SHIM_CORE_MEMORY_GAPS_H
 #define SHIM_CORE_MEMORY_GAPS_H
@@ -18,9 +18,11 @@
 
 enum { FREE_LIST_SIZE = 256, GAP_CHUNKS = 256, GAP_ALIGNMENT = 512 };
 
-/* Of a gap that is for every stream, and of one that is for none yet; no stream's keys. */
+/* Of a gap that is for every stream; of one that is for none yet; and of one whose stream is gone,
+ * though perhaps not its work. No stream's keys. */
 #define GAP_ANY UINT64_C(0)
 #define GAP_CLOSED UINT64_MAX
+#define GAP_GONE (UINT64_MAX - 2)
 
 struct gap {
     uint64_t start, end;
@@ -56,6 +58,9 @@ void free_list_keep(struct free_list *gaps, uint64_t start, uint64_t bytes);
 
 /* The work of a stream is done that came before `order`; GAP_ANY: of all. */
 void free_list_waited(struct free_list *gaps, uint64_t stream, uint64_t order);
+
+/* A stream is gone, GAP_ANY: all are: what was freed there waits for all work to be done. */
+void free_list_leave(struct free_list *gaps, uint64_t stream);
 
 /* Is there room for `bytes` in this stream? firm: where something else is in use, too, so that the
  * pool cannot be giving it back just now. */

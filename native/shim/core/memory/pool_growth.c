@@ -4,39 +4,11 @@
 
 #include <errno.h>
 
-#define QUANTUM_LEAST (UINT64_C(2) << 20)
-
-static uint64_t quantum_of(const struct pool *pool)
+uint64_t pool_growth(uint64_t bytes)
 {
-    return pool->quantum == 0 ? POOL_QUANTUM : pool->quantum;
-}
-
-uint64_t pool_growth(const struct pool *pool, uint64_t bytes)
-{
-    uint64_t quantum = quantum_of(pool);
-    return bytes > UINT64_MAX - quantum ? UINT64_MAX : (bytes + quantum - 1) / quantum * quantum;
-}
-
-static uint64_t common_divisor(uint64_t one, uint64_t other)
-{
-    while (other != 0) {
-        uint64_t rest = one % other;
-        one = other;
-        other = rest;
-    }
-    return one;
-}
-
-/* Learn from a growth by how much the pool grows. */
-static void learn(struct pool *pool, uint64_t grown, bool more_than_reserved)
-{
-    uint64_t quantum = common_divisor(quantum_of(pool), grown);
-    if (more_than_reserved) {
-        pool->coarse = true;
-        pool->quantum = grown > POOL_QUANTUM ? grown : POOL_QUANTUM;
-    } else if (!pool->coarse) {
-        pool->quantum = quantum > QUANTUM_LEAST ? quantum : QUANTUM_LEAST;
-    }
+    return bytes > UINT64_MAX - POOL_QUANTUM
+               ? UINT64_MAX
+               : (bytes + POOL_QUANTUM - 1) / POOL_QUANTUM * POOL_QUANTUM;
 }
 
 /* Growth is paid from what was reserved for it; what is more is there already, whatever the limit.
@@ -50,7 +22,6 @@ static void grow(struct pool *pool, struct books *books, uint64_t grown, uint64_
         books_admit(books, (unsigned)pool->device, grown - paid);
     if (mine == NULL)
         return;
-    learn(pool, grown, paid < grown);
     mine->reserved -= paid;
     mine->grown = grown;
     mine->over = paid < grown && books_total(books, (unsigned)pool->device) > limit;

@@ -1,6 +1,6 @@
 /* What pools are charged for: by how much they may grow, and what they then hold in fact.
  *
- * How a pool grows is learnt from how it grew: by multiples of something. Any thread.
+ * A pool grows by multiples of POOL_QUANTUM at most. Any thread.
  */
 #ifndef SHIM_CORE_MEMORY_POOL_GROWTH_H
 #define SHIM_CORE_MEMORY_POOL_GROWTH_H
@@ -22,8 +22,8 @@ struct pool_growth {
     bool over;         /* it grew by more than was reserved and the limit has room for */
 };
 
-/* By how much a pool may grow at most for a request. With its turn: who has that learns it. */
-uint64_t pool_growth(const struct pool *pool, uint64_t bytes);
+/* By how much a pool may grow at most for a request. */
+uint64_t pool_growth(uint64_t bytes);
 
 /* Enter what the driver says the pool holds, and leave it, as after pools_use(). mine: of the
  * thread that has the turn, else NULL. -EAGAIN: too late, ask again; or `surely`, then all that was

@@ -95,3 +95,35 @@ void pools_seen(struct pools *pools, uint64_t thread)
     pools_see(pools, thread);
     pools_let_go(pools);
 }
+
+uint64_t pools_opened(struct pools *pools)
+{
+    pthread_mutex_lock(&pools->mutex);
+    uint64_t opened = pools->opened;
+    pools_let_go(pools);
+    return opened;
+}
+
+void pools_done(struct pools *pools, uint64_t handle, uint64_t stream, uint64_t opened)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    if (place != NULL)
+        free_list_waited(&place->gaps, stream, opened);
+    pools_let_go(pools);
+}
+
+void pools_forget_room(struct pools *pools, uint64_t handle)
+{
+    struct pool_place *place = pools_hold(pools, handle);
+    if (place != NULL)
+        place->gaps.count = 0;
+    pools_let_go(pools);
+}
+
+void pools_left(struct pools *pools, uint64_t stream)
+{
+    pthread_mutex_lock(&pools->mutex);
+    for (size_t at = 0; at < pools->count; at++)
+        free_list_leave(&pools->places[at].gaps, stream);
+    pools_let_go(pools);
+}

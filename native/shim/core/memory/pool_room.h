@@ -23,6 +23,16 @@ void pools_kept(struct pools *pools, uint64_t handle, uint64_t address, uint64_t
  * keeps is relied on only while there is one: another's waiting could make it go in between. */
 void pools_seen(struct pools *pools, uint64_t thread);
 
+/* Gaps opened so far; and the work of a stream is done that came before so many were, as the driver
+ * will find that takes what is merely done for another stream. If it is no longer to, none of what
+ * was so relied upon is. */
+uint64_t pools_opened(struct pools *pools);
+void pools_done(struct pools *pools, uint64_t handle, uint64_t stream, uint64_t opened);
+void pools_forget_room(struct pools *pools, uint64_t handle);
+
+/* A stream is gone, GAP_ANY: all are. */
+void pools_left(struct pools *pools, uint64_t stream);
+
 /* Is any thread allocating from a pool, or making one give back? What it has too much of the books
  * it will have given back in a moment. */
 bool pools_busy(struct pools *pools);
@@ -33,9 +43,9 @@ struct pool_moment {
 };
 struct pool_moment pools_now(struct pools *pools);
 
-/* And after, always: the work of a stream (GAP_ANY: of all, GAP_CLOSED: of none) is done that was
- * there at that moment. Where a pool may have grown meanwhile, what it gave back does not show in
- * what it holds, and is taken for given. */
+/* And after, when what pools hold then has been entered, always: the work of a stream (GAP_ANY: of
+ * all, GAP_CLOSED: of none) is done that was there at that moment. Where a pool may have grown
+ * meanwhile, what it gave back does not show in what it holds, and is taken for given. */
 void pools_waited(struct pools *pools, uint64_t stream, struct pool_moment moment);
 
 #endif

@@ -27,7 +27,7 @@
 /* Where a pool is that is on no GPU of ours: on one that is not granted, or charged to nobody. */
 enum { POOL_NOT_GRANTED = -1, POOL_NOT_CHARGED = -2 };
 
-/* How a pool grows until it has been seen to: in multiples of this. */
+/* How a pool grows: in multiples of this, as drivers were seen to. */
 #define POOL_QUANTUM (UINT64_C(32) << 20)
 
 /* Where it comes from: the program made it, it is a device's own, or we have not seen it made. */
@@ -45,9 +45,7 @@ struct pool {
     uint32_t looks;   /* of the manager, before the last one was asked for */
     uint64_t live;    /* allocations not freed yet */
     uint64_t users;   /* who is asking the driver about it just now */
-    uint64_t quantum; /* it grows in multiples of this; 0: POOL_QUANTUM */
     bool managed;     /* what it holds may be on any device */
-    bool coarse;      /* it once grew by more than was reserved: do not believe in less again */
 };
 
 struct pool_place {

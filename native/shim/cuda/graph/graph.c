@@ -8,14 +8,14 @@
 /* A graph that is being made executable. exec: NULL if it needs no memory. */
 struct making {
     struct process *process; /* NULL: not limited */
-    struct graph_exec *exec;
+    struct graph_need *exec;
     bool collective;
     struct graph_flight flight; /* for the upload that may be part of it */
 };
 
-static struct graph_exec *exec_of(const struct pointer *pointer)
+static struct graph_need *exec_of(const struct pointer *pointer)
 {
-    return (struct graph_exec *)(uintptr_t)pointer->owner;
+    return (struct graph_need *)(uintptr_t)pointer->owner;
 }
 
 static CUresult find_need(struct making *making, CUgraph graph)
@@ -30,7 +30,7 @@ static CUresult find_need(struct making *making, CUgraph graph)
     making->exec = calloc(1, sizeof *making->exec);
     if (making->exec == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    making->exec->need = need;
+    *making->exec = need;
     return CUDA_SUCCESS;
 }
 
@@ -167,7 +167,7 @@ static CUresult update_end(struct making *making, CUresult result, CUgraphExec h
         collective_set(making->process, handle, making->collective);
     if (result == CUDA_SUCCESS && making->exec != NULL) {
         if (pointers_find(execs, (uintptr_t)handle, &known) == 0)
-            graph_need_raise(&making->exec->need, &exec_of(&known)->need);
+            graph_need_raise(making->exec, exec_of(&known));
         result = enter(making, handle);
         making->exec = result == CUDA_SUCCESS ? NULL : making->exec;
     }

@@ -11,7 +11,7 @@ static CUresult begin_memory(struct graph_flight *flight, struct process *proces
     if (pointers_find(&process->graphs.execs, (uintptr_t)exec, &known) != 0 ||
         capture_is_on(process, stream))
         return CUDA_SUCCESS;
-    struct graph_exec *needing = (struct graph_exec *)(uintptr_t)known.owner;
+    struct graph_need *needing = (struct graph_need *)(uintptr_t)known.owner;
     return graph_flight_begin(flight, process, needing, stream);
 }
 

@@ -2,6 +2,8 @@
 
 #include "cuda/memory/overhead.h"
 #include "cuda/memory/reclaim.h"
+#include "cuda/memory/streams.h"
+#include "cuda/pool/pool.h"
 
 static struct graph_pool *pool_of(struct process *process, unsigned device)
 {
@@ -82,7 +84,7 @@ static void settle(struct process *process, unsigned device, uint64_t landed)
     process_move_end(process);
 }
 
-static bool holds(struct process *process, unsigned device)
+bool graph_memory_held(struct process *process, unsigned device)
 {
     struct graph_pool *pool = pool_of(process, device);
     pthread_mutex_lock(&pool->mutex);
@@ -94,14 +96,14 @@ static bool holds(struct process *process, unsigned device)
 void graph_settle(struct process *process, CUdevice ordinal)
 {
     int device = process_device(process, ordinal);
-    if (device >= 0 && holds(process, (unsigned)device))
+    if (device >= 0 && graph_memory_held(process, (unsigned)device))
         settle(process, (unsigned)device, 0);
 }
 
 void graph_memory_settle_all(struct process *process)
 {
     for (unsigned device = 0; device < VCUDA_DEVICES; device++)
-        if (holds(process, device))
+        if (graph_memory_held(process, device))
             settle(process, device, 0);
 }
 
@@ -122,11 +124,12 @@ static CUresult trim(struct process *process, unsigned device, CUdevice ordinal)
     struct graph_pool *pool = pool_of(process, device);
     process_move_begin(process);
     catch_up(process, device);
-    pthread_mutex_lock(&pool->mutex);
-    pool->trims++; /* before: who launches from now on has no memory yet */
-    pthread_mutex_unlock(&pool->mutex);
     CUresult result = REAL(cuDeviceGraphMemTrim)(ordinal);
     settle(process, device, 0);
+    pthread_mutex_lock(&pool->mutex);
+    for (int at = 0; at < GRAPH_STREAMS && pool->known == 0 && pool->flying == 0; at++)
+        pool->streams[at].bytes = 0; /* none is running */
+    pthread_mutex_unlock(&pool->mutex);
     process_move_end(process);
     return result;
 }
@@ -140,136 +143,173 @@ CUresult graph_trim(struct process *process, CUdevice ordinal)
 
 bool graph_reclaim(struct process *process, unsigned device)
 {
-    if (!holds(process, device))
+    if (!graph_memory_held(process, device))
         return false;
     trim(process, device, ordinal_of(process, device));
     return true;
 }
 
-static uint64_t need_on(const struct graph_pool *pool, const struct graph_exec *exec,
+static uint64_t need_on(const struct graph_flight *flight, const struct graph_pool *pool,
                         unsigned device)
 {
-    return pool->fine ? exec->need.fine[device] : exec->need.coarse[device];
+    return pool->fine ? flight->need->fine[device] : flight->need->coarse[device];
 }
 
-/* Has the graph its memory from its last launch? Then this one is in flight with nothing reserved:
- * what a trim that comes between gives back stays in the books until it has landed. */
-static bool fly_again(struct graph_flight *flight, unsigned device)
+/* The place of a stream, or a free one, or the first. The pool's mutex is held. */
+static struct graph_stream *place_of(struct graph_pool *pool, uint64_t stream)
 {
-    struct graph_pool *pool = pool_of(flight->process, device);
-    struct graph_exec *exec = flight->exec;
-    pthread_mutex_lock(&pool->mutex);
-    bool again =
-        exec->launched[device] == pool->trims + 1 && exec->stream == flight->stream && !pool->keeps;
-    if (again) {
-        flight->flying[device] = need_on(pool, exec, device);
-        pool->flying += flight->flying[device];
-        flight->trims[device] = pool->trims;
+    struct graph_stream *found = &pool->streams[0];
+    for (int at = GRAPH_STREAMS - 1; at > 0; at--) {
+        struct graph_stream *place = &pool->streams[at];
+        if (place->stream == stream)
+            return place;
+        if (place->bytes == 0 && place->flying == 0)
+            found = place;
     }
-    pthread_mutex_unlock(&pool->mutex);
-    return again;
+    return found;
 }
 
-static uint64_t need_now(const struct graph_flight *flight, unsigned device)
+/* What graphs may need at once, in all streams. */
+static uint64_t running(const struct graph_pool *pool)
 {
-    struct graph_pool *pool = pool_of(flight->process, device);
-    pthread_mutex_lock(&pool->mutex);
-    uint64_t bytes = need_on(pool, flight->exec, device);
-    pthread_mutex_unlock(&pool->mutex);
-    return bytes;
+    uint64_t sum = 0;
+    for (int at = 0; at < GRAPH_STREAMS; at++)
+        sum += pool->streams[at].bytes;
+    return sum;
 }
 
+/* The graph is in flight with what there may be to add reserved: what a trim that comes between
+ * gives back stays in the books until it has landed. */
 static int fly(struct graph_flight *flight, unsigned device)
 {
     struct process *process = flight->process;
     struct graph_pool *pool = pool_of(process, device);
-    uint64_t limit = process_memory_limit(process, device), bytes = need_now(flight, device);
-    int error = books_reserve(&process->session.books, device, bytes, limit);
-    if (error != 0)
-        return error;
     pthread_mutex_lock(&pool->mutex);
-    flight->flying[device] = bytes;
-    flight->trims[device] = pool->trims;
-    pool->flying += bytes;
-    pool->held += bytes;
+    uint64_t need = need_on(flight, pool, device);
+    struct graph_stream *place = place_of(pool, flight->stream);
+    uint64_t before = place->bytes;
+    uint64_t now = place == pool->streams ? before + need : need > before ? need : before;
+    uint64_t most = running(pool) - before + now;
+    uint64_t there = pool->keeps ? 0 : pool->held; /* or all of it may be what graphs left */
+    uint64_t more = most > there ? most - there : 0;
+    int error = more == 0 ? 0
+                          : books_reserve(&process->session.books, device, more,
+                                          process_memory_limit(process, device));
+    if (error == 0) {
+        if (place != pool->streams)
+            place->stream = flight->stream;
+        place->bytes = now;
+        place->launches++;
+        place->flying++;
+        flight->flying[device] = need;
+        flight->places[device] = place;
+        pool->keeps |= flight->need->keeps;
+        pool->flying += need;
+        pool->held += more;
+    }
     pthread_mutex_unlock(&pool->mutex);
-    return 0;
+    return error;
 }
 
-static bool take_off(struct graph_flight *flight, unsigned device)
+uint64_t graph_launches(struct process *process, unsigned device, uint64_t stream)
+{
+    struct graph_pool *pool = pool_of(process, device);
+    pthread_mutex_lock(&pool->mutex);
+    const struct graph_stream *place = place_of(pool, stream);
+    uint64_t launches = place->flying == 0 ? place->launches : UINT64_MAX;
+    pthread_mutex_unlock(&pool->mutex);
+    return launches;
+}
+
+void graph_stream_done(struct process *process, unsigned device, uint64_t stream, uint64_t launches)
+{
+    struct graph_pool *pool = pool_of(process, device);
+    pthread_mutex_lock(&pool->mutex);
+    struct graph_stream *place = place_of(pool, stream);
+    if (place->stream == stream && place->flying == 0 && place->launches == launches)
+        place->bytes = 0;
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+void graph_stream_left(struct process *process, unsigned device, uint64_t stream)
+{
+    struct graph_pool *pool = pool_of(process, device);
+    pthread_mutex_lock(&pool->mutex);
+    for (int at = 1; at < GRAPH_STREAMS; at++)
+        if (stream == GAP_ANY || pool->streams[at].stream == stream) {
+            pool->streams[0].bytes += pool->streams[at].bytes;
+            pool->streams[at].bytes = 0;
+        }
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+/* anew: nothing is left to wait for, so that what is held in reserve goes. */
+static bool take_off(struct graph_flight *flight, unsigned device, bool anew)
 {
     struct process *process = flight->process;
     catch_up(process, device);
-    if (fly_again(flight, device) || fly(flight, device) == 0)
+    if (fly(flight, device) == 0)
         return true;
-    reclaim(process, device);
-    return fly(flight, device) == 0;
+    return anew && reclaim(process, device) && fly(flight, device) == 0;
+}
+
+static void land_on(struct graph_flight *flight, unsigned device)
+{
+    struct graph_pool *pool = pool_of(flight->process, device);
+    pthread_mutex_lock(&pool->mutex);
+    flight->places[device]->flying--;
+    pthread_mutex_unlock(&pool->mutex);
+    settle(flight->process, device, flight->flying[device]);
 }
 
 static void land(struct graph_flight *flight)
 {
     for (unsigned device = 0; device < VCUDA_DEVICES; device++)
         if (flight->flying[device] > 0)
-            settle(flight->process, device, flight->flying[device]);
+            land_on(flight, device);
     process_move_end(flight->process);
 }
 
 /* Take off on all devices that the graph needs. Returns the one that has no room; VCUDA_DEVICES if
  * none. */
-static unsigned take_off_all(struct graph_flight *flight)
+static unsigned take_off_all(struct graph_flight *flight, bool anew)
 {
     unsigned device = 0;
     process_move_begin(flight->process);
     while (device < VCUDA_DEVICES &&
-           (flight->exec->need.fine[device] == 0 || take_off(flight, device)))
+           (flight->need->fine[device] == 0 || take_off(flight, device, anew)))
         device++;
     if (device == VCUDA_DEVICES)
         return device;
     land(flight);
     *flight = (struct graph_flight){
-        .process = flight->process, .exec = flight->exec, .stream = flight->stream};
+        .process = flight->process, .need = flight->need, .stream = flight->stream};
     return device;
 }
 
 /* Before a refusal it is measured what may be less than the books say. */
 CUresult graph_flight_begin(struct graph_flight *flight, struct process *process,
-                            struct graph_exec *exec, CUstream stream)
+                            const struct graph_need *need, CUstream stream)
 {
-    *flight = (struct graph_flight){.process = process, .exec = exec, .stream = stream};
-    if (exec->need.foreign) /* as if the device had no memory */
+    *flight =
+        (struct graph_flight){.process = process, .need = need, .stream = pool_stream_key(stream)};
+    if (need->foreign) /* as if the device had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
-    unsigned device = take_off_all(flight);
+    streams_note(process, flight->stream);
+    unsigned device = take_off_all(flight, false);
     int times = 0;
     while (device < VCUDA_DEVICES &&
-           overhead_reconsider(process, device, need_now(flight, device), &times))
-        device = take_off_all(flight);
+           overhead_reconsider(process, device, need->fine[device], &times))
+        device = take_off_all(flight, true);
     if (device == VCUDA_DEVICES)
         return CUDA_SUCCESS;
     books_deny(&process->session.books, device);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A trim since the take-off may have come after the launch: then the next launch must reserve. */
-static void note_launch(struct graph_flight *flight)
-{
-    for (unsigned device = 0; device < VCUDA_DEVICES; device++) {
-        struct graph_pool *pool = pool_of(flight->process, device);
-        if (flight->flying[device] == 0)
-            continue;
-        pthread_mutex_lock(&pool->mutex);
-        pool->keeps |= flight->exec->need.keeps;
-        flight->exec->launched[device] = flight->trims[device] + 1;
-        pthread_mutex_unlock(&pool->mutex);
-    }
-    flight->exec->stream = flight->stream;
-}
-
 CUresult graph_flight_end(struct graph_flight *flight, CUresult result)
 {
-    if (flight->process == NULL)
-        return result;
-    if (result == CUDA_SUCCESS)
-        note_launch(flight);
-    land(flight);
+    if (flight->process != NULL)
+        land(flight);
     return result;
 }

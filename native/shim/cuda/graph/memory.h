@@ -2,34 +2,27 @@
  *
  *     graph_flight_begin → the driver launches, or uploads → graph_flight_end
  *
- * What a graph may need is reserved before the call, and afterwards the books say what the driver
- * says that it has. A graph launched again in the stream it was in, with nothing trimmed since, has
- * its memory already, unless graphs leave memory allocated.
+ * What the driver may have to add for a graph is reserved before the call, and afterwards the books
+ * say what the driver says that it has. Graphs of one stream never run at once and share their
+ * memory (CUDA programming guide, "Graph Memory Nodes"), so that of each stream the largest counts.
+ * Where there is no room for the sum of streams, those that run are waited for.
  */
 #ifndef SHIM_CUDA_GRAPH_MEMORY_H
 #define SHIM_CUDA_GRAPH_MEMORY_H
 
 #include "cuda/graph/need.h"
 
-/* One executable graph that needs memory. launched: trims of the device before its last launch,
- * plus 1; 0 for never. */
-struct graph_exec {
-    struct graph_need need;
-    CUstream stream;
-    uint64_t launched[VCUDA_DEVICES];
-};
-
 struct graph_flight {
     struct process *process; /* NULL: nothing to charge */
-    struct graph_exec *exec;
-    CUstream stream;
+    const struct graph_need *need;
+    uint64_t stream; /* pool_stream_key() */
     uint64_t flying[VCUDA_DEVICES];
-    uint64_t trims[VCUDA_DEVICES]; /* there had been when it took off */
+    struct graph_stream *places[VCUDA_DEVICES]; /* of the stream, where it is flying */
 };
 
 /* Reserve for a launch. On an error the call must not be made. */
 CUresult graph_flight_begin(struct graph_flight *flight, struct process *process,
-                            struct graph_exec *exec, CUstream stream);
+                            const struct graph_need *need, CUstream stream);
 
 /* The driver has answered. Returns its answer. */
 CUresult graph_flight_end(struct graph_flight *flight, CUresult result);
@@ -44,5 +37,15 @@ CUresult graph_trim(struct process *process, CUdevice ordinal);
 
 /* The same before a request is refused, on a device by its index. Was there anything to trim? */
 bool graph_reclaim(struct process *process, unsigned device);
+
+/* Has the driver memory for graphs on a device? */
+bool graph_memory_held(struct process *process, unsigned device);
+
+/* Launches in a stream, by pool_stream_key(), so far; if there were no more, what they needed is
+ * done; it is gone, GAP_ANY: all are. */
+uint64_t graph_launches(struct process *process, unsigned device, uint64_t stream);
+void graph_stream_done(struct process *process, unsigned device, uint64_t stream,
+                       uint64_t launches);
+void graph_stream_left(struct process *process, unsigned device, uint64_t stream);
 
 #endif

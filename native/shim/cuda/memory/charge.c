@@ -4,6 +4,7 @@
 #include "cuda/graph/memory.h"
 #include "cuda/memory/overhead.h"
 #include "cuda/memory/reclaim.h"
+#include "cuda/memory/streams.h"
 #include "cuda/pool/pool.h"
 
 #include <errno.h>
@@ -419,6 +420,7 @@ void release_context_end(const struct ending *ending, bool gone)
         while (pointers_take_of(&process->holdings[kind], ending->apart, &pointer) == 0)
             release_gone(process, &pointer, GAP_ANY);
     if (gone) {
+        streams_forget(process);
         pool_settle_all(process);
         graph_memory_settle_all(process);
     }

@@ -3,6 +3,7 @@
 
 #include "core/memory/slot.h"
 #include "cuda/graph/memory.h"
+#include "cuda/memory/streams.h"
 #include "cuda/pool/pool.h"
 #include "runtime/clock.h"
 
@@ -219,10 +220,14 @@ void overhead_look(struct process *process, unsigned device, bool exactly)
 }
 
 /* Others may take what they gave back before we have it: then it was refused rightly. */
-enum { RECONSIDERED_MOST = 4 };
+enum { RECONSIDERED_MOST = 5 };
 
 bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes, int *times)
 {
+    if (*times == 0 && streams_wait(process, device)) {
+        *times = 1;
+        return true;
+    }
     enum books_room room =
         books_room(books_of(process), device, bytes, process_memory_limit(process, device));
     if (room == BOOKS_FULL || ++*times > RECONSIDERED_MOST)

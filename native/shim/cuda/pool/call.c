@@ -141,15 +141,16 @@ static void take_turn(struct pool_call *call)
 static int reserve(struct pool_call *call)
 {
     struct process *process = call->process;
-    uint64_t bytes = pool_growth(&call->pool, call->growth.bytes);
+    uint64_t bytes = pool_growth(call->growth.bytes);
     int error = books_reserve(&process->session.books, call->device, bytes,
                               process_memory_limit(process, call->device));
     call->growth.reserved = error == 0 ? bytes : 0;
     return error;
 }
 
-/* With the turn: may the driver be asked? */
-static bool may_ask(struct pool_call *call)
+/* With the turn: may the driver be asked? anew: nothing is left to wait for, so that what pools
+ * keep goes, to make room for growth. */
+static bool may_ask(struct pool_call *call, bool anew)
 {
     struct process *process = call->process;
     if (reserve(call) == 0)
@@ -157,7 +158,7 @@ static bool may_ask(struct pool_call *call)
     if (pools_rely(&process->pools, call->pool.handle, call->growth.bytes,
                    pool_stream_key(call->stream)))
         return true;
-    return reclaim(process, call->device) && reserve(call) == 0;
+    return anew && reclaim(process, call->device) && reserve(call) == 0;
 }
 
 static CUresult refuse(struct pool_call *call)
@@ -167,11 +168,11 @@ static CUresult refuse(struct pool_call *call)
 }
 
 /* Until pool_finish(), if it may be asked. */
-static bool begin_moving(struct pool_call *call)
+static bool begin_moving(struct pool_call *call, bool anew)
 {
     process_move_begin(call->process);
     pool_catch_up(call->process, &call->pool);
-    bool may = may_ask(call);
+    bool may = may_ask(call, anew);
     if (!may)
         process_move_end(call->process);
     return may;
@@ -189,12 +190,12 @@ static CUresult begin_charged(struct pool_call *call)
     take_turn(call);
     overhead_refresh(process, call->pool.device, false);
     int times = 0;
-    while (!begin_moving(call))
-        if (!overhead_reconsider(process, call->device,
-                                 pool_growth(&call->pool, call->growth.bytes), &times)) {
-            pools_end_turn(&process->pools, call->pool.handle);
+    while (!begin_moving(call, times > 0)) {
+        pools_end_turn(&process->pools, call->pool.handle); /* others need not wait, too */
+        if (!overhead_reconsider(process, call->device, pool_growth(call->growth.bytes), &times))
             return refuse(call);
-        }
+        take_turn(call);
+    }
     return CUDA_SUCCESS;
 }
 

@@ -155,8 +155,8 @@ static CUresult wait_end(struct wait wait, CUresult result, uint64_t stream)
 {
     if (wait.process == NULL)
         return result;
-    pools_waited(&wait.process->pools, result == CUDA_SUCCESS ? stream : GAP_CLOSED, wait.moment);
     pool_settle_all(wait.process);
+    pools_waited(&wait.process->pools, result == CUDA_SUCCESS ? stream : GAP_CLOSED, wait.moment);
     return result;
 }
 
@@ -195,7 +195,11 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
     if (retired(process_limited(), pool))
         return CUDA_ERROR_INVALID_VALUE;
     struct wait wait = trim_begin(pool);
-    return trim_end(wait, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
+    CUresult result = REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    if (wait.process != NULL && attribute == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC &&
+        result == CUDA_SUCCESS && *(const int *)value == 0)
+        pools_forget_room(&wait.process->pools, (uintptr_t)pool);
+    return trim_end(wait, result);
 }
 
 struct pause {

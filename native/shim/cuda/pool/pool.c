@@ -1,6 +1,7 @@
 #include "cuda/pool/pool.h"
 
 #include "cuda/memory/overhead.h"
+#include "cuda/memory/streams.h"
 
 enum {
     ANSWERS = 32, /* of the driver that may come too late, one after another */
@@ -81,6 +82,7 @@ static void trim(struct process *process, uint64_t handle)
     pool_catch_up(process, &pool);
     struct pool_moment moment = pools_now(&process->pools);
     OWN_CALL(REAL(cuMemPoolTrimTo)(pool_of(handle), 0));
+    pool_enter(process, handle, NULL);
     pools_waited(&process->pools, GAP_CLOSED, moment);
     pools_leave(&process->pools, handle);
 }
@@ -139,9 +141,30 @@ bool pool_trim_all(struct process *process, unsigned device)
 
 void pool_given_back(struct process *process, const struct pointer *gone, uint64_t stream)
 {
+    if (stream != GAP_ANY)
+        streams_note(process, stream);
     bool retired = pools_returned(&process->pools, gone->owner, gone->address, gone->bytes, stream);
     if (retired || stream == GAP_ANY)
         pool_settle(process, gone->owner);
+}
+
+/* A pool takes it for other streams, unless the program forbids that. */
+void pool_stream_done(struct process *process, unsigned device, uint64_t stream, uint64_t opened)
+{
+    struct pool pool;
+    for (size_t place = 0; pools_at(&process->pools, place, &pool) == 0; place++) {
+        int allowed = 0;
+        if (pool.handle == 0 || pool.device != (int32_t)device ||
+            pools_use(&process->pools, pool.handle, &pool) != 0)
+            continue;
+        CUstreamCaptureMode mode = own_calls_begin();
+        CUresult result = REAL(cuMemPoolGetAttribute)(
+            pool_of(pool.handle), CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &allowed);
+        own_calls_end(mode);
+        if (result == CUDA_SUCCESS && allowed)
+            pools_done(&process->pools, pool.handle, stream, opened);
+        pools_leave(&process->pools, pool.handle);
+    }
 }
 
 /* As the driver does when it destroys a device's current pool. */

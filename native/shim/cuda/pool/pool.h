@@ -4,8 +4,9 @@
  *
  * Before the driver may make a pool grow, as much is reserved as it may grow by. Where the limit
  * has no room for that, the driver is asked only if the pool is expected to have what is wanted;
- * else what pools keep in reserve is given back and it is tried once more. Should a pool grow after
- * all beyond what there is room for, it is undone and refused.
+ * else what was freed in other streams is waited for (cuda/memory/streams.h), then what pools keep
+ * in reserve is given back, and each time it is tried once more. Should a pool grow after all
+ * beyond what there is room for, it is undone and refused.
  *
  * What a stream captures into a graph is not charged here: it is the graph's.
  */
@@ -57,6 +58,10 @@ void pool_settle_all(struct process *process);
 /* Make the pools of a device give back what they keep. Was there anything to give? */
 bool pool_trim_all(struct process *process, unsigned device);
 
+/* The work of a stream is done that came before so many gaps were opened (core/memory/pool_room.h).
+ */
+void pool_stream_done(struct process *process, unsigned device, uint64_t stream, uint64_t opened);
+
 /* The program destroys a pool of its own: end it now, or when it is empty. */
 CUresult pool_retire(struct process *process, const struct pool *pool);
 
@@ -66,11 +71,11 @@ static inline uint64_t pool_thread(void)
     return (uintptr_t)pthread_self();
 }
 
-/* What a stream is known by: the default stream of a thread by the thread. */
+/* What a stream is known by: the default stream of a thread by the thread, and as no handle is. */
 static inline uint64_t pool_stream_key(CUstream stream)
 {
     if (stream == CU_STREAM_PER_THREAD)
-        return pool_thread();
+        return pool_thread() | 1;
     return stream == NULL ? (uintptr_t)CU_STREAM_LEGACY : (uintptr_t)stream;
 }
 

@@ -74,7 +74,10 @@ struct exec {
     struct graph *source;         /* referenced */
     struct graph *graph;          /* a copy, owned */
     struct node_set order;        /* a node after all it needs */
-    uint64_t footprint[SIM_GPUS]; /* memory it is mapped to, by device */
+    uint64_t footprint[SIM_GPUS]; /* memory it is mapped to, by device, in use */
+    struct sim_reach busy;        /* until this work is done, of its last launch */
+    uint64_t stream;              /* in the stream of this number */
+    int ran_on;                   /* on this device */
     struct exec *next;
 };
 

@@ -121,7 +121,7 @@ API CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
     struct place place;
     CUresult result = begin(exec, handle, &place);
     if (result == CUDA_SUCCESS)
-        result = graph_memory_map(place.driver, exec);
+        result = graph_memory_map(place.driver, exec, place.stream, place.device);
     return result;
 }
 ALSO(cuGraphUpload, cuGraphUpload_ptsz);
@@ -140,11 +140,11 @@ static CUresult launch_alone(const struct place *place, struct exec *exec)
 {
     CUresult result = graph_memory_restart(place->driver, exec);
     if (result == CUDA_SUCCESS)
-        result = graph_memory_map(place->driver, exec);
+        result = graph_memory_map(place->driver, exec, place->stream, place->device);
     if (result == CUDA_SUCCESS)
         result = run_graph(place, &exec->order);
     if (result == CUDA_SUCCESS)
-        graph_memory_busy(place->driver, exec);
+        graph_memory_busy(place->driver, exec, place->stream, place->device);
     return result;
 }
 

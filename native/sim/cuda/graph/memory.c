@@ -180,15 +180,69 @@ static CUresult resize(struct driver *driver, int device, uint64_t bytes)
     return CUDA_SUCCESS;
 }
 
-static CUresult map_device(struct driver *driver, struct exec *exec, int device, uint64_t needed)
+static uint64_t number_of(const struct stream *stream)
+{
+    return stream != NULL ? stream->number : 0;
+}
+
+/* Does the graph, or one that was launched in its stream before, still run? Not in this stream. */
+static bool runs_beside(struct driver *driver, const struct exec *exec, uint64_t stream)
+{
+    return exec->busy.end > 0 && exec->stream != stream &&
+           !queue_reached(driver, exec->ran_on, exec->busy);
+}
+
+static uint64_t need_on(struct driver *driver, const struct exec *exec, int device)
+{
+    uint64_t needs[SIM_GPUS] = {0};
+    visit(driver, exec->graph, add_missing, needs);
+    return needs[device];
+}
+
+/* What graphs that run in other streams use, besides what is live: of each stream the most that one
+ * of its graphs needs, for they do not run at once. */
+static uint64_t beside(struct driver *driver, int device, uint64_t stream)
+{
+    uint64_t sum = 0;
+    for (struct exec *exec = driver->execs; exec != NULL; exec = exec->next) {
+        uint64_t need = runs_beside(driver, exec, stream) ? need_on(driver, exec, device) : 0;
+        for (struct exec *other = driver->execs; other != NULL && need > 0; other = other->next) {
+            bool beside = other != exec && other->stream == exec->stream &&
+                          runs_beside(driver, other, stream);
+            uint64_t its = beside ? need_on(driver, other, device) : 0;
+            if (its > need || (its == need && other > exec))
+                need = 0;
+        }
+        sum += need;
+    }
+    return sum;
+}
+
+static CUresult reserve(struct driver *driver, int device, uint64_t bytes)
+{
+    return bytes > driver->graphs[device].reserved ? resize(driver, device, bytes) : CUDA_SUCCESS;
+}
+
+/* The graph has to wait for those that run beside it. */
+static void wait_for_others(struct driver *driver, uint64_t stream, struct lane_waits *waits)
+{
+    for (struct exec *exec = driver->execs; exec != NULL; exec = exec->next)
+        if (runs_beside(driver, exec, stream))
+            lane_waits_add(waits, exec->busy);
+}
+
+static CUresult map_device(struct driver *driver, struct exec *exec, int device, uint64_t needed,
+                           uint64_t stream, struct lane_waits *waits)
 {
     struct graph_store *store = &driver->graphs[device];
-    CUresult result = CUDA_SUCCESS;
     if (needed == 0)
-        return result;
-    uint64_t footprint = store->live + needed;
-    if (footprint > store->reserved)
-        result = resize(driver, device, footprint);
+        return CUDA_SUCCESS;
+    uint64_t footprint = store->live + needed, others = beside(driver, device, stream);
+    CUresult result = reserve(driver, device, footprint + others);
+    if (result != CUDA_SUCCESS && others > 0) {
+        result = reserve(driver, device, footprint);
+        wait_for_others(driver, stream, waits);
+    }
     if (result != CUDA_SUCCESS)
         return result;
     exec->footprint[device] = footprint;
@@ -198,23 +252,31 @@ static CUresult map_device(struct driver *driver, struct exec *exec, int device,
     return result;
 }
 
-CUresult graph_memory_map(struct driver *driver, struct exec *exec)
+CUresult graph_memory_map(struct driver *driver, struct exec *exec, struct stream *stream,
+                          int device)
 {
     uint64_t needs[SIM_GPUS] = {0};
+    struct lane_waits waits = {{0}};
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&driver->mutex);
     visit(driver, exec->graph, add_missing, needs);
-    for (unsigned device = 0; device < driver->device_count && result == CUDA_SUCCESS; device++)
-        result = map_device(driver, exec, (int)device, needs[device]);
+    for (unsigned at = 0; at < driver->device_count && result == CUDA_SUCCESS; at++)
+        result = map_device(driver, exec, (int)at, needs[at], number_of(stream), &waits);
     pthread_mutex_unlock(&driver->mutex);
+    if (result == CUDA_SUCCESS)
+        queue_submit_waits(driver, stream, device, &waits);
     return result;
 }
 
-void graph_memory_busy(struct driver *driver, const struct exec *exec)
+void graph_memory_busy(struct driver *driver, struct exec *exec, const struct stream *stream,
+                       int device)
 {
-    for (unsigned device = 0; device < driver->device_count; device++)
-        if (exec->footprint[device] > 0)
-            driver->graphs[device].busy = queue_all(driver, (int)device);
+    exec->busy = queue_reach(driver, stream, device);
+    exec->stream = number_of(stream);
+    exec->ran_on = device;
+    for (unsigned at = 0; at < driver->device_count; at++)
+        if (exec->footprint[at] > 0)
+            driver->graphs[at].busy = queue_all(driver, (int)at);
 }
 
 void graph_memory_unmap(struct driver *driver, struct exec *exec)

@@ -1,9 +1,12 @@
 /* Memory of graphs: addresses that are fixed when a node is made, and the memory behind them.
  *
  * A block is a range of addresses. Physical memory comes at the first launch or upload, in pieces
- * of GRAPH_QUANTUM, into one store per device; memory that no live allocation has is shared by all
- * graphs of the process, and stays reserved when it is freed and when its graph is destroyed, until
- * it is trimmed. All of what is reserved is charged to the ledger. driver->mutex guards it all.
+ * of GRAPH_QUANTUM, into one store per device. Graphs that cannot run at once share what no live
+ * allocation has: those that are launched in one stream, and others once their work is done (CUDA
+ * programming guide, "Graph Memory Nodes", physical memory management and sharing). Where the GPU
+ * has no more, a graph shares with those that run in other streams, and waits for them. Memory
+ * stays reserved when it is freed and when its graph is destroyed, until it is trimmed. All of what
+ * is reserved is charged to the ledger. driver->mutex guards it all.
  */
 #ifndef SIM_CUDA_GRAPH_MEMORY_H
 #define SIM_CUDA_GRAPH_MEMORY_H
@@ -40,11 +43,13 @@ CUresult block_free(struct driver *driver, struct graph_block *block);
 /* Free what an earlier launch has left; an error if there is something and it must not be so. */
 CUresult graph_memory_restart(struct driver *driver, struct exec *exec);
 
-/* Have memory for all blocks of `exec` beside what others hold; CUDA_ERROR_OUT_OF_MEMORY. */
-CUresult graph_memory_map(struct driver *driver, struct exec *exec);
+/* Have memory for all blocks of `exec`, to run in this stream; CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult graph_memory_map(struct driver *driver, struct exec *exec, struct stream *stream,
+                          int device);
 
 /* The memory is in use until all that is queued now has run. */
-void graph_memory_busy(struct driver *driver, const struct exec *exec);
+void graph_memory_busy(struct driver *driver, struct exec *exec, const struct stream *stream,
+                       int device);
 
 /* Is gone: maps nothing any more. */
 void graph_memory_unmap(struct driver *driver, struct exec *exec);

@@ -2,15 +2,12 @@
 #include "cuda/capture/capture.h"
 #include "cuda/memory/location.h"
 #include "cuda/pool/pool.h"
-#include "cuda/stream/queue.h"
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum attribute {
-    REUSE_FOLLOW_EVENT = 1,
-    REUSE_OPPORTUNISTIC = 2,
-    REUSE_INTERNAL_DEPENDENCIES = 3,
+    FIRST_POLICY = 1,
     RELEASE_THRESHOLD = 4,
     RESERVED_CURRENT = 5,
     RESERVED_HIGH = 6,
@@ -190,7 +187,7 @@ static uint64_t *figure_of(struct pool *pool, int attribute)
 
 static bool is_policy(int attribute)
 {
-    return attribute >= REUSE_FOLLOW_EVENT && attribute <= REUSE_INTERNAL_DEPENDENCIES;
+    return attribute >= FIRST_POLICY && attribute < RELEASE_THRESHOLD;
 }
 
 /* A valid pool and a place for the value, or what is wrong. */
@@ -255,7 +252,7 @@ API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value
     if (figure != NULL)
         *(uint64_t *)value = *figure;
     else
-        *(int *)value = !pool->reuse[attribute - REUSE_FOLLOW_EVENT]; /* allowed from the start */
+        *(int *)value = !pool->forbidden[attribute - FIRST_POLICY];
     pthread_mutex_unlock(&driver->mutex);
     return CUDA_SUCCESS;
 }
@@ -263,7 +260,7 @@ API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value
 static CUresult set(struct pool *pool, int attribute, const void *value)
 {
     if (is_policy(attribute)) {
-        pool->reuse[attribute - REUSE_FOLLOW_EVENT] = *(const int *)value == 0;
+        pool->forbidden[attribute - FIRST_POLICY] = *(const int *)value == 0;
         return CUDA_SUCCESS;
     }
     if (attribute == RELEASE_THRESHOLD) {

@@ -1,7 +1,7 @@
 #include "cuda/pool/pool.h"
 #include "core/ledger.h"
+#include "core/work.h"
 #include "cuda/memory/addresses.h"
-#include "cuda/stream/queue.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -73,30 +73,44 @@ static bool done(struct driver *driver, struct block *block)
     return block->reach.end == 0;
 }
 
-static bool usable(struct driver *driver, struct block *block, struct pool_stream stream)
+static bool follows(const struct block *block, const struct pool_stream *stream)
+{
+    uint64_t lanes = block->reach.lanes;
+    unsigned lane;
+    bool behind = block->device == stream->device;
+    while (behind && work_take_lane(&lanes, &lane))
+        behind = stream->followed[lane] >= block->reach.end;
+    return behind;
+}
+
+/* May it be taken? by: the policies that hold, a bit each. */
+static bool usable(struct driver *driver, struct block *block, const struct pool_stream *stream,
+                   unsigned by)
 {
     if (block->used)
         return false;
-    return (block->device == stream.device && block->stream == stream.number) ||
-           done(driver, block);
+    return block->reach.end == 0 || (by & 1U << REUSE_INTERNAL) != 0 ||
+           (block->device == stream->device && block->stream == stream->number) ||
+           ((by & 1U << REUSE_FOLLOW_EVENT) != 0 && follows(block, stream)) ||
+           ((by & 1U << REUSE_OPPORTUNISTIC) != 0 && done(driver, block));
 }
 
 /* Is there room from this block on? */
 static bool fits(struct driver *driver, struct block *block, uint64_t bytes,
-                 struct pool_stream stream)
+                 const struct pool_stream *stream, unsigned by)
 {
     uint64_t run = 0;
-    for (; run < bytes && block != NULL && usable(driver, block, stream); block = block->next)
+    for (; run < bytes && block != NULL && usable(driver, block, stream, by); block = block->next)
         run += block->bytes;
     return run >= bytes;
 }
 
 static struct block *first_fit(struct driver *driver, struct pool *pool, uint64_t bytes,
-                               struct pool_stream stream)
+                               const struct pool_stream *stream, unsigned by)
 {
     for (struct chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next)
         for (struct block *block = chunk->blocks; block != NULL; block = block->next)
-            if (fits(driver, block, bytes, stream))
+            if (fits(driver, block, bytes, stream, by))
                 return block;
     return NULL;
 }
@@ -182,15 +196,41 @@ static void carve(struct block *block, uint64_t bytes)
     divide(block, bytes);
 }
 
+/* The taker has to wait for the work before the frees of what it takes. */
+static void wait_for_frees(const struct block *block, uint64_t bytes, struct pool_stream *stream)
+{
+    for (uint64_t run = 0; run < bytes; run += block->bytes, block = block->next)
+        if (block->reach.end > 0 && block->device == stream->device &&
+            block->stream != stream->number)
+            lane_waits_add(&stream->waits, block->reach);
+}
+
+/* As drivers look for it: what can be had at once, else more of the GPU, else what can be waited
+ * for. */
+static struct block *find_room(struct driver *driver, struct pool *pool, uint64_t bytes,
+                               struct pool_stream *stream)
+{
+    unsigned by = 0;
+    for (int policy = REUSE_FOLLOW_EVENT; policy <= REUSE_INTERNAL; policy++)
+        by |= pool->forbidden[policy] ? 0U : 1U << policy;
+    struct block *block = first_fit(driver, pool, bytes, stream, by & ~(1U << REUSE_INTERNAL));
+    if (block == NULL)
+        block = grow(driver, pool, bytes, stream->device);
+    if (block == NULL && (by & 1U << REUSE_INTERNAL) != 0) {
+        block = first_fit(driver, pool, bytes, stream, by);
+        if (block != NULL)
+            wait_for_frees(block, bytes, stream);
+    }
+    return block;
+}
+
 CUresult pool_take(struct driver *driver, struct pool *pool, uint64_t bytes,
-                   struct pool_stream stream, CUdeviceptr *out)
+                   struct pool_stream *stream, CUdeviceptr *out)
 {
     uint64_t size = round_up(bytes, POOL_ALIGNMENT);
     if (bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    struct block *block = size > 0 ? first_fit(driver, pool, size, stream) : NULL;
-    if (block == NULL && size > 0)
-        block = grow(driver, pool, size, stream.device);
+    struct block *block = size > 0 ? find_room(driver, pool, size, stream) : NULL;
     if (block == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct allocation made = {.start = block->start,
@@ -229,12 +269,13 @@ static void drop(struct chunk *chunk)
     free(chunk);
 }
 
+/* Also notes of each block whether it is. */
 static bool all_free(struct driver *driver, struct chunk *chunk)
 {
+    bool all = true;
     for (struct block *block = chunk->blocks; block != NULL; block = block->next)
-        if (block->used || !done(driver, block))
-            return false;
-    return true;
+        all &= !block->used && done(driver, block);
+    return all;
 }
 
 /* What was imported goes as soon as it is free; what a pool has itself, while `keep` remain. */
@@ -298,6 +339,8 @@ void pool_give(struct driver *driver, const struct allocation *gone, struct pool
 
 static void synchronised(struct driver *driver, struct pool *pool, int device)
 {
+    for (struct chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next)
+        all_free(driver, chunk);
     if (pool->kind != POOL)
         pool_end_if_unused(driver, pool);
     else if ((pool->device == device || pool->device < 0) &&

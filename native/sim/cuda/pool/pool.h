@@ -5,10 +5,12 @@
  * chunk is charged to the ledger for as long as the pool has it: RESERVED, of which USED counts the
  * bytes the program asked for.
  *
- * A free is ordered by its stream. Until the stream's work before it is done, what was freed is
- * only for that stream to take again; after that it is for all, and its chunk, once all of it is
- * free, can go back to the GPU: when the program trims, or at a synchronisation while the pool
- * holds more than its release threshold. No other rule of reuse is simulated.
+ * A free is ordered by its stream. Until the stream's work before it is done, what was freed is for
+ * that stream to take again, and for others by the pool's policies (enum reuse), which all hold
+ * until the program forbids them (CUDA programming guide, "Stream-Ordered Memory Allocator", reuse
+ * policies; CUmemPool_attribute). After that its chunk, once all of it is free, can go back to the
+ * GPU: when the program trims, or at a synchronisation while the pool holds more than its release
+ * threshold. What a synchronisation has seen done is for all, whatever is forbidden.
  *
  * Managed pools (CUDA 13.0) are charged in full as managed memory is: to the device that they
  * prefer, or else to the one whose stream made them grow.
@@ -21,7 +23,7 @@
 #ifndef SIM_CUDA_POOL_POOL_H
 #define SIM_CUDA_POOL_POOL_H
 
-#include "cuda/driver.h"
+#include "cuda/stream/queue.h"
 
 enum { POOL_ALIGNMENT = 512 };
 #define POOL_GRANULARITY (UINT64_C(32) << 20)
@@ -47,11 +49,20 @@ struct chunk {
     struct block *blocks;
 };
 
-/* Which stream takes or frees. */
+/* How what another stream freed may be taken again. */
+enum reuse {
+    REUSE_FOLLOW_EVENT,  /* where events have ordered the free before the taking */
+    REUSE_OPPORTUNISTIC, /* where the work before the free is done */
+    REUSE_INTERNAL,      /* where the GPU has no more: the taker is made to wait for it */
+};
+
+/* Which stream takes or frees. waits: what its next work has to wait for. */
 struct pool_stream {
     int device;
     uint64_t number;
     struct sim_reach reach;
+    const uint64_t *followed; /* queue_followed() */
+    struct lane_waits waits;
 };
 
 /* Of a free that does not wait for anything. */
@@ -65,7 +76,7 @@ void pool_enter(struct driver *driver, struct pool *pool);
 
 /* Allocate; CUDA_ERROR_OUT_OF_MEMORY if the GPU or the pool has no more. */
 CUresult pool_take(struct driver *driver, struct pool *pool, uint64_t bytes,
-                   struct pool_stream stream, CUdeviceptr *out);
+                   struct pool_stream *stream, CUdeviceptr *out);
 
 /* Take an allocation back that is out of the address map already. */
 void pool_give(struct driver *driver, const struct allocation *gone, struct pool_stream stream);

@@ -184,6 +184,42 @@ struct sim_task queue_waiting_for(const struct event *event)
     return (struct sim_task){.kind = SIM_MARKER, .after = event->position + 1};
 }
 
+static unsigned lane_of(struct sim_reach reach)
+{
+    return (unsigned)__builtin_ctzll(reach.lanes);
+}
+
+void lane_waits_add(struct lane_waits *waits, struct sim_reach reach)
+{
+    uint64_t *before = &waits->before[lane_of(reach)];
+    *before = reach.end > *before ? reach.end : *before;
+}
+
+void queue_submit_waits(struct driver *driver, struct stream *stream, int device,
+                        const struct lane_waits *waits)
+{
+    for (unsigned lane = 0; lane < SIM_LANES; lane++)
+        if (waits->before[lane] > 0)
+            queue_submit(driver, stream, device,
+                         (struct sim_task){.kind = SIM_MARKER, .after = waits->before[lane]}, NULL);
+}
+
+const uint64_t *queue_followed(const struct driver *driver, const struct stream *stream, int device)
+{
+    return stream != NULL ? stream->followed : driver->followed[device];
+}
+
+void queue_follow(struct driver *driver, struct stream *stream, int device, struct event *event)
+{
+    if (!queue_event_happened(driver, event))
+        queue_submit(driver, stream, device, queue_waiting_for(event), NULL);
+    pthread_mutex_lock(&driver->mutex);
+    uint64_t *last = (uint64_t *)queue_followed(driver, stream, device) + event->lane;
+    if (event->position >= *last)
+        *last = event->position + 1;
+    pthread_mutex_unlock(&driver->mutex);
+}
+
 bool queue_reached(struct driver *driver, int device, struct sim_reach reach)
 {
     stream_memory_look(driver, device);
@@ -203,11 +239,6 @@ static uint64_t left_until(struct driver *driver, int device, struct sim_reach r
     uint64_t end = reached ? 0 : timeline_predict(driver->state, driver->process, gpu, reach);
     sim_unlock(driver->state);
     return end;
-}
-
-static unsigned lane_of(struct sim_reach reach)
-{
-    return (unsigned)__builtin_ctzll(reach.lanes);
 }
 
 uint64_t queue_host_look(struct driver *driver, int device, struct sim_reach reach)

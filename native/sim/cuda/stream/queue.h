@@ -22,6 +22,8 @@ struct stream {
     unsigned sms;            /* that its kernels have at most; 0: all */
     bool of_green_interface; /* made by cuGreenCtxStreamCreate */
     uint64_t end;            /* one past the position of its last work */
+    uint64_t
+        followed[SIM_LANES]; /* by lane: all before that comes before its next work, by events */
     struct capture *capture;
     struct node_set *after;  /* while captured: what its next node comes after */
     struct edge_data *edges; /* as many as a query of `after` was last told of */
@@ -62,6 +64,21 @@ struct sim_reach queue_submit(struct driver *driver, struct stream *stream, int 
 
 /* A marker that waits for an event recorded on the same device. */
 struct sim_task queue_waiting_for(const struct event *event);
+
+/* Work that a stream has to wait for, by lane: before that position; 0: nothing. Of a default
+ * stream's, which is of many lanes, the last that was queued. */
+struct lane_waits {
+    uint64_t before[SIM_LANES];
+};
+void lane_waits_add(struct lane_waits *waits, struct sim_reach reach);
+void queue_submit_waits(struct driver *driver, struct stream *stream, int device,
+                        const struct lane_waits *waits);
+
+/* The stream's next work comes after an event recorded on the same device; which work, by lane,
+ * events have ordered before it so far. */
+void queue_follow(struct driver *driver, struct stream *stream, int device, struct event *event);
+const uint64_t *queue_followed(const struct driver *driver, const struct stream *stream,
+                               int device);
 
 /* Wait for that work, or for everything queued now. */
 void queue_wait(struct driver *driver, int device, struct sim_reach reach);

@@ -128,8 +128,8 @@ API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
         return capture_wait(driver, stream, event);
     if (event->page != NULL)
         ipc_event_wait(driver, event);
-    else if (event->recorded && event->device == device && !queue_event_happened(driver, event))
-        queue_submit(driver, stream, device, queue_waiting_for(event), NULL);
+    else if (event->recorded && event->device == device)
+        queue_follow(driver, stream, device, event);
     return CUDA_SUCCESS;
 }
 ALSO(cuStreamWaitEvent, cuStreamWaitEvent_ptsz);

@@ -50,7 +50,7 @@ class Pools:
     def reserve(self, size: int) -> Any:
         """What a thread does before it asks the driver."""
         assert self.take_turn()
-        reserved = lib.pool_growth(self.found(), size)
+        reserved = lib.pool_growth(size)
         assert lib.books_reserve(self.books, 0, reserved, LIMIT) == 0
         return ffi.new("struct pool_growth *", {"bytes": size, "reserved": reserved})
 

@@ -49,6 +49,37 @@ def test_what_a_pool_keeps_is_relied_on_while_one_thread_uses_pools_and_never_af
     assert not fits(pools, 1)
 
 
+def test_what_is_done_in_a_stream_is_room_for_others_if_it_was_freed_before(pools: Pools) -> None:
+    given_out(pools, START, CHUNK, CHUNK)
+    early = lib.pools_opened(pools.table)
+    freed(pools, START, CHUNK)
+
+    lib.pools_done(pools.table, POOL, STREAM, early)
+    too_early = fits(pools, 1, ELSEWHERE)
+    lib.pools_done(pools.table, POOL, ELSEWHERE, lib.pools_opened(pools.table))
+    other_stream = fits(pools, 1, ELSEWHERE)
+    lib.pools_done(pools.table, POOL, STREAM, lib.pools_opened(pools.table))
+    done = fits(pools, CHUNK, ELSEWHERE)
+    lib.pools_forget_room(pools.table, POOL)
+
+    assert (too_early, other_stream, done) == (False, False, True)
+    assert not fits(pools, 1, ELSEWHERE)
+
+
+def test_what_was_freed_in_a_stream_that_is_gone_is_room_when_all_work_is_done(
+    pools: Pools,
+) -> None:
+    given_out(pools, START, CHUNK, CHUNK)
+    freed(pools, START, CHUNK)
+
+    lib.pools_left(pools.table, STREAM)
+    left = fits(pools, 1), fits(pools, 1, ELSEWHERE)
+    lib.pools_waited(pools.table, GAP_ANY, lib.pools_now(pools.table))
+
+    assert left == (False, False)
+    assert fits(pools, CHUNK, ELSEWHERE)
+
+
 def test_what_was_freed_is_room_for_its_stream_and_for_others_once_it_was_waited_for(
     pools: Pools,
 ) -> None:

@@ -3,8 +3,6 @@
 import errno
 from typing import Any
 
-import pytest
-
 from gpumanager.units import MIB
 from tests.native.core.memory.pools_play import (
     CHUNK,
@@ -115,35 +113,12 @@ def test_only_one_has_the_turn_unless_it_is_taken_by_force(pools: Pools) -> None
     assert pools.take_turn()
 
 
-@pytest.mark.parametrize(
-    ("grown", "expected"),
-    [([CHUNK], CHUNK), ([2 * MIB], 2 * MIB), ([6 * MIB, 4 * MIB], 2 * MIB), ([MIB], 2 * MIB)],
-)
-def test_how_a_pool_grows_is_learnt_from_how_it_grew(
-    pools: Pools, grown: list[int], expected: int
-) -> None:
-    held = 0
-    for size in grown:
-        held += size
-        growth = pools.reserve(1)
-        growth.reserved += lib.books_reserve(pools.books, 0, CHUNK, LIMIT) + CHUNK
-        pools.enter(held, growth)
-        pools.finish(growth)
-
-    assert lib.pool_growth(pools.found(), 1) == expected
+def test_a_pool_grows_by_whole_pieces() -> None:
+    assert [lib.pool_growth(size) for size in (1, CHUNK, CHUNK + 1)] == [CHUNK, CHUNK, 2 * CHUNK]
 
 
-def test_a_pool_that_grew_by_more_than_expected_is_expected_to_do_so_again(pools: Pools) -> None:
-    for held in (64 * MIB, 66 * MIB):
-        growth = pools.reserve(1)
-        pools.enter(held, growth)
-        pools.finish(growth)
-
-    assert lib.pool_growth(pools.found(), 1) == 64 * MIB
-
-
-def test_no_growth_is_small_enough_for_the_largest_request(pools: Pools) -> None:
-    assert lib.pool_growth(pools.found(), 2**64 - 1) == 2**64 - 1
+def test_no_growth_is_small_enough_for_the_largest_request() -> None:
+    assert lib.pool_growth(2**64 - 1) == 2**64 - 1
 
 
 def test_a_pool_that_is_known_stays_as_it_is_and_its_place_is_used_again(pools: Pools) -> None:

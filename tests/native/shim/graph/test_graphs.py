@@ -143,22 +143,47 @@ tell(held=held, code=code, right=right())
     assert gpu.tenants()[0].peak_bytes <= LIMIT
 
 
-async def test_what_graphs_do_not_use_makes_room_for_a_graph_that_needs_it(
+async def test_graphs_of_one_stream_need_what_the_largest_does_and_not_the_sum(
     container: Container, gpu: SimulatedGpu
 ) -> None:
     answer = await told(
         container,
         """
 first, second = ready(graph(160 * MIB)), ready(graph(64 * MIB, 64 * MIB))
-launch(first)
-done(cu.cuStreamSynchronize(stream))
-launch(second)
+for _ in range(20):
+    launch(first)
+    launch(second)
 tell(held=books(), right=right())
 """,
     )
 
-    assert answer == {"held": 128 * MIB, "right": True}
+    assert answer == {"held": 160 * MIB, "right": True}
     assert gpu.tenants()[0].peak_bytes == 160 * MIB
+
+
+async def test_graphs_that_run_in_other_streams_are_waited_for_where_there_is_no_room_for_all(
+    container: Container, gpu: SimulatedGpu
+) -> None:
+    answer = await told(
+        container,
+        """
+streams = [done(cu.cuStreamCreate(1)) for _ in range(3)]
+made = []
+for size in 160, 96, 128:
+    made.append(done(cu.cuGraphCreate(0)))
+    node, address = alloc(made[-1], [], size * MIB)
+    free(made[-1], [kernel(made[-1], [node], 1000)], address)
+made = [ready(each) for each in made]
+for _ in range(5):
+    for executable, own in zip(made, streams):
+        done(cu.cuGraphLaunch(executable, own))
+done(cu.cuCtxSynchronize())
+tell(right=right())
+""",
+    )
+
+    assert answer == {"right": True}
+    assert 160 * MIB <= gpu.tenants()[0].peak_bytes <= LIMIT
 
 
 async def test_what_graphs_do_not_use_makes_room_for_other_allocations(

@@ -141,19 +141,70 @@ full = pools.alloc(1, stream)[0]
 pools.spin(stream, 20_000_000)
 for address in pieces:
     pools.free(address, stream)
-elsewhere = pools.alloc(10 * MIB, other)[0]
+more = pools.alloc(11 * MIB, other)[0]
+elsewhere = pools.alloc(10 * MIB, other)
+pools.free(elsewhere[1], other)
 joined = pools.alloc(10 * MIB, stream)
 pools.free(joined[1], stream)
 pools.sync(stream)
 later = pools.alloc(10 * MIB, other)[0]
-tell(rest=rest, full=full, elsewhere=elsewhere, joined=joined[0], later=later, both=pools.both())
+tell(rest=rest, full=full, more=more, elsewhere=elsewhere[0], joined=joined[0], later=later,
+     both=pools.both())
 """,
     )
 
-    assert (answer["rest"], answer["full"]) == (0, 2)
-    assert (answer["elsewhere"], answer["joined"], answer["later"]) == (2, 0, 0)
+    assert (answer["rest"], answer["full"], answer["more"]) == (0, 2, 2)
+    assert (answer["elsewhere"], answer["joined"], answer["later"]) == (0, 0, 0)
     assert answer["both"] == [LIMIT, LIMIT]
     assert gpu.tenants()[0].peak_bytes == LIMIT
+
+
+@pytest.mark.parametrize("opportunistic", [0, 1])
+async def test_memory_goes_from_stream_to_stream_while_the_work_before_its_free_is_in_flight(
+    container: Container, gpu: SimulatedGpu, opportunistic: int
+) -> None:
+    answer = await told(
+        container,
+        f"""
+pools.put(default, 2, {opportunistic})
+first, second, event = pools.stream(), pools.stream(), ctypes.c_void_p()
+assert pools.driver.cuEventCreate(ctypes.byref(event), 2) == 0
+codes = []
+for _ in range(20):
+    code, address = pools.alloc({LIMIT} // 4 * 3, first)
+    codes.append(code)
+    pools.spin(first, 1_000_000)
+    pools.free(address, first)
+    assert pools.driver.cuEventRecord(event, first) == 0
+    assert pools.driver.cuStreamWaitEvent(second, event, 0) == 0
+    first, second = second, first
+tell(codes=codes)
+""",
+    )
+
+    assert answer == {"codes": [0] * 20}
+    assert gpu.tenants()[0].peak_bytes == LIMIT // 4 * 3
+
+
+async def test_what_a_destroyed_stream_freed_is_had_again_once_its_work_is_done(
+    container: Container,
+) -> None:
+    answer = await told(
+        container,
+        f"""
+stream, other = pools.stream(), pools.stream()
+address = pools.had({LIMIT} // 4 * 3, stream)
+pools.spin(stream, 1_000_000)
+pools.free(address, stream)
+assert pools.sync(stream) == 0
+address = pools.had({LIMIT} // 4 * 3, stream)
+pools.free(address, stream)
+assert pools.driver.cuStreamDestroy_v2(stream) == 0
+tell(code=pools.alloc({LIMIT} // 4 * 3, other)[0])
+""",
+    )
+
+    assert answer == {"code": 0}
 
 
 async def test_room_for_less_than_a_pool_grows_by_is_refused(
