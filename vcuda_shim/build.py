@@ -135,10 +135,15 @@ def cross_compiler(machine: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17")
 
 
+ENTRY_FLAGS = {"aarch64": ("-mbranch-protection=none",)}
+"""What exports begin with (native/shim/runtime/entry.h) is no landing pad of branches: gcc must not
+promise that, as it does by default on some distributions."""
+
+
 def build_shims(out: Path, work: Path) -> None:
     machine = machine_built_for()
     here = machine == os.uname().machine
-    cc = tuple(compiler()) if here else cross_compiler(machine)
+    cc = (*compiler(), *ENTRY_FLAGS.get(machine, ())) if here else cross_compiler(machine)
     build_shims_for(Target("shim", cc), out, work)
 
 

@@ -358,7 +358,7 @@ class ServedAllocation:
         process = self._slots.of_pid(peer_pid(connection))
         if process is not None:
             kept = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, connection.detach())
-            self._watcher.keep(process, kept, self._listener.serve)
+            self._watcher.keep(process, kept, self._listener.serve_again)
 
     def _admit(self, connection: socket.socket, hello: Hello) -> HelloRefused | None:
         try:

@@ -132,7 +132,12 @@ class SocketListener:
                 self._said.say(logging.WARNING, "accept", f"cannot accept: {error.strerror}")
                 self._rest()
                 return
-            crowded |= not self.serve(connection)
+            received = _receive(connection, HELLO_SIZE)
+            if self._calls.take(self.loop.time()):
+                self._serve(connection, received)
+            else:
+                crowded = True
+                self._refuse(connection)
         if crowded:
             self._rest()
 
@@ -146,15 +151,23 @@ class SocketListener:
         self._stop_listening()
         self._pause = self.loop.call_later(PAUSE_SECONDS, self._listen)
 
-    def serve(self, connection: socket.socket) -> bool:
-        """Answer on the spot the connections that have sent HELLO; the others become callers.
+    def serve_again(self, connection: socket.socket) -> None:
+        """Serve a connection that its process has kept and now asks on, or has closed.
 
-        False for one that calls too often.
+        There is no wait for the rest of a HELLO where callers have to wait to be accepted.
         """
         received = _receive(connection, HELLO_SIZE)
-        if received != b"" and not self._calls.take(self.loop.time()):
+        if not received:
+            connection.close()
+        elif not self._calls.take(self.loop.time()):
             self._refuse(connection)
-            return False
+        elif len(received) == HELLO_SIZE or self.descriptors.may_wait(len(self._callers)):
+            self._serve(connection, received)
+        else:
+            connection.close()
+
+    def _serve(self, connection: socket.socket, received: bytes | None) -> None:
+        """Answer on the spot the connections that have sent HELLO; the others become callers."""
         greeting = parse_hello(received) if received else None
         if greeting is not None:
             self.answer(connection, greeting)
@@ -163,7 +176,6 @@ class SocketListener:
             Caller(connection, self, received or b"").wait()
         else:
             connection.close()
-        return True
 
     def answer(self, connection: socket.socket, greeting: Greeting) -> None:
         """And hang up, now or later."""

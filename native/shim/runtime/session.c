@@ -181,11 +181,14 @@ static void attempt(struct session *session, struct session_manner manner)
 /* The others wait for the thread that asks. */
 static void attach(struct session *session, struct session_manner manner, unsigned attempts)
 {
+    uint64_t pause = PAUSE_FIRST_NS;
     while (atomic_load(&session->attempts) == attempts)
-        if (take_turn(session, manner, attempts))
+        if (take_turn(session, manner, attempts)) {
             attempt(session, manner);
-        else
-            clock_sleep_until(clock_now() + PAUSE_FIRST_NS);
+        } else {
+            clock_sleep_until(clock_now() + pause);
+            pause = pause < PAUSE_LAST_NS / 10 ? 2 * pause : pause;
+        }
 }
 
 enum session_phase session_attach(struct session *session, struct session_manner manner, bool again)

@@ -7,7 +7,7 @@ bool pools_busy(struct pools *pools)
     pthread_mutex_lock(&pools->mutex);
     bool busy = pools->waiting > 0;
     for (size_t at = 0; at < pools->count; at++)
-        busy |= pools->places[at].pool.turn;
+        busy |= pools->places[at].pool.turn != 0;
     pools_let_go(pools);
     return busy;
 }
@@ -33,7 +33,7 @@ void pools_given(struct pools *pools, uint64_t handle, uint64_t address,
         if (growth->grown >= growth->bytes)
             free_list_grown(&place->gaps, address, growth->grown);
         free_list_give(&place->gaps, address, growth->bytes);
-        place->pool.turn = place->pool.relying = false;
+        place->pool.turn = place->pool.relying = 0;
     }
     pools_let_go(pools);
 }

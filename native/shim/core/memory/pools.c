@@ -125,10 +125,10 @@ bool pools_take_turn(struct pools *pools, uint64_t handle, uint64_t thread, bool
                      struct pool *found)
 {
     struct pool_place *place = pools_hold(pools, handle);
-    bool taken = place == NULL || !place->pool.turn || anyway;
+    bool taken = place == NULL || place->pool.turn == 0 || anyway;
     pools_see(pools, thread);
     if (taken && place != NULL) {
-        place->pool.turn = true;
+        place->pool.turn = thread;
         *found = place->pool;
     }
     pools_let_go(pools);
@@ -139,7 +139,7 @@ void pools_end_turn(struct pools *pools, uint64_t handle)
 {
     struct pool_place *place = pools_hold(pools, handle);
     if (place != NULL)
-        place->pool.turn = place->pool.relying = false;
+        place->pool.turn = place->pool.relying = 0;
     pools_let_go(pools);
 }
 

@@ -38,13 +38,13 @@ struct pool {
     int32_t device;  /* index in the configuration, or one of the above */
     enum pool_origin origin;
     bool retired; /* destroyed by the program, but not empty yet */
-    bool turn;    /* somebody has it, */
-    bool relying; /* has reserved nothing and relies on the pool to have room */
+    bool relying; /* who has the turn has reserved nothing and relies on the pool to have room */
     uint64_t charged;
     uint64_t version; /* answers of the driver entered so far */
     uint32_t looks;   /* of the manager, before the last one was asked for */
     uint64_t live;    /* allocations not freed yet */
     uint64_t users;   /* who is asking the driver about it just now */
+    uint64_t turn;    /* the thread that has it; 0: none has */
     bool managed;     /* what it holds may be on any device */
 };
 

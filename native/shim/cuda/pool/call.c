@@ -128,14 +128,23 @@ static CUresult current_pool(CUstream stream, CUmemoryPool *pool)
     return result == CUDA_SUCCESS ? REAL(cuDeviceGetMemPool)(pool, ordinal) : result;
 }
 
+/* One's own turn is not waited for: the driver has called back a tool that allocates, or the thread
+ * has left a call by a jump. */
 static void take_turn(struct pool_call *call)
 {
     const struct timespec pause = {.tv_nsec = TURN_PAUSE_NS};
     struct pools *pools = &call->process->pools;
+    bool own = call->pool.turn == pool_thread();
     for (int times = 0; !pools_take_turn(pools, call->pool.handle, pool_thread(),
-                                         times == TURN_PAUSES, &call->pool);
+                                         own || times == TURN_PAUSES, &call->pool);
          times++)
         nanosleep(&pause, NULL);
+}
+
+static void end_turn(struct pool_call *call)
+{
+    pools_end_turn(&call->process->pools, call->pool.handle);
+    call->pool.turn = 0;
 }
 
 static int reserve(struct pool_call *call)
@@ -191,7 +200,7 @@ static CUresult begin_charged(struct pool_call *call)
     overhead_refresh(process, call->pool.device, false);
     int times = 0;
     while (!begin_moving(call, times > 0)) {
-        pools_end_turn(&process->pools, call->pool.handle); /* others need not wait, too */
+        end_turn(call); /* others need not wait, too */
         if (!overhead_reconsider(process, call->device, pool_growth(call->growth.bytes), &times))
             return refuse(call);
         take_turn(call);

@@ -188,18 +188,21 @@ static void sleep_for(const struct wait *wait, uint64_t pause)
     interruption_block(&(struct interruption){0});
 }
 
-static void pay(struct launch *launch, uint64_t key, const struct interruption *before)
+static void pay(struct launch *launch, uint64_t key)
 {
     struct process *process = launch->process;
     _Atomic uint64_t *latest = &process->session.books.page->logbooks[launch->device].served_ns;
     _Atomic uint64_t *served = &process->served[launch->device];
+    struct interruption before;
+    interruption_block(&before);
+    allowance_turn(process, launch->device);
     struct wait wait = {
         .process = process,
         .meter = &process->session.books.page->meters[launch->device],
         .in_flight = &process->in_flight[launch->device],
         .window = &process->sampling_windows[launch->device],
         .turn.slot = process_turn(process),
-        .before = before,
+        .before = &before,
         .key = key,
         .pause = PAUSE_FIRST_NS,
         .look.device = launch->device,
@@ -225,10 +228,12 @@ static void pay(struct launch *launch, uint64_t key, const struct interruption *
     if (collective_any(process))
         waiting_gang_count(launch, &wait);
     uint64_t done = allowance_take(wait.terms, wait.now, wait.asked, launch->paid_ns);
-    if (is_unmeasured(launch, &wait, done))
-        return;
-    in_flight_add(wait.in_flight, done);
-    watch(launch, &wait, done);
+    bool unmeasured = is_unmeasured(launch, &wait, done);
+    if (!unmeasured)
+        in_flight_add(wait.in_flight, done);
+    interruption_allow(&before); /* an event waits for room in the queue, as the launch does */
+    if (!unmeasured)
+        watch(launch, &wait, done);
     if (launch->flight != NULL)
         hold_turn(process, launch->device, wait.now);
 }
@@ -236,7 +241,6 @@ static void pay(struct launch *launch, uint64_t key, const struct interruption *
 static CUresult begin_limited(struct launch *launch, struct process *process, uint64_t key)
 {
     int device;
-    struct interruption before;
     CUresult result = find_device(process, &device);
     if (result != CUDA_SUCCESS || device < 0) /* not granted: it has no memory to work on */
         return result;
@@ -245,10 +249,7 @@ static CUresult begin_limited(struct launch *launch, struct process *process, ui
         return CUDA_SUCCESS;
     launch->process = process;
     launch->device = (unsigned)device;
-    interruption_block(&before);
-    allowance_turn(process, launch->device);
-    pay(launch, key, &before);
-    interruption_allow(&before);
+    pay(launch, key);
     return CUDA_SUCCESS;
 }
 
@@ -267,12 +268,8 @@ CUresult throttle_begin_slowly(struct launch *launch, uint64_t key)
 
 CUresult throttle_end_slowly(struct launch *launch, CUresult result)
 {
-    struct interruption interruption;
-    if (launch->flight != NULL) {
-        interruption_block(&interruption);
+    if (launch->flight != NULL)
         timing_end(launch->process, launch->flight, launch->stream, result);
-        interruption_allow(&interruption);
-    }
     if (result != CUDA_SUCCESS)
         allowance_return(launch->paid_ns);
     return result;
