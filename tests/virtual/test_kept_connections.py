@@ -137,6 +137,25 @@ async def test_a_process_that_asks_too_often_on_its_connection_loses_it(
     assert closed
 
 
+async def test_a_connection_that_is_closed_at_once_counts_as_a_call(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "CALLS_AT_ONCE", 4)
+    monkeypatch.setattr(listener, "CALLS_PER_SECOND", 0.001)
+    manager = VirtualManager(root)
+    door = await manager.open(NAME, [limit()]) / "vcuda.sock"
+
+    for _ in range(4):
+        connect(door).close()
+        await asyncio.sleep(0)
+    with connect(door) as connection:
+        answer = await ask(connection, FIRST)
+    await manager.stop()
+
+    assert answer is not None
+    assert answer.status == -errno.EAGAIN
+
+
 def test_a_caller_whose_answer_cannot_be_sent_is_hung_up_on() -> None:
     """Else all later answers on its connection would be taken for earlier ones."""
     ours, theirs = socket.socketpair()
