@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from gpumanager.virtual.descriptors import Descriptors
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.peers import send_welcome
 from tests.virtual.container_process import StartProcess, eventually
-from tests.virtual.open_door import NAME, limit, open_descriptors, pids
+from tests.virtual.open_door import NAME, limit, pids
 from tests.virtual.programs.hello_client import Answer, connect, hello, receive
 from vcuda_shim._shim import lib
 
@@ -39,6 +40,14 @@ async def ask(connection: socket.socket, message: bytes) -> Answer | None:
 
 async def hung_up(connection: socket.socket) -> bool:
     return await asyncio.to_thread(connection.recv, 1) == b""
+
+
+def open_sockets() -> int:
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            count += str(descriptor.readlink()).startswith("socket:")
+    return count
 
 
 async def test_a_process_asks_again_on_the_connection_that_it_has(
@@ -85,20 +94,21 @@ async def test_a_connection_ends_with_its_process_whoever_has_inherited_it(
 
     assert await process.answer() == ["hung up", heir]
     assert pids(sockets) == set()
+    assert process.process.stdout is not None
+    assert await process.process.stdout.read() == b""  # the heir has ended, too
 
 
 @pytest.mark.parametrize("ends", [socket.socket.close, lambda one: one.shutdown(socket.SHUT_WR)])
 async def test_a_connection_that_its_process_closes_costs_nothing_more(
     door: Path, ends: Callable[[socket.socket], None]
 ) -> None:
+    before = open_sockets()
     connection = connect(door)
-    for _ in range(2):  # the second once the manager has done all that the first one wants
-        await ask(connection, FIRST)
-    before = open_descriptors()
+    await ask(connection, FIRST)
 
     ends(connection)
-    ours = connection.fileno() < 0
-    gone = await eventually(lambda: open_descriptors() < before - ours)
+    ours = connection.fileno() >= 0
+    gone = await eventually(lambda: open_sockets() <= before + ours)
     connection.close()
 
     assert gone
