@@ -24,8 +24,6 @@ static nvmlReturn_t attach(const struct session **out)
     enum session_phase phase =
         session == NULL ? SESSION_FAILED : session_attach(session, manner, true);
     *out = phase == SESSION_ATTACHED ? session : NULL;
-    if (phase == SESSION_FAILED)
-        session_complain(session, "NVML");
     return phase == SESSION_FAILED ? NVML_ERROR_DRIVER_NOT_LOADED : NVML_SUCCESS;
 }
 

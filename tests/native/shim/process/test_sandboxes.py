@@ -126,7 +126,7 @@ async def test_a_process_without_memory_for_the_shim_reads_that(container: Conta
     assert "mmap() of pages of the shim's own failed in this process: out of memory" in complaint
 
 
-async def test_nvml_says_it_too(container: Container) -> None:
+async def test_nvml_refuses_at_once_and_prints_nothing(container: Container) -> None:
     told = await container.run(
         f"""
 {BEGIN}
@@ -136,9 +136,7 @@ tell(results=[management.nvmlDeviceGetMemoryInfo(ctypes.c_void_p(1), None) for _
 """
     )
 
-    (complaint,) = told["complaints"]
-    assert told["results"] == [9] * 3
-    assert complaint.startswith("vcuda: NVML: socket() failed in this process: ")
+    assert told == {"results": [9] * 3}
 
 
 CONNECTED = """
