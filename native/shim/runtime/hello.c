@@ -181,7 +181,7 @@ static int converse(struct connection *connection, uint32_t flags, uint64_t dead
     return error;
 }
 
-/* Who asks to be measured has the books already. */
+/* A process that asks to be measured has the books already. */
 static bool wants_books(uint32_t flags)
 {
     return !(flags & VCUDA_HELLO_MEASURE);

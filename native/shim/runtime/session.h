@@ -41,7 +41,7 @@ struct session {
     atomic_uint attempts;      /* to attach, ended; whatever came of them */
     const struct vcuda_config *config;
     struct books books;
-    struct connection connection; /* of who attaches, and then of who has the lease */
+    struct connection connection; /* of the thread that attaches, then of the one with the lease */
     _Atomic(uint64_t) lease;      /* ends by itself at this time, ns: its thread may have jumped out
                                      of the request. 0: free */
     atomic_uint requests;         /* begun */

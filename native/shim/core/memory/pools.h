@@ -38,7 +38,7 @@ struct pool {
     int32_t device;  /* index in the configuration, or one of the above */
     enum pool_origin origin;
     bool retired; /* destroyed by the program, but not empty yet */
-    bool relying; /* who has the turn has reserved nothing and relies on the pool to have room */
+    bool relying; /* the thread with the turn reserved nothing: the pool should have room */
     uint64_t charged;
     uint64_t version; /* answers of the driver entered so far */
     uint32_t looks;   /* of the manager, before the last one was asked for */

@@ -9,7 +9,7 @@
 
 enum {
     PAUSE_NS = 50 * 1000,
-    PAUSES = 20 * 1000, /* two seconds, on an idle machine: a stream may wait for who asks */
+    PAUSES = 20 * 1000, /* two seconds, on an idle machine: a stream may wait for this thread */
 };
 
 /* What a stream had been given when it was marked. event: NULL once it is done, or cannot be asked

@@ -1,7 +1,7 @@
 /* Streams in which memory is given back to the driver: pools' by what was freed there, graphs' by
  * what runs there. Before a request is refused their work is waited for, as drivers make the stream
  * wait that asks (CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES). A dependency would not do
- * here: it would cover what was launched after the free, too, which may wait for who asks.
+ * here: it would cover what was launched after the free, too, which may wait for this thread.
  */
 #ifndef SHIM_CUDA_MEMORY_STREAMS_H
 #define SHIM_CUDA_MEMORY_STREAMS_H

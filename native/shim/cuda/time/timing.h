@@ -6,7 +6,7 @@
  * relaxed mode in which that is not disturbed. Where events fail again and again in a stream, that
  * one is charged by elapsed time (core/time/unmeasured.h) and the manager is told.
  *
- * Any thread; nobody waits. But a look is not interrupted (runtime/interruption.h).
+ * Any thread; nothing waits. A look is not interrupted (runtime/interruption.h).
  */
 #ifndef SHIM_CUDA_TIME_TIMING_H
 #define SHIM_CUDA_TIME_TIMING_H

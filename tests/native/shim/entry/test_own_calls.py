@@ -59,7 +59,7 @@ def functions(folder: Path) -> Iterator[Function]:
 
 
 class Calls:
-    """Who calls whom in these sources."""
+    """Which function calls which in these sources."""
 
     def __init__(self, folder: Path) -> None:
         self.functions = list(functions(folder))
