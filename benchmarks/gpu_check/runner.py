@@ -57,7 +57,7 @@ IMPORT_SECONDS: Final = 240
 """For the first import of PyTorch, which may take two minutes from a cold disk."""
 
 END_SECONDS: Final = 3
-"""Part of a stage's bound, in which it ends by itself."""
+"""The last part of a stage's bound: the stage stops then, before the runner kills it."""
 
 KILL_SECONDS: Final = 3
 """For the kernel to end what is killed."""

@@ -25,7 +25,7 @@ XIDS: Final = "look for Xid messages in the kernel's log; it may need a reset"
 MILD: Final = "the other GPUs need nothing"
 HMM_OFF: Final = (
     "write `options nvidia_uvm uvm_disable_hmm=1` into /etc/modprobe.d/nvidia-uvm.conf on the "
-    "node, and load nvidia_uvm anew or reboot"
+    "node, then reload nvidia_uvm or reboot"
 )
 
 HMM_UNKNOWN: Final = f"drivers before 535 have no HMM; otherwise load nvidia_uvm, or {HMM_OFF}"

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -130,38 +130,32 @@ async def test_where_descriptors_are_short_connections_are_not_kept(
     assert (answer.status, closed) == (0, True)
 
 
-async def test_a_process_that_asks_too_often_on_its_connection_loses_it(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+async def four_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
+    """The socket of a manager that answers four calls and then none for long."""
     monkeypatch.setattr(listener, "CALLS_AT_ONCE", 4)
     monkeypatch.setattr(listener, "CALLS_PER_SECOND", 0.001)
     manager = VirtualManager(root)
-    door = await manager.open(NAME, [limit()]) / "vcuda.sock"
+    yield await manager.open(NAME, [limit()]) / "vcuda.sock"
+    await manager.stop()
 
-    with connect(door) as connection:
+
+async def test_a_process_that_asks_too_often_on_its_connection_loses_it(four_calls: Path) -> None:
+    with connect(four_calls) as connection:
         answers = [await ask(connection, FIRST) for _ in range(5)]
         closed = await hung_up(connection)
-    await manager.stop()
 
     assert [answer.status for answer in answers if answer] == [0] * 4 + [-errno.EAGAIN]
     assert closed
 
 
-async def test_a_connection_that_is_closed_at_once_counts_as_a_call(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener, "CALLS_AT_ONCE", 4)
-    monkeypatch.setattr(listener, "CALLS_PER_SECOND", 0.001)
-    manager = VirtualManager(root)
-    door = await manager.open(NAME, [limit()]) / "vcuda.sock"
-
+async def test_a_connection_that_is_closed_at_once_counts_as_a_call(four_calls: Path) -> None:
     for _ in range(4):
-        connect(door).close()
+        connect(four_calls).close()
         await asyncio.sleep(0)
-    with connect(door) as connection:
+    with connect(four_calls) as connection:
         connection.sendall(FIRST)  # before the manager sees that there is a call
         answer = await asyncio.to_thread(receive, connection)
-    await manager.stop()
 
     assert answer is not None
     assert answer.status == -errno.EAGAIN

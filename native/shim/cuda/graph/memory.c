@@ -93,13 +93,6 @@ bool graph_memory_held(struct process *process, unsigned device)
     return held;
 }
 
-void graph_settle(struct process *process, CUdevice ordinal)
-{
-    int device = process_device(process, ordinal);
-    if (device >= 0 && graph_memory_held(process, (unsigned)device))
-        settle(process, (unsigned)device, 0);
-}
-
 void graph_memory_settle_all(struct process *process)
 {
     for (unsigned device = 0; device < VCUDA_DEVICES; device++)

@@ -27,9 +27,8 @@ CUresult graph_flight_begin(struct graph_flight *flight, struct process *process
 /* The driver has answered. Returns its answer. */
 CUresult graph_flight_end(struct graph_flight *flight, CUresult result);
 
-/* Bring the books to what the driver has for graphs: on a device, by its ordinal; on all. Cheap
- * where there are none. Any thread; calls the driver. */
-void graph_settle(struct process *process, CUdevice ordinal);
+/* Bring the books to what the driver has for graphs, on all devices. Cheap where it has nothing.
+ * Any thread; calls the driver. */
 void graph_memory_settle_all(struct process *process);
 
 /* Have the driver give back what no graph uses now. Returns its answer. */
