@@ -233,7 +233,7 @@ class ServedAllocation:
         exited: those of before the measurement.
         """
         outcomes = {
-            owner: self._overheads.enter(taken.slot, owner.pid, marks[owner], held)
+            owner: self._overheads.enter(taken.slot, owner.pid, taken.stack, marks[owner], held)
             for owner, taken in self._slots.all()
             if owner in marks
         }

@@ -43,6 +43,16 @@ class OverheadMark:
     """Of each device, in bytes: what it says that the driver took, and nobody has measured."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A program that the driver has listed. stack: of TakenSlot. successor: exec began it in a
+    process that was listed before."""
+
+    pid: int
+    stack: int
+    successor: bool
+
+
 class DriverOverhead:
     """Of one allocation.
 
@@ -67,8 +77,8 @@ class DriverOverhead:
         self._contents = FigureContents()
         self._assumed = False
         self._unlisted = False
-        self._listed: dict[int, int] = {}
-        """Slot → the pid that the driver has listed."""
+        self._listed: dict[int, Listed] = {}
+        """By slot."""
         self._last: dict[int, tuple[int, dict[int, Beside]]] = {}
         """Slot → its process, and by device what was found last."""
 
@@ -80,11 +90,13 @@ class DriverOverhead:
         estimates = (books.estimate(at, slot) for at in range(count))
         return OverheadMark(activity, tuple(fresh), tuple(estimates))
 
-    def enter(self, slot: int, pid: int, mark: OverheadMark, held: Held) -> OverheadOutcome:
-        """A measurement that began after `mark` was taken."""
+    def enter(
+        self, slot: int, pid: int, stack: int, mark: OverheadMark, held: Held
+    ) -> OverheadOutcome:
+        """A measurement that began after `mark` was taken. stack: of TakenSlot."""
         if mark.activity is None:
             return OverheadOutcome.MOVED
-        self._note(slot, pid, held)
+        self._note(slot, pid, stack, held)
         figures = [
             self._figure(slot, pid, device, held.get(bare(limit.gpu)))
             for device, limit in enumerate(self._config.limits())
@@ -96,7 +108,8 @@ class DriverOverhead:
         if before is not None and before[0] == pid:
             self._contents.compare(before[1], beside)
         self._last[slot] = pid, beside
-        self._learn(mark.fresh, figures)
+        if slot in self._listed and not self._listed[slot].successor:
+            self._learn(mark.fresh, figures)
         if any(
             figure is None and self._claims(slot, device) for device, figure in enumerate(figures)
         ):
@@ -131,7 +144,10 @@ class DriverOverhead:
 
     def _learn(self, fresh: tuple[int, ...], figures: Sequence[Bytes | None]) -> None:
         """Whoever measures a first context, asked to or by turns: there is no second chance. The
-        driver's own figure is taken: what the books make of it is the container's to change."""
+        driver's own figure is taken: what the books make of it is the container's to change.
+
+        Not of a program that exec has begun: what the one before it had may be in the figure.
+        """
         gpus = [limit.gpu for limit in self._config.limits()]
         seen = [(gpus[at], figures[at] or Bytes(0)) for at in fresh if at < len(figures)]
         news = [self._sizes.learn(gpu, size, self._allocation) for gpu, size in seen if size > 0]
@@ -156,21 +172,24 @@ class DriverOverhead:
         One that was listed before has ended meanwhile, or become another program by exec: that says
         nothing of the driver.
         """
-        if pid in self._listed.values():
+        if any(listed.pid == pid for listed in self._listed.values()):
             return
         self._complain(pid)
         self._assumed = True
         self._config.write_contexts(self.context_size)
 
-    def _note(self, slot: int, pid: int, held: Held) -> None:
+    def _note(self, slot: int, pid: int, stack: int, held: Held) -> None:
         gpus = (held.get(bare(limit.gpu)) for limit in self._config.limits())
         if any(listed is not None and listed.get(pid) is not None for listed in gpus):
-            self._listed[slot] = pid
+            before = [listed for listed in self._listed.values() if listed.pid == pid]
+            successor = any(listed.successor or listed.stack != stack for listed in before)
+            self._listed[slot] = Listed(pid, stack, successor)
 
     def _was_listed(self, slot: int, pid: int) -> bool:
         """By us, or by a manager before us."""
         devices = range(len(self._config.limits()))
-        return self._listed.get(slot) == pid or any(
+        listed = self._listed.get(slot)
+        return (listed is not None and listed.pid == pid) or any(
             self._books.overhead(device, slot) for device in devices
         )
 

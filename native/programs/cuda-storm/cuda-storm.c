@@ -224,12 +224,13 @@ static void report(const struct storm *storm, bool calmed)
     const struct claims *claims = storm->worker.claims;
     printf("{\"taken\": %llu, \"given\": %llu, \"refused\": %llu, \"wrong\": %llu, "
            "\"started\": %d, \"killed\": %d, \"forks\": %llu, \"execs\": %llu, "
-           "\"failure\": %d, \"left\": %d, "
+           "\"failure\": %d, \"left\": %d, \"unknown\": %llu, "
            "\"calm\": %s}\n",
            (unsigned long long)claims->taken, (unsigned long long)claims->given,
            (unsigned long long)claims->refused, (unsigned long long)claims->wrong, storm->started,
            storm->killed, (unsigned long long)claims->forks, (unsigned long long)claims->execs,
-           atomic_load(&claims->failure), storm->alive, calmed ? "true" : "false");
+           atomic_load(&claims->failure), storm->alive, (unsigned long long)claims->unknown,
+           calmed ? "true" : "false");
 }
 
 static int usage(void)

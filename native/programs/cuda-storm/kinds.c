@@ -63,6 +63,13 @@ const struct kind *kinds_at(uint64_t set, unsigned number)
     return kinds[index];
 }
 
+bool kinds_page_unknown(const struct block *block)
+{
+    const struct kind *kind = block->kind;
+    bool array = kind == &kind_array || kind == &kind_array3d || kind == &kind_mipmap;
+    return array && block->bytes <= DEVICE_PAGE / 2;
+}
+
 static uint64_t round_up(uint64_t bytes, uint64_t piece)
 {
     return (bytes + piece - 1) / piece * piece;

@@ -76,6 +76,10 @@ class Process:
     def overhead(self) -> int:
         return int(self.books.overhead[0][self.slot])
 
+    def overheads(self) -> set[int]:
+        """Of all processes of the container."""
+        return set(map(int, self.books.overhead[0]))
+
     def context_size(self) -> int:
         assert self.regions is not None
         return int(self.regions.config.limits[0].context_bytes)

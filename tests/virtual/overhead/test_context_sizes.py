@@ -10,6 +10,7 @@ from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.overhead.measuring import ASSUMED, ContextSizes
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.container_process import SECONDS, StartProcess
 from tests.virtual.overhead.measured import GPU, NAME, OTHER, Driver, Process
 
 pytest_plugins = ["tests.virtual.virtual_fixtures", "tests.virtual.overhead.measured_fixtures"]
@@ -87,6 +88,28 @@ async def test_growth_of_a_process_that_has_a_context_is_not_taken_for_one(
     assert await process.measure() == 0
 
     assert process.context_size() == 300 * MIB
+
+
+async def test_what_a_program_before_an_exec_had_is_not_taken_for_a_context(
+    root: Path, driver: Driver, start_process: StartProcess
+) -> None:
+    """The driver may let go of it late."""
+    manager = VirtualManager(root, meter=driver, pass_seconds=SECONDS)
+    directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
+    container = await start_process(directory / "vcuda.sock")
+    await container.answer()
+    driver.held = {GPU: {container.pid: Bytes(0)}}
+    await manager.measure()
+
+    await container.ask("exec")
+    witness = Process(manager, directory)
+    await witness.attach()
+    driver.held = {GPU: {container.pid: Bytes(500 * MIB)}}
+    await manager.measure()
+
+    assert witness.overheads() == {0, 500 * MIB}
+    assert witness.context_size() == 0
+    await manager.stop()
 
 
 async def test_what_one_container_shows_counts_for_itself_alone(

@@ -86,6 +86,14 @@ enum books_room books_room(const struct books *books, unsigned device, uint64_t 
     return fits(used, bytes, limit) ? BOOKS_DRIVER : BOOKS_FULL;
 }
 
+bool books_moving(const struct books *books)
+{
+    for (uint32_t slot = slots_used(books->page); slot-- > 0;)
+        if ((atomic_load(&books->page->activity[slot]) & VCUDA_ACTIVITY_UNDER_WAY) != 0)
+            return true;
+    return false;
+}
+
 static VCUDA_ATOMIC(uint64_t) * word_of(struct books *books, enum books_word which, unsigned device)
 {
     struct vcuda_books *page = books->page;

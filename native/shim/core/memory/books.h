@@ -102,6 +102,9 @@ enum books_room {
 enum books_room books_room(const struct books *books, unsigned device, uint64_t bytes,
                            uint64_t limit);
 
+/* Whether anybody's memory moves: then the books may hold more than is needed in the end. */
+bool books_moving(const struct books *books);
+
 /* What differs when another process of the container has moved memory. */
 uint64_t books_peers_moved(const struct books *books);
 

@@ -137,10 +137,12 @@ static int claim_array(union slab_class *of, uint32_t places)
     return 0;
 }
 
+/* Another thread has paid for a page meanwhile, perhaps, in which there is a place. */
 static int pay_array(union slab_class *of, uint32_t places)
 {
-    (void)places;
     of->arrays++;
+    if (of->arrays <= of->pages * places)
+        return -1;
     of->pages++;
     return 0;
 }
@@ -161,9 +163,9 @@ bool slabs_claim(struct slabs *slabs, struct slab_key key)
                   key.kind == POINTER_ARRAY ? claim_array : claim) == 0;
 }
 
-void slabs_pay(struct slabs *slabs, struct slab_key key)
+int slabs_pay(struct slabs *slabs, struct slab_key key)
 {
-    change(slabs, key, class_of(key.bytes), key.kind == POINTER_ARRAY ? pay_array : pay);
+    return -change(slabs, key, class_of(key.bytes), key.kind == POINTER_ARRAY ? pay_array : pay);
 }
 
 /* Which page of those of the device. No page begins at 0. */

@@ -64,9 +64,10 @@ static inline uint64_t slab_whole(uint64_t bytes)
 #endif
 
 /* Claim a place in a page that is charged already. Returns whether there is one; else a page is to
- * be reserved, and slabs_pay() called. */
+ * be reserved, and slabs_pay() called, which returns how many pages are to be given back: 1 where
+ * there is a place by now. */
 bool slabs_claim(struct slabs *slabs, struct slab_key key);
-void slabs_pay(struct slabs *slabs, struct slab_key key);
+int slabs_pay(struct slabs *slabs, struct slab_key key);
 
 /* The driver gave out, at `address`, what was claimed or paid for. `pages`: 1 if one more is to be
  * charged, below 0 if so many are to be given back. Returns 0, or -ENOMEM: nothing is known of it,

@@ -290,9 +290,9 @@ CUresult graph_flight_begin(struct graph_flight *flight, struct process *process
         return CUDA_ERROR_OUT_OF_MEMORY;
     streams_note(process, flight->stream);
     unsigned device = take_off_all(flight, false);
-    int times = 0;
+    struct retry retry = {0};
     while (device < VCUDA_DEVICES &&
-           overhead_reconsider(process, device, need->fine[device], &times))
+           overhead_reconsider(process, device, need->fine[device], &retry))
         device = take_off_all(flight, true);
     if (device == VCUDA_DEVICES)
         return CUDA_SUCCESS;

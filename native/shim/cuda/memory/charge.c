@@ -66,6 +66,13 @@ static void give_back_pages(struct process *process, struct slab_key key, int pa
     note_pages(process, key, -pages);
 }
 
+/* A page is reserved, and charged if it is needed yet. */
+static void pay_page(struct process *process, struct slab_key key)
+{
+    note_pages(process, key, 1);
+    give_back_pages(process, key, slabs_pay(&process->slabs, key));
+}
+
 /* A place in a page that is charged, or a page more. From here on it is the slabs'. */
 static int reserve_small(struct charge *charge)
 {
@@ -74,10 +81,8 @@ static int reserve_small(struct charge *charge)
         return 0;
     int error = reserve_more(charge, SLAB_PAGE);
     charge->claimed = error == 0;
-    if (error == 0) {
-        slabs_pay(&charge->process->slabs, key_of(charge));
-        note_pages(charge->process, key_of(charge), 1);
-    }
+    if (error == 0)
+        pay_page(charge->process, key_of(charge));
     return error;
 }
 
@@ -100,9 +105,9 @@ static CUresult reserve(struct charge *charge, int device)
     charge->device = (unsigned)device;
     overhead_refresh(charge->process, device, false);
     uint64_t bytes = charge->small > 0 ? SLAB_PAGE : charge->bytes;
-    int times = 0;
+    struct retry retry = {0};
     while (try_to_reserve(charge) != 0)
-        if (!overhead_reconsider(charge->process, charge->device, bytes, &times)) {
+        if (!overhead_reconsider(charge->process, charge->device, bytes, &retry)) {
             books_deny(books_of(charge), charge->device);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -186,8 +191,7 @@ int charge_correct(struct charge *charge, uint64_t bytes)
     if (small) {
         charge->small = bytes;
         charge->claimed = true;
-        slabs_pay(&charge->process->slabs, key_of(charge)); /* with a page of those reserved */
-        note_pages(charge->process, key_of(charge), 1);
+        pay_page(charge->process, key_of(charge)); /* of those reserved */
         books_release(books_of(charge), charge->device, charge->bytes - SLAB_PAGE);
     } else {
         give_up(charge);
@@ -321,8 +325,7 @@ static void stay_in_slab(struct process *process, const struct pointer *kept, in
     struct slab_key key = key_of_pointer(kept);
     int pages = 0;
     books_admit(&process->session.books, key.device, SLAB_PAGE);
-    note_pages(process, key, 1);
-    slabs_pay(&process->slabs, key);
+    pay_page(process, key);
     give_back_pages(process, key, slabs_leave_end(&process->slabs, key, slab));
     slabs_enter(&process->slabs, key, kept->address, &pages);
     give_back_pages(process, key, -pages);

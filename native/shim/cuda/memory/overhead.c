@@ -84,9 +84,9 @@ static CUresult refuse(struct overhead *overhead)
 /* Before a refusal it is measured what may be less than the books say. */
 static bool reserve_more(struct overhead *overhead)
 {
-    int times = 0;
+    struct retry retry = {0};
     while (!reserve(overhead))
-        if (!overhead_reconsider(overhead->process, overhead->device, overhead->estimate, &times))
+        if (!overhead_reconsider(overhead->process, overhead->device, overhead->estimate, &retry))
             return false;
     return true;
 }

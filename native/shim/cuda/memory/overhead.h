@@ -63,13 +63,20 @@ int overhead_measure(struct process *process, unsigned device, bool often);
 /* What the driver is known to take for one context. */
 uint64_t overhead_of_context(const struct process *process, int device);
 
-/* After a reservation of `bytes` was refused: is it to be tried again? `times`: how often that was
- * so already, 0 at first. Streams that hold memory are waited for first. It is where there is room
- * by now, and where the driver holds less than the books say, perhaps: then it is measured. There
- * is reason for that if an estimate stands, or something was freed since the last measurement, here
- * or perhaps by another process of the container: what the driver had besides (a page with little
- * in it) may be gone, too. */
-bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes, int *times);
+/* What was done already for a request before it is refused; all zero at first. */
+struct retry {
+    bool waited;
+    int measured, tries;
+    uint64_t until;
+};
+
+/* After a reservation of `bytes` was refused: is it to be tried again? Streams that hold memory are
+ * waited for first. It is where there is room by now, and where the driver holds less than the
+ * books say, perhaps: then it is measured. There is reason for that if an estimate stands, or
+ * something was freed since the last measurement, here or perhaps by another process of the
+ * container: what the driver had besides (a page with little in it) may be gone, too. */
+bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes,
+                         struct retry *retry);
 
 /* By how much the driver's own bytes are fewer than they were in the last figure shown, although
  * the program did nothing that could have made them so: free memory must not grow by a better

@@ -15,6 +15,7 @@ static const uint64_t patience_ns = 1000 * MILLISECOND; /* once for an event */
 static const uint64_t again_ns = 100 * MILLISECOND;     /* for what was put off */
 static const uint64_t silence_ns = 1000 * MILLISECOND;  /* nobody is asked after no answer */
 static const uint64_t often_ns = 50 * MILLISECOND;      /* between those that come often */
+static const uint64_t retried_ns = 100 * MILLISECOND;   /* a request for which there is room */
 
 static struct books *books_of(struct process *process)
 {
@@ -34,15 +35,19 @@ static bool is_final(int error)
     return error == 0 || error == -ENODATA;
 }
 
-static void note_silence(struct process *process, int error)
+/* Where memory moved all the while, it is put off for as long as after no answer, but not for
+ * whoever insists. */
+static void note_answer(struct process *process, int error, bool insist)
 {
-    uint64_t now = clock_now();
+    uint64_t now = clock_now(), asked = now;
     /* relaxed: two threads may both ask, or wait too long, once */
-    if (error != 0 && error != -EBUSY) {
+    if (error == -EAGAIN && !insist) {
+        asked += silence_ns - often_ns;
+    } else if (error != 0 && error != -EBUSY) {
         atomic_store_explicit(&process->silent_until, now + silence_ns, memory_order_relaxed);
         books_degrade(books_of(process), VCUDA_DEGRADED_MEASURE);
     }
-    atomic_store_explicit(&process->measured_at, now, memory_order_relaxed);
+    atomic_store_explicit(&process->measured_at, asked, memory_order_relaxed);
 }
 
 static bool silent(const struct process *process)
@@ -85,7 +90,7 @@ static int ask(struct process *process, unsigned device, bool insist)
     uint64_t peers = books_peers_moved(books_of(process));
     pthread_mutex_unlock(&tally->mutex);
     int error = session_measure(&process->session, insist ? patience_ns : again_ns, insist);
-    note_silence(process, error);
+    note_answer(process, error, insist);
     pthread_mutex_lock(&tally->mutex);
     bool alone = tally->begun == begun && tally->under_way == 0;
     if (error == 0 && alone)
@@ -219,21 +224,37 @@ void overhead_look(struct process *process, unsigned device, bool exactly)
     measure(process, device, exactly);
 }
 
-/* Others may take what they gave back before we have it: then it was refused rightly. */
-enum { RECONSIDERED_MOST = 5 };
-
-bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes, int *times)
+/* There is room by now, or may be soon, but others may take it first. So it is tried for
+ * a while, long enough to outlast calls under way. Those hold more than they will have in the end:
+ * a free until it has returned, a request until it is refused itself. */
+static bool try_again(struct retry *retry)
 {
-    if (*times == 0 && streams_wait(process, device)) {
-        *times = 1;
-        return true;
+    enum { AT_ONCE = 5 };
+    const struct timespec pause = {.tv_nsec = 50 * 1000};
+    uint64_t now = clock_now();
+    if (retry->tries++ == 0)
+        retry->until = now + retried_ns;
+    if (retry->tries > AT_ONCE && now < retry->until)
+        nanosleep(&pause, NULL);
+    return retry->tries <= AT_ONCE || now < retry->until;
+}
+
+bool overhead_reconsider(struct process *process, unsigned device, uint64_t bytes,
+                         struct retry *retry)
+{
+    enum { MEASURED_MOST = 5 };
+    if (!retry->waited) {
+        retry->waited = true;
+        if (streams_wait(process, device))
+            return true;
     }
-    enum books_room room =
-        books_room(books_of(process), device, bytes, process_memory_limit(process, device));
-    if (room == BOOKS_FULL || ++*times > RECONSIDERED_MOST)
+    uint64_t limit = process_memory_limit(process, device);
+    bool moving = bytes <= limit && books_moving(books_of(process)); /* before it is looked */
+    enum books_room room = books_room(books_of(process), device, bytes, limit);
+    if (room == BOOKS_ROOM || (room == BOOKS_FULL && moving))
+        return try_again(retry);
+    if (room == BOOKS_FULL || ++retry->measured > MEASURED_MOST)
         return false;
-    if (room == BOOKS_ROOM)
-        return true;
     struct tally *tally = &process->tallies[device];
     bool estimated = atomic_load_explicit(&tally->state, memory_order_relaxed) == TALLY_ESTIMATED;
     bool freed = atomic_load_explicit(&tally->freed, memory_order_relaxed) !=

@@ -198,10 +198,10 @@ static CUresult begin_charged(struct pool_call *call)
     call->device = (unsigned)call->pool.device;
     take_turn(call);
     overhead_refresh(process, call->pool.device, false);
-    int times = 0;
-    while (!begin_moving(call, times > 0)) {
+    struct retry retry = {0};
+    while (!begin_moving(call, retry.waited)) {
         end_turn(call); /* others need not wait, too */
-        if (!overhead_reconsider(process, call->device, pool_growth(call->growth.bytes), &times))
+        if (!overhead_reconsider(process, call->device, pool_growth(call->growth.bytes), &retry))
             return refuse(call);
         take_turn(call);
     }

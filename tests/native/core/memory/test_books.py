@@ -55,6 +55,17 @@ def test_what_the_driver_has_taken_already_is_entered_over_the_limit(page: Page)
     assert lib.books_reserve(books, 0, 1, 100) == -EDQUOT
 
 
+def test_whoever_moves_memory_is_seen_by_all(page: Page) -> None:
+    books = page.join(0)
+    assert not lib.books_moving(books)
+
+    for slot in 0, 5:
+        page.words.activity[slot] += lib.VCUDA_ACTIVITY_BEGUN + 1
+        assert lib.books_moving(books)
+        page.words.activity[slot] -= 1
+        assert not lib.books_moving(books)
+
+
 def test_all_slots_and_what_the_driver_takes_count_together(page: Page) -> None:
     lib.books_reserve(page.join(1), 0, 30, 100)
     page.words.overhead[0][5] = 50

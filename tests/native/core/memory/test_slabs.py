@@ -29,8 +29,7 @@ def begun(slabs: Any, of: Any) -> int:
     """Of a request under way, how many pages are charged for it."""
     if lib.slabs_claim(slabs, of):
         return 0
-    lib.slabs_pay(slabs, of)
-    return 1
+    return 1 - int(lib.slabs_pay(slabs, of))
 
 
 def entered(slabs: Any, of: Any, address: int) -> int:
@@ -233,6 +232,16 @@ def test_arrays_are_charged_the_pages_they_may_still_lie_in(slabs: Any) -> None:
 
     assert came == [1, 0, 0, 0, 1, 0, 0, 0, 1]
     assert gone == [0, 0, 0, 0, 0, 0, 1, 1, 1]
+
+
+def test_of_two_threads_that_pay_for_a_page_of_arrays_at_once_one_has_it_back(slabs: Any) -> None:
+    small = key(512 * KIB, ARRAY)
+
+    claimed = [bool(lib.slabs_claim(slabs, small)) for _ in range(2)]
+    back = [lib.slabs_pay(slabs, small) for _ in range(2)]
+
+    assert claimed == [False, False]
+    assert back == [0, 1]
 
 
 def test_what_was_never_given_out_leaves_nothing(slabs: Any) -> None:
