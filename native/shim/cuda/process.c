@@ -30,6 +30,11 @@ void process_enter(struct process *process)
     session_keep(&process->session);
 }
 
+bool process_nested(void)
+{
+    return entered.count > 1;
+}
+
 void process_leave(void)
 {
     if (--entered.count == 0)

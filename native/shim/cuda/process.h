@@ -89,6 +89,10 @@ enum gate {
 void process_enter(struct process *process);
 void process_leave(void);
 
+/* Whether the thread has entered more than once: a tool that the driver calls back allocates, and
+ * the call that it is in waits for it. */
+bool process_nested(void);
+
 /* The same, and memory moves meanwhile: the manager must not measure (core/memory/slot.h). */
 void process_move_begin(struct process *process);
 void process_move_end(struct process *process);

@@ -249,7 +249,8 @@ bool overhead_reconsider(struct process *process, unsigned device, uint64_t byte
             return true;
     }
     uint64_t limit = process_memory_limit(process, device);
-    bool moving = bytes <= limit && books_moving(books_of(process)); /* before it is looked */
+    bool moving = bytes <= limit && !process_nested() && /* else it would wait for itself */
+                  books_moving(books_of(process));       /* before it is looked */
     enum books_room room = books_room(books_of(process), device, bytes, limit);
     if (room == BOOKS_ROOM || (room == BOOKS_FULL && moving))
         return try_again(retry);
