@@ -79,8 +79,8 @@ class DriverOverhead:
         self._unlisted = False
         self._listed: dict[int, Listed] = {}
         """By slot."""
-        self._last: dict[int, tuple[int, dict[int, Beside]]] = {}
-        """Slot → its process, and by device what was found last."""
+        self._last: dict[int, tuple[tuple[int, int], dict[int, Beside]]] = {}
+        """Slot → the pid and stack of its program, and by device what was found last."""
 
     def mark(self, slot: int) -> OverheadMark:
         """To be taken before a measurement."""
@@ -105,9 +105,10 @@ class DriverOverhead:
         if not self._books.enter_measured(slot, mark.activity, figures, self._contents):
             return OverheadOutcome.MOVED
         before = self._last.get(slot)
-        if before is not None and before[0] == pid:
+        program = pid, stack
+        if before is not None and before[0] == program:
             self._contents.compare(before[1], beside)
-        self._last[slot] = pid, beside
+        self._last[slot] = program, beside
         if slot in self._listed and not self._listed[slot].successor:
             self._learn(mark.fresh, figures)
         if any(

@@ -37,8 +37,7 @@ struct claims {
     uint64_t kinds; /* that are taken (kinds.h) */
     bool uncounted; /* the driver takes bytes that nobody can claim: no refusal is judged */
     atomic_int phase;
-    atomic_int quiet;          /* threads that hold still */
-    _Atomic(uint64_t) unknown; /* blocks they hold of which nobody knows the page */
+    atomic_int quiet; /* threads that hold still */
     _Atomic(uint64_t) taken, given, refused, wrong, forks, execs;
     atomic_int failure; /* the first result that should not be */
     atomic_int rows_used;

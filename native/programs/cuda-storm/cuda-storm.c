@@ -224,13 +224,12 @@ static void report(const struct storm *storm, bool calmed)
     const struct claims *claims = storm->worker.claims;
     printf("{\"taken\": %llu, \"given\": %llu, \"refused\": %llu, \"wrong\": %llu, "
            "\"started\": %d, \"killed\": %d, \"forks\": %llu, \"execs\": %llu, "
-           "\"failure\": %d, \"left\": %d, \"unknown\": %llu, "
+           "\"failure\": %d, \"left\": %d, "
            "\"calm\": %s}\n",
            (unsigned long long)claims->taken, (unsigned long long)claims->given,
            (unsigned long long)claims->refused, (unsigned long long)claims->wrong, storm->started,
            storm->killed, (unsigned long long)claims->forks, (unsigned long long)claims->execs,
-           atomic_load(&claims->failure), storm->alive, (unsigned long long)claims->unknown,
-           calmed ? "true" : "false");
+           atomic_load(&claims->failure), storm->alive, calmed ? "true" : "false");
 }
 
 static int usage(void)

@@ -63,7 +63,7 @@ const struct kind *kinds_at(uint64_t set, unsigned number)
     return kinds[index];
 }
 
-bool kinds_page_unknown(const struct block *block)
+bool kinds_small_array(const struct block *block)
 {
     const struct kind *kind = block->kind;
     bool array = kind == &kind_array || kind == &kind_array3d || kind == &kind_mipmap;

@@ -49,9 +49,9 @@ struct block kinds_ask(const struct kind *kind, uint64_t bytes);
 /* The driver has taken it. Returns what it did not need, of what it might have. */
 uint64_t kinds_settle(struct block *block);
 
-/* Whether it may share a page of the device with others, and nobody can tell with which: it may be
- * charged a page of its own although it has none. */
-bool kinds_page_unknown(const struct block *block);
+/* Small arrays share pages of the device, and have no address that tells which: the shim may charge
+ * more pages than they lie in. */
+bool kinds_small_array(const struct block *block);
 
 #define KINDS_ADDRESS(KIND) KIND(plain) KIND(managed) KIND(pitch) KIND(virtual)
 #define KINDS_LEGACY(KIND) KIND(plain32) KIND(pitch32)

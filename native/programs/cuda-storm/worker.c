@@ -144,8 +144,8 @@ static void hold_still(struct thread *thread)
     const struct timespec rest = {.tv_nsec = REST_NS};
     struct claims *claims = thread->worker->claims;
     for (int place = 0; place < PLACES; place++)
-        if (thread->places[place].kind != NULL && kinds_page_unknown(&thread->places[place]))
-            atomic_fetch_add(&claims->unknown, 1);
+        if (thread->places[place].kind != NULL && kinds_small_array(&thread->places[place]))
+            give(thread, &thread->places[place]);
     atomic_fetch_add(&claims->quiet, 1);
     while (atomic_load(&claims->phase) == QUIET)
         nanosleep(&rest, NULL);

@@ -18,7 +18,7 @@ from gpumanager.virtual.overhead.measuring import (
     MeasuringUnavailable,
 )
 from gpumanager.virtual.values import Limit
-from tests.virtual.container_process import SECONDS, eventually
+from tests.virtual.container_process import SECONDS, StartProcess, eventually
 from tests.virtual.overhead.measured import GPU, MEASURE, NAME, Driver, Process
 from tests.virtual.programs.hello_client import connect, receive
 from vcuda_shim._shim import lib
@@ -301,3 +301,28 @@ async def test_an_instance_of_a_gpu_is_found_by_its_uuid(
 def test_a_meter_is_any_callable() -> None:
     nothing: Held = {}
     assert asyncio.run(Measuring(lambda _: nothing, pass_seconds=SECONDS).fresh(ALL)) == {}
+
+
+async def test_what_figures_contain_is_not_learnt_from_a_program_and_the_one_before_its_exec(
+    process: Process, driver: Driver, pid: int, start_process: StartProcess
+) -> None:
+    """The first has 100 MiB of managed memory, of which the driver lets go late."""
+
+    def manage(slot: int) -> None:
+        for device in 0, lib.VCUDA_BESIDE:
+            process.books.used[device][slot] = 100 * MIB
+        process.books.activity[slot] += lib.VCUDA_ACTIVITY_BEGUN
+
+    container = await start_process(process.socket)
+    _status, slot, _reason = await container.answer()
+    driver.held = {GPU: {container.pid: Bytes(400 * MIB), pid: Bytes(0)}}
+    manage(slot)
+    await process.manager.measure()
+    await container.ask("exec")
+    await process.manager.measure()
+
+    driver.held[GPU][pid] = Bytes(400 * MIB)
+    manage(process.slot)
+    await process.manager.measure()
+
+    assert process.overhead == 300 * MIB

@@ -15,7 +15,7 @@ static const uint64_t patience_ns = 1000 * MILLISECOND; /* once for an event */
 static const uint64_t again_ns = 100 * MILLISECOND;     /* for what was put off */
 static const uint64_t silence_ns = 1000 * MILLISECOND;  /* nobody is asked after no answer */
 static const uint64_t often_ns = 50 * MILLISECOND;      /* between those that come often */
-static const uint64_t retried_ns = 100 * MILLISECOND;   /* a request for which there is room */
+static const uint64_t retried_ns = 100 * MILLISECOND;   /* a request that may have room soon */
 
 static struct books *books_of(struct process *process)
 {
@@ -35,8 +35,8 @@ static bool is_final(int error)
     return error == 0 || error == -ENODATA;
 }
 
-/* Where memory moved all the while, it is put off for as long as after no answer, but not for
- * whoever insists. */
+/* If memory moved all the while, the next measurement is put off as after no answer. A request that
+ * insists measures all the same. */
 static void note_answer(struct process *process, int error, bool insist)
 {
     uint64_t now = clock_now(), asked = now;
