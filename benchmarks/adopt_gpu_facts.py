@@ -1,14 +1,14 @@
-"""Take what a run of the GPU check brought into the repository: `adopt_gpu_facts.py RESULTS`.
+"""Take what runs of the GPU check brought into the repository: `adopt_gpu_facts.py RESULTS…`.
 
 tests/native/table/recorded/           the driver's exports and entry points, if that version is new
-docs/gpu/<model>-<driver>/       facts.jsonl and checks.jsonl
+docs/gpu/<model>-<driver>/       facts.jsonl and checks.jsonl, of all these runs
 """
 
 import argparse
 import json
 import re
-import shutil
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,19 +17,26 @@ PREFIX: Final = "recorded-"
 LISTS: Final = ("facts.jsonl", "checks.jsonl")
 
 
-def adopt(results: Path, root: Path) -> list[Path]:
-    """The files that were written."""
+def adopt(runs: Sequence[Path], root: Path) -> list[Path]:
+    """The files that were written. runs: of the same GPU and driver; their lines in this order."""
     written = []
-    with tarfile.open(results / "logs.tar.gz") as archive:
-        for member in archive.getmembers():
-            name, file = Path(member.name).name, archive.extractfile(member)
-            target = root / "tests/native/table/recorded" / name.removeprefix(PREFIX)
-            if name.startswith(PREFIX) and file is not None and not target.exists():
-                target.write_bytes(file.read())
-                written.append(target)
-    folder = root / "docs/gpu" / folder_name(results)
+    for results in runs:
+        with tarfile.open(results / "logs.tar.gz") as archive:
+            for member in archive.getmembers():
+                name, file = Path(member.name).name, archive.extractfile(member)
+                target = root / "tests/native/table/recorded" / name.removeprefix(PREFIX)
+                if name.startswith(PREFIX) and file is not None and not target.exists():
+                    target.write_bytes(file.read())
+                    written.append(target)
+    names = {folder_name(results) for results in runs}
+    if len(names) != 1:
+        raise SystemExit(f"adopt-gpu-facts: not of one GPU and driver: {', '.join(sorted(names))}")
+    folder = root / "docs/gpu" / names.pop()
     folder.mkdir(parents=True, exist_ok=True)
-    return written + [Path(shutil.copy2(results / name, folder / name)) for name in LISTS]
+    for name in LISTS:
+        (folder / name).write_text("".join((results / name).read_text() for results in runs))
+        written.append(folder / name)
+    return written
 
 
 def folder_name(results: Path) -> str:
@@ -43,7 +50,7 @@ def folder_name(results: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="adopt-gpu-facts", description=__doc__)
-    parser.add_argument("results", type=Path, help="the folder that gpu-check.sh wrote")
+    parser.add_argument("results", type=Path, nargs="+", help="a folder that gpu-check.sh wrote")
     for path in adopt(parser.parse_args().results, ROOT):
         print(path.relative_to(ROOT))
 

@@ -9,7 +9,7 @@ network nor a compiler there:
     gpu-check.sh            runs the named stages, or all
     benchmarks/             the check
     gpumanager/, vcuda_shim/    the package, with the shims and the module over their layouts
-    programs/               gpu_facts, launches and runtime, for x86-64 and glibc 2.17
+    programs/               gpu_facts, launches, runtime and tenants, for x86-64 and glibc 2.17
     site/                   packages: nvidia-ml-py, and cffi's part that runs
     tests/clients/inside/   plugins of pytest, for numba-cuda's tests
     known-functions.json    what native/table knows of the driver's functions
@@ -117,7 +117,7 @@ def add_programs(folder: Path, runtime: Path | None) -> None:
 
 def compile_program(program: Path, source: Path, *words: str | Path) -> None:
     cc = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17"]
-    build.run([*cc, *PROGRAM_FLAGS, "-o", program, source, *words, "-ldl"])
+    build.run([*cc, *PROGRAM_FLAGS, "-o", program, source, *words, "-ldl", "-lm"])
 
 
 def static_runtime() -> Path | None:

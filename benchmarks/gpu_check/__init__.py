@@ -23,6 +23,6 @@ their allocation exchanged.
     rates       how the work is measured: cases, windows, what they are compared with
     overhead    what a launch and a workload cost with and without the shim
     clock       what the driver tells of the GPU from outside
-    programs/   in C: gpu_facts, launches and runtime
+    programs/   in C: gpu_facts, launches, runtime and tenants
     workloads/  what runs in the rooms, each a small file
 """

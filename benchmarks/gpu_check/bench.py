@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 """Of the checkout, or of the bundle."""
 
 PROGRAMS: Final = ROOT / "programs"
-"""gpu_facts, launches and runtime, compiled; in a bundle."""
+"""gpu_facts, launches, runtime and tenants, compiled; in a bundle."""
 
 WORKLOADS: Final = Path(__file__).resolve().parent / "workloads"
 

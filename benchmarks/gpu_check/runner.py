@@ -41,13 +41,14 @@ SECONDS: Final = {
     "facts": (70, 0),
     "programs": (90, 40),
     "overhead": (40, 40),
+    "latency": (80, 0),
     "machine": (20, 0),
 }
 """The stages in order, and what each may take: without PyTorch, and with it."""
 
 COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], float]]] = {
     "first": (("entries", "runtime", "process"), 240),
-    "rest": (("memory", "shares", "facts", "programs", "overhead", "machine"), 480),
+    "rest": (("memory", "shares", "facts", "programs", "overhead", "latency", "machine"), 560),
     "all": (tuple(SECONDS), 560),
 }
 """What there is to ask for besides single stages: stages, and what they may take together."""

@@ -199,6 +199,17 @@ MUTANTS = (
     ),
     Mutant("workload overhead, PyTorch", "each unit waits", patches=slower("torch")),
     Mutant(
+        "latency",
+        "its programs run without the shim",
+        patches={
+            f"{CHECK}/stages/latency.py": ("both.play(row, *rooms)", "both.play(row, bare, bare)")
+        },
+    ),
+    Mutant("latency", "training does nothing", filters={"tenants": '/"kernels"/s/:[0-9]*/:0/'}),
+    Mutant(
+        "latency", "requests are too fast", filters={"tenants": 's/"p50_ms":[0-9.]*/"p50_ms":0.2/'}
+    ),
+    Mutant(
         "system",
         "there is no /proc",
         patches={

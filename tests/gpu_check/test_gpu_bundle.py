@@ -97,7 +97,7 @@ def test_a_run_is_adopted_into_the_repository(bare: Run, tmp_path: Path) -> None
     recorded.mkdir(parents=True)
     (recorded / "libcuda-555.58.02.txt").write_text("known already")
 
-    written = adopt(bare.out, tmp_path)
+    written = adopt([bare.out, bare.out], tmp_path)
 
     assert sorted(str(path.relative_to(tmp_path)) for path in written) == [
         "docs/gpu/tesla-t4-555.58.02/checks.jsonl",
@@ -106,6 +106,8 @@ def test_a_run_is_adopted_into_the_repository(bare: Run, tmp_path: Path) -> None
         "tests/native/table/recorded/libnvidia-ml-555.58.02.txt",
     ]
     assert (recorded / "libcuda-555.58.02.txt").read_text() == "known already"
+    facts = (tmp_path / "docs/gpu/tesla-t4-555.58.02/facts.jsonl").read_text()
+    assert facts == 2 * (bare.out / "facts.jsonl").read_text()
 
 
 def test_a_folder_of_facts_is_named_by_gpu_and_driver(tmp_path: Path) -> None:

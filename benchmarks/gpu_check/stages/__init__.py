@@ -8,6 +8,7 @@
     facts      facts of the driver and the GPU: gpu_facts alone, and several at a time; no shim
     programs   tools and packages of others, bare and behind the shim
     overhead   what the shim costs
+    latency    what a service waits beside training
     machine    facts of the machine: no CUDA, no shim
 
 Each is a module with CHECKS, and a process of its own, two where some checks need PyTorch: see
