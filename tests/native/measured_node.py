@@ -78,8 +78,10 @@ class MeasuredNode:
     def new_manager(self) -> VirtualManager:
         return VirtualManager(self.work / "vm", meter=self.meter)
 
-    async def container(self, memory: int = LIMIT, gpu: GpuUUID | None = None) -> Container:
-        limit = Limit(gpu or self.gpu, Bytes(memory), 100, 100)
+    async def container(
+        self, memory: int = LIMIT, gpu: GpuUUID | None = None, cores: int = 100
+    ) -> Container:
+        limit = Limit(gpu or self.gpu, Bytes(memory), cores, cores)
         directory = await self.manager.open(NAME, [limit])
         names = ("nvidiactl", "nvidia0", "nvidia-uvm")
         devices = tuple(

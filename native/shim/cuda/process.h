@@ -45,6 +45,13 @@ struct rank {
     atomic_bool apart;
 };
 
+/* Functions that were launched, by a hash of their handles: one of two that share a bit may pass
+ * for launched. All zero is none. */
+enum { LAUNCHED_BITS = 1 << 16 };
+struct launched {
+    _Atomic uint64_t words[LAUNCHED_BITS / 64];
+};
+
 /* Lies in pages that a forked child finds zero (runtime/fork.h). */
 struct process {
     struct session session;
@@ -72,6 +79,7 @@ struct process {
     struct pointers collectives;  /* handles (collective.h) */
     atomic_uint collective_count; /* 0: there never was one */
     struct rank ranks[VCUDA_DEVICES];
+    struct launched launched;
     struct cost_table costs;
 };
 

@@ -7,7 +7,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_z, unsigned int shared, CUstream stream,
                                    void **parameters)
 {
-    if (throttle_idle())
+    if (throttle_passes(function))
         return REAL(cuLaunchCooperativeKernel)(function, grid_x, grid_y, grid_z, block_x, block_y,
                                                block_z, shared, stream, parameters);
     struct launch launch = {
@@ -30,7 +30,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x
                                         unsigned int block_z, unsigned int shared, CUstream stream,
                                         void **parameters)
 {
-    if (throttle_idle())
+    if (throttle_passes(function))
         return REAL(cuLaunchCooperativeKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x,
                                                     block_y, block_z, shared, stream, parameters);
     struct launch launch = {

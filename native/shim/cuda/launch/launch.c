@@ -41,7 +41,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
                         unsigned int block_z, unsigned int shared, CUstream stream,
                         void **parameters, void **extra)
 {
-    if (throttle_idle())
+    if (throttle_passes(function))
         return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                     shared, stream, parameters, extra);
     return limited(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
@@ -73,7 +73,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned 
                              unsigned int block_z, unsigned int shared, CUstream stream,
                              void **parameters, void **extra)
 {
-    if (throttle_idle())
+    if (throttle_passes(function))
         return REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y,
                                          block_z, shared, stream, parameters, extra);
     return limited_ptsz(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
@@ -94,7 +94,7 @@ static NOT_INLINE CUresult limited_ex(const CUlaunchConfig *config, CUfunction f
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
                           void **extra)
 {
-    if (config == NULL || throttle_idle())
+    if (config == NULL || throttle_passes(function))
         return REAL(cuLaunchKernelEx)(config, function, parameters, extra);
     return limited_ex(config, function, parameters, extra);
 }
@@ -114,7 +114,7 @@ static NOT_INLINE CUresult limited_ex_ptsz(const CUlaunchConfig *config, CUfunct
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
                                void **extra)
 {
-    if (config == NULL || throttle_idle())
+    if (config == NULL || throttle_passes(function))
         return REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
     return limited_ex_ptsz(config, function, parameters, extra);
 }

@@ -14,7 +14,7 @@ static struct launch launch_of(CUfunction function, int grid_x, int grid_y, CUst
 
 CUresult cuLaunch(CUfunction function)
 {
-    if (throttle_idle())
+    if (throttle_passes(function))
         return REAL(cuLaunch)(function);
     struct launch launch = launch_of(function, 1, 1, NULL);
     CUresult result = throttle_begin(&launch);
@@ -23,7 +23,7 @@ CUresult cuLaunch(CUfunction function)
 
 CUresult cuLaunchGrid(CUfunction function, int grid_x, int grid_y)
 {
-    if (throttle_idle())
+    if (throttle_passes(function))
         return REAL(cuLaunchGrid)(function, grid_x, grid_y);
     struct launch launch = launch_of(function, grid_x, grid_y, NULL);
     CUresult result = throttle_begin(&launch);
@@ -34,7 +34,7 @@ CUresult cuLaunchGrid(CUfunction function, int grid_x, int grid_y)
 
 CUresult cuLaunchGridAsync(CUfunction function, int grid_x, int grid_y, CUstream stream)
 {
-    if (throttle_idle())
+    if (throttle_passes(function))
         return REAL(cuLaunchGridAsync)(function, grid_x, grid_y, stream);
     struct launch launch = launch_of(function, grid_x, grid_y, stream);
     CUresult result = throttle_begin(&launch);

@@ -103,8 +103,8 @@ static CUresult reserve(struct charge *charge, int device)
     if (device < 0) /* not granted: as if it had no memory */
         return CUDA_ERROR_OUT_OF_MEMORY;
     charge->device = (unsigned)device;
-    overhead_refresh(charge->process, device, false);
     uint64_t bytes = charge->small > 0 ? SLAB_PAGE : charge->bytes;
+    overhead_refresh_for(charge->process, charge->device, bytes);
     struct retry retry = {0};
     while (try_to_reserve(charge) != 0)
         if (!overhead_reconsider(charge->process, charge->device, bytes, &retry)) {

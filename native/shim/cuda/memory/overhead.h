@@ -83,8 +83,14 @@ bool overhead_reconsider(struct process *process, unsigned device, uint64_t byte
  * measurement under a program that compares (vLLM does). */
 uint64_t overhead_withheld(struct process *process, unsigned device);
 
-/* For overhead_refresh(): notice what came into being without us, measure what was put off. */
+/* For overhead_refresh(): notice what came into being without us, measure what was put off.
+ * `exactly`: the latest, too. */
 void overhead_look(struct process *process, unsigned device, bool exactly);
+
+/* Before `bytes` are reserved: near the limit, the latest, too. A driver that loads lazily takes
+ * what no estimate stands for, and what it took since the last measurement must not be given away.
+ */
+void overhead_refresh_for(struct process *process, unsigned device, uint64_t bytes);
 
 /* The driver was given something back on this device. */
 static inline void overhead_freed(struct process *process, unsigned device)
@@ -92,13 +98,13 @@ static inline void overhead_freed(struct process *process, unsigned device)
     atomic_fetch_add_explicit(&process->freed[device], 1, memory_order_relaxed); /* a hint */
 }
 
-/* Before a figure is used: what the driver took is in the books. `exactly`: the latest, too. */
-static inline void overhead_refresh(struct process *process, int device, bool exactly)
+/* Before a figure is used: what the driver took is in the books, the latest, too. */
+static inline void overhead_refresh(struct process *process, int device)
 {
     /* relaxed: a hint; everything it stands for is guarded by the tally's mutex */
     if (device >= 0 && atomic_load_explicit(&process->tallies[device].state,
                                             memory_order_relaxed) != TALLY_MEASURED)
-        overhead_look(process, (unsigned)device, exactly);
+        overhead_look(process, (unsigned)device, true);
 }
 
 #endif

@@ -149,6 +149,8 @@ void overhead_presume(struct process *process, unsigned device, uint64_t bytes)
 void overhead_shrunk(struct process *process, unsigned device, bool often)
 {
     struct tally *tally = &process->tallies[device];
+    for (size_t word = 0; word < LAUNCHED_BITS / 64; word++) /* the next may load it again */
+        atomic_store_explicit(&process->launched.words[word], 0, memory_order_relaxed);
     overhead_outdated(process, device);
     pthread_mutex_lock(&tally->mutex);
     bool none = tally->contexts == 0 && tally->under_way == 0;
@@ -163,8 +165,11 @@ CUresult overhead_grown(CUresult result)
     int device;
     struct process *process = process_limited();
     if (result == CUDA_SUCCESS && process != NULL &&
-        process_current(process, &device) == CUDA_SUCCESS && device >= 0)
+        process_current(process, &device) == CUDA_SUCCESS && device >= 0) {
+        process_move_begin(process); /* the manager's next pass finds it, if nobody asks before */
+        process_move_end(process);
         overhead_outdated(process, (unsigned)device);
+    }
     return result;
 }
 
@@ -222,6 +227,19 @@ void overhead_look(struct process *process, unsigned device, bool exactly)
     if (replaced(process, tally, device) || silent(process) || (!exactly && recently(process)))
         return;
     measure(process, device, exactly);
+}
+
+/* margin: more than a driver takes for code between two measurements, as a rule. PyTorch's first
+ * kernel took 162 MiB on an H100. A call from inside another one would wait for itself. */
+void overhead_refresh_for(struct process *process, unsigned device, uint64_t bytes)
+{
+    const uint64_t margin = UINT64_C(512) << 20;
+    if (atomic_load_explicit(&process->tallies[device].state, memory_order_relaxed) ==
+        TALLY_MEASURED) /* a hint, as in overhead_refresh() */
+        return;
+    uint64_t held = slot_add(books_total(books_of(process), device), slot_add(bytes, margin));
+    overhead_look(process, device,
+                  held > process_memory_limit(process, device) && !process_nested());
 }
 
 /* There is room by now, or may be soon, but others may take it first. So it is tried for

@@ -34,7 +34,7 @@ static CUresult view_current(struct process *process, struct view *view)
         return result;
     pool_settle_all(process);
     graph_memory_settle_all(process);
-    overhead_refresh(process, device, true);
+    overhead_refresh(process, device);
     *view = view_of(process, device);
     return CUDA_SUCCESS;
 }

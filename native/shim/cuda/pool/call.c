@@ -197,7 +197,7 @@ static CUresult begin_charged(struct pool_call *call)
         return CUDA_ERROR_OUT_OF_MEMORY;
     call->device = (unsigned)call->pool.device;
     take_turn(call);
-    overhead_refresh(process, call->pool.device, false);
+    overhead_refresh_for(process, call->device, pool_growth(call->growth.bytes));
     struct retry retry = {0};
     while (!begin_moving(call, retry.waited)) {
         end_turn(call); /* others need not wait, too */

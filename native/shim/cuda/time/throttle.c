@@ -1,5 +1,6 @@
 #include "cuda/time/throttle.h"
 
+#include "cuda/memory/overhead.h"
 #include "cuda/time/collective.h"
 #include "cuda/time/prepaid.h"
 #include "cuda/time/waiting.h"
@@ -256,21 +257,30 @@ static CUresult begin_limited(struct launch *launch, struct process *process, ui
 CUresult throttle_begin_slowly(struct launch *launch, uint64_t key)
 {
     struct process *process;
-    switch (process_gate(&process)) {
-    case GATE_DRIVER:
-        return CUDA_SUCCESS;
-    case GATE_REFUSED:
+    enum gate gate = process_gate(&process);
+    if (gate == GATE_REFUSED)
         return CUDA_ERROR_SYSTEM_NOT_READY;
-    default:
-        return begin_limited(launch, process, key);
-    }
+    launch->first =
+        process_known() != NULL && !throttle_launched(process_known(), launch->function);
+    return gate == GATE_DRIVER ? CUDA_SUCCESS : begin_limited(launch, process, key);
+}
+
+/* What it took is there now. Where nothing is limited only the bit is set. */
+static void end_first(CUfunction function)
+{
+    uint64_t bit = throttle_launched_bit(function);
+    overhead_grown(CUDA_SUCCESS);
+    atomic_fetch_or_explicit(&process_known()->launched.words[bit / 64], UINT64_C(1) << bit % 64,
+                             memory_order_relaxed);
 }
 
 CUresult throttle_end_slowly(struct launch *launch, CUresult result)
 {
     if (launch->flight != NULL)
         timing_end(launch->process, launch->flight, launch->stream, result);
-    if (result != CUDA_SUCCESS)
+    if (launch->first && result == CUDA_SUCCESS)
+        end_first(launch->function);
+    if (launch->process != NULL && result != CUDA_SUCCESS)
         allowance_return(launch->paid_ns);
     return result;
 }

@@ -16,6 +16,7 @@ struct launch {
     /* Set by throttle_begin(): */
     struct process *process; /* NULL: not limited */
     struct flight *flight;   /* that watches it, or NULL */
+    bool first;              /* of its function: the driver may take memory for it */
     unsigned device;
     uint64_t paid_ns;
 };
@@ -41,6 +42,27 @@ static inline bool throttle_idle(void)
         if (throttle_limited(&config->limits[device]))
             return false;
     return true;
+}
+
+/* Which bit of the functions that were launched. Handles are 16 bytes apart, or more. */
+static inline uint64_t throttle_launched_bit(CUfunction function)
+{
+    return ((uintptr_t)function >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 48;
+}
+
+static inline bool throttle_launched(const struct process *process, CUfunction function)
+{
+    uint64_t bit = throttle_launched_bit(function);
+    return atomic_load_explicit(&process->launched.words[bit / 64], memory_order_relaxed) >>
+               bit % 64 &
+           1;
+}
+
+/* The same for a function that was launched before. A first launch goes the long way, for a module
+ * that is loaded lazily takes its memory there, as does a kernel that needs more local memory. */
+static inline bool throttle_passes(CUfunction function)
+{
+    return throttle_idle() && throttle_launched(process_known(), function);
 }
 
 /* Wait, pay, and begin to measure if it is time to. On an error the launch must not be made.
