@@ -66,7 +66,9 @@ def run(ends_file, deadline, folder, only):
     plugins = ("numba_tests", "each_end", "numba_fixture", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-W", "ignore", "-c"]
     command += [f"{folder}/pytest.ini", f"--rootdir={root}", "--import-mode=importlib"]
-    command += ["--continue-on-collection-errors", *(f"-p{plugin}" for plugin in plugins), TESTS]
+    # Else pytest imports the folder numba/cuda as `cuda`, and hides the bindings of that name.
+    command += ["-o", "consider_namespace_packages=true", "--continue-on-collection-errors"]
+    command += [*(f"-p{plugin}" for plugin in plugins), TESTS]
     process = subprocess.Popen(command, cwd=root, env=environment)
     return wait(process, deadline), process.returncode
 
