@@ -2,7 +2,7 @@
 be more than the limit, and a call that the driver itself refuses.
 
 `calls` tells which files the calls go to, `loaded` those that are in the program, and `set` what
-the tool set for it: a tool may put itself between a program and its libcuda.so.1 (ncu does).
+the tool set for it. Example: under ncu, on an H100, no call came to the shim.
 """
 
 import ctypes

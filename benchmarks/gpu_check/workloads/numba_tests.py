@@ -17,7 +17,7 @@ import time
 import types
 from pathlib import Path
 
-from say import say
+from say import say, shim_in
 
 TESTS = "numba/cuda/tests/cudadrv"
 ONE_PART = 0.6
@@ -45,7 +45,7 @@ def wait(process, deadline):
     shim = False
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError):  # it may have just ended
-            shim = shim or "libvcuda-shim-" in Path(f"/proc/{process.pid}/maps").read_text()
+            shim = shim or shim_in(Path(f"/proc/{process.pid}/maps"))
         time.sleep(LOOK_SECONDS)
     process.kill()
     process.wait()
