@@ -147,6 +147,9 @@ class Tool:
         said = (
             f"{self.what}: {self._shown(found)}, {before} without the shim; {_took(without, seen)}"
         )
+        calls = {name: Path(file).name for name, file in seen.told.get("calls", {}).items()}
+        if not seen.shim:
+            said += f"; its calls go to {', '.join(sorted(set(calls.values()))) or 'no file known'}"
         figures = {
             "bare": expected,
             "behind": found,
@@ -154,7 +157,7 @@ class Tool:
             "peak": seen.peak,
             "launches": seen.launches,
             "processes": seen.processes,
-            "calls": {name: Path(file).name for name, file in seen.told.get("calls", {}).items()},
+            "calls": calls,
         }
         return passed_if(conditions, said, figures)
 
