@@ -30,6 +30,7 @@ def evidence(**told: Any) -> Evidence:
 
 TOOL = {"status": 0, "found": ["1"], "last": "", "refused": 2}
 BARE = {**TOOL, "refused": 0, "wall_s": 1.0}
+PAST = {"cuInit": "/lib/libcuda.so.9", "cuLaunchKernel": "/lib/libcuda.so.9"}
 ENDS = {"a::one": ["passed", ""], "a::two": ["failed", "ValueError"], "a::three": ["passed", ""]}
 FILLED = evidence(held=LIMIT, refused=True, alive=True, worst=1e-6, busy_s=0.5)
 POOLED = evidence(held=0, jax="0", worst=1e-6, busy_s=0.5)
@@ -92,6 +93,7 @@ def test_a_program_that_pays_for_no_kernel_went_past_the_shim(
         (sanitized, evidence(**TOOL | {"status": 1, "last": "why"}), "status 0 (why)"),
         (measured, evidence(**TOOL | {"found": ["1", "2"]}), "it sees what it sees without"),
         (measured, evidence(**TOOL | {"found": ["0.0"]}), "each figure is above 0"),
+        (measured, evidence(**TOOL | {"shim": False, "calls": PAST}), "calls go to libcuda.so.9"),
         (filled, replace(FILLED, peak=LIMIT // 2), "the limit could be filled"),
         (preallocated, replace(POOLED, peak=LIMIT // 2), "75 % of the limit"),
         (preallocated, POOLED, "75 % of the limit"),

@@ -96,7 +96,7 @@ def test_a_launch_is_paired_round_by_round() -> None:
 
 
 def test_a_workload_that_got_faster_is_said_to_be() -> None:
-    found = workload_finding("no compute limit", [102.0], [100.0])
+    found = workload_finding("no compute limit", [102.0], [100.0], [100.0])
 
     assert found.said.startswith("-1.96 % time")
 
@@ -106,6 +106,16 @@ def test_a_launch_may_take_a_fifth_longer(shim: str, verdict: Verdict) -> None:
     assert launch_finding("hot", ["driver 2000.0 1", f"shim {shim} 1"]).verdict is verdict
 
 
+BARE = [100] * 5, [100] * 5
+
+
 def test_a_workload_may_be_slower_in_one_turn_but_not_in_most() -> None:
-    assert workload_finding("w", [80, 80, 100, 100, 100], [100] * 5).verdict is Verdict.PASS
-    assert workload_finding("w", [80, 80, 80, 100, 100], [100] * 5).verdict is Verdict.FAIL
+    assert workload_finding("w", [80, 80, 100, 100, 100], *BARE).verdict is Verdict.PASS
+    assert workload_finding("w", [80, 80, 80, 100, 100], *BARE).verdict is Verdict.FAIL
+
+
+def test_a_workload_is_lost_where_two_programs_without_the_shim_differ() -> None:
+    found = workload_finding("w", [100] * 5, [100] * 5, [94] * 5)
+
+    assert found.verdict is Verdict.LOST
+    assert "two programs without the shim differ" in found.said

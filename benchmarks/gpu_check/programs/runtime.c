@@ -75,7 +75,7 @@ static int shim_loaded(void)
     int found = 0;
     FILE *maps = fopen("/proc/self/maps", "r");
     while (maps != NULL && fgets(line, sizeof line, maps) != NULL)
-        found |= strstr(line, "libvcuda-shim-") != NULL;
+        found |= strstr(line, "libvcuda-shim-") != NULL && strstr(line, "-shim-ml-") == NULL;
     if (maps != NULL)
         fclose(maps);
     return found;

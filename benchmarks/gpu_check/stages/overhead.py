@@ -24,6 +24,6 @@ def workload(engine: str) -> Callable[[Bench], AsyncIterator[Finding]]:
 
 CHECKS: Final = (
     Check("launch overhead", 25, launch),
-    Check("workload overhead, driver API", 25, workload("driver")),
-    Check("workload overhead, PyTorch", 45, workload("torch"), ("torch",)),
+    Check("workload overhead, driver API", 30, workload("driver")),
+    Check("workload overhead, PyTorch", 50, workload("torch"), ("torch",)),
 )

@@ -6,6 +6,7 @@ program (a sanitizer, a profiler, a debugger) get a small one of ours, and must 
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -146,7 +147,18 @@ class Tool:
         said = (
             f"{self.what}: {self._shown(found)}, {before} without the shim; {_took(without, seen)}"
         )
-        figures = {"bare": expected, "behind": found, "charged_ns": seen.charged_ns}
+        calls = {name: Path(file).name for name, file in seen.told.get("calls", {}).items()}
+        if not seen.shim:
+            said += f"; its calls go to {', '.join(sorted(set(calls.values()))) or 'no file known'}"
+        figures = {
+            "bare": expected,
+            "behind": found,
+            "charged_ns": seen.charged_ns,
+            "peak": seen.peak,
+            "launches": seen.launches,
+            "processes": seen.processes,
+            "calls": calls,
+        }
         return passed_if(conditions, said, figures)
 
     def _shown(self, found: Sequence[str]) -> str:
@@ -257,7 +269,9 @@ def tests_alike(without: Told, seen: Evidence, steady: set[str]) -> Finding:
     tests = compared(without, seen.told)
     passed = [name for name in tests.alike if without["ends"][name][0] == "passed"]
     if not passed:
-        raise _not_here(f"no test passes of {len(without['ends'])} that ended")
+        ways = Counter(" ".join(end).strip() for end in without["ends"].values())
+        (way, _), *_ = ways.most_common(1) or [("none ended", 0)]
+        raise _not_here(f"no test passes of {len(without['ends'])}; most often: {way}")
     ways = {
         name: [" ".join(one["ends"].get(name, ["missing"])).strip() for one in (without, seen.told)]
         for name in tests.unlike

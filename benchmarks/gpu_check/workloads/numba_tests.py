@@ -17,7 +17,7 @@ import time
 import types
 from pathlib import Path
 
-from say import say
+from say import say, shim_in
 
 TESTS = "numba/cuda/tests/cudadrv"
 ONE_PART = 0.6
@@ -45,7 +45,7 @@ def wait(process, deadline):
     shim = False
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError):  # it may have just ended
-            shim = shim or "libvcuda-shim-" in Path(f"/proc/{process.pid}/maps").read_text()
+            shim = shim or shim_in(Path(f"/proc/{process.pid}/maps"))
         time.sleep(LOOK_SECONDS)
     process.kill()
     process.wait()
@@ -66,7 +66,9 @@ def run(ends_file, deadline, folder, only):
     plugins = ("numba_tests", "each_end", "numba_fixture", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-W", "ignore", "-c"]
     command += [f"{folder}/pytest.ini", f"--rootdir={root}", "--import-mode=importlib"]
-    command += ["--continue-on-collection-errors", *(f"-p{plugin}" for plugin in plugins), TESTS]
+    # Else pytest imports the folder numba/cuda as `cuda`, and hides the bindings of that name.
+    command += ["-o", "consider_namespace_packages=true", "--continue-on-collection-errors"]
+    command += [*(f"-p{plugin}" for plugin in plugins), TESTS]
     process = subprocess.Popen(command, cwd=root, env=environment)
     return wait(process, deadline), process.returncode
 
