@@ -51,7 +51,7 @@ test-docs: $(VENV)/developing ## pages and tables: docs, README, chart, dashboar
 lint: $(VENV)/developing ## ruff, clang-format, generated modules up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	git ls-files 'native/*.c' 'native/*.h' 'benchmarks/gpu_check/*.c' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files 'native/*.c' 'native/*.h' 'benchmarks/gpu_check/*.c' 'benchmarks/gpu_check/*.h' | xargs $(BIN)/clang-format --dry-run -Werror
 	$(BIN)/python tests/generated.py
 
 .PHONY: types
@@ -107,7 +107,7 @@ test-web: $(VENV)/developing ## the web pages in this machine's Chromium
 format: $(VENV)/developing ## put all sources into their format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix-only -q .
-	git ls-files 'native/*.c' 'native/*.h' 'benchmarks/gpu_check/*.c' | xargs $(BIN)/clang-format -i
+	git ls-files 'native/*.c' 'native/*.h' 'benchmarks/gpu_check/*.c' 'benchmarks/gpu_check/*.h' | xargs $(BIN)/clang-format -i
 
 .PHONY: bench
 bench: $(VENV)/developing ## measure: placement, HELLO, starts, hooks, Allocate, claims, the agent, sharing (some ten minutes)

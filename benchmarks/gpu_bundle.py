@@ -108,16 +108,16 @@ def unpack_cffi(site: Path, version: str) -> None:
 def add_programs(folder: Path, runtime: Path | None) -> None:
     folder.mkdir()
     sources = ROOT / "benchmarks/gpu_check/programs"
-    for source in sorted(sources.glob("*.c")):
-        compile_program(folder / source.stem, source)
+    for source in sorted(sources.iterdir()):  # a file, or a folder of them
+        compile_program(folder / source.stem, *(sorted(source.glob("*.c")) or [source]))
     if runtime is not None:
-        linked = ("-DSTATIC_RUNTIME", runtime, "-lpthread", "-lrt")
-        compile_program(folder / "runtime-static", sources / "runtime.c", *linked)
+        linked = (sources / "runtime.c", "-DSTATIC_RUNTIME", runtime, "-lpthread", "-lrt")
+        compile_program(folder / "runtime-static", *linked)
 
 
-def compile_program(program: Path, source: Path, *words: str | Path) -> None:
+def compile_program(program: Path, *words: str | Path) -> None:
     cc = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17"]
-    build.run([*cc, *PROGRAM_FLAGS, "-o", program, source, *words, "-ldl", "-lm"])
+    build.run([*cc, *PROGRAM_FLAGS, "-o", program, *words, "-ldl", "-lm", "-lpthread"])
 
 
 def static_runtime() -> Path | None:

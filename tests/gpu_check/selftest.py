@@ -169,11 +169,18 @@ MUTANTS = (
             ("time slices of two processes", '"slices"'),
             ("times", "value seen, behind 50 us"),
             ("hand-over", "empty kernel, launch to done"),
+            ("captures", "of a relaxed thread"),
+            ("copies", "16 MiB copied"),
             ("memory", "memory, module"),
             ("utilisation of two at 100 %", '"utilisation"'),
             ("utilisation of one at 30 %", '"utilisation"'),
             ("pid namespace", '"ready"'),
         )
+    ),
+    Mutant(
+        "captures",
+        "a broken capture ends well",
+        filters={"gpu_facts": 's/"end":901/"end":0/'},
     ),
     Mutant("JAX", "the driver's own free memory is told", ("cuMemGetInfo_v2",)),
     Mutant("CuPy", "goes past the shim", environment=BYPASS),

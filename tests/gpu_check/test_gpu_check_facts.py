@@ -4,6 +4,7 @@ lines that are missing, refused or cannot be.
 
 import asyncio
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -44,7 +45,7 @@ BUSY = {0, -2, RAN_EMPTY}
 """Results on a busy machine: nothing was seen in time, or the host was so late that a stream had
 nothing to do meanwhile."""
 
-SOURCE = ROOT / "benchmarks/gpu_check/programs/gpu_facts.c"
+SOURCES = ROOT / "benchmarks/gpu_check/programs/gpu_facts"
 
 
 def turns(first: int, length: int, pause: int, count: int, step: int = 1) -> Timeline:
@@ -246,10 +247,11 @@ class Run:
         return {key: value for figures in rows for key, value in figures.items()}
 
 
-def compiled(folder: Path, source: str) -> Path:
-    command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Werror", "-D_GNU_SOURCE", "-xc", "-", "-ldl"]
+def compiled(folder: Path, sources: Path = SOURCES) -> Path:
+    command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Werror", "-D_GNU_SOURCE"]
     program = folder / "gpu_facts"
-    subprocess.run([*command, "-o", program], input=source, text=True, check=True)
+    files = sorted(sources.glob("*.c"))
+    subprocess.run([*command, "-o", program, *files, "-ldl", "-lpthread"], check=True)
     return program
 
 
@@ -275,7 +277,7 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """All checks, in short, on a driver that behaves as real ones are reported to."""
     folder = tmp_path_factory.mktemp("facts")
-    compiled(folder, SOURCE.read_text())
+    compiled(folder)
     described = machine(1, context_bytes=300 << 20, driver=REAL)
     with sim_box(described) as box, pytest.MonkeyPatch.context() as patch:
         for name, value in box.environment(**{SLOWNESS: "10"}).items():
@@ -307,10 +309,13 @@ def test_the_gpu_is_warm_before_a_kernel_is_calibrated(simulated: Run) -> None:
 
 
 def test_a_pair_of_events_behind_which_the_host_was_late_is_none(tmp_path: Path) -> None:
-    source = SOURCE.read_text()
+    shutil.copytree(SOURCES, tmp_path / "late")
+    times = tmp_path / "late/times.c"
+    source = times.read_text()
     late = source.replace("bool late = ", "usleep(400);\n bool late = ")
     assert late != source
-    program = compiled(tmp_path, late)
+    times.write_text(f"#include <unistd.h>\n{late}")
+    program = compiled(tmp_path, tmp_path / "late")
 
     with (
         sim_box(machine(1)) as box,
@@ -341,6 +346,12 @@ def test_events_show_the_floor_of_the_simulated_gpu(simulated: Run) -> None:
     assert 52 <= pairs["event pair, kernel of 50 us, busy stream"]["p50"] <= 53
 
 
+def test_a_query_breaks_a_capture_unless_its_thread_is_relaxed(simulated: Run) -> None:
+    seen = simulated.figures("captures")
+
+    assert [seen[thread]["end"] for thread in ("plain", "relaxed")] == [901, 0]
+
+
 def test_nvml_names_the_loads_on_the_simulated_gpu(simulated: Run) -> None:
     figures = simulated.figures("utilisation of two at 100 %")
 
@@ -352,6 +363,8 @@ NEEDED = {
     "time slices of two processes": [facts.SLICES],
     "times": [name for group in facts.TIMES for name in group.facts.values()],
     "hand-over": ["ping", facts.PING, facts.READY, facts.LOAD],
+    "captures": [*facts.CAPTURES.values()],
+    "copies": ["copies", facts.COPY, facts.READY, facts.LOAD],
     "memory": [
         *facts.STARTS.facts.values(),
         *facts.MEMORY.values(),
@@ -433,6 +446,8 @@ async def test_a_check_whose_facts_are_all_0_tells_no_figure(
     [
         ("hand-over", wrong('"load"', "kernels", 1), "did not keep the GPU busy"),
         ("hand-over", wrong('"load"', "kernels", 99999), "did not keep the GPU busy"),
+        ("captures", wrong("a plain thread", "end", 0), "status 2, its end answers 0"),
+        ("captures", wrong("a relaxed thread", "end", 901), "status 1, its end answers 901"),
         ("memory", wrong("memory, context", "process_more_mib", 0), "a context takes 0 MiB"),
         ("memory", wrong("memory,", "process_more_mib", 0), "NVML's figure of the process never"),
         ("memory", wrong("1048577 B", "each_free", 1048576), "1048577 B: took 1048576 B of the"),

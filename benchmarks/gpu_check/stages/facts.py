@@ -153,6 +153,19 @@ HAND_OVER: Final = Group(
     {what: what for what in BESIDE},
     ("p50", "p90"),
 )
+COPY: Final = "16 MiB copied to the GPU"
+COPIES: Final = Group(
+    "",
+    "us for 16 MiB from pinned memory to the GPU (p90)",
+    {what: what for what in BESIDE},
+    ("p50", "p90"),
+)
+CAPTURES: Final = {
+    thread: f"capture, query of a {thread} thread" for thread in ("plain", "relaxed")
+}
+ACTIVE, INVALIDATED = 1, 2
+"""CU_STREAM_CAPTURE_STATUS_ACTIVE, _INVALIDATED."""
+
 STARTS: Final = Group(
     "starts",
     "ms",
@@ -367,20 +380,54 @@ async def times(bench: Bench) -> AsyncIterator[Finding]:
 
 async def hand_over(bench: Bench) -> AsyncIterator[Finding]:
     """How soon a process gets the GPU that another one has, or could have."""
+    yield await repeated(bench, "ping", PING, HAND_OVER)
+
+
+async def copies(bench: Bench) -> AsyncIterator[Finding]:
+    """Does a copy wait for its process's turn, though it needs no multiprocessor?"""
+    yield await repeated(bench, "copies", COPY, COPIES)
+
+
+async def repeated(bench: Bench, mode: str, spread: str, group: Group) -> Finding:
+    """What one program does again and again: alone, and beside each load."""
     rows: list[Row] = []
     for what, loads in BESIDE.items():
-        ping, running = await beside(bench, f"ping {what}", loads, "ping", PING_SECONDS)
-        ping.need(["ping", PING])
-        ping.need_end()
+        printed, running = await beside(bench, f"{mode} {what}", loads, mode, PING_SECONDS)
+        printed.need([mode, spread])
+        printed.need_end()
         for load in running:
-            if not covers(load[LOAD], ping["ping"]):
+            if not covers(load[LOAD], printed[mode]):
                 raise Lost(f"{what}: the load did not run all the time")
-        rows.append({**ping[PING], "fact": what})
-    yield measured(Printed(rows), HAND_OVER)
+        rows.append({**printed[spread], "fact": what})
+    return measured(Printed(rows), group)
 
 
 def covers(load: Row, ping: Row) -> bool:
     return bool(load["begun_us"] <= ping["begun_us"] and ping["ended_us"] <= load["ended_us"])
+
+
+async def captures(bench: Bench) -> AsyncIterator[Finding]:
+    """Does a query in another thread break a capture of the global mode?"""
+    printed = await facts(bench, "captures", 5, "captures")
+    printed.need(CAPTURES.values())
+    texts = []
+    for thread, name in CAPTURES.items():
+        row = printed[name]
+        status, end, query = row["status"], row["end"], row["query"]
+        if not printed.refused(name) and (status, end == 0) not in {
+            (ACTIVE, True),
+            (INVALIDATED, False),
+        }:
+            raise CheckFailed(f"cannot be: {name}: status {status}, its end answers {end}")
+        kept = "goes on" if status == ACTIVE else f"is broken (its end answers {end})"
+        texts.append(
+            f"{printed.shown(name)}"
+            if printed.refused(name)
+            else f"of a {thread} thread answers {query}, and the capture {kept}"
+        )
+    figures = {thread: dict(printed[name]) for thread, name in CAPTURES.items()}
+    yield Finding(Verdict.FIGURE, f"cuEventQuery {'; '.join(texts)}", figures)
+    printed.need_end()
 
 
 async def memory(bench: Bench) -> AsyncIterator[Finding]:
@@ -477,6 +524,8 @@ CHECKS: Final = (
     Check("time slices of two processes", 12, slices),
     Check("times", 22, times),
     Check("hand-over", 30, hand_over),
+    Check("captures", 7, captures),
+    Check("copies", 30, copies),
     Check("memory", 14, memory),
     Check("utilisation of two at 100 %", 20, two_loads),
     Check("utilisation of one at 30 %", 15, one_load),

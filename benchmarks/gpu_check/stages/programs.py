@@ -269,8 +269,8 @@ def tests_alike(without: Told, seen: Evidence, steady: set[str]) -> Finding:
     tests = compared(without, seen.told)
     passed = [name for name in tests.alike if without["ends"][name][0] == "passed"]
     if not passed:
-        ways = Counter(" ".join(end).strip() for end in without["ends"].values())
-        (way, _), *_ = ways.most_common(1) or [("none ended", 0)]
+        counts = Counter(" ".join(end).strip() for end in without["ends"].values())
+        (way, _), *_ = counts.most_common(1) or [("none ended", 0)]
         raise _not_here(f"no test passes of {len(without['ends'])}; most often: {way}")
     ways = {
         name: [" ".join(one["ends"].get(name, ["missing"])).strip() for one in (without, seen.told)]
