@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 import time
 from pathlib import Path
+from uuid import UUID
 
 import gpu_bundle
 import pytest
@@ -60,7 +61,7 @@ def test_all_that_is_compiled_runs_on_an_old_libc(bundle: Bundle) -> None:
     compiled = [*bundle.folder.glob("programs/*"), *bundle.folder.rglob("lib/*/*.so.1")]
     compiled += bundle.folder.glob("vcuda_shim/*.so")
 
-    assert len(compiled) == 9
+    assert len(compiled) == 10
     assert max(map(newest_glibc, compiled)) <= (2, 17)
 
 
@@ -97,7 +98,7 @@ def test_a_run_is_adopted_into_the_repository(bare: Run, tmp_path: Path) -> None
     recorded.mkdir(parents=True)
     (recorded / "libcuda-555.58.02.txt").write_text("known already")
 
-    written = adopt([bare.out, bare.out], tmp_path)
+    written = adopt([bare.out], tmp_path)
 
     assert sorted(str(path.relative_to(tmp_path)) for path in written) == [
         "docs/gpu/tesla-t4-555.58.02/checks.jsonl",
@@ -106,8 +107,40 @@ def test_a_run_is_adopted_into_the_repository(bare: Run, tmp_path: Path) -> None
         "tests/native/table/recorded/libnvidia-ml-555.58.02.txt",
     ]
     assert (recorded / "libcuda-555.58.02.txt").read_text() == "known already"
-    facts = (tmp_path / "docs/gpu/tesla-t4-555.58.02/facts.jsonl").read_text()
-    assert facts == 2 * (bare.out / "facts.jsonl").read_text()
+
+
+def results_of(folder: Path, gpu: str, *checks: tuple[str, str]) -> Path:
+    """checks: each with its verdict, of stage `memory`."""
+    folder.mkdir()
+    held = {"fact": "NVML held open", "gpus": [[gpu, f"GPU-{UUID(int=7)}"]], "driver": "580.1"}
+    facts = [held, {"fact": "file", "path": "/etc/os-release"}, {"fact": folder.name, "value": 1}]
+    found = [{"stage": "memory", "check": name, "verdict": verdict} for name, verdict in checks]
+    for name, content in (("facts.jsonl", facts), ("checks.jsonl", found)):
+        (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in content))
+    with tarfile.open(folder / "logs.tar.gz", "w:gz"):
+        pass
+    return folder
+
+
+def test_runs_of_one_gpu_are_adopted_as_one_without_what_names_the_machine(tmp_path: Path) -> None:
+    first = results_of(tmp_path / "first", "T4", ("fork", "LOST"), ("managed memory", "pass"))
+    again = results_of(tmp_path / "again", "T4", ("fork", "pass"))
+
+    facts, checks = adopt([first, again], tmp_path)
+
+    rows = [json.loads(line) for line in checks.read_text().splitlines()]
+    assert [(row["check"], row["verdict"]) for row in rows] == [
+        ("managed memory", "pass"),
+        ("fork", "pass"),
+    ]
+    told = [json.loads(line)["fact"] for line in facts.read_text().splitlines()]
+    assert told == ["NVML held open", "first", "again"]
+    assert str(UUID(int=7)) not in facts.read_text()
+
+
+def test_runs_of_two_gpus_are_not_adopted_as_one(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"runs of different GPUs or drivers: l4-580.1, t4-580.1"):
+        adopt([results_of(tmp_path / "one", "T4"), results_of(tmp_path / "two", "L4")], tmp_path)
 
 
 def test_a_folder_of_facts_is_named_by_gpu_and_driver(tmp_path: Path) -> None:

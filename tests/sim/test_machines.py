@@ -1,6 +1,5 @@
 """Machines from data files: those that come along, and those a user writes."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from gpumanager.sim.machine import DEFAULT_BEHAVIOUR, H100, IDEAL, REAL, DriverB
 from gpumanager.sim.machines import load_machine, machine_names
 from gpumanager.units import GIB, MIB
 
-ROOT = Path(__file__).resolve().parents[2]
 MACHINE = """\
 models:
   - name: Card
@@ -107,6 +105,7 @@ def test_a_user_says_how_fast_a_machine_moves_bytes_and_how_long_turns_last(
         ("{}", DEFAULT_BEHAVIOUR),
         ("{like: ideal}", IDEAL),
         ("{like: real}", REAL),
+        ("{like: h100}", H100),
         ("{switch-cost: 0, like: real}", replace(REAL, switch_ns=0)),
         ("{hmm: true, hides-memory: true}", replace(REAL, hmm=True, hides_memory=True)),
     ],
@@ -171,27 +170,3 @@ def test_a_broken_description_is_refused_with_line_and_cause(
 def test_a_file_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match=r"nowhere/m\.yaml: cannot be read: No such file"):
         load_machine("nowhere/m.yaml")
-
-
-def test_the_h100_is_as_one_was_measured() -> None:
-    folder = ROOT / "docs/gpu/nvidia-h100-80gb-hbm3-580.159.04"
-    checks = [json.loads(line) for line in (folder / "checks.jsonl").read_text().splitlines()]
-    facts = [json.loads(line) for line in (folder / "facts.jsonl").read_text().splitlines()]
-    times = {row["fact"]: row["p50"] for row in facts if row.get("of") == "times" and "p50" in row}
-    (slices,) = (row["figures"] for row in checks if row["check"] == "time slices of two processes")
-    (queued,) = (row["value"] for row in facts if "launches queued" in row["fact"])
-    pair = "event pair, kernel of {}, {} stream"
-    busy, idle = (times[pair.format("50 us", where)] - 50 for where in ("busy", "idle"))
-
-    assert pytest.approx(slices["slice_ms"]["p50"] * 1e6, rel=0.01) == H100.slice_ns
-    assert pytest.approx(slices["switch_us"]["p50"] * 1e3, rel=0.01) == H100.switch_ns
-    assert queued == H100.queue_depth
-    assert pytest.approx(busy * 1e3, abs=500) == H100.event_floor_ns
-    assert pytest.approx((idle - busy) * 1e3, abs=500) == H100.event_idle_ns
-    assert slices["overlap_ms"] == 0
-
-
-def test_a_machine_may_be_like_the_h100(tmp_path: Path) -> None:
-    text = MACHINE + "driver: {like: h100, switch-cost: 0}\n"
-
-    assert load_machine(written(tmp_path, text)).driver == replace(H100, switch_ns=0)

@@ -15,7 +15,7 @@
       NV2: [[0, 1]]
     numa: [0, 0, 1, 1]             # with links: the NUMA node of each GPU
     driver:                        # where it is less kind than an ideal one; each may be left out
-      like: real                   # what holds for those that are left out; or ideal
+      like: real                   # what holds for those that are left out; or ideal, h100
       time-slice: 1024             # us that a process has a GPU for while others want it
       switch-cost: 50              # us lost whenever another process gets the GPU
       event-floor: 3               # us that a pair of timing events shows around nothing
