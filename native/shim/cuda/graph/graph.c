@@ -1,6 +1,7 @@
 /* Executable graphs: what each needs is found out when it is made or changed, for its launches. */
 #include "cuda/graph/cost.h"
 #include "cuda/graph/memory.h"
+#include "cuda/memory/overhead.h"
 #include "cuda/time/collective.h"
 
 #include <stdlib.h>
@@ -72,8 +73,10 @@ static CUresult enter(struct making *making, CUgraphExec handle)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Kernels that were never launched are loaded with it. */
 static CUresult make_end(struct making *making, CUresult result, CUgraphExec *out)
 {
+    overhead_grown(result);
     if (making->process == NULL)
         return result;
     result = graph_flight_end(&making->flight, result);

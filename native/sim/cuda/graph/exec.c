@@ -1,5 +1,6 @@
 /* Executable graphs: a copy of a graph in the order it will run. */
 #include "cuda/graph/conditional.h"
+#include "cuda/module/module.h"
 #include <stdlib.h>
 
 bool is_exec(const struct exec *exec)
@@ -15,13 +16,29 @@ static void dispose(struct driver *driver, struct exec *exec)
     free(exec);
 }
 
+/* Code of its own kernels that was not needed before is loaded now, at the latest. */
+static CUresult load_code(struct driver *driver, const struct node_set *order)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < order->count && result == CUDA_SUCCESS; i++) {
+        const struct kernel_params *params = &order->items[i]->kernel.params;
+        CUfunction function = params->v1.function != NULL ? params->v1.function : params->kernel;
+        if (order->items[i]->type == NODE_KERNEL)
+            result = module_enter(driver, function->module);
+    }
+    return result;
+}
+
 static CUresult fill_in(struct driver *driver, struct graph *graph, uint64_t flags,
                         struct exec *exec)
 {
     exec->kind = EXEC;
     exec->flags = flags;
     exec->graph = graph_copy(driver, graph);
-    return exec->graph != NULL ? graph_order(exec->graph, &exec->order) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (exec->graph == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = graph_order(exec->graph, &exec->order);
+    return result == CUDA_SUCCESS ? load_code(driver, &exec->order) : result;
 }
 
 static void enter(struct driver *driver, struct graph *graph, struct exec *exec)

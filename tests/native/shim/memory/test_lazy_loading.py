@@ -42,6 +42,25 @@ def fill():
     return count
 """
 
+GRAPH = """
+class KernelNode(ctypes.Structure):
+    _fields_ = [
+        ("function", ctypes.c_void_p),
+        ("shape", ctypes.c_uint * 7),
+        *((name, ctypes.c_void_p) for name in ("parameters", "extra", "kernel", "context")),
+    ]
+
+def graph_of(function):
+    "Executable, of one kernel; nothing has run."
+    graph, node, ready = (ctypes.c_void_p() for _ in range(3))
+    params = KernelNode(function.value, (ctypes.c_uint * 7)(1, 1, 1, 1, 1, 1, 0))
+    assert driver.cuGraphCreate(ctypes.byref(graph), 0) == SUCCESS
+    add = driver.cuGraphAddKernelNode_v2
+    assert add(ctypes.byref(node), graph, None, 0, ctypes.byref(params)) == SUCCESS
+    flags = ctypes.c_ulonglong(0)
+    return driver.cuGraphInstantiateWithFlags(ctypes.byref(ready), graph, flags)
+"""
+
 KINDS = {
     "cuMemAlloc": f"take = lambda: allocate(driver, {PIECE})[0]",
     "cuMemAllocAsync": f"pools = Pools()\ntake = lambda: pools.alloc({PIECE})[0]",
@@ -75,6 +94,24 @@ tell(first=first, pieces=1 + fill())
 
     assert told == {"first": [0, 0], "pieces": (LIMIT - CONTEXT - CODE - PAGE) // PIECE}
     assert measured.account().bytes_peak <= LIMIT
+
+
+@pytest.mark.parametrize("cores", [50, 100])
+async def test_code_that_a_graph_loads_is_within_the_limit_too(start: Start, cores: int) -> None:
+    """Of kernels that were put into it by hand, and never launched."""
+    measured = start(PAGED)
+    container = await measured.container(cores=cores)
+    script = f"""
+retain()
+{KINDS["cuMemAlloc"]}
+fresh = kernel()
+first = take(), graph_of(fresh)
+tell(first=first, pieces=1 + fill())
+"""
+
+    told = await container.run(CLIENT + PROGRAM + GRAPH + script, **LAZY)
+
+    assert told == {"first": [0, 0], "pieces": (LIMIT - CONTEXT - CODE - PAGE) // PIECE}
 
 
 @pytest.mark.parametrize("cores", [50, 100])
