@@ -165,11 +165,8 @@ CUresult overhead_grown(CUresult result)
     int device;
     struct process *process = process_limited();
     if (result == CUDA_SUCCESS && process != NULL &&
-        process_current(process, &device) == CUDA_SUCCESS && device >= 0) {
-        process_move_begin(process); /* the manager's next pass finds it, if nobody asks before */
-        process_move_end(process);
+        process_current(process, &device) == CUDA_SUCCESS && device >= 0)
         overhead_outdated(process, (unsigned)device);
-    }
     return result;
 }
 

@@ -1,14 +1,12 @@
 """The memory limit where modules take their memory at the first launch of one of their kernels."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from gpumanager.units import MIB
-from tests.native.measured_node import CLIENT, CONTEXT, LIMIT, Start, eventually, measured_each
-from tests.native.shim_container import reached
+from tests.native.measured_node import CLIENT, CONTEXT, LIMIT, Start, measured_each
 from tests.native.sim_box import PAGE, PAGED
 
 pytestmark = pytest.mark.namespaces
@@ -159,28 +157,3 @@ tell(pieces=fill())
 
     assert told == {"pieces": (LIMIT - CONTEXT - CODE - PAGE) // PIECE}
     assert measured.account().bytes_peak <= LIMIT
-
-
-async def test_the_managers_next_pass_finds_what_a_first_launch_took(work: Path) -> None:
-    """So that other processes of the container do not fill the limit beside it for long."""
-    launched, seen = work / "launched", work / "seen"
-    async with measured_each(work, 0.1) as begin:
-        measured = begin(PAGED)
-        script = f"""
-retain()
-fresh, before = kernel(), memory(driver)
-time.sleep(1)
-assert launch(fresh) == SUCCESS
-reach({str(launched)!r})
-wait_for({str(seen)!r})
-tell()
-"""
-        running = asyncio.create_task(
-            (await measured.container()).run(CLIENT + PROGRAM + script, **LAZY)
-        )
-        await reached(launched, running)
-
-        assert await eventually(lambda: measured.held() >= CONTEXT + CODE)
-
-        seen.touch()
-        await running
