@@ -90,7 +90,11 @@ def folder_name(results: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="adopt-gpu-facts", description=__doc__)
     parser.add_argument("results", type=Path, nargs="+", help="folders that gpu-check.sh wrote")
-    for path in adopt(parser.parse_args().results, ROOT):
+    try:
+        written = adopt(parser.parse_args().results, ROOT)
+    except (OSError, ValueError) as error:  # no such folder, or of different GPUs
+        parser.error(str(error))
+    for path in written:
         print(path.relative_to(ROOT))
 
 

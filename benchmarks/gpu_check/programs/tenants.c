@@ -2,15 +2,14 @@
  *
  *     tenants calibrate MICROSECONDS
  *     tenants serve START_NS SECONDS KERNELS ROUNDS RATE HOST_US
- *     tenants train START_NS SECONDS KERNELS ROUNDS GRAPH
+ *     tenants train START_NS SECONDS KERNELS ROUNDS
  *
  * A kernel is so many rounds of work on every multiprocessor: time away from the GPU is no
  * progress. serve: requests at random times (Poisson, RATE a second, one after another), each of
  * KERNELS kernels that are waited for together; HOST_US >= 0: each waited for alone, with so much
  * work of the host behind it. A request's time runs from when it came. train: steps of KERNELS
- * kernels without an end, two steps ahead of the host; GRAPH 1: a step is one launch of a graph.
- * Both begin at START_NS of CLOCK_MONOTONIC, print a line of JSON, and leave the first second out
- * of it.
+ * kernels without an end, two steps ahead of the host. Both begin at START_NS of CLOCK_MONOTONIC,
+ * print a line of JSON, and leave the first second out of it.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -153,23 +152,14 @@ static void serve(u64 begin, double seconds, int kernels, u64 rounds, double rat
     printf("}\n");
 }
 
-static void train(u64 begin, double seconds, int kernels, u64 rounds, bool graph)
+static void train(u64 begin, double seconds, int kernels, u64 rounds)
 {
-    void *ends[2] = {new_event(WAITS), new_event(WAITS)}, *captured = NULL, *step = NULL;
+    void *ends[2] = {new_event(WAITS), new_event(WAITS)};
     u64 from = begin + SECOND, until = begin + (u64)(seconds * 1e9), first = 0, last = 0;
     long done = 0;
-    if (graph) {
-        CU(cuStreamBeginCapture_v2, stream, 0);
+    for (long steps = 0; last < until; steps++) {
         for (int i = 0; i < kernels; i++)
             launch(rounds);
-        CU(cuStreamEndCapture, stream, &captured);
-        CU(cuGraphInstantiateWithFlags, &step, captured, 0ULL);
-    }
-    for (long steps = 0; last < until; steps++) {
-        for (int i = 0; !graph && i < kernels; i++)
-            launch(rounds);
-        if (graph)
-            CU(cuGraphLaunch, step, stream);
         CU(cuEventRecord, ends[steps % 2], stream);
         if (steps == 0)
             continue;
@@ -186,12 +176,12 @@ static void train(u64 begin, double seconds, int kernels, u64 rounds, bool graph
 int main(int count, char **words)
 {
     bool serving = count == 8 && strcmp(words[1], "serve") == 0;
-    bool training = count == 7 && strcmp(words[1], "train") == 0;
+    bool training = count == 6 && strcmp(words[1], "train") == 0;
     bool calibrating = count == 3 && strcmp(words[1], "calibrate") == 0;
     if (!serving && !training && !calibrating) {
         fputs("usage: tenants calibrate MICROSECONDS |\n"
               "       serve START_NS SECONDS KERNELS ROUNDS RATE HOST_US |\n"
-              "       train START_NS SECONDS KERNELS ROUNDS GRAPH\n",
+              "       train START_NS SECONDS KERNELS ROUNDS\n",
               stderr);
         return 2;
     }
@@ -204,6 +194,6 @@ int main(int count, char **words)
     if (serving)
         serve(begin, seconds, atoi(words[4]), rounds, atof(words[6]), atof(words[7]));
     else
-        train(begin, seconds, atoi(words[4]), rounds, atoi(words[6]) != 0);
+        train(begin, seconds, atoi(words[4]), rounds);
     return 0;
 }

@@ -17,7 +17,7 @@ from typing import Any, Final
 from gpu_check.bench import Bench, program
 from gpu_check.conductor import Check
 from gpu_check.outcome import Finding, Verdict, passed_if
-from gpu_check.place import Place
+from gpu_check.place import WHOLE, Place
 from gpu_check.process import lines_of
 
 KERNELS, MICROS = 15, 200
@@ -38,7 +38,6 @@ REQUESTS: Final = 300
 SECONDS: Final = 10.0
 NEARLY: Final = 0.9
 ALONE: Final = "alone"
-WHOLE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +47,12 @@ class Row:
     share: int
     kernels: int
     micros: int
-    graph: bool = False
     host_us: float = TOGETHER
 
     @property
     def text(self) -> str:
-        steps = "a graph" if self.graph else f"kernels of {self.micros} us"
         asked = "requests" if self.host_us < 0 else "decoding"
-        return f"{asked} at {self.share} %, training of {steps}"
+        return f"{asked} at {self.share} %, training of kernels of {self.micros} us"
 
     @property
     def rate(self) -> float:
@@ -89,7 +86,7 @@ class Tenants:
         size, asked = round(self.rounds * MICROS), (f"{row.rate:.6f}", f"{row.host_us:g}")
         serve = ["serve", str(begin), seconds, str(KERNELS), str(size), *asked]
         size = round(self.rounds * row.micros)
-        train = ["train", str(begin), seconds, str(row.kernels), str(size), str(int(row.graph))]
+        train = ["train", str(begin), seconds, str(row.kernels), str(size)]
         both = [self._told("serve", serve, service, row)]
         if training is not None:
             both.append(self._told("train", train, training, row))

@@ -68,7 +68,7 @@ KINDS = {
 
 @pytest.fixture
 async def start(work: Path) -> AsyncIterator[Start]:
-    """A manager that measures by itself when the program is long done."""
+    """The manager's own measurements come after the program has ended."""
     async with measured_each(work, 60.0) as begin:
         yield begin
 
@@ -116,8 +116,8 @@ tell(first=first, pieces=1 + fill())
 async def test_a_first_launch_in_a_full_container_runs_and_leaves_no_room(
     start: Start, cores: int
 ) -> None:
-    """Nobody can tell before what it takes, nor undo it: so it is the allocations that are refused,
-    until enough is freed."""
+    """The shim cannot tell before what a launch takes, nor undo it. So it refuses allocations
+    until the program frees enough."""
     container = await start(PAGED).container(cores=cores)
     script = f"""
 retain()
