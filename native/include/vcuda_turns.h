@@ -68,7 +68,9 @@ struct vcuda_hint {
     VCUDA_ATOMIC(uint64_t) held_ns;     /* launches held back by the window alone, added up */
     VCUDA_ATOMIC(uint32_t) collectives; /* in flight, or held back: kernels of one container that
                                            wait for one another */
-    uint8_t reserved[12];
+    uint32_t reserved;
+    VCUDA_ATOMIC(uint64_t) waits_until_ns; /* what `waiting` says is renewed before that, or its
+                                              threads have left by a jump */
 };
 
 struct vcuda_hints {
