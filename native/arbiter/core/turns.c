@@ -32,10 +32,10 @@ struct turns_rules turns_rules(void)
 }
 
 static const double owed_at_least = 250 * MICROSECOND;
-static const double far_over = 10 * MILLISECOND;   /* of its share: then it may wait longer */
-static const double no_later = 10 * MILLISECOND;   /* a ring that was lost is seen by then */
-static const double calm_after = 1 * SECOND;       /* without a waking */
-static const double longest_told = 1 * SECOND;     /* of a launch */
+static const double far_over = 10 * MILLISECOND;      /* of its share: then it may wait longer */
+static const double no_later = 10 * MILLISECOND;      /* a ring that was lost is seen by then */
+static const double calm_after = 1 * SECOND;          /* without a waking */
+static const double longest_told = 1 * SECOND;        /* of a launch */
 static const double hardware_slice = 4 * MILLISECOND; /* at least: an H100's is 2.09 ms */
 static const uint64_t soonest_ns = 5000;
 
@@ -70,6 +70,7 @@ int turns_join(struct turns_gpu *gpu, double weight, double ceiling)
         if (!gpu->members[at].present) {
             gpu->members[at] = (struct turns_member){
                 .present = true,
+                .populated = true,
                 .weight = weight,
                 .ceiling = ceiling,
                 .virtual_ns = gpu->virtual_ns,
@@ -138,9 +139,9 @@ static void charge(struct turns_gpu *gpu, int at, double all_trusted, uint64_t n
     double span = since(gpu->last, now), own = member->seen.work_ns;
     double all = own + all_trusted - trusted(gpu, at);
     double ns = all > span ? own * span / all : own;
-    member->virtual_ns = least(member->virtual_ns + ns / member->weight,
-                               most(member->virtual_ns,
-                                    gpu->virtual_ns + gpu->rules.debt / member->weight));
+    member->virtual_ns =
+        least(member->virtual_ns + ns / member->weight,
+              most(member->virtual_ns, gpu->virtual_ns + gpu->rules.debt / member->weight));
     member->charged_ns += ns;
     if (gpu->holder == at)
         gpu->used += least(own, span);
@@ -162,8 +163,7 @@ static double average(const struct turns_gpu *gpu, const struct turns_member *bu
         const struct turns_member *member = &gpu->members[at];
         if (member == but || !member->present || !member->active)
             continue;
-        bool ahead =
-            (member->virtual_ns - gpu->virtual_ns) * member->weight > gpu->rules.credit;
+        bool ahead = (member->virtual_ns - gpu->virtual_ns) * member->weight > gpu->rules.credit;
         *(ahead ? &ahead_weights : &weights) += member->weight;
         *(ahead ? &ahead_sum : &sum) += member->weight * member->virtual_ns;
     }
@@ -374,7 +374,7 @@ static double until_turn_ends(const struct turns_gpu *gpu, const struct turns_me
         return next;
     if (is_owed(gpu, other, owed_at_least) && other->ended < gpu->granted)
         next = least(next, half);
-    if (other->waits_since != 0)
+    if (other->waits_since != 0 && is_owed(gpu, other, -far_over))
         next = least(next, most(half, patience(gpu, other) - since(other->waits_since, gpu->last)));
     return next;
 }
@@ -417,8 +417,8 @@ static void adapt(struct turns_gpu *gpu, struct turns_member *member, uint64_t w
         member->idle_ns = member->held_ns = 0;
     }
     bool calm = since(woke, gpu->last) > calm_after;
-    member->told.window = (uint64_t)most(calm ? rules->window_calm : rules->window,
-                                         rules->window * member->wider);
+    member->told.window =
+        (uint64_t)most(calm ? rules->window_calm : rules->window, rules->window * member->wider);
 }
 
 static void tell(struct turns_gpu *gpu)
@@ -428,7 +428,7 @@ static void tell(struct turns_gpu *gpu)
     bool late = false, wanted = next_of(gpu, gpu->holder) != TURNS_NOBODY;
     for (int at = 0; at < gpu->count; at++) {
         const struct turns_member *member = &gpu->members[at];
-        present += member->present;
+        present += member->present && member->populated;
         late |= member->late_until != 0;
         if (member->woke > woke) {
             woke_before = woke;

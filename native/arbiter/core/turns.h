@@ -106,6 +106,7 @@ struct turns_told {
 /* One container on one GPU. */
 struct turns_member {
     bool present;   /* else the place is free */
+    bool populated; /* it has processes: it bounds the others */
     double weight;  /* guaranteed, a part of the GPU */
     double ceiling; /* not below weight; 1: none */
     struct turns_seen seen;
@@ -129,14 +130,14 @@ struct turns_gpu {
     int count;  /* no place at or above it is taken */
     int holder; /* TURNS_NOBODY: free */
     uint64_t last, granted;
-    double used;  /* of this turn, with work in flight */
-    bool foreign; /* somebody outside of turns uses the GPU */
+    double used;       /* of this turn, with work in flight */
+    bool foreign;      /* somebody outside of turns uses the GPU */
     double virtual_ns; /* the average of those who want the GPU, or wanted it last */
 };
 
 void turns_init(struct turns_gpu *gpu, struct turns_rules rules, uint64_t now);
 
-/* A place, or TURNS_NOBODY. Weight and ceiling may be set again at any time. */
+/* A place, or TURNS_NOBODY. Weight, ceiling and populated may be set again at any time. */
 int turns_join(struct turns_gpu *gpu, double weight, double ceiling);
 void turns_leave(struct turns_gpu *gpu, int member);
 
