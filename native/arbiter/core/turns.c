@@ -319,6 +319,7 @@ static void grant(struct turns_gpu *gpu, int at)
     gpu->holder = at;
     gpu->granted = gpu->last;
     gpu->used = 0;
+    gpu->ending = false;
     member->told.granted = true;
     member->late_until = 0;
     member->turns++;
@@ -391,8 +392,11 @@ static double judge_holder(struct turns_gpu *gpu)
         left = until_idle_ends(gpu, holder);
     else if (other != TURNS_NOBODY)
         left = until_turn_ends(gpu, holder, &gpu->members[other]);
+    /* What is launched last in a turn is in flight in the next one: by then, let it be short. */
+    double ending = left - 2 * gpu->rules.window_calm;
+    gpu->ending = other != TURNS_NOBODY && ending <= 0;
     if (left > 0)
-        return left;
+        return other != TURNS_NOBODY && ending > 0 ? ending : left;
     take_back(gpu);
     if (other != TURNS_NOBODY)
         grant(gpu, other);
@@ -416,7 +420,7 @@ static void adapt(struct turns_gpu *gpu, struct turns_member *member, uint64_t w
         member->adapted = gpu->last;
         member->idle_ns = member->held_ns = 0;
     }
-    bool calm = since(woke, gpu->last) > calm_after;
+    bool calm = since(woke, gpu->last) > calm_after && !gpu->ending;
     member->told.window =
         (uint64_t)most(calm ? rules->window_calm : rules->window, rules->window * member->wider);
 }

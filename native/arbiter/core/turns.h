@@ -131,6 +131,7 @@ struct turns_gpu {
     int holder; /* TURNS_NOBODY: free */
     uint64_t last, granted;
     double used;       /* of this turn, with work in flight */
+    bool ending;       /* of the turn: what is launched now may outlast it */
     bool foreign;      /* somebody outside of turns uses the GPU */
     double virtual_ns; /* the average of those who want the GPU, or wanted it last */
 };
