@@ -37,7 +37,7 @@ void turns_observe(struct turns_seen *seen, struct turns_process *process,
 static double trusted(const struct turns_gpu *gpu, int at)
 {
     const struct turns_member *member = &gpu->members[at];
-    bool in_turn = gpu->holder == at || member->late_until != 0;
+    bool in_turn = gpu->holder == at || member->late_ns > 0;
     return in_turn ? member->seen.work_ns - member->seen.stalled_ns : 0;
 }
 
@@ -51,6 +51,7 @@ static void charge(struct turns_gpu *gpu, int at, double all_trusted, uint64_t n
         least(member->virtual_ns + ns / member->weight,
               most(member->virtual_ns, gpu->virtual_ns + gpu->rules.debt / member->weight));
     member->charged_ns += ns;
+    member->late_ns = most(member->late_ns - ns, 0);
     if (gpu->holder == at)
         gpu->used += least(own, span);
     if (!is_capped(member))
@@ -113,8 +114,8 @@ static void note(struct turns_gpu *gpu, struct turns_member *member, uint64_t no
     } else if (member->idle_since == 0) {
         member->idle_since = now;
     }
-    if (member->seen.live == 0 || member->late_until <= now)
-        member->late_until = 0;
+    if (member->seen.live == 0)
+        member->late_ns = 0;
     if (member->seen.waiting == 0 || member->told.granted) {
         member->waits_since = 0;
     } else {

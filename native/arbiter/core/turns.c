@@ -23,7 +23,6 @@ struct turns_rules turns_rules(void)
         .patience = 10 * MILLISECOND,
         .no_show = 1 * MILLISECOND,
         .stalled = 1 * SECOND,
-        .late_most = 100 * MILLISECOND,
         .window = 1 * MILLISECOND,
         .window_calm = 4 * MILLISECOND,
         .window_most = 40 * MILLISECOND,
@@ -160,12 +159,10 @@ static void grant(struct turns_gpu *gpu, int at)
     gpu->used = 0;
     gpu->ending = false;
     member->told.granted = true;
-    member->late_until = 0;
+    member->late_ns = 0;
     member->turns++;
 }
 
-/* Its tail has a slice of the hardware for each that the next holder has, so it lasts twice as long
- * as by itself. */
 static void take_back(struct turns_gpu *gpu)
 {
     struct turns_member *holder = &gpu->members[gpu->holder];
@@ -174,8 +171,7 @@ static void take_back(struct turns_gpu *gpu)
     gpu->holder = TURNS_NOBODY;
     if (holder->seen.live == 0)
         return;
-    double tail = 2 * ((double)(holder->told.window + holder->seen.longest_ns) + hardware_slice);
-    holder->late_until = gpu->last + (uint64_t)least(tail, gpu->rules.late_most);
+    holder->late_ns = (double)(holder->told.window + holder->seen.longest_ns) + hardware_slice;
     holder->lates++;
 }
 
@@ -260,8 +256,9 @@ static void adapt(struct turns_gpu *gpu, struct turns_member *member, uint64_t w
         member->idle_ns = member->held_ns = 0;
     }
     bool calm = since(woke, gpu->last) > calm_after && !gpu->ending;
+    double deep = least(rules->window_calm, quantum(gpu, member, member) / 4);
     member->told.window =
-        (uint64_t)most(calm ? rules->window_calm : rules->window, rules->window * member->wider);
+        (uint64_t)most(calm ? deep : rules->window, rules->window * member->wider);
 }
 
 static void tell(struct turns_gpu *gpu)
@@ -272,7 +269,7 @@ static void tell(struct turns_gpu *gpu)
     for (int at = 0; at < gpu->count; at++) {
         const struct turns_member *member = &gpu->members[at];
         present += member->present && member->populated;
-        late |= member->late_until != 0;
+        late |= member->late_ns > 0;
         if (member->woke > woke) {
             woke_before = woke;
             woke = member->woke;

@@ -47,6 +47,9 @@ class Player:
     forges: bool = False
     """It says that it waits and has work in flight with progress, always."""
 
+    launches: bool = True
+    """Or it waits for the turn and never comes."""
+
     place: int = 0
     queue: deque[int] = field(default_factory=deque)
     flying: deque[int] = field(default_factory=deque)
@@ -114,8 +117,9 @@ class Play:
 
     def _launch(self, player: Player) -> None:
         told = self.member(player).told
-        while player.queue and player.granted and told.granted:
-            if told.bounded and player.known and sum(player.known) >= told.window:
+        while player.launches and player.queue and player.granted and told.granted:
+            together = sum(sum(one.known) for one in self.players if one.place == player.place)
+            if told.bounded and player.known and together >= told.window:
                 return
             if not player.known:
                 player.since = player.progress = self.now
@@ -145,7 +149,9 @@ class Play:
             ffi.memmove(ffi.addressof(self.member(player), "seen"), self._nothing, self._size)
         for player in self.players:
             report = player.report
-            report.waiting = bool(player.queue and not player.granted) or player.forges
+            report.waiting = (
+                bool(player.queue and not player.granted) or player.forges or not player.launches
+            )
             report.in_flight = bool(player.known) or player.forges
             report.since_ns = player.since
             report.busy_ns = player.busy
