@@ -166,7 +166,7 @@ class VirtualClock:
 
     async def line_up_threads(self, count: int = 1) -> None:
         """Let so many threads of ours take part in the world and come to their first sleep."""
-        while len([one for one in self.takers() if one.pid == os.getpid()]) <= count:
+        while len([one for one in self.takers() if one.pid == os.getpid()]) <= count:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_SECONDS)
         await self.sleep_until(self.now() + 1)
 

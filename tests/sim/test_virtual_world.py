@@ -1,6 +1,7 @@
 """Waiting and waking by the virtual clock: the world that shim and arbiter live in."""
 
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from gpumanager.sim.clock import VirtualClock, virtual_clock
 from tests import ROOT
 from tests.sim.test_virtual_clock import LOOK, MS, SECOND, Scene
+from vcuda_shim._sim import ffi
 
 WAKE = 20_000
 
@@ -26,7 +28,6 @@ def waiter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @asynccontextmanager
 async def waiting(folder: Path, waiter: Path, *programs: str) -> AsyncIterator[Scene]:
     """Programs that wait for one word, and that wake who waits."""
-    folder.mkdir(exist_ok=True)
     word = folder / "word"
     word.write_bytes(bytes(4096))
     with virtual_clock(folder / "clock") as clock:
@@ -87,8 +88,54 @@ async def test_runs_repeat_to_the_nanosecond(tmp_path: Path, waiter: Path) -> No
     programs = [f"wait {100 * MS}", f"wait {100 * MS}", f"ring {3 * MS}", f"wake {5 * MS}"]
     said = []
     for run in ("first", "second"):
+        (tmp_path / run).mkdir()
         async with waiting(tmp_path / run, waiter, *programs) as scene:
             said.append(await play(scene))
 
     assert said[0] == said[1]
     assert [name for name, _ in said[0]] == ["ring", "wake", "wait", "wait"]
+
+
+async def test_a_thread_of_the_conductors_process_waits_and_is_woken(tmp_path: Path) -> None:
+    with virtual_clock(tmp_path / "clock") as clock:
+        world = clock.world()
+        returns: list[int] = []
+
+        def live() -> None:
+            for deadline in (0, SECOND, 2 * SECOND):
+                world.wait(ffi.NULL, 0, clock.now() + deadline)
+                returns.append(clock.now())
+
+        thread = threading.Thread(target=live)
+        thread.start()
+        await clock.line_up_threads()
+        begun = clock.now()
+        await clock.sleep_until(begun + 5 * MS)
+        world.wake(ffi.NULL)
+        await clock.sleep_until(begun + 10 * SECOND)
+        thread.join()
+
+    joined, woken, slept = returns
+    assert joined < begun
+    assert woken == begun + 5 * MS + WAKE
+    assert slept == woken + 2 * SECOND
+
+
+async def test_a_thread_can_be_joined_after_the_end_of_its_world(tmp_path: Path) -> None:
+    with virtual_clock(tmp_path / "clock") as clock:
+        world, stopped = clock.world(), threading.Event()
+
+        def live() -> None:
+            while not stopped.is_set():
+                world.wait(ffi.NULL, 0, clock.now() + SECOND)
+
+        thread = threading.Thread(target=live)
+        thread.start()
+        await clock.line_up_threads()
+
+        clock.end_world()
+        stopped.set()
+        thread.join(timeout=60)
+
+        assert not thread.is_alive()
+        assert len(clock.takers()) == 1

@@ -42,7 +42,7 @@ enum {
     SIMCLOCK_VERSION = 2,
     SIMCLOCK_TAKERS = 1024,
     SIMCLOCK_WAKE_NS = 20000, /* what a wake costs, unless it is set otherwise */
-    SIMCLOCK_LOOK_NS = 20, /* about what a look costs on real machines */
+    SIMCLOCK_LOOK_NS = 20,    /* about what a look costs on real machines */
 };
 
 enum simclock_state {

@@ -62,8 +62,9 @@ static void wait_for_change(const VCUDA_ATOMIC(uint32_t) * word, uint32_t expect
         join();
         return;
     }
-    while (self >= 0 && simclock_peek(clock_page) < deadline &&
-           (word == NULL || __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE) == expected)) {
+    while (
+        self >= 0 && simclock_peek(clock_page) < deadline &&
+        (word == NULL || __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE) == expected)) {
         await_turn(simclock_sleep_waking(clock_page, self, deadline, PATIENCE_MS));
         if (word == NULL)
             return;

@@ -4,7 +4,11 @@
 
 #include "clock/simclock.h"
 #ifdef VCUDA_CDEF
-struct vcuda_world;
+struct vcuda_world { /* as in vcuda_turns.h */
+    uint64_t (*now)(void);
+    void (*wait)(const uint32_t *word, uint32_t expected, uint64_t deadline);
+    void (*wake)(uint32_t *word);
+};
 #else
 #include "vcuda_turns.h"
 #endif
