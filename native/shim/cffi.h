@@ -1,6 +1,7 @@
 /* What Python sees of the shim: the layouts and the pure units. */
 #include "vcuda_protocol.h"
 #include "vcuda_region.h"
+#include "vcuda_turns.h"
 
 #include "core/memory/array_size.h"
 #include "core/memory/books.h"
