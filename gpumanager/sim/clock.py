@@ -79,6 +79,16 @@ class Clock(Timer, Protocol):
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Let a process that was started just now come to where it sleeps until its start."""
 
+    def world(self) -> int:
+        """The address of a `struct vcuda_world` by which C threads of this process live by it; 0:
+        the real one."""
+
+    async def line_up_threads(self, count: int = 1) -> None:
+        """Let so many threads of ours take part in the world and come to their first sleep."""
+
+    def end_world(self) -> None:
+        """Its threads take no part any more, and do not block: they can be joined."""
+
 
 class RealClock:
     """The system's."""
@@ -96,6 +106,15 @@ class RealClock:
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Nothing: it gets there by itself."""
+
+    def world(self) -> int:
+        return 0
+
+    async def line_up_threads(self, count: int = 1) -> None:
+        """Nothing, as above."""
+
+    def end_world(self) -> None:
+        """Nothing: it has no end."""
 
 
 class ManualTimer:
@@ -160,18 +179,15 @@ class VirtualClock:
         """How long it takes a thread to go on that is woken from now on; 20 us until then."""
         _sim.lib.simclock_set_wake(self._page, nanoseconds)
 
-    def world(self) -> Any:
-        """`struct vcuda_world *`, for C threads of this process that live by this clock."""
-        return _sim.lib.sim_world(self._page)
+    def world(self) -> int:
+        return int(_sim.ffi.cast("uintptr_t", _sim.lib.sim_world(self._page)))
 
     async def line_up_threads(self, count: int = 1) -> None:
-        """Let so many threads of ours take part in the world and come to their first sleep."""
         while len([one for one in self.takers() if one.pid == os.getpid()]) <= count:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_SECONDS)
         await self.sleep_until(self.now() + 1)
 
     def end_world(self) -> None:
-        """Its threads take no part any more, and do not block: they can be joined."""
         _sim.lib.sim_world(_sim.ffi.NULL)
 
     def environment(self) -> Mapping[str, str]:

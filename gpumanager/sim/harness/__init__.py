@@ -31,6 +31,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.utilization import SimulatedUtilization
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import POLLS, TICK_SECONDS
+from gpumanager.virtual.turns import Turns
 
 __all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
 
@@ -67,8 +68,8 @@ async def play(
     """Play it to its end. Raises HarnessFailed if a program fails, or another GpuManagerError.
 
     driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
-    limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
-    BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
+    limiter: the shim, by what launches cost or by "turns", or "none", or a library to preload in
+    its place, which finds its limit in BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
     agent does; if not, it is away. same_pids: whether the driver knows processes by the
     numbers that the manager does.
     """
@@ -80,8 +81,10 @@ async def play(
         time = last_first.enter_context(_clock(clock, disk))
         simulated = furnish(disk, _machine(driver, gpus))
         last_first.callback(simulated.close)
-        manager = VirtualManager(disk.virtual)
+        turns = Turns(disk.base / "turns", world=time.world()) if limiter == "turns" else None
+        manager = VirtualManager(disk.virtual, turns=turns)
         last_first.push_async_callback(manager.stop)
+        last_first.callback(time.end_world)
         company = TenantGroup(
             disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus
         )

@@ -67,7 +67,9 @@ static void observe(struct gpu *gpu, int at, uint64_t now)
         /* busy_ns last: turns_observe() knows that the rest may be older. Acquire pairs with the
          * process's release of each word. */
         struct turns_report report = {
-            .waiting = atomic_load_explicit(&hint->waiting, memory_order_acquire),
+            .waiting = now < atomic_load_explicit(&hint->waits_until_ns, memory_order_acquire)
+                           ? atomic_load_explicit(&hint->waiting, memory_order_acquire)
+                           : 0,
             .in_flight = atomic_load_explicit(&hint->in_flight, memory_order_acquire),
             .since_ns = atomic_load_explicit(&hint->since_ns, memory_order_acquire),
             .progress_ns = atomic_load_explicit(&hint->progress_ns, memory_order_acquire),
