@@ -125,6 +125,7 @@ class Play:
                 player.since = player.progress = self.now
             player.flying.append(player.queue[0])
             player.known.append(player.queue.popleft())
+
     def _ring(self) -> None:
         self.look = min(self.look, self.now + self.machine.wake)
 
