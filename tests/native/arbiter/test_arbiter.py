@@ -22,14 +22,22 @@ def eventually(is_so: Callable[[], bool], seconds: float = 2) -> bool:
     return is_so()
 
 
+MAPPED: list["Container"] = []
+"""Their pages stay in place until the arbiter has stopped."""
+
+
 class Container:
     """Words, hints and a pipe, as the agent makes them."""
 
-    def __init__(self, arbiter: Any, *, weight: float = 0.5, ceiling: float = 1, gpu: int = 0):
+    def __init__(
+        self, arbiter: Any, *, weight: float = 0.5, ceiling: float = 1, gpu: int = 0
+    ) -> None:
         self.arbiter = arbiter
-        self.words, self.hints = ffi.new("struct vcuda_turns *"), ffi.new("struct vcuda_hints *")
+        self.words: Any = ffi.new("struct vcuda_turns *")
+        self.hints: Any = ffi.new("struct vcuda_hints *")
         self.pipe, self.ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.seats = ffi.new("struct arbiter_seat[]", [(gpu, weight, ceiling)])
+        MAPPED.append(self)
         self.join()
 
     def join(self) -> None:
@@ -83,6 +91,7 @@ def arbiter() -> Iterator[Any]:
     started = start()
     yield started
     lib.arbiter_stop(started)
+    MAPPED.clear()
 
 
 def test_a_process_that_waits_is_granted_the_turn_at_its_ring(arbiter: Any) -> None:

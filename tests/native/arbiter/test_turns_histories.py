@@ -1,4 +1,4 @@
-"""10,000 random histories of one GPU: whatever containers say, the decisions keep their promises."""
+"""10,000 random histories of one GPU: whatever containers say, decisions keep their promises."""
 
 import random
 
