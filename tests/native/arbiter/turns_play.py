@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from vcuda_shim._arbiter import ffi, lib
+from vcuda_shim import _arbiter
+
+ffi: Any = _arbiter.ffi
+lib: Any = _arbiter.lib
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 
