@@ -10,6 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from vcuda_shim import _arbiter
@@ -168,7 +169,7 @@ class Play:
         for player in self.players:
             granted = bool(self.member(player).told.granted)
             if granted and not player.granted:
-                self._at(self.now + self.machine.wake, lambda player=player: self._launch(player))
+                self._at(self.now + self.machine.wake, partial(self._launch, player))
             elif granted:
                 self._launch(player)
             player.granted = granted
