@@ -1,4 +1,4 @@
-"""Turns on a model of a GPU: shares, ceilings, lending, how long a request takes, and forged hints."""
+"""Turns on a model of a GPU: shares, ceilings, lending, waits for requests, and forged hints."""
 
 import random
 from collections.abc import Iterator

@@ -1,8 +1,12 @@
-"""10,000 random histories of one GPU: whatever containers say, the decisions keep their promises."""
+"""10,000 random histories of one GPU: whatever containers say, decisions keep their promises."""
 
 import random
+from typing import Any
 
-from vcuda_shim._arbiter import ffi, lib
+from vcuda_shim import _arbiter
+
+ffi: Any = _arbiter.ffi
+lib: Any = _arbiter.lib
 
 MS, SECOND = 1_000_000, 1_000_000_000
 HISTORIES, STEPS, MEMBERS = 10_000, 40, 4

@@ -10,9 +10,13 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from vcuda_shim._arbiter import ffi, lib
+from vcuda_shim import _arbiter
+
+ffi: Any = _arbiter.ffi
+lib: Any = _arbiter.lib
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 
@@ -125,6 +129,7 @@ class Play:
                 player.since = player.progress = self.now
             player.flying.append(player.queue[0])
             player.known.append(player.queue.popleft())
+
     def _ring(self) -> None:
         self.look = min(self.look, self.now + self.machine.wake)
 
@@ -164,7 +169,7 @@ class Play:
         for player in self.players:
             granted = bool(self.member(player).told.granted)
             if granted and not player.granted:
-                self._at(self.now + self.machine.wake, lambda player=player: self._launch(player))
+                self._at(self.now + self.machine.wake, partial(self._launch, player))
             elif granted:
                 self._launch(player)
             player.granted = granted
