@@ -1,6 +1,11 @@
 #include "core/time/run_ahead.h"
 
-enum { LEAST_MOST = 64, FORGETS = 64 };
+enum {
+    LEAST_MOST = 64,
+    FORGETS = 64,
+    SOONEST_NS = 20 * 1000, /* between two looks */
+    LATEST_NS = 200 * 1000,
+};
 
 uint32_t run_ahead_most(const struct run_ahead *ahead)
 {
@@ -40,8 +45,12 @@ void run_ahead_give_way(struct run_ahead *ahead)
     ahead->most = clamp(run_ahead_most(ahead), ahead->least);
 }
 
-uint64_t run_ahead_predict(const struct run_ahead *ahead, uint64_t begun, uint32_t launches)
+uint64_t run_ahead_next_look(const struct run_ahead *ahead, uint64_t begun, uint32_t launches,
+                             uint64_t now)
 {
     uint64_t from = begun > ahead->ended_ns ? begun : ahead->ended_ns;
-    return from + ahead->each_ns * launches;
+    uint64_t all = ahead->each_ns * launches, step = all / 8;
+    step = step < SOONEST_NS ? SOONEST_NS : step > LATEST_NS ? LATEST_NS : step;
+    uint64_t early = from + all / 4 * 3;
+    return early > now + step ? early : now + step;
 }

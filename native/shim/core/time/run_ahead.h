@@ -36,7 +36,9 @@ void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches,
 /* One that was held back held up everything, as far as anybody can tell. */
 void run_ahead_give_way(struct run_ahead *ahead);
 
-/* When `launches` of those in flight will have ended, if nothing is known to be in their way. */
-uint64_t run_ahead_predict(const struct run_ahead *ahead, uint64_t begun, uint32_t launches);
+/* When to look whether the first `launches` of those in flight have ended: a good deal earlier than
+ * by what is known, or nobody would ever see that they take less; then at short intervals. */
+uint64_t run_ahead_next_look(const struct run_ahead *ahead, uint64_t begun, uint32_t launches,
+                             uint64_t now);
 
 #endif

@@ -6,7 +6,6 @@
 
 enum {
     MICROSECOND = 1000,
-    SOONEST_NS = 20 * MICROSECOND, /* between two looks at the same mark */
     WANTED_NS = 100 * MICROSECOND, /* of the watcher, while others wait for the GPU */
     SELDOM_NS = 1000 * MICROSECOND,
     REST_NS = 1000 * 1000 * MICROSECOND, /* of the watcher, with nothing in flight */
@@ -300,8 +299,7 @@ uint64_t turn_predict(const struct turn_device *device, uint32_t stream, uint64_
         if (stream == TURN_STREAMS || mark->stream == stream)
             break;
     }
-    uint64_t when = run_ahead_predict(&device->ahead, begun, launches);
-    return when > now + SOONEST_NS ? when : now + SOONEST_NS;
+    return run_ahead_next_look(&device->ahead, begun, launches, now);
 }
 
 /* When it is to look again. With nothing in flight whoever launches first rings. */
@@ -311,11 +309,9 @@ static uint64_t next_look(const struct turn_view *view, uint64_t now)
     if (device->in_flight == 0)
         return now + REST_NS;
     bool wanted = (turn_word(view) & VCUDA_TURN_WANTED) != 0;
-    uint64_t predicted = run_ahead_predict(&device->ahead, device->begun, device->in_flight);
-    uint64_t pause = wanted ? WANTED_NS : SELDOM_NS;
-    if (predicted > now + SOONEST_NS && predicted < now + pause)
-        return predicted;
-    return now + pause;
+    uint64_t latest = now + (wanted ? WANTED_NS : SELDOM_NS);
+    uint64_t next = run_ahead_next_look(&device->ahead, device->begun, device->in_flight, now);
+    return next < latest ? next : latest;
 }
 
 static void *watch(void *argument)
