@@ -85,7 +85,7 @@ async def test_a_process_that_died_in_its_turn_gives_it_up(
 ) -> None:
     first, second = await folder(manager), await folder(manager, AllocationID("a2"))
     dying = await start_process(manager.directory(NAME) / "vcuda.sock")
-    slot = (await dying.answer())["slot"]
+    slot = (await dying.answer())[1]
     answer = await say(manager.directory(AllocationID("a2")) / "vcuda.sock")
     assert answer is not None
     books = os.open(f"/proc/{dying.pid}/fd/{memfd(dying.pid)}", os.O_RDWR)
@@ -217,7 +217,7 @@ async def test_hints_are_emptied_when_their_slot_is_given_to_another_process(
 ) -> None:
     door = (await manager.open(NAME, [limit()])) / "vcuda.sock"
     process = await start_process(door)
-    slot = (await process.answer())["slot"]
+    slot = (await process.answer())[1]
     books = os.open(f"/proc/{process.pid}/fd/{memfd(process.pid)}", os.O_RDWR)
     last = (lib.VCUDA_DEVICES - 1) * lib.VCUDA_SLOTS + slot
     for at in (slot, slot + 1, last):

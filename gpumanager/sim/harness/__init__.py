@@ -31,6 +31,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.utilization import SimulatedUtilization
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import POLLS, TICK_SECONDS
+from gpumanager.virtual.turns import Turns
 
 __all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
 
@@ -67,7 +68,7 @@ async def play(
     """Play it to its end. Raises HarnessFailed if a program fails, or another GpuManagerError.
 
     driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
-    limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
+    limiter: the shim, by costs or by "turns", or "none", or a library to preload in its place, which finds its limit in
     BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
     agent does; if not, it is away. same_pids: whether the driver knows processes by the
     numbers that the manager does.
@@ -80,8 +81,9 @@ async def play(
         time = last_first.enter_context(_clock(clock, disk))
         simulated = furnish(disk, _machine(driver, gpus))
         last_first.callback(simulated.close)
-        manager = VirtualManager(disk.virtual)
-        last_first.push_async_callback(manager.stop)
+        turns = Turns(disk.turns, world=time.world()) if limiter == "turns" else None
+        manager = VirtualManager(disk.virtual, turns=turns)
+        last_first.push_async_callback(_stopped, manager, time)
         company = TenantGroup(
             disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus
         )
@@ -105,6 +107,14 @@ async def play(
                     lost.append(company.lost())
         await _curtain(company, time)
         return HarnessResult(seconds, interval, _received(marks), company.reports(), _steps(lost))
+
+
+async def _stopped(manager: VirtualManager, clock: Clock) -> None:
+    """The arbiter, if there is one, sleeps by the clock, and ends at its next waking."""
+    async with asyncio.TaskGroup() as group:
+        stopping = group.create_task(manager.stop())
+        while not stopping.done():
+            await clock.sleep_until(clock.now() + DRAIN_STEP)
 
 
 def _machine(driver: DriverBehaviour | None, gpus: int) -> Machine:
