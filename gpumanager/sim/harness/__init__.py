@@ -68,8 +68,8 @@ async def play(
     """Play it to its end. Raises HarnessFailed if a program fails, or another GpuManagerError.
 
     driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
-    limiter: the shim, by costs or by "turns", or "none", or a library to preload in its place, which
-    finds its limit in BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
+    limiter: the shim, by costs or by "turns", or "none", or a library to preload in its place,
+    which finds its limit in BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
     agent does; if not, it is away. same_pids: whether the driver knows processes by the
     numbers that the manager does.
     """
