@@ -255,7 +255,7 @@ def build_clock(out: Path, _work: Path) -> None:
     sim = NATIVE / "sim"
     files = sources(sim / "clock", sim / "preload")
     target = out / "lib" / "clock" / "libsimclock.so"
-    shared_library(target, files, [*includes(sim), "-fno-builtin", "-ldl"])
+    shared_library(target, files, [*includes(NATIVE / "include", sim), "-fno-builtin", "-ldl"])
 
 
 def build_programs(out: Path, _work: Path) -> None:

@@ -162,6 +162,24 @@ class VirtualClock:
         patience = int(PATIENCE_SECONDS * 1000)
         return int(_sim.lib.simclock_sleep(self._page, self._self, deadline, patience))
 
+    def set_wake(self, nanoseconds: int) -> None:
+        """How long it takes a thread to go on that is woken from now on; 20 us until then."""
+        _sim.lib.simclock_set_wake(self._page, nanoseconds)
+
+    def world(self) -> Any:
+        """`struct vcuda_world *`, for C threads of this process that live by this clock."""
+        return _sim.lib.sim_world(self._page)
+
+    async def line_up_threads(self, count: int = 1) -> None:
+        """Let so many threads of ours take part in the world and come to their first sleep."""
+        while len([one for one in self.takers() if one.pid == os.getpid()]) <= count:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
+        await self.sleep_until(self.now() + 1)
+
+    def end_world(self) -> None:
+        """Its threads take no part any more, and do not block: they can be joined."""
+        _sim.lib.sim_world(_sim.ffi.NULL)
+
     def environment(self) -> Mapping[str, str]:
         return {"LD_PRELOAD": str(vcuda_shim.SIM_CLOCK), "SIM_CLOCK": str(self._path)}
 

@@ -1,5 +1,6 @@
 /* What Python sees of the simulated GPUs. */
 #include "clock/simclock.h"
+#include "manager/world.h"
 #include "core/faults.h"
 #include "core/image.h"
 #include "core/machine.h"

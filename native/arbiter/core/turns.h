@@ -23,9 +23,10 @@
  * Charges are by processes, as the hardware divides. Each process has had work in flight for some
  * part of the time since the last step; if these parts make N together, N more than 1, each is
  * charged an Nth of its own. So all are charged the wall time together. A container lowers the
- * charge of others only as the holder, or while its turn's tail may last (`late`). Work in flight
- * out of turn is charged on top, and a process without progress for a second changes nobody else's
- * charge: what a container says of itself (struct turns_report) is believed against it alone.
+ * charge of others only as the holder, or while its turn's tail may last (`late_ns`). Work in
+ * flight out of turn is charged on top, and a process without progress for a second changes nobody
+ * else's charge: what a container says of itself (struct turns_report) is believed against it
+ * alone.
  *
  * All of it is a function of plain values, moved forward by turns_step(): nothing here knows of
  * pages, clocks or threads. Times are ns of one clock. One thread at a time.
@@ -57,7 +58,6 @@ struct turns_rules {
     double patience;     /* nobody who is not far over its share waits longer */
     double no_show;      /* for a holder that does not come when granted */
     double stalled;      /* without progress, work in flight changes nobody else's charge */
-    double late_most;    /* no tail of a turn is believed to last longer */
     double window;       /* of work in flight, where a container may wake at any time */
     double window_calm;  /* where none has woken for a second */
     double window_most;  /* and what it grows to for a program that needs more */
@@ -118,7 +118,7 @@ struct turns_member {
     bool active;           /* wants the GPU, or has work on it */
     bool starved;          /* its bucket is empty */
     uint64_t woke, left, idle_since, waits_since, ended, absent_until;
-    uint64_t late_until; /* 0: the tail of its last turn is over, or is believed no more */
+    double late_ns; /* the tail of its last turn is believed to take so much more; 0: none */
     unsigned absences;
     uint64_t adapted; /* the window: when, and what was so since */
     double wider, idle_ns, held_ns, charged_before;
@@ -131,6 +131,7 @@ struct turns_gpu {
     int holder; /* TURNS_NOBODY: free */
     uint64_t last, granted;
     double used;       /* of this turn, with work in flight */
+    bool ending;       /* of the turn: what is launched now may outlast it */
     bool foreign;      /* somebody outside of turns uses the GPU */
     double virtual_ns; /* the average of those who want the GPU, or wanted it last */
 };

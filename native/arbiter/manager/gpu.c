@@ -45,7 +45,15 @@ void gpu_unseat(struct arbiter_container *container, uint32_t device)
         seat->gpu->next = 0;
     }
     *seat = (struct seat){0};
-    write_word(&container->words->of[device], VCUDA_TURN_GRANTED, 0);
+}
+
+void gpu_ungovern(struct arbiter_container *container, uint32_t device,
+                  const struct vcuda_world *world)
+{
+    struct vcuda_turn *turn = &container->words->of[device];
+    gpu_unseat(container, device);
+    if (write_word(turn, VCUDA_TURN_GRANTED, 0))
+        world->wake(&turn->turn);
 }
 
 static void observe(struct gpu *gpu, int at, uint64_t now)

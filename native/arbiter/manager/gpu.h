@@ -48,6 +48,10 @@ int gpu_seat(struct gpu *gpu, struct arbiter_container *container, uint32_t devi
              double ceiling);
 void gpu_unseat(struct arbiter_container *container, uint32_t device);
 
+/* Unseat it, and let it launch for good. */
+void gpu_ungovern(struct arbiter_container *container, uint32_t device,
+                  const struct vcuda_world *world);
+
 /* Read all hints, decide, and write the words; threads that may go are woken. */
 void gpu_step(struct gpu *gpu, const struct vcuda_world *world, uint64_t now);
 
