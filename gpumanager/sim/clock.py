@@ -76,7 +76,7 @@ class Clock(Timer, Protocol):
     def environment(self) -> Mapping[str, str]:
         """What a program needs to live by it."""
 
-    def world(self) -> int:
+    def world_address(self) -> int:
         """The address of the struct vcuda_world that lives by it; 0: the real one."""
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
@@ -97,7 +97,7 @@ class RealClock:
     def environment(self) -> Mapping[str, str]:
         return {}
 
-    def world(self) -> int:
+    def world_address(self) -> int:
         return 0
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
@@ -183,8 +183,8 @@ class VirtualClock:
     def environment(self) -> Mapping[str, str]:
         return {"LD_PRELOAD": str(vcuda_shim.SIM_CLOCK), "SIM_CLOCK": str(self._path)}
 
-    def world(self) -> int:
-        return int(_sim.ffi.cast("uintptr_t", _sim.lib.sim_world(self._page)))
+    def world_address(self) -> int:
+        return int(_sim.ffi.cast("uintptr_t", self.world()))
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Until all its threads sleep, and not to go on before `start`; 0: and then not at once."""

@@ -69,9 +69,9 @@ async def play(
 
     driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
     limiter: the shim, by costs or by "turns", or "none", or a library to preload in its place,
-    which finds its limit in BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
-    agent does; if not, it is away. same_pids: whether the driver knows processes by the
-    numbers that the manager does.
+    which finds its limit in BASELINE_PERCENT. managed: whether the manager looks at the meters
+    ten times a second, as an agent does; if not, it is away. same_pids: whether the
+    driver knows processes by the numbers that the manager does.
     """
     if missing := await asyncio.to_thread(namespaces_available):
         raise GpuManagerError(missing)
@@ -81,7 +81,7 @@ async def play(
         time = last_first.enter_context(_clock(clock, disk))
         simulated = furnish(disk, _machine(driver, gpus))
         last_first.callback(simulated.close)
-        turns = Turns(disk.turns, world=time.world()) if limiter == "turns" else None
+        turns = Turns(disk.turns, world=time.world_address()) if limiter == "turns" else None
         manager = VirtualManager(disk.virtual, turns=turns)
         last_first.push_async_callback(_stopped, manager, time)
         company = TenantGroup(
