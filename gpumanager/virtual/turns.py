@@ -1,7 +1,7 @@
 """Turns: the arbiter of this node, and the files by which containers learn their turns.
 
     <root>/<allocation>/    mounted read-only at /etc/vcuda/turns
-        words               struct vcuda_turns (native/include/vcuda_turns.h), written by the arbiter
+        words               struct vcuda_turns (vcuda_turns.h), written by the arbiter
         ring                a pipe: by one byte in it a process says that its hints have changed
 
 They lie on a tmpfs, which a reboot empties: then they are made again. A later agent maps the same
@@ -75,7 +75,7 @@ class Turns:
         return AllocationTurns(self.folder(allocation), self._arbiter, self.seats(limits), hints)
 
     def seats(self, limits: Sequence[Limit]) -> tuple[tuple[int, float, float], ...]:
-        """Of each device: the number of its GPU, its weight, its ceiling, as struct arbiter_seat."""
+        """Of each device a struct arbiter_seat: the number of its GPU, weight and ceiling."""
         return tuple(self._seat(limit) for limit in limits)
 
     def _seat(self, limit: Limit) -> tuple[int, float, float]:
@@ -98,7 +98,7 @@ class Turns:
                     shutil.rmtree(path, ignore_errors=True)
 
     def stop(self) -> None:
-        """After all allocations are closed. Words stay; whoever reads them sees the arbiter gone."""
+        """After all allocations are closed. Words stay, and say nothing once their lease is out."""
         if self._arbiter is not None:
             _arbiter.lib.arbiter_stop(self._arbiter)
             self._arbiter = None

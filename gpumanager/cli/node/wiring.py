@@ -64,8 +64,8 @@ from gpumanager.runtime.processes import Containers
 from gpumanager.settings import BY_TURNS, CLAIMS, AgentSettings
 from gpumanager.supervisor import Start, Supervisor
 from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.sharing import TICK_SECONDS
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID
 from gpumanager.volume.config import SHIPPED, read_config
 
