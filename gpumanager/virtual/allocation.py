@@ -242,7 +242,11 @@ class ServedAllocation:
     def readings(self, now_ns: int) -> tuple[Reading, ...]:
         """What its meters say of each of its GPUs, as far as it can be; nothing while its books are
         missing."""
-        return () if self._books.trouble else self._meters.read(self._slots.people, now_ns)
+        if self._books.trouble:
+            return ()
+        if self._joined is not None:
+            self._joined.write_meters(self._books.words.meters)
+        return self._meters.read(self._slots.people, now_ns)
 
     def grant(self, device: int, grant: ShareLease, until_ns: int) -> None:
         """What it may charge of a GPU until then."""

@@ -41,7 +41,8 @@ WORDS: Final = StructLayout(
     0o644,
     abi=_shim.lib.VCUDA_TURNS_ABI,
 )
-RING_MODE: Final = 0o622
+RING_MODE: Final = 0o666
+"""Shims have it open for reading, too: an agent that goes would end them by SIGPIPE else."""
 MAX_GPUS: Final = 64
 """That an arbiter tells apart."""
 
@@ -150,6 +151,14 @@ class AllocationTurns:
     def remove(self, slot: int) -> None:
         """Its process is gone."""
         _arbiter.lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
+
+    def write_meters(self, meters: Any) -> None:
+        """What was charged and waited for so far, into the books' meters, for whoever reads those."""
+        account: Any = _arbiter.ffi.new("struct arbiter_account *")
+        for device in range(self._words.words.device_count):
+            _arbiter.lib.arbiter_account(self._arbiter, self._container[0], device, account)
+            meters[device].charged_ns = meters[device].retired_ns = account.charged_ns
+            meters[device].throttled_ns = account.waited_ns
 
     def close(self) -> None:
         """Before the hints are unmapped. The files stay."""

@@ -58,19 +58,22 @@ struct vcuda_turns {
 /* One process, by its slot, on one GPU. Written by that process alone; the manager empties it when
  * the slot is given to another one. */
 struct vcuda_hint {
-    VCUDA_ATOMIC(uint32_t) waiting;     /* threads that wait for the turn */
-    VCUDA_ATOMIC(uint32_t) in_flight;   /* 1: work is on the GPU */
-    VCUDA_ATOMIC(uint64_t) since_ns;    /* that is so */
-    VCUDA_ATOMIC(uint64_t) busy_ns;     /* all such times before, added up */
-    VCUDA_ATOMIC(uint64_t) progress_ns; /* when work was last seen to end, or to begin where there
-                                           was none */
-    VCUDA_ATOMIC(uint64_t) longest_ns;  /* a launch, about: a drain takes no less */
-    VCUDA_ATOMIC(uint64_t) held_ns;     /* launches held back by the window alone, added up */
-    VCUDA_ATOMIC(uint32_t) collectives; /* in flight, or held back: kernels of one container that
-                                           wait for one another */
+    VCUDA_ATOMIC(uint32_t) waiting;   /* threads that wait for the turn */
+    VCUDA_ATOMIC(uint32_t) in_flight; /* 1: work is on the GPU */
+    VCUDA_ATOMIC(uint64_t) since_ns;  /* that is so */
+    VCUDA_ATOMIC(uint64_t) busy_ns;   /* all such times before, added up */
+    VCUDA_ATOMIC(uint64_t)
+    progress_ns;                       /* when work was last seen to end, or to begin where there
+                                          was none */
+    VCUDA_ATOMIC(uint64_t) longest_ns; /* a launch, about: a drain takes no less */
+    VCUDA_ATOMIC(uint64_t) held_ns;    /* launches held back by the window alone, added up */
+    VCUDA_ATOMIC(uint32_t)
+    collectives; /* in flight, or held back: kernels of one container that
+                    wait for one another */
     uint32_t reserved;
-    VCUDA_ATOMIC(uint64_t) waits_until_ns; /* what `waiting` says is renewed before that, or its
-                                              threads have left by a jump */
+    VCUDA_ATOMIC(uint64_t)
+    waits_until_ns; /* what `waiting` says is renewed before that, or its
+                       threads have left by a jump */
 };
 
 struct vcuda_hints {

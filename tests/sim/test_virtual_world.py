@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ async def test_runs_repeat_to_the_nanosecond(tmp_path: Path, waiter: Path) -> No
 
 async def test_a_thread_of_the_conductors_process_waits_and_is_woken(tmp_path: Path) -> None:
     with virtual_clock(tmp_path / "clock") as clock:
-        world = ffi.cast("struct vcuda_world *", clock.world())
+        world: Any = ffi.cast("struct vcuda_world *", clock.world())
         returns: list[int] = []
 
         def live() -> None:
@@ -123,7 +124,8 @@ async def test_a_thread_of_the_conductors_process_waits_and_is_woken(tmp_path: P
 
 async def test_a_thread_can_be_joined_after_the_end_of_its_world(tmp_path: Path) -> None:
     with virtual_clock(tmp_path / "clock") as clock:
-        world, stopped = ffi.cast("struct vcuda_world *", clock.world()), threading.Event()
+        world: Any = ffi.cast("struct vcuda_world *", clock.world())
+        stopped = threading.Event()
 
         def live() -> None:
             while not stopped.is_set():

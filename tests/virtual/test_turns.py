@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +51,8 @@ def turn(folder: Path, device: int = 0) -> int:
 
 def want(folder: Path, books: int, slot: int, *, waiting: int = 1) -> None:
     """What a process does that waits for its turn."""
-    hint = ffi.new("struct vcuda_hint *", {"waiting": waiting})
+    until = time.monotonic_ns() + 10**10
+    hint = ffi.new("struct vcuda_hint *", {"waiting": waiting, "waits_until_ns": until})
     os.pwrite(books, bytes(ffi.buffer(hint)), HINTS_OFFSET + slot * HINT_BYTES)
     ring = os.open(folder / "ring", os.O_WRONLY | os.O_NONBLOCK)
     os.write(ring, b"r")
@@ -63,7 +65,7 @@ async def test_the_files_are_there_for_any_user_to_read_and_to_ring(
     found = await folder(manager)
 
     made = {path.name: path.stat().st_mode for path in found.iterdir()}
-    assert made == {"words": stat.S_IFREG | 0o644, "ring": stat.S_IFIFO | 0o622}
+    assert made == {"words": stat.S_IFREG | 0o644, "ring": stat.S_IFIFO | 0o666}
     assert words(found).magic == lib.VCUDA_TURNS_MAGIC
     assert (words(found).abi, words(found).device_count) == (lib.VCUDA_TURNS_ABI, 1)
     assert (manager.directory(NAME) / "turns").is_dir()

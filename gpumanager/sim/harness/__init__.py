@@ -69,9 +69,9 @@ async def play(
 
     driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
     limiter: the shim, by what launches cost or by "turns", or "none", or a library to preload in
-    its place, which finds its limit in BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
-    agent does; if not, it is away. same_pids: whether the driver knows processes by the
-    numbers that the manager does.
+    its place, which finds its limit in BASELINE_PERCENT. managed: whether the manager looks at the
+    meters ten times a second, as an agent does; if not, it is away. same_pids: whether the driver
+    knows processes by the numbers that the manager does.
     """
     if missing := await asyncio.to_thread(namespaces_available):
         raise GpuManagerError(missing)

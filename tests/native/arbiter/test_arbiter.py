@@ -56,7 +56,8 @@ class Container:
         return self.hints.of[0][slot]
 
     def wants(self, slot: int = 0) -> None:
-        self.hints.of[0][slot].waiting = 1
+        hint = self.hints.of[0][slot]
+        hint.waiting, hint.waits_until_ns = 1, time.monotonic_ns() + 10**11
         self.rings()
 
     def works(self, slot: int = 0) -> None:

@@ -98,6 +98,8 @@ static void pass(const struct turn_view *view, struct turn_mark *mark, uint64_t 
     uint64_t window = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed);
     bool shared = mark->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0;
     mark->ended = true;
+    atomic_fetch_add_explicit(&view->process->session.books.page->meters[view->index].launches,
+                              mark->launches, memory_order_relaxed);
     if (mark->collectives == 0) /* such a one lasts as long as others make it */
         run_ahead_learn(&device->ahead, mark->begun, mark->launches, now, window, shared);
     atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
