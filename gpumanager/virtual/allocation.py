@@ -199,6 +199,12 @@ class ServedAllocation:
         else:
             self._joined.add(slot, self._watcher.pidfd(process))
 
+    def count_turns(self) -> bool:
+        """Enter into its meters what its turns were charged; False: it takes none."""
+        if self._joined is not None and not self._books.trouble:
+            self._joined.write_meters(self._books.words.meters)
+        return self._joined is not None
+
     @property
     def takes_turns(self) -> bool:
         return self._joined is not None
@@ -244,8 +250,6 @@ class ServedAllocation:
         missing."""
         if self._books.trouble:
             return ()
-        if self._joined is not None:
-            self._joined.write_meters(self._books.words.meters)
         return self._meters.read(self._slots.people, now_ns)
 
     def grant(self, device: int, grant: ShareLease, until_ns: int) -> None:

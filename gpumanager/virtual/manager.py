@@ -270,7 +270,8 @@ class VirtualManager:
         answers: what the driver has told since then of how busy processes kept the GPUs.
         """
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
-        self._sharing.tick(now_ns, self._served.values(), bared)
+        by_cost = [one for one in self._served.values() if not one.count_turns()]
+        self._sharing.tick(now_ns, by_cost, bared)
         self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
 
     def poll_now(self, now_ns: int) -> None:

@@ -153,7 +153,7 @@ class AllocationTurns:
         _arbiter.lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
 
     def write_meters(self, meters: Any) -> None:
-        """What was charged and waited for so far, into the books' meters, for whoever reads those."""
+        """Enter there what was charged and waited for so far: others read those."""
         account: Any = _arbiter.ffi.new("struct arbiter_account *")
         for device in range(self._words.words.device_count):
             _arbiter.lib.arbiter_account(self._arbiter, self._container[0], device, account)

@@ -1,10 +1,10 @@
 /* What Python sees of the simulated GPUs. */
 #include "clock/simclock.h"
-#include "manager/world.h"
 #include "core/faults.h"
 #include "core/image.h"
 #include "core/machine.h"
 #include "core/task.h"
+#include "manager/world.h"
 #ifdef VCUDA_CDEF
 struct sim_state;
 struct sim_process;
