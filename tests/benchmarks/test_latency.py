@@ -6,6 +6,7 @@ from pathlib import Path
 import latency
 import pytest
 
+from gpumanager.errors import GpuManagerError
 from gpumanager.sim.harness import HarnessResult
 
 
@@ -51,7 +52,7 @@ def test_an_option_that_makes_no_sense_is_refused(words: str) -> None:
 def test_a_service_that_did_not_end_has_no_figures() -> None:
     played = HarnessResult(3, 0.1, {"service": (0.0,) * 30}, {"service": {}}, (0.0,) * 30)
 
-    with pytest.raises(latency.GpuManagerError, match="requests left"):
+    with pytest.raises(GpuManagerError, match="requests left"):
         latency.row(latency.Case(50, "200us", "alone", "-"), played, None)
 
 
