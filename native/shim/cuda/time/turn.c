@@ -251,6 +251,7 @@ static bool is_due(const struct turn_view *view, const struct turn_stream *strea
 {
     return (turn_word(view) & VCUDA_TURN_WANTED) != 0 || stream->collectives > 0 ||
            now - stream->marked >= MARK_NS ||
+           view->device->in_flight > stream->in_flight || /* several: one has little in each */
            2 * stream->unmarked >= run_ahead_most(&view->device->ahead);
 }
 
