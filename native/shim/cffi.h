@@ -26,6 +26,7 @@
 #include "core/time/limiter.h"
 #include "core/time/logbook.h"
 #include "core/time/outlier_filter.h"
+#include "core/time/run_ahead.h"
 #include "core/time/sampling_window.h"
 #include "core/time/unmeasured.h"
 #include "manager/mapping.h"

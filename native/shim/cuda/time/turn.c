@@ -26,6 +26,7 @@ enum {
 struct wait {
     struct turn_view view;
     const struct interruption *before;
+    CUstream handle;
     uint32_t stream;
     bool collective;
     bool waits; /* said so */
@@ -136,12 +137,22 @@ static void say_done(struct wait *wait)
     wait->waits = false;
 }
 
+/* What this stream has behind its last mark would count as in flight, and be charged, for longer
+ * than it is. */
+static void mark_rest(struct wait *wait)
+{
+    wait->stream = turn_stream_of(wait->view.device, pool_stream_key(wait->handle));
+    turn_mark(&wait->view, wait->stream, wait->handle, wait->now);
+}
+
 /* False: not yet; it slept a while. */
 static bool has_turn(struct wait *wait)
 {
     uint32_t word = turn_word(&wait->view);
     if ((word & VCUDA_TURN_GRANTED) != 0 && !is_stale(wait))
         return true;
+    if (!wait->waits)
+        mark_rest(wait);
     say_waiting(wait);
     uint64_t until = wait->now + STILL_NS;
     if (is_away(wait)) {
@@ -212,7 +223,8 @@ bool turn_begin(struct process *process, unsigned device, struct launch *launch)
     if (turns_free(&process->session.turns, device))
         return false;
     interruption_block(&before);
-    struct wait wait = {.view = turn_view(process, device), .before = &before};
+    struct wait wait = {
+        .view = turn_view(process, device), .before = &before, .handle = launch->stream};
     wait.collective = collective_any(process) && collective_has(process, launch->function);
     pthread_mutex_lock(&wait.view.device->mutex);
     wait.now = wait.begun = wait.view.world->now();
@@ -239,6 +251,7 @@ static bool is_due(const struct turn_view *view, const struct turn_stream *strea
 {
     return (turn_word(view) & VCUDA_TURN_WANTED) != 0 || stream->collectives > 0 ||
            now - stream->marked >= MARK_NS ||
+           view->device->in_flight > stream->in_flight || /* several: one has little in each */
            2 * stream->unmarked >= run_ahead_most(&view->device->ahead);
 }
 

@@ -92,16 +92,38 @@ void turn_uncount(const struct turn_view *view, uint32_t stream, uint32_t launch
         rest(view, now);
 }
 
+/* Of marks that were passed together: streams run side by side. */
+struct drain {
+    uint64_t begun;
+    uint32_t launches;
+    bool shared;
+};
+
+static void add(struct drain *drain, const struct turn_mark *mark)
+{
+    if (mark->collectives > 0) /* such a one lasts as long as others make it */
+        return;
+    if (drain->launches == 0 || mark->begun < drain->begun)
+        drain->begun = mark->begun;
+    drain->launches += mark->launches;
+    drain->shared |= mark->shared;
+}
+
+static void learn(const struct turn_view *view, const struct drain *drain, uint64_t now)
+{
+    if (drain->launches == 0)
+        return;
+    uint64_t window = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed);
+    bool shared = drain->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0;
+    run_ahead_learn(&view->device->ahead, drain->begun, drain->launches, now, window, shared);
+}
+
 static void pass(const struct turn_view *view, struct turn_mark *mark, uint64_t now)
 {
     struct turn_device *device = view->device;
-    uint64_t window = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed);
-    bool shared = mark->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0;
     mark->ended = true;
     atomic_fetch_add_explicit(&view->process->session.books.page->meters[view->index].launches,
                               mark->launches, memory_order_relaxed);
-    if (mark->collectives == 0) /* such a one lasts as long as others make it */
-        run_ahead_learn(&device->ahead, mark->begun, mark->launches, now, window, shared);
     atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
     atomic_store_explicit(&view->hint->longest_ns, device->ahead.longest_ns, memory_order_relaxed);
     turn_uncount(view, mark->stream, mark->launches, mark->collectives, now);
@@ -190,6 +212,13 @@ void turn_look(const struct turn_view *view, uint64_t now)
         device->looking = false;
     }
     bool any = false;
+    struct drain drain = {0};
+    for (uint32_t index = 0; index < asked.count; index++) {
+        const struct turn_mark *mark = &device->marks[asked.at[index] % TURN_MARKS];
+        if (asked.passed[index] && !mark->ended)
+            add(&drain, mark);
+    }
+    learn(view, &drain, now);
     for (uint32_t index = 0; index < asked.count; index++) {
         struct turn_mark *mark = &device->marks[asked.at[index] % TURN_MARKS];
         if (asked.passed[index] && !mark->ended) {
