@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was measured: milliseconds, and percent of the GPU's time. ratio: of p99 to alone."""
+    """What was measured: milliseconds, and percent of the GPU's time. ratio: of p99 to alone,
+    None if the service alone has no figures."""
 
     share: int
     trainer: str
@@ -72,7 +73,7 @@ class Row:
     p50: float
     p90: float
     p99: float
-    ratio: float
+    ratio: float | None
     service: float
     trained: float
     lost: float
@@ -175,7 +176,7 @@ def row(case: Case, played: HarnessResult, alone: Row | None) -> Row:
         p50=p50,
         p90=p90,
         p99=p99,
-        ratio=p99 / alone.p99 if alone else 1.0,
+        ratio=p99 / alone.p99 if alone else None,
         service=100 * played.share("service", WARM_UP_SECONDS),
         trained=100 * played.share("trainer", WARM_UP_SECONDS) if trains else 0.0,
         lost=100 * sum(played.lost) / played.seconds,
@@ -183,18 +184,19 @@ def row(case: Case, played: HarnessResult, alone: Row | None) -> Row:
 
 
 HEADING = (
-    f"{'simulated':<10}{'':<18}|{'latency, ms':^25}|{'p99 to':>7} |{'% of GPU time':^25}\n"
-    f"{'share':<6}{'trainer':<8}{'limiter':<14}|{'p50':>8}{'p90':>8}{'p99':>8} |{'alone':>7} |"
+    f"{'simulated':<10}{'':<20}|{'latency, ms':^25}|{'p99 to':>7} |{'% of GPU time':^25}\n"
+    f"{'share':<6}{'trainer':<8}{'limiter':<16}|{'p50':>8}{'p90':>8}{'p99':>8} |{'alone':>7} |"
     f"{'service':>8}{'trainer':>9}{'lost':>7}"
 )
 
 
 def shown(one: Row) -> str:
     limiter = one.limiter if one.ceiling == "-" else f"{one.limiter}, {one.ceiling}"
+    ratio = "-" if one.ratio is None else f"{one.ratio:.2f}"
     trained = "-" if one.limiter == "alone" else f"{one.trained:.1f}"
     return (
-        f"{one.share:<6}{one.trainer:<8}{limiter:<14}|{one.p50:8.1f}{one.p90:8.1f}{one.p99:8.1f} |"
-        f"{one.ratio:7.2f} |{one.service:8.1f}{trained:>9}{one.lost:7.1f}"
+        f"{one.share:<6}{one.trainer:<8}{limiter:<16}|{one.p50:8.1f}{one.p90:8.1f}{one.p99:8.1f} |"
+        f"{ratio:>7} |{one.service:8.1f}{trained:>9}{one.lost:7.1f}"
     )
 
 
@@ -231,11 +233,12 @@ async def bench(given: argparse.Namespace) -> int:
             alone = None
         try:
             one = row(case, await measure(given, case), alone)
+            if case.limiter == "alone":
+                alone = one = replace(one, ratio=1.0)
         except GpuManagerError as error:
             failed = True
             print(f"{case.share:<6}{case.trainer:<8}{case.limiter}: {error}", flush=True)
             continue
-        alone = one if case.limiter == "alone" else alone
         rows.append(one)
         print(shown(one), flush=True)
     print(f"\n{time.monotonic() - begin:.0f} s")

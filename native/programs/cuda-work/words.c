@@ -214,6 +214,7 @@ int words_finish(struct phase *phase, char complaint[COMPLAINT])
         {has(phase, COUNT_KEY) && !many, "count=: only with pattern=burst, poisson or graph"},
         {phase->sync && !graph && !poisson,
          "sync=1: only with pattern=graph or poisson; else write pattern=sync"},
+        {poisson && phase->processes > 1, "pattern=poisson: by one process"},
         {has(phase, SEED) && !poisson, "seed=: only with pattern=poisson"},
         {has(phase, HOST) && has(phase, EVERY) && !(poisson && phase->sync),
          "host=: with every= only where pattern=poisson has sync=1"},

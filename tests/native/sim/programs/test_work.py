@@ -389,6 +389,10 @@ ANY = "kernel=2ms for=1s "
             [ANY + "sync=1"],
             "phase 1: sync=1: only with pattern=graph or poisson; else write pattern=sync",
         ),
+        (
+            [ANY + "pattern=poisson every=1ms processes=2"],
+            "phase 1: pattern=poisson: by one process",
+        ),
         ([ANY + "seed=1"], "phase 1: seed=: only with pattern=poisson"),
         (
             [ANY + "pattern=burst every=1ms host=1ms"],
