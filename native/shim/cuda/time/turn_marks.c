@@ -2,6 +2,7 @@
 
 #include "cuda/own_calls.h"
 #include "cuda/pool/pool.h"
+#include "runtime/glibc.h"
 #include <stdlib.h>
 
 enum {
@@ -10,7 +11,6 @@ enum {
     SELDOM_NS = 1000 * MICROSECOND,
     REST_NS = 1000 * 1000 * MICROSECOND, /* of the watcher, with nothing in flight */
     SLACK_NS = 100 * MICROSECOND, /* launches without a mark have ended by their time and this */
-    STACK = 256 << 10,
 };
 
 struct turn_view turn_view(struct process *process, unsigned index)
@@ -377,7 +377,6 @@ static bool make_watcher(const struct turn_view *view)
     *own = *view;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK);
     bool made = pthread_create(&thread, &attributes, watch, own) == 0;
     pthread_attr_destroy(&attributes);
     if (!made)

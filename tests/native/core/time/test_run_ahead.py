@@ -7,6 +7,7 @@ import pytest
 from vcuda_shim._shim import ffi, lib
 
 US, MS = 1_000, 1_000_000
+SOONEST = 20 * US
 FIRST, MOST = int(lib.RUN_AHEAD_FIRST), int(lib.RUN_AHEAD_MOST)
 WINDOW = 1 * MS
 
@@ -40,7 +41,7 @@ def steady(each: int, count: int = 40, launches: int = 4, **more: Any) -> list[D
 
 def test_before_anything_is_known_a_few_are(ahead: Any) -> None:
     assert lib.run_ahead_most(ahead) == FIRST
-    assert lib.run_ahead_predict(ahead, 5 * MS, 100) == 5 * MS
+    assert lib.run_ahead_next_look(ahead, 5 * MS, 100, 5 * MS) == 5 * MS + SOONEST
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_a_drain_that_is_not_believed_ends_all_the_same(ahead: Any) -> None:
     learn(ahead, *steady(200 * US, 5), Drain(4 * MS, 4, 40 * MS, shared=True))
 
     assert ahead.ended_ns == 40 * MS
-    assert lib.run_ahead_predict(ahead, 4 * MS, 2) == 40 * MS + 400 * US
+    assert lib.run_ahead_next_look(ahead, 4 * MS, 2, 0) == 40 * MS + 300 * US
 
 
 def test_who_gave_way_keeps_more_in_flight_from_then_on(ahead: Any) -> None:
@@ -144,16 +145,31 @@ def test_the_longest_is_forgotten_slowly(ahead: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "launches", "when"),
+    ("begun", "launches", "now", "when"),
     [
-        pytest.param(0, 3, 4 * MS + 600 * US, id="behind what ended last"),
-        pytest.param(9 * MS, 3, 9 * MS + 600 * US, id="on an idle GPU"),
-        pytest.param(9 * MS, 0, 9 * MS, id="nothing"),
+        pytest.param(0, 3, 0, 4 * MS + 450 * US, id="behind what ended last"),
+        pytest.param(9 * MS, 3, 0, 9 * MS + 450 * US, id="on an idle GPU"),
+        pytest.param(0, 3, 4 * MS + 500 * US, 4 * MS + 575 * US, id="again, soon"),
+        pytest.param(0, 100, 20 * MS, 20 * MS + 200 * US, id="of much no later than that"),
+        pytest.param(0, 0, 9 * MS, 9 * MS + SOONEST, id="nothing"),
     ],
 )
-def test_the_end_is_predicted_by_what_launches_took(
-    ahead: Any, begun: int, launches: int, when: int
+def test_a_look_comes_before_the_end_that_is_known(
+    ahead: Any, begun: int, launches: int, now: int, when: int
 ) -> None:
     learn(ahead, *steady(200 * US, 5))
 
-    assert lib.run_ahead_predict(ahead, begun, launches) == when
+    assert lib.run_ahead_next_look(ahead, begun, launches, now) == when
+
+
+def test_shorter_launches_are_seen_to_be_shorter(ahead: Any) -> None:
+    """Each look comes when it is due, and finds what has ended 200 us after it began."""
+    learn(ahead, *steady(1 * MS, 5))
+    for _ in range(20):
+        begun = int(ahead.ended_ns)
+        now = lib.run_ahead_next_look(ahead, begun, 1, begun)
+        while now < begun + 200 * US:
+            now = lib.run_ahead_next_look(ahead, begun, 1, now)
+        learn(ahead, Drain(begun, 1, now))
+
+    assert 200 * US <= ahead.each_ns < 240 * US
