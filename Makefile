@@ -118,6 +118,10 @@ bench: $(VENV)/developing ## measure: placement, HELLO, starts, hooks, Allocate,
 bench-compute: $(VENV)/developing ## measure: compute shares on a simulated GPU (some two minutes; OPTIONS=--help)
 	$(BIN)/python benchmarks/shares.py $(OPTIONS)
 
+.PHONY: bench-latency
+bench-latency: $(VENV)/developing ## measure: latency of a service beside a trainer on a simulated GPU (some minutes; OPTIONS=--help)
+	$(BIN)/python benchmarks/latency.py $(OPTIONS)
+
 .PHONY: bench-scheduler
 bench-scheduler: $(VENV)/developing ## measure: the extender over HTTP, 5,000 nodes, 25,000 pods (some three minutes; OPTIONS=--help)
 	$(BIN)/python benchmarks/scheduler.py $(OPTIONS)

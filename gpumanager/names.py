@@ -97,6 +97,9 @@ LABEL_QUOTA_POOL: Final = "tkestack.io/gpu-pool"
 CONTAINER_VCUDA: Final = PurePosixPath("/etc/vcuda")
 """Where a container finds its allocation: the socket, the configuration, the books."""
 
+CONTAINER_TURNS: Final = CONTAINER_VCUDA / "turns"
+"""Where a container that takes turns finds the words of its turns, and the ring."""
+
 CONTAINER_DRIVER: Final = PurePosixPath("/usr/local/nvidia")
 """Where a container finds the driver's libraries and programs."""
 
@@ -109,6 +112,11 @@ DRIVER_NAME: Final = "driver"
 SOCKET_NAME: Final = "vcuda.sock"
 CONFIG_NAME: Final = "config"
 BOOKS_NAME: Final = "books"
+WORDS_NAME: Final = "words"
+RING_NAME: Final = "ring"
+
+TURNS_PATH: Final = "/run/gpu-manager/turns"
+"""On a tmpfs: the words of containers that take turns."""
 
 VCORE_SOCKET: Final = "vcore.sock"
 VMEMORY_SOCKET: Final = "vmemory.sock"

@@ -16,6 +16,7 @@ from gpumanager.names import (
     PLUGINS_REGISTRY_PATH,
     POD_RESOURCES_SOCKET,
     PODS_API_SOCKET,
+    TURNS_PATH,
 )
 from gpumanager.units import Bytes
 
@@ -28,6 +29,10 @@ LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
 BEHIND_THE_SHIM: Final = ("report", "pause", "end")
 """What may be done about containers that get round their limits."""
+BY_COSTS: Final = "costs"
+BY_TURNS: Final = "turns"
+GPU_TIME: Final = (BY_COSTS, BY_TURNS)
+"""By what containers share the time of a GPU."""
 DEVICE_PLUGINS: Final = "device-plugin"
 CLAIMS: Final = "claims"
 INTERFACES: Final = (DEVICE_PLUGINS, CLAIMS, "both")
@@ -132,3 +137,7 @@ class AgentSettings:
     keeps the capacity of a device plugin that has stopped."""
     behind_the_shim: str = BEHIND_THE_SHIM[0]
     """What is done about containers that take more than limits allow: one of these."""
+    gpu_time: str = BY_COSTS
+    """How containers share a GPU's time: by what launches cost, or by turns; one of GPU_TIME."""
+    turns_path: Path = Path(TURNS_PATH)
+    """Where the words of turns lie, on a tmpfs."""

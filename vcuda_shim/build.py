@@ -9,6 +9,7 @@
     bin/*                                        small CUDA programs to run in pods
     _shim.*.so                                   cffi: the shim's layouts and pure units
     _sim.*.so                                    cffi: the simulated GPUs' shared state
+    _arbiter.*.so                                cffi: the arbiter of turns, a thread of the agent
 
 Used by setuptools (`pip install .`, editable too) and, while working, as
 `python -m vcuda_shim.build [STEP …]`. Imports nothing of this package: it runs before the package
@@ -254,7 +255,7 @@ def build_clock(out: Path, _work: Path) -> None:
     sim = NATIVE / "sim"
     files = sources(sim / "clock", sim / "preload")
     target = out / "lib" / "clock" / "libsimclock.so"
-    shared_library(target, files, [*includes(sim), "-fno-builtin", "-ldl"])
+    shared_library(target, files, [*includes(NATIVE / "include", sim), "-fno-builtin", "-ldl"])
 
 
 def build_programs(out: Path, _work: Path) -> None:
@@ -315,6 +316,7 @@ STEPS: dict[str, Callable[[Path, Path], None]] = {
     "programs": build_programs,
     "shim-module": lambda out, work: build_module(out, work, "shim"),
     "sim-module": lambda out, work: build_module(out, work, "sim"),
+    "arbiter-module": lambda out, work: build_module(out, work, "arbiter"),
 }
 
 

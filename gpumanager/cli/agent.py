@@ -29,6 +29,7 @@ from gpumanager.settings import (
     CGROUP_DRIVERS,
     CUDA_COMPAT,
     DRIVERS,
+    GPU_TIME,
     INTERFACES,
     LOAD_MODULES,
     NOT_USED_YET,
@@ -320,6 +321,19 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     help="Action on containers that bypass their limits: only report them, pause those that exceed "
     "their GPU time, or end their processes. pause and end act by pid: a pid that was reused is "
     "another process of the host.",
+)
+@click.option(
+    "--gpu-time",
+    type=click.Choice(GPU_TIME),
+    default=DEFAULTS.gpu_time,
+    help="How containers share the time of a GPU: each launch is charged what it costs, or they "
+    "take turns (experimental). It holds for containers that start after it was changed.",
+)
+@click.option(
+    "--turns-path",
+    type=Path,
+    default=DEFAULTS.turns_path,
+    help="With --gpu-time=turns: directory on a tmpfs for what tells containers their turns.",
 )
 @click.option(
     "--interface",

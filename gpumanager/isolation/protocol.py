@@ -46,6 +46,10 @@ class AllocationServer(Protocol):
         link when it creates the container, after PreStartContainer. Raises GpuManagerError.
         """
 
+    def turns(self, allocation: AllocationID) -> Path | None:
+        """The host directory to mount at /etc/vcuda/turns, of an allocation that is served and
+        takes turns. Raises GpuManagerError."""
+
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
 

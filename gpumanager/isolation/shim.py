@@ -5,7 +5,7 @@ from pathlib import Path
 from gpumanager.grants.grant import Grant
 from gpumanager.isolation.edits import ENV_JULIA, ENV_VISIBLE, VOID, ContainerEdits, Mount, driver
 from gpumanager.isolation.protocol import Means
-from gpumanager.names import CONTAINER_COMPAT, CONTAINER_VCUDA
+from gpumanager.names import CONTAINER_COMPAT, CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.values import AllocationID, Limit
@@ -22,6 +22,8 @@ class Shim:
         directory = await self._virtual.open(grant.id, limits(grant))
         shims = self._lead(grant)
         mounts = [Mount(str(CONTAINER_VCUDA), str(directory))]
+        if turns := self._virtual.turns(grant.id):
+            mounts.append(Mount(str(CONTAINER_TURNS), str(turns)))  # below the one before it
         if self._volumes.over_compat:
             mounts.append(Mount(str(CONTAINER_COMPAT), str(shims / "lib64")))
         own = ContainerEdits(mounts=tuple(mounts), envs={ENV_VISIBLE: VOID, ENV_JULIA: "false"})

@@ -76,8 +76,21 @@ class Clock(Timer, Protocol):
     def environment(self) -> Mapping[str, str]:
         """What a program needs to live by it."""
 
+    def world_address(self) -> int:
+        """The address of the struct vcuda_world that lives by it; 0: the real one."""
+
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Let a process that was started just now come to where it sleeps until its start."""
+
+    def world(self) -> int:
+        """The address of a `struct vcuda_world` by which C threads of this process live by it; 0:
+        the real one."""
+
+    async def line_up_threads(self, count: int = 1) -> None:
+        """Let so many threads of ours take part in the world and come to their first sleep."""
+
+    def end_world(self) -> None:
+        """Its threads take no part any more, and do not block: they can be joined."""
 
 
 class RealClock:
@@ -94,8 +107,20 @@ class RealClock:
     def environment(self) -> Mapping[str, str]:
         return {}
 
+    def world_address(self) -> int:
+        return 0
+
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Nothing: it gets there by itself."""
+
+    def world(self) -> int:
+        return 0
+
+    async def line_up_threads(self, count: int = 1) -> None:
+        """Nothing, as above."""
+
+    def end_world(self) -> None:
+        """Nothing: it has no end."""
 
 
 class ManualTimer:
@@ -156,8 +181,26 @@ class VirtualClock:
         patience = int(PATIENCE_SECONDS * 1000)
         return int(_sim.lib.simclock_sleep(self._page, self._self, deadline, patience))
 
+    def set_wake(self, nanoseconds: int) -> None:
+        """How long it takes a thread to go on that is woken from now on; 20 us until then."""
+        _sim.lib.simclock_set_wake(self._page, nanoseconds)
+
+    def world(self) -> int:
+        return int(_sim.ffi.cast("uintptr_t", _sim.lib.sim_world(self._page)))
+
+    async def line_up_threads(self, count: int = 1) -> None:
+        while len([one for one in self.takers() if one.pid == os.getpid()]) <= count:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
+        await self.sleep_until(self.now() + 1)
+
+    def end_world(self) -> None:
+        _sim.lib.sim_world(_sim.ffi.NULL)
+
     def environment(self) -> Mapping[str, str]:
         return {"LD_PRELOAD": str(vcuda_shim.SIM_CLOCK), "SIM_CLOCK": str(self._path)}
+
+    def world_address(self) -> int:
+        return int(_sim.ffi.cast("uintptr_t", self.world()))
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Until all its threads sleep, and not to go on before `start`; 0: and then not at once."""

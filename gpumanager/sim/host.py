@@ -9,6 +9,7 @@
     pod-resources.sock          the kubelet's PodResources
     cri.sock                    the container runtime's CRI
     vm/ checkpoint/ vdriver/    the agent's own: allocations, journal, driver volumes
+    turns/                      and what containers that take turns are told
     agent.log
     node.lock                   held as long as the simulation lives
 
@@ -82,6 +83,10 @@ class NodeDisk:
     @property
     def virtual(self) -> Path:
         return self.base / "vm"
+
+    @property
+    def turns(self) -> Path:
+        return self.base / "turns"
 
     @property
     def checkpoint(self) -> Path:

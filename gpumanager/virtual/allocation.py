@@ -60,6 +60,7 @@ from gpumanager.virtual.protocol import (
 )
 from gpumanager.virtual.repeated_log import RepeatedLog
 from gpumanager.virtual.token_bucket import TokenBucket
+from gpumanager.virtual.turns import AllocationTurns, Turns, shared
 from gpumanager.virtual.values import AllocationID, Limit
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ class ServedAllocation:
         clients: ForGpuClients,
         deaths: Deaths,
         peers: PeerCheck | None = None,
+        turns: Turns | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
@@ -117,17 +119,25 @@ class ServedAllocation:
         self._measures = TokenBucket(MEASURED_PER_SECOND, MEASURED_AT_ONCE)
         self._limits = tuple(limits)
         self._try_again = 0.0
+        self._turns = turns
+        self._joined: AllocationTurns | None = None
         boot = boot_id()
         if SlotFile.of_another_boot(directory, boot):
             for name in (CONFIG_NAME, BOOKS_NAME):
                 (directory / name).unlink(missing_ok=True)
         with ExitStack() as undo:
             self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
-            self._books = undo.enter_context(Books.prepare(directory, boot))
+            self._books = undo.enter_context(
+                Books.prepare(directory, boot, hints=turns is not None)
+            )
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
             measured = 0 if measuring is None else len(self._limits)
-            self._slots = SlotTable(self._books, self._watcher, measured, self._is_ours)
+            self._slots = SlotTable(
+                self._books, self._watcher, measured, self._is_ours, self._slot_changed
+            )
+            undo.callback(self._leave_turns)
+            self._join_turns()
             self._usage = UsageReader(self._config, self._books)
             self._overheads = DriverOverhead(
                 allocation,
@@ -160,6 +170,44 @@ class ServedAllocation:
         with ExitStack() as closing:  # not kept from the start: it takes 2 KiB
             for part in (self._watcher, self._config, self._books, self._listener):
                 closing.callback(part.close)
+            closing.callback(self._leave_turns)
+
+    def _join_turns(self) -> None:
+        """Once all that it takes is there; safe to repeat."""
+        limits = self._config.limits()
+        if (
+            self._turns is None
+            or self._joined is not None
+            or not self._books.has_hints
+            or not any(shared(limit) for limit in limits)
+        ):
+            return
+        self._joined = self._turns.join(self.allocation, limits, self._books.hints)
+        for process, taken in self._slots.all():
+            self._slot_changed(taken.slot, process)
+
+    def _leave_turns(self) -> None:
+        joined, self._joined = self._joined, None
+        if joined is not None:
+            joined.close()
+
+    def _slot_changed(self, slot: int, process: Process | None) -> None:
+        if self._joined is None:
+            return
+        if process is None:
+            self._joined.remove(slot)
+        else:
+            self._joined.add(slot, self._watcher.pidfd(process))
+
+    def count_turns(self) -> bool:
+        """Enter into its meters what its turns were charged; False: it takes none."""
+        if self._joined is not None and not self._books.trouble:
+            self._joined.write_meters(self._books.words.meters)
+        return self._joined is not None
+
+    @property
+    def takes_turns(self) -> bool:
+        return self._joined is not None
 
     def write(self, limits: Sequence[Limit]) -> None:
         """From now on these hold; nothing is done where they do already."""
@@ -171,6 +219,10 @@ class ServedAllocation:
         limits = self._config.limits()
         self._meters = Meters(self.allocation, limits, self._books, before=self._meters)
         self._clients.limits_changed()
+        if self._turns is not None and self._joined is not None:
+            self._joined.weigh(self._turns.seats(limits))
+        else:
+            self._join_turns()
 
     @property
     def gpus(self) -> frozenset[GpuUUID]:
@@ -196,7 +248,9 @@ class ServedAllocation:
     def readings(self, now_ns: int) -> tuple[Reading, ...]:
         """What its meters say of each of its GPUs, as far as it can be; nothing while its books are
         missing."""
-        return () if self._books.trouble else self._meters.read(self._slots.people, now_ns)
+        if self._books.trouble:
+            return ()
+        return self._meters.read(self._slots.people, now_ns)
 
     def grant(self, device: int, grant: ShareLease, until_ns: int) -> None:
         """What it may charge of a GPU until then."""
@@ -271,7 +325,8 @@ class ServedAllocation:
         self._config.recover()
         if self._books.trouble and time.monotonic() >= self._try_again:
             self._try_again = time.monotonic() + RECOVER_SECONDS
-            self._books.recover()
+            if self._books.recover():
+                self._join_turns()
 
     def _answer(
         self, connection: socket.socket, hello: Greeting

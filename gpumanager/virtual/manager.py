@@ -3,6 +3,7 @@
     <root>/alloc/<allocation>/     mounted read-only at /etc/vcuda
         vcuda.sock                 HELLO here; the kernel names the caller
         config                     what the container may use; readable by all, written by us
+        turns/                     of one that takes turns: where those are mounted (turns.py)
         books                      by which the next manager restores the slots: slot_table.py
         <container ID>/            for vcuda-controller: registrations.py
     <root>/<pod UID>/              of a pod that began under gpu-manager: original_pods.py
@@ -26,7 +27,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.poll_interval import poll_interval
 from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
-from gpumanager.names import DRIVER_NAME
+from gpumanager.names import CONTAINER_TURNS, DRIVER_NAME
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.descriptors import Descriptors
 from gpumanager.virtual.legacy.files import driver_numbers
@@ -57,6 +58,7 @@ from gpumanager.virtual.sampling import (
     UtilizationMeter,
 )
 from gpumanager.virtual.sharing import POLLS, SWITCH_US, Sharing
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 
 log = logging.getLogger(__name__)
@@ -87,7 +89,8 @@ class VirtualManager:
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
     the driver to tell what processes hold. switch_us: what a GPU loses when it switches to another
-    process. pauses: whether containers that do not hold to their limiters are paused.
+    process. pauses: whether containers that do not hold to their limiters are paused. turns: by
+    which containers share the time of GPUs; None: by what their launches cost.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class VirtualManager:
         pass_seconds: float = PASS_SECONDS,
         switch_us: int = SWITCH_US,
         pauses: bool = False,
+        turns: Turns | None = None,
     ) -> None:
         self._sweep_seconds = sweep_seconds
         self._sweep: asyncio.TimerHandle | None = None
@@ -126,6 +130,7 @@ class VirtualManager:
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
+        self._turns = turns
         self._deaths: Deaths | None = None
         self._descriptors = Descriptors.allowed()
 
@@ -145,6 +150,18 @@ class VirtualManager:
             self._let_go()
         self._sweep_later()
         return directory
+
+    def turns(self, allocation: AllocationID) -> Path | None:
+        """The folder to mount at /etc/vcuda/turns; None for one that takes no turns."""
+        served = self._served.get(allocation)
+        if self._turns is None or served is None or not served.takes_turns:
+            return None
+        place = self.directory(allocation) / CONTAINER_TURNS.name
+        try:
+            place.mkdir(mode=0o711, exist_ok=True)
+        except OSError as error:
+            raise VirtualManagerFailed("cannot make", place, error) from error
+        return self._turns.folder(allocation)
 
     def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
         """Make the link to its driver lead there; return the link."""
@@ -168,6 +185,8 @@ class VirtualManager:
             served.close()
         self._let_go()
         try:
+            if self._turns is not None:
+                self._turns.remove(allocation)
             await asyncio.to_thread(shutil.rmtree, directory)
         except FileNotFoundError:
             return
@@ -181,6 +200,8 @@ class VirtualManager:
             served.close()
         self._served.clear()
         self._let_go()
+        if self._turns is not None:
+            await asyncio.to_thread(self._turns.stop)
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -249,7 +270,8 @@ class VirtualManager:
         answers: what the driver has told since then of how busy processes kept the GPUs.
         """
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
-        self._sharing.tick(now_ns, self._served.values(), bared)
+        by_cost = [one for one in self._served.values() if not one.count_turns()]
+        self._sharing.tick(now_ns, by_cost, bared)
         self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
 
     def poll_now(self, now_ns: int) -> None:
@@ -297,7 +319,10 @@ class VirtualManager:
         return tuple(AllocationID(name) for name in found if _NAME.fullmatch(name))
 
     async def remove_spares(self) -> None:
-        """After an upgrade from a version that made directories ahead."""
+        """After an upgrade from a version that made directories ahead; and what allocations that
+        are gone have left of their turns."""
+        if self._turns is not None:
+            self._turns.remove_leftovers(self.allocations())
         for spare in self._directory.glob(_SPARE):
             await asyncio.to_thread(shutil.rmtree, spare, ignore_errors=True)
 
@@ -341,6 +366,7 @@ class VirtualManager:
                 clients=self._clients,
                 deaths=self._deaths,
                 peers=self._peers,
+                turns=self._turns,
                 deadline_seconds=self._deadline_seconds,
                 poll_seconds=self._poll_seconds,
             )

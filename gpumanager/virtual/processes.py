@@ -197,6 +197,10 @@ class Watcher:
             self._deaths.add(pidfd, partial(self._died, process, on_death))
         return process
 
+    def pidfd(self, process: Process) -> int | None:
+        """Ours, of a process that is watched by one."""
+        return self._pidfds.get(process)
+
     def keep(
         self, process: Process, connection: socket.socket, read: Callable[[socket.socket], object]
     ) -> None:

@@ -1,6 +1,7 @@
 /* What Python sees of the shim: the layouts and the pure units. */
 #include "vcuda_protocol.h"
 #include "vcuda_region.h"
+#include "vcuda_turns.h"
 
 #include "core/memory/array_size.h"
 #include "core/memory/books.h"
@@ -25,6 +26,7 @@
 #include "core/time/limiter.h"
 #include "core/time/logbook.h"
 #include "core/time/outlier_filter.h"
+#include "core/time/run_ahead.h"
 #include "core/time/sampling_window.h"
 #include "core/time/unmeasured.h"
 #include "manager/mapping.h"

@@ -4,6 +4,7 @@
 #include "core/image.h"
 #include "core/machine.h"
 #include "core/task.h"
+#include "manager/world.h"
 #ifdef VCUDA_CDEF
 struct sim_state;
 struct sim_process;

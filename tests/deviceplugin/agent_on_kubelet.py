@@ -72,6 +72,9 @@ class RememberedLimits:
         self.now[allocation] = tuple(limits)
         return Path("/vm") / allocation
 
+    def turns(self, allocation: AllocationID) -> Path | None:
+        return None
+
     def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
         return Path("/vm") / allocation / driver.name
 

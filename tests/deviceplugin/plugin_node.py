@@ -44,6 +44,9 @@ class Nowhere:
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         return Path("/vm") / allocation
 
+    def turns(self, allocation: AllocationID) -> Path | None:
+        return None
+
     def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
         return Path("/vm") / allocation / driver.name
 

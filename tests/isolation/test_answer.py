@@ -27,6 +27,9 @@ class Opened:
         assert limits
         return Path("/vm") / allocation
 
+    def turns(self, allocation: AllocationID) -> Path | None:
+        return None
+
     def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
         return Path("/vm") / allocation / driver.name
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
-from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, DeviceFiles
+from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, DeviceFiles, Mount
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import ROWS, BackEnd, Isolations, isolation_of
 from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
@@ -26,6 +26,7 @@ class Opened:
     """A virtual manager that only remembers."""
 
     limits_of: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
+    takes_turns: bool = False
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         self.limits_of[allocation] = tuple(limits)
@@ -33,6 +34,9 @@ class Opened:
 
     def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
         return Path("/vm/alloc") / allocation / driver.name
+
+    def turns(self, allocation: AllocationID) -> Path | None:
+        return Path("/run/turns") / allocation if self.takes_turns else None
 
     async def close(self, allocation: AllocationID) -> None:
         self.limits_of.pop(allocation, None)
@@ -127,3 +131,14 @@ async def test_a_grant_that_none_of_ours_holds_is_left_alone() -> None:
 
     assert virtual.allocations() == ()
     assert back_ends.usage(grant(Share(30, 4), "")) is None
+
+
+async def test_turns_are_mounted_behind_the_directory_that_they_lie_in() -> None:
+    one = grant(Share(30, 4), "shim")
+
+    plain = (await isolations(Opened()).prepare(one, (GPU,))).mounts
+    turns = (await isolations(Opened(takes_turns=True)).prepare(one, (GPU,))).mounts
+
+    places = [mount.container_path for mount in turns]
+    assert set(turns) - set(plain) == {Mount("/etc/vcuda/turns", f"/run/turns/{NAME}")}
+    assert places.index("/etc/vcuda") < places.index("/etc/vcuda/turns")

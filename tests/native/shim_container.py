@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.libraries import lay_out
@@ -51,15 +52,17 @@ def build_stand_in(folder: Path, *, symbolic: bool) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Where programs run. libraries: on their library path; allocation: None if not managed."""
+    """Where programs run. libraries: on their library path; allocation: None if not managed.
+    turns: the folder of its turns, if it takes any."""
 
     libraries: Path
     allocation: Path | None
     work: Path
     devices: tuple[BindMount, ...] = ()
+    turns: Path | None = None
 
     def _spec(self, command: Sequence[str], environment: Mapping[str, str]) -> ContainerSpec:
-        mounts = () if self.allocation is None else (str(self.allocation),)
+        places = ((self.allocation, CONTAINER_VCUDA), (self.turns, CONTAINER_TURNS))
         return ContainerSpec(
             command=tuple(command),
             environment={
@@ -69,7 +72,9 @@ class Container:
                 **environment,
             },
             devices=self.devices,
-            mounts=tuple(BindMount(path, "/etc/vcuda", read_only=True) for path in mounts),
+            mounts=tuple(
+                BindMount(str(path), str(place), read_only=True) for path, place in places if path
+            ),
         )
 
     async def start(

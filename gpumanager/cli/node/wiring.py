@@ -61,10 +61,11 @@ from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
-from gpumanager.settings import CLAIMS, AgentSettings
+from gpumanager.settings import BY_TURNS, CLAIMS, AgentSettings
 from gpumanager.supervisor import Start, Supervisor
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import TICK_SECONDS
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID
 from gpumanager.volume.config import SHIPPED, read_config
 
@@ -341,6 +342,7 @@ class NodeAgent:
             driver=self._outside.volumes.version,
             switch_us=self._settings.gpu_switch_cost,
             pauses=self._settings.behind_the_shim == "pause",
+            turns=Turns(self._settings.turns_path) if self._settings.gpu_time == BY_TURNS else None,
         )
 
 

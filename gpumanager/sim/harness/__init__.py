@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.sim.clock import NS, Clock, RealClock, virtual_clock
+from gpumanager.sim.clock import NS, Clock, RealClock, VirtualClock, virtual_clock
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.harness.tenants import LimiterKind, TenantGroup
 from gpumanager.sim.harness.values import HarnessFailed, HarnessResult, Tenant
@@ -31,6 +31,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.utilization import SimulatedUtilization
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import POLLS, TICK_SECONDS
+from gpumanager.virtual.turns import Turns
 
 __all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
 
@@ -63,14 +64,16 @@ async def play(
     limiter: LimiterKind = "shim",
     managed: bool = True,
     same_pids: bool = True,
+    wake_ns: int | None = None,
 ) -> HarnessResult:
     """Play it to its end. Raises HarnessFailed if a program fails, or another GpuManagerError.
 
     driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
-    limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
-    BASELINE_PERCENT. managed: whether the manager looks at the meters ten times a second, as an
-    agent does; if not, it is away. same_pids: whether the driver knows processes by the
-    numbers that the manager does.
+    limiter: the shim, by what launches cost or by "turns", or "none", or a library to preload in
+    its place, which finds its limit in BASELINE_PERCENT. managed: whether the manager looks at the
+    meters ten times a second, as an agent does; if not, it is away. same_pids: whether the driver
+    knows processes by the numbers that the manager does. wake_ns: how long a woken thread takes to
+    go on, on the virtual clock; None: the clock's own.
     """
     if missing := await asyncio.to_thread(namespaces_available):
         raise GpuManagerError(missing)
@@ -78,10 +81,14 @@ async def play(
         disk = make_disk()
         last_first.callback(disk.remove)
         time = last_first.enter_context(_clock(clock, disk))
+        if wake_ns is not None and isinstance(time, VirtualClock):
+            time.set_wake(wake_ns)
         simulated = furnish(disk, _machine(driver, gpus))
         last_first.callback(simulated.close)
-        manager = VirtualManager(disk.virtual)
+        turns = Turns(disk.base / "turns", world=time.world()) if limiter == "turns" else None
+        manager = VirtualManager(disk.virtual, turns=turns)
         last_first.push_async_callback(manager.stop)
+        last_first.callback(time.end_world)
         company = TenantGroup(
             disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus
         )

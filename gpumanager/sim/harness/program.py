@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.names import CONTAINER_VCUDA
+from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.sim.clock import Clock
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
@@ -26,11 +26,13 @@ LAST_WORDS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ProgramSetup:
-    """What a tenant's programs see. allocation: None if nobody manages them."""
+    """What a tenant's programs see. allocation: None if nobody manages them. turns: the folder of
+    its turns, if it takes any."""
 
     libraries: Path
     devices: tuple[BindMount, ...]
     allocation: Path | None = None
+    turns: Path | None = None
     preload: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,8 +45,12 @@ class ProgramSetup:
         }
         preload = [*map(str, self.preload), *filter(None, [environment.get("LD_PRELOAD")])]
         environment["LD_PRELOAD"] = ":".join(preload)
-        vcuda = () if self.allocation is None else (str(self.allocation),)
-        mounts = tuple(BindMount(path, str(CONTAINER_VCUDA), read_only=True) for path in vcuda)
+        places = ((self.allocation, CONTAINER_VCUDA), (self.turns, CONTAINER_TURNS))
+        mounts = tuple(
+            BindMount(str(path), str(place), read_only=True)
+            for path, place in places
+            if path is not None
+        )
         return ContainerSpec(command, environment, devices=self.devices, mounts=mounts)
 
 

@@ -20,8 +20,10 @@ from gpumanager.units import Bytes
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 
-LimiterKind: TypeAlias = Literal["shim", "none"] | Path
+LimiterKind: TypeAlias = Literal["shim", "turns", "none"] | Path
 BASELINE_PERCENT: Final = "BASELINE_PERCENT"
+SHIMS: Final = ("shim", "turns")
+"""Limiters that are the shim: by what launches cost, or by turns."""
 
 
 class TenantGroup:
@@ -46,11 +48,13 @@ class TenantGroup:
     async def assemble(self, clock: Clock, begin: int) -> None:
         """Start all programs as far as their start lines; the stage's start is at `begin`."""
         cuda, nvml = (self._disk.libraries / name for name in SONAMES.values())
-        shim = self._limiter == "shim"
+        shim = self._limiter in SHIMS
         libraries = lay_out(self._disk.base / "lib", cuda, nvml, shim=shim)
         starts = []
-        for tenant in self._tenants:
-            surroundings = await self._surroundings(tenant, libraries)
+        settings = [await self._surroundings(tenant, libraries) for tenant in self._tenants]
+        if self._limiter == "turns":
+            await clock.line_up_threads()
+        for tenant, surroundings in zip(self._tenants, settings, strict=True):
             starts += [
                 self._start(tenant, number, surroundings, clock, begin)
                 for number in range(tenant.processes)
@@ -67,9 +71,13 @@ class TenantGroup:
         devices = tuple(BindMount(str(folder / name), f"/dev/{name}") for name in names)
         if isinstance(self._limiter, Path):
             percent = {BASELINE_PERCENT: str(tenant.cores)}
-            return ProgramSetup(libraries, devices, None, (self._limiter,), percent)
-        allocation = await self.guarantee(tenant) if self._limiter == "shim" else None
-        return ProgramSetup(libraries, devices, allocation)
+            preload = (self._limiter,)
+            return ProgramSetup(libraries, devices, preload=preload, environment=percent)
+        if self._limiter not in SHIMS:
+            return ProgramSetup(libraries, devices)
+        allocation = await self.guarantee(tenant)
+        turns = self._manager.turns(AllocationID(tenant.container or tenant.name))
+        return ProgramSetup(libraries, devices, allocation, turns)
 
     async def guarantee(self, tenant: Tenant) -> Path:
         """What the manager writes for it, in running programs too; the allocation's directory."""

@@ -43,7 +43,16 @@ from vcuda_shim._shim import ffi, lib
 
 log = logging.getLogger(__name__)
 
-BOOKS: Final = StructLayout(BOOKS_NAME, "struct vcuda_books", lib.VCUDA_BOOKS_MAGIC, 0o600)
+_PAGES: Final = -(-ffi.sizeof("struct vcuda_books") // lib.VCUDA_HINTS_ALIGNED)
+HINTS_OFFSET: Final[int] = _PAGES * lib.VCUDA_HINTS_ALIGNED
+"""vcuda_hints_offset()."""
+BOOKS: Final = StructLayout(
+    BOOKS_NAME,
+    "struct vcuda_books",
+    lib.VCUDA_BOOKS_MAGIC,
+    0o600,
+    beyond=HINTS_OFFSET + ffi.sizeof("struct vcuda_hints") - ffi.sizeof("struct vcuda_books"),
+)
 MAX_PROCESSES: Final[int] = lib.VCUDA_SLOTS
 SLOT_TRIES: Final = 8
 """One peer empties one slot at a time, so that few are busy."""
@@ -129,14 +138,16 @@ class Books:
         return cls(directory, new_books(slots.boot), slots)
 
     @classmethod
-    def prepare(cls, directory: Path, boot: bytes) -> Self:
+    def prepare(cls, directory: Path, boot: bytes, *, hints: bool = False) -> Self:
         """Those of this boot, or new ones where no process can have any.
+
+        hints: new ones have room for them.
 
         Raises GpuManagerError and OSError, and then nothing has changed.
         """
         path = directory / BOOKS_NAME
         if lost_with_the_machine(path):
-            return cls._begin(directory, boot)
+            return cls._begin(directory, boot, hints=hints)
         if _is_plain(path):
             books = cls(directory, open_region(path, writable=True))
             if bytes(ffi.buffer(books.words.boot)) == boot:
@@ -145,13 +156,13 @@ class Books:
         else:
             slots = SlotFile.read(directory)
             if slots.boot == boot:
-                return cls._of_this_boot(slots)
+                return cls._of_this_boot(slots, hints=hints)
         log.info("%s is from before the last reboot; recreated", path)
-        return cls._begin(directory, boot)
+        return cls._begin(directory, boot, hints=hints)
 
     @classmethod
-    def _begin(cls, directory: Path, boot: bytes) -> Self:
-        descriptor = new_books(boot)
+    def _begin(cls, directory: Path, boot: bytes, *, hints: bool) -> Self:
+        descriptor = new_books(boot, hints=hints)
         try:
             slots = SlotFile.begin(directory, boot, identity(descriptor))
         except OSError:
@@ -160,7 +171,7 @@ class Books:
         return cls(directory, descriptor, slots)
 
     @classmethod
-    def _of_this_boot(cls, slots: SlotFile) -> Self:
+    def _of_this_boot(cls, slots: SlotFile, *, hints: bool) -> Self:
         holders = tuple(slots.living())
         found = _given_back(slots, (*holders, slots.manager))
         if found.descriptor is not None:
@@ -169,7 +180,7 @@ class Books:
         # One may have none of them: a manager that was killed before its WELCOME was sent.
         holders = tuple(one for one in holders if mapped(one.pid, slots.books))
         if not holders:
-            return cls._begin(slots.directory, slots.boot)
+            return cls._begin(slots.directory, slots.boot, hints=hints)
         log.warning(
             "%s: %d processes have this shared memory mapped, and it cannot be recovered from any "
             "of them%s: new processes of this container are refused until those have ended",
@@ -178,7 +189,7 @@ class Books:
             " (the manager needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)" * found.forbidden,
         )
         missing = MISSING_FORBIDDEN if found.forbidden else MISSING
-        return cls(slots.directory, new_books(slots.boot), slots, missing)
+        return cls(slots.directory, new_books(slots.boot, hints=True), slots, missing)
 
     @property
     def path(self) -> Path:
@@ -192,6 +203,16 @@ class Books:
     @property
     def trouble(self) -> str | None:
         return LOST if self._mapping.lost else self._missing
+
+    @property
+    def has_hints(self) -> bool:
+        """Whether hints lie behind them; not known while they are missing."""
+        return self._missing is None and os.fstat(self.descriptor).st_size > BOOKS.size
+
+    @property
+    def hints(self) -> int:
+        """Their address, for whoever knows that there are any."""
+        return int(ffi.cast("uintptr_t", self.words)) + HINTS_OFFSET
 
     def recover(self) -> bool:
         """Try again to get those that were missing. Whether they are no longer."""
@@ -265,8 +286,19 @@ class Books:
                 first = slot + 1
                 continue
             self._enter(slot, process)
+            self._empty_hints(slot)
             return slot
         return None
+
+    def _empty_hints(self, slot: int) -> None:
+        """What an earlier owner has left. Read as a file is, so that nothing is read into being."""
+        if not self.has_hints:
+            return
+        size = ffi.sizeof("struct vcuda_hint")
+        for device in range(lib.VCUDA_DEVICES):
+            offset = HINTS_OFFSET + (device * MAX_PROCESSES + slot) * size
+            if any(os.pread(self.descriptor, size, offset)):
+                os.pwrite(self.descriptor, bytes(size), offset)
 
     def _enter(self, slot: int, process: Process) -> None:
         """For the manager after us. Raises OSError, and then the slot is free."""
@@ -412,13 +444,14 @@ class Books:
         )
 
 
-def new_books(boot: bytes) -> int:
-    """The descriptor of books in which nobody has anything. Raises OSError."""
+def new_books(boot: bytes, *, hints: bool = False) -> int:
+    """The descriptor of books in which nobody has anything. hints: with room for them. Raises
+    OSError."""
     books: Any = ffi.new("struct vcuda_books *")
     begin(books, BOOKS)
     books.boot = boot
     head = bytes(ffi.buffer(books))[: ffi.offsetof("struct vcuda_books", "meters")]
-    descriptor = sealed_memory.create(BOOKS.size)
+    descriptor = sealed_memory.create(BOOKS.sizes[hints])
     try:
         write_whole(descriptor, head, 0)
     except OSError:
@@ -435,4 +468,4 @@ def _is_plain(path: Path) -> bool:
 
 
 def _given_back(slots: SlotFile, holders: Iterable[Process]) -> Found:
-    return find((process.pid for process in holders), slots.books, BOOKS.size)
+    return find((process.pid for process in holders), slots.books, BOOKS.sizes)

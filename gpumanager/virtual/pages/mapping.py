@@ -47,24 +47,31 @@ class RegionBroken(GpuManagerError):
 
 @dataclass(frozen=True, slots=True)
 class StructLayout:
-    """One kind of region, and the file by which it is found. mode: of that file."""
+    """One kind of region, and the file by which it is found. mode: of that file. beyond: bytes that
+    may lie behind the struct."""
 
     name: str
     struct: str
     magic: int
     mode: int
+    abi: int = lib.VCUDA_REGION_ABI
+    beyond: int = 0
 
     @property
     def size(self) -> int:
         return ffi.sizeof(self.struct)
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Of the file: without and with what may lie behind the struct."""
+        return self.size, self.size + self.beyond
+
     def check(self, words: Any, path: Path) -> None:
         """Raises RegionBroken unless `words` begins as every region of this layout does."""
         if words.magic != self.magic:
             raise RegionBroken(path, f"not a {self.name} file: it starts with {words.magic:#010x}")
-        if words.abi != lib.VCUDA_REGION_ABI:
-            known = lib.VCUDA_REGION_ABI
-            raise RegionBroken(path, f"layout {words.abi}; this manager knows {known}")
+        if words.abi != self.abi:
+            raise RegionBroken(path, f"layout {words.abi}; this manager knows {self.abi}")
         if words.size != self.size:
             raise RegionBroken(path, f"says it has {words.size} bytes, not {self.size}")
 
@@ -79,9 +86,9 @@ class MappedStruct:
         self, descriptor: int, layout: StructLayout, path: Path, *, resident: bool
     ) -> None:
         found = os.fstat(descriptor).st_size
-        if found != layout.size:
+        if found not in layout.sizes:
             raise RegionBroken(path, f"has {found} bytes, not {layout.size}")
-        self._address = lib.mapping_open(descriptor, layout.size, resident)
+        self._address = lib.mapping_open(descriptor, found, resident)
         if self._address == ffi.NULL:
             raise RegionUnreadable(path, OSError(ffi.errno, os.strerror(ffi.errno)))
         self.words: Any = ffi.cast(f"{layout.struct} *", self._address)
@@ -150,4 +157,4 @@ def close_all(descriptors: Iterable[int]) -> None:
 
 def begin(words: Any, layout: StructLayout) -> None:
     """Write what every region starts with."""
-    words.magic, words.abi, words.size = layout.magic, lib.VCUDA_REGION_ABI, layout.size
+    words.magic, words.abi, words.size = layout.magic, layout.abi, layout.size

@@ -11,7 +11,7 @@ no process has another, it is known to be a memfd; only then is it looked at and
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -80,13 +80,13 @@ def open_again(descriptor: int, *, writable: bool = True) -> int:
     return os.open(f"/proc/self/fd/{descriptor}", flags)
 
 
-def find(pids: Iterator[int], wanted: Identity, size: int) -> Found:
+def find(pids: Iterator[int], wanted: Identity, sizes: Collection[int]) -> Found:
     """The first of these processes that has it open gives it back."""
     forbidden = False
     for pid in pids:
         try:
             for link in islice(_links(pid), MOST_MEMFDS):
-                descriptor = _taken(link, wanted, size)
+                descriptor = _taken(link, wanted, sizes)
                 if descriptor is not None:
                     return Found(descriptor)
         except PermissionError:
@@ -124,13 +124,13 @@ def _links(pid: int) -> Iterator[str]:
                     yield entry.path
 
 
-def _taken(link: str, wanted: Identity, size: int) -> int | None:
+def _taken(link: str, wanted: Identity, sizes: Collection[int]) -> int | None:
     """What it refers to, opened, if that is the memory we look for."""
     with suppress(FileNotFoundError), _held(link) as held:
         if _mount(held) != _memory_mount():
             return None
         found = os.fstat(held)
-        if (found.st_dev, found.st_ino, found.st_size) != (*wanted, size):
+        if (found.st_dev, found.st_ino) != wanted or found.st_size not in sizes:
             return None
         descriptor = open_again(held)
         if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS == SEALS:

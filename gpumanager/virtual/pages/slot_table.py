@@ -43,11 +43,14 @@ class SlotTable:
         watcher: Watcher,
         devices: int,
         is_ours: Callable[[Process], bool] = lambda _: True,
+        on_slot: Callable[[int, Process | None], None] = lambda _slot, _process: None,
     ) -> None:
         """devices: the allocation's that can be measured. is_ours: whether a process that has a
-        slot already belongs to this container."""
+        slot already belongs to this container. on_slot: called whenever a slot becomes a process's,
+        or nobody's, from now on."""
         self._books = books
         self._devices = devices
+        self._on_slot = on_slot
         self._watcher = watcher
         self._taken: dict[Process, TakenSlot] = {}
         self._exited: dict[Process, int] = {}
@@ -101,8 +104,11 @@ class SlotTable:
         slot = self._books.claim(process, hello.pid, lambda slot: locked(books, slot))
         if slot is None:
             return HelloRefused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
+        if taken is not None and taken.slot != slot:
+            self._on_slot(taken.slot, None)
         self._taken[process] = taken = TakenSlot(slot, process.stack)
         self._pids = None
+        self._on_slot(slot, process)
         return taken
 
     def leave(self, process: Process) -> None:
@@ -111,6 +117,7 @@ class SlotTable:
         if taken is not None:
             self._pids = None
             self._departed += 1
+            self._on_slot(taken.slot, None)
             self._empty(taken.slot, process)
 
     @property

@@ -13,7 +13,7 @@ enum {
     TEXT_AT_MOST = 16384,
 };
 
-enum pattern { ASYNC, SYNC, BURST, GRAPH, ALLREDUCE };
+enum pattern { ASYNC, SYNC, BURST, POISSON, GRAPH, ALLREDUCE };
 enum direction { TO_DEVICE, TO_HOST, ON_DEVICE };
 
 /* Sizes in bytes, times in nanoseconds; 0: not given, where nothing else is said. */
@@ -26,6 +26,8 @@ struct phase {
     uint64_t count;
     uint64_t every;
     uint64_t ahead;
+    uint64_t host;    /* time that the program spends itself after each wait */
+    uint64_t seed;    /* of the arrivals */
     uint64_t streams; /* 0: the default stream */
     uint64_t processes;
     uint64_t blocks, threads;

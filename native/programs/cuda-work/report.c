@@ -63,10 +63,12 @@ void report_text(const struct workload *workload, const struct crew *crew)
 static void json_spread(const char *name, const struct spread *spread)
 {
     if (spread->count == 0) {
-        printf(", \"%s_p50_us\": null, \"%s_p99_us\": null, \"%s_max_us\": null", name, name, name);
+        printf(", \"%s_p50_us\": null, \"%s_p90_us\": null", name, name);
+        printf(", \"%s_p99_us\": null, \"%s_max_us\": null", name, name);
         return;
     }
     printf(", \"%s_p50_us\": %.3f", name, (double)spread_percentile(spread, 50) / 1e3);
+    printf(", \"%s_p90_us\": %.3f", name, (double)spread_percentile(spread, 90) / 1e3);
     printf(", \"%s_p99_us\": %.3f", name, (double)spread_percentile(spread, 99) / 1e3);
     printf(", \"%s_max_us\": %.3f", name, (double)spread->most / 1e3);
 }

@@ -20,7 +20,8 @@ struct load {
 
 /* launches: calls that gave the GPU work; kernels: those of graphs counted one by one.
  * gaps: from one launch's return to the next one's; of a phase's or burst's first, from its begin.
- * delays: from when a burst was due, or from a launch, to its end on the GPU. */
+ * delays: from when a burst was due or a request arrived, or from a launch, to its end on the GPU.
+ */
 struct tally {
     uint64_t launches;
     struct load load;

@@ -11,6 +11,7 @@ enum kind { AMOUNT, KERNELS, PATTERN, COPY };
 enum key { KERNEL, PATTERN_KEY, COUNT_KEY, EVERY, AHEAD, STREAMS, PROCESSES, BLOCKS, THREADS };
 enum more_keys { MEMSET = THREADS + 1, COPY_KEY, FOR, REST, SYNC_KEY, COOPERATIVE, EX, PTSZ };
 enum allreduce_keys { GPUS = PTSZ + 1, REDUCE };
+enum arrival_keys { HOST = REDUCE + 1, SEED };
 
 struct key_kind {
     const char *name;
@@ -26,7 +27,7 @@ struct key_kind {
 static const struct key_kind keys[] = {
     [KERNEL] = {"kernel", KERNELS, TIME, 1, UINT64_C(1) << 40, 0, "kernel=2ms or kernel=1ms,9ms"},
     [PATTERN_KEY] = {"pattern", PATTERN, 0, 0, 0, FIELD(pattern),
-                     "pattern=async, sync, burst, graph or allreduce"},
+                     "pattern=async, sync, burst, poisson, graph or allreduce"},
     [COUNT_KEY] = {"count", AMOUNT, COUNT, 1, 4096, FIELD(count), "count=1 to count=4096"},
     [EVERY] = {"every", AMOUNT, TIME, 1, UINT64_C(1) << 40, FIELD(every), "every=100ms"},
     [AHEAD] = {"ahead", AMOUNT, TIME, 0, UINT64_C(1) << 40, FIELD(ahead), "ahead=40ms"},
@@ -48,15 +49,15 @@ static const struct key_kind keys[] = {
     [PTSZ] = {"ptsz", AMOUNT, COUNT, 0, 1, FIELD(per_thread), "ptsz=0 or ptsz=1"},
     [GPUS] = {"gpus", AMOUNT, COUNT, 1, GPUS_AT_MOST, FIELD(gpus), "gpus=1 to gpus=16"},
     [REDUCE] = {"reduce", AMOUNT, TIME, 0, UINT64_C(1) << 40, FIELD(reduce), "reduce=100us"},
+    [HOST] = {"host", AMOUNT, TIME, 0, UINT64_C(1) << 40, FIELD(host), "host=5ms"},
+    [SEED] = {"seed", AMOUNT, COUNT, 0, INT32_MAX, FIELD(seed), "seed=7"},
 };
 
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
-static const char *const patterns[] = {[ASYNC] = "async",
-                                       [SYNC] = "sync",
-                                       [BURST] = "burst",
-                                       [GRAPH] = "graph",
-                                       [ALLREDUCE] = "allreduce"};
+static const char *const patterns[] = {[ASYNC] = "async", [SYNC] = "sync",
+                                       [BURST] = "burst", [POISSON] = "poisson",
+                                       [GRAPH] = "graph", [ALLREDUCE] = "allreduce"};
 static const char *const directions[] = {
     [TO_DEVICE] = "h2d", [TO_HOST] = "d2h", [ON_DEVICE] = "d2d"};
 
@@ -198,7 +199,8 @@ int words_finish(struct phase *phase, char complaint[COMPLAINT])
     bool allreduce = phase->pattern == ALLREDUCE;
     const unsigned of_allreduce = 1U << KERNEL | 1U << PATTERN_KEY | 1U << GPUS | 1U << REDUCE |
                                   1U << PROCESSES | 1U << BLOCKS | 1U << THREADS | 1U << FOR;
-    bool many = graph || phase->pattern == BURST;
+    bool poisson = phase->pattern == POISSON;
+    bool many = graph || poisson || phase->pattern == BURST;
     bool works = has(phase, KERNEL) || has(phase, MEMSET) || has(phase, COPY_KEY);
     const struct rule rules[] = {
         {rests && phase->given != 1U << REST, "rest=: stands alone in its phase"},
@@ -206,9 +208,16 @@ int words_finish(struct phase *phase, char complaint[COMPLAINT])
         {!rests && !has(phase, FOR), "no end; write for example for=5s"},
         {phase->pattern == BURST && !has(phase, EVERY),
          "pattern=burst: needs a period; write for example every=100ms"},
-        {has(phase, EVERY) && !many, "every=: only with pattern=burst or pattern=graph"},
-        {has(phase, COUNT_KEY) && !many, "count=: only with pattern=burst or pattern=graph"},
-        {phase->sync && !graph, "sync=1: only with pattern=graph; else write pattern=sync"},
+        {poisson && !has(phase, EVERY),
+         "pattern=poisson: needs a mean period; write for example every=100ms"},
+        {has(phase, EVERY) && !many, "every=: only with pattern=burst, poisson or graph"},
+        {has(phase, COUNT_KEY) && !many, "count=: only with pattern=burst, poisson or graph"},
+        {phase->sync && !graph && !poisson,
+         "sync=1: only with pattern=graph or poisson; else write pattern=sync"},
+        {poisson && phase->processes > 1, "pattern=poisson: by one process"},
+        {has(phase, SEED) && !poisson, "seed=: only with pattern=poisson"},
+        {has(phase, HOST) && has(phase, EVERY) && !(poisson && phase->sync),
+         "host=: with every= only where pattern=poisson has sync=1"},
         {has(phase, AHEAD) && (phase->pattern == SYNC || phase->sync || has(phase, EVERY)),
          "ahead=: only with pattern=async or pattern=graph, without every= and sync=1"},
         {phase->per_thread && has(phase, STREAMS), "ptsz=1: is one stream, without streams="},

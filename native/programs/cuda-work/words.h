@@ -5,7 +5,7 @@
 #include "phase.h"
 #include <stddef.h>
 
-enum { COMPLAINT = 256 };
+enum { COMPLAINT = 320 };
 
 /* Enter one word into a phase. 0, or -1 and what is wrong with it. */
 int words_enter(struct phase *phase, const char *word, char complaint[COMPLAINT]);

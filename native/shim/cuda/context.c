@@ -122,6 +122,7 @@ static CUresult destroy(CUresult (*function)(CUcontext), CUcontext context, bool
     process_move_begin(process);
     struct ending ending = release_context_begin(process, context);
     unsigned long long watched = timing_context_ends(process, context);
+    turn_context_ends(process, context);
     CUresult result = function(context);
     bool gone = result == CUDA_SUCCESS && (surely || ended(context));
     release_context_end(&ending, gone);
@@ -219,6 +220,7 @@ static CUresult deactivate(CUresult (*function)(CUdevice), CUdevice ordinal, boo
     CUcontext primary = primary_of(ordinal);
     struct ending ending = release_context_begin(process, primary);
     unsigned long long watched = timing_context_ends(process, primary);
+    turn_context_ends(process, primary);
     CUresult result = function(ordinal);
     bool gone = primary != NULL && ((surely && result == CUDA_SUCCESS) || !primary_active(ordinal));
     release_context_end(&ending, gone);

@@ -13,6 +13,7 @@
 #include "cuda/memory/tally.h"
 #include "cuda/own_calls.h"
 #include "cuda/time/timing.h"
+#include "cuda/time/turn.h"
 #include "cuda_hooks.h"
 #include "runtime/session.h"
 
@@ -76,6 +77,7 @@ struct process {
     _Atomic uint64_t served[VCUDA_DEVICES]; /* of the container's GPU time (arbitration_served()) */
     struct sampling_window sampling_windows[VCUDA_DEVICES];
     struct timing timing;
+    struct turn_device turn_devices[VCUDA_DEVICES];
     struct pointers collectives;  /* handles (collective.h) */
     atomic_uint collective_count; /* 0: there never was one */
     struct rank ranks[VCUDA_DEVICES];

@@ -16,7 +16,7 @@ void *fork_state(void *_Atomic *place, size_t size);
 
 /* What a child must not keep: with the books it would hold its parent's file locks, and on the
  * connection the manager would take it for its parent. */
-enum fork_descriptor { FORK_BOOKS, FORK_CONNECTION, FORK_DESCRIPTORS };
+enum fork_descriptor { FORK_BOOKS, FORK_CONNECTION, FORK_RING, FORK_DESCRIPTORS };
 
 /* From now on a child closes `descriptor`, unless it is another file by then. -1 for none. */
 void fork_close(enum fork_descriptor which, int descriptor);

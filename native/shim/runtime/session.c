@@ -107,6 +107,7 @@ static int enter(struct session *session, const struct welcome *welcome)
         error = map_books(session, welcome);
     if (error == 0 && welcome->slot >= 0) {
         join(session, welcome->books);
+        turns_open(&session->turns, session->books.fd, welcome->slot);
         return 0;
     }
     close(welcome->books); /* an observer takes no lock */

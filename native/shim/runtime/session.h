@@ -21,6 +21,7 @@
 
 #include "core/memory/books.h"
 #include "runtime/hello.h"
+#include "runtime/turns.h"
 #include "vcuda_region.h"
 
 #include <stdbool.h>
@@ -41,6 +42,7 @@ struct session {
     atomic_uint attempts;      /* to attach, ended; whatever came of them */
     const struct vcuda_config *config;
     struct books books;
+    struct turns turns;
     struct connection connection; /* of the thread that attaches, then of the one with the lease */
     _Atomic(uint64_t) lease;      /* ends by itself at this time, ns: its thread may have jumped out
                                      of the request. 0: free */

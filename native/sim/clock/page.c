@@ -22,6 +22,7 @@ static int begin(struct simclock *clock, uint64_t begin_ns)
     int result = pthread_mutex_init(&clock->mutex, &attributes);
     pthread_mutexattr_destroy(&attributes);
     atomic_store(&clock->now, begin_ns);
+    clock->wake_ns = SIMCLOCK_WAKE_NS;
     clock->size = sizeof *clock;
     clock->version = SIMCLOCK_VERSION;
     clock->magic = SIMCLOCK_MAGIC;

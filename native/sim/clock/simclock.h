@@ -9,6 +9,10 @@
  * Computing takes no time. But every look at the clock moves it a little (SIMCLOCK_LOOK_NS), so
  * that who looks until some time has come does see it come.
  *
+ * Who sleeps so that it can be woken (simclock_sleep_waking) sleeps no longer than until
+ * `wake_ns` after the next simclock_wake_all: so late futexes wake their waiters. All of them are
+ * woken, each at its place in the order above, and look themselves whether it was for them.
+ *
  * Each taker has a futex of its own to sleep on. Who dies is noticed by the sleepers, which look
  * up ten times a second of real time; who ends orderly says so, and the time stands until it has
  * really gone, since others see its end (a GPU takes back its memory). Who is found blocked in the
@@ -35,9 +39,10 @@
 
 enum {
     SIMCLOCK_MAGIC = 0x4b434c43, /* "CLCK" */
-    SIMCLOCK_VERSION = 1,
+    SIMCLOCK_VERSION = 2,
     SIMCLOCK_TAKERS = 1024,
-    SIMCLOCK_LOOK_NS = 20, /* about what a look costs on real machines */
+    SIMCLOCK_WAKE_NS = 20000, /* what a wake costs, unless it is set otherwise */
+    SIMCLOCK_LOOK_NS = 20,    /* about what a look costs on real machines */
 };
 
 enum simclock_state {
@@ -59,6 +64,8 @@ struct simclock_taker {
     uint64_t order;
     uint32_t conductor; /* of the run: first at its time, and never found blocked */
     uint32_t blocked;   /* how often it was found so in a row */
+    uint32_t waking;    /* simclock_wake_all ends its sleep */
+    uint32_t reserved;
 };
 
 #ifndef VCUDA_CDEF
@@ -70,7 +77,8 @@ struct simclock {
     pthread_mutex_t mutex; /* robust; guards all that follows */
     uint64_t serial;
     uint64_t looked_ns; /* real time of the last search for the blocked */
-    uint32_t limit;     /* rows at or above were never used */
+    uint64_t wake_ns;
+    uint32_t limit; /* rows at or above were never used */
     struct simclock_taker takers[SIMCLOCK_TAKERS];
 };
 #else
@@ -100,6 +108,13 @@ int simclock_resume(struct simclock *clock, int32_t pid);
  * patience_ms: of real time, 0 for ever. 0, or -ETIMEDOUT and the taker is still asleep. */
 int simclock_sleep(struct simclock *clock, int taker, uint64_t deadline, uint32_t patience_ms);
 int simclock_wait(struct simclock *clock, int taker, uint32_t patience_ms);
+
+/* The same, but simclock_wake_all ends it. */
+int simclock_sleep_waking(struct simclock *clock, int taker, uint64_t deadline,
+                          uint32_t patience_ms);
+/* Any thread, a taker or not. */
+void simclock_wake_all(struct simclock *clock);
+void simclock_set_wake(struct simclock *clock, uint64_t wake_ns);
 
 /* Was it set aside? */
 bool simclock_aside(const struct simclock *clock, int taker);

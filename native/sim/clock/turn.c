@@ -133,6 +133,7 @@ void turn_fall_asleep(struct simclock *clock, struct simclock_taker *taker, uint
 {
     taker->deadline = deadline;
     taker->order = ++clock->serial;
+    taker->waking = false;
     taker->state = SIMCLOCK_ASLEEP;
     set_turn(taker, NOT_YET);
 }
@@ -167,11 +168,43 @@ int simclock_wait(struct simclock *clock, int taker, uint32_t patience_ms)
     return 0;
 }
 
-int simclock_sleep(struct simclock *clock, int taker, uint64_t deadline, uint32_t patience_ms)
+static int sleep_until(struct simclock *clock, int taker, uint64_t deadline, uint32_t patience_ms,
+                       bool waking)
 {
     turn_lock(clock);
     turn_fall_asleep(clock, &clock->takers[taker], deadline);
+    clock->takers[taker].waking = waking;
     turn_pass_on(clock, &clock->takers[taker]);
     turn_unlock(clock);
     return simclock_wait(clock, taker, patience_ms);
+}
+
+int simclock_sleep(struct simclock *clock, int taker, uint64_t deadline, uint32_t patience_ms)
+{
+    return sleep_until(clock, taker, deadline, patience_ms, false);
+}
+
+int simclock_sleep_waking(struct simclock *clock, int taker, uint64_t deadline,
+                          uint32_t patience_ms)
+{
+    return sleep_until(clock, taker, deadline, patience_ms, true);
+}
+
+void simclock_wake_all(struct simclock *clock)
+{
+    turn_lock(clock);
+    uint64_t at = simclock_peek(clock) + clock->wake_ns;
+    for (uint32_t row = 0; row < clock->limit; row++) {
+        struct simclock_taker *taker = &clock->takers[row];
+        if (taker->state == SIMCLOCK_ASLEEP && taker->waking && taker->deadline > at)
+            taker->deadline = at;
+    }
+    turn_unlock(clock);
+}
+
+void simclock_set_wake(struct simclock *clock, uint64_t wake_ns)
+{
+    turn_lock(clock);
+    clock->wake_ns = wake_ns;
+    turn_unlock(clock);
 }

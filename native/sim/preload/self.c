@@ -43,6 +43,12 @@ void self_sleep_until(uint64_t deadline)
         simclock_sleep(self_clock, self, deadline, 0);
 }
 
+void self_sleep_waking(uint64_t deadline)
+{
+    if (joined())
+        simclock_sleep_waking(self_clock, self, deadline, 0);
+}
+
 int self_reserve(void)
 {
     return self_clock == NULL ? -1 : simclock_join(self_clock, getpid(), 0, false);

@@ -14,6 +14,9 @@ uint64_t self_look(void);
 
 void self_sleep_until(uint64_t deadline);
 
+/* The same, but simclock_wake_all ends it. */
+void self_sleep_waking(uint64_t deadline);
+
 /* A row for a thread or process that is about to begin; -1 if there is no clock or no room. */
 int self_reserve(void);
 void self_unreserve(int taker);

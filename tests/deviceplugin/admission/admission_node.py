@@ -104,6 +104,9 @@ class RememberingVirtual:
         self.open_now[allocation] = self.kept[allocation] = tuple(limits)
         return self.root / "alloc" / allocation
 
+    def turns(self, allocation: AllocationID) -> Path | None:
+        return None
+
     def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
         self.drivers[allocation] = driver.name
         return self.root / "alloc" / allocation / "driver"

@@ -61,7 +61,7 @@ def found_with(capabilities: int, pid: int, wanted: int) -> int:
     if child == 0:
         header, low = struct.pack("<Ii", 0x20080522, 0), capabilities
         ctypes.CDLL(None).capset(header, struct.pack("<6I", low, low, 0, 0, 0, 0))
-        found = find(iter([pid]), identity(wanted), SIZE)
+        found = find(iter([pid]), identity(wanted), (SIZE,))
         os._exit(0 if found.descriptor is not None else 2 if found.forbidden else 1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -94,10 +94,10 @@ def test_what_only_looks_like_it_is_not_taken(tmp_path: Path) -> None:
         os.close(wanted)
 
     with process(only_fakes) as pid:
-        assert find(iter([pid]), identity(wanted), SIZE) == Found(None)
-        assert find(iter([pid]), identity(fakes[1]), SIZE) == Found(None), "not sealed"
-        assert find(iter([pid]), identity(fakes[0]), 2 * SIZE) == Found(None), "another size"
-        real = find(iter([pid]), identity(fakes[0]), SIZE).descriptor
+        assert find(iter([pid]), identity(wanted), (SIZE,)) == Found(None)
+        assert find(iter([pid]), identity(fakes[1]), (SIZE,)) == Found(None), "not sealed"
+        assert find(iter([pid]), identity(fakes[0]), (2 * SIZE,)) == Found(None), "another size"
+        real = find(iter([pid]), identity(fakes[0]), (SIZE,)).descriptor
     assert real is not None
     for descriptor in (wanted, real, *fakes):
         os.close(descriptor)
@@ -112,7 +112,7 @@ def test_many_of_its_name_are_not_all_looked_at() -> None:
         os.close(wanted)
 
     with process(hide) as pid:
-        assert find(iter([pid]), identity(wanted), SIZE) == Found(None)
+        assert find(iter([pid]), identity(wanted), (SIZE,)) == Found(None)
     for descriptor in (wanted, *others):
         os.close(descriptor)
 
@@ -125,7 +125,7 @@ def test_a_process_that_has_it_in_memory_alone_is_told_from_one_that_has_not() -
         os.close(wanted)
 
     with process(map_and_close) as pid:
-        assert find(iter([pid]), identity(wanted), SIZE) == Found(None)
+        assert find(iter([pid]), identity(wanted), (SIZE,)) == Found(None)
         assert mapped(pid, identity(wanted))
         assert not mapped(pid, identity(other))
     os.close(wanted)

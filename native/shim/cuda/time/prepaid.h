@@ -52,13 +52,14 @@ static PREPAID_INLINE CUresult prepaid_begin(struct launch *launch)
     uint64_t key = cost_key((uintptr_t)launch->function, launch->blocks, launch->threads);
     launch->flight = NULL;
     launch->first = false; /* what it costs is known */
+    launch->turned = NULL;
     launch->process = prepaid_pay(launch->function, key, &launch->paid_ns);
     return launch->process == NULL ? throttle_begin_slowly(launch, key) : CUDA_SUCCESS;
 }
 
 static inline CUresult prepaid_end(struct launch *launch, CUresult result)
 {
-    bool slowly = launch->first ||
+    bool slowly = launch->first || launch->turned != NULL ||
                   (launch->process != NULL && (launch->flight != NULL || result != CUDA_SUCCESS));
     return slowly ? throttle_end_slowly(launch, result) : result;
 }

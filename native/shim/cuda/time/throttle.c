@@ -3,6 +3,7 @@
 #include "cuda/memory/overhead.h"
 #include "cuda/time/collective.h"
 #include "cuda/time/prepaid.h"
+#include "cuda/time/turn.h"
 #include "cuda/time/waiting.h"
 #include "runtime/clock.h"
 #include "runtime/interruption.h"
@@ -248,6 +249,10 @@ static CUresult begin_limited(struct launch *launch, struct process *process, ui
     if (!throttle_limited(&process->session.config->limits[device]) ||
         capture_is_on(process, launch->stream)) /* then it runs nothing */
         return CUDA_SUCCESS;
+    if (process->session.turns.words != NULL) {
+        turn_begin(process, (unsigned)device, launch);
+        return CUDA_SUCCESS;
+    }
     launch->process = process;
     launch->device = (unsigned)device;
     pay(launch, key);
@@ -276,6 +281,8 @@ static void end_first(CUfunction function)
 
 CUresult throttle_end_slowly(struct launch *launch, CUresult result)
 {
+    if (launch->turned != NULL)
+        turn_end(launch, result);
     if (launch->flight != NULL)
         timing_end(launch->process, launch->flight, launch->stream, result);
     if (launch->first && result == CUDA_SUCCESS)
@@ -322,6 +329,11 @@ void throttle_waited(uint64_t begun, uint64_t stream)
 {
     struct process *process = process_limited();
     int device;
+    if (process != NULL && process->session.turns.words != NULL) {
+        if (find_device(process, &device) == CUDA_SUCCESS && device >= 0)
+            turn_waited(process, (unsigned)device, stream);
+        return;
+    }
     if (process == NULL || throttle_idle() ||
         (begun == 0 && !flights_any(&process->timing.flights) &&
          atomic_load_explicit(&process->timing.unmeasured.count, memory_order_relaxed) == 0))

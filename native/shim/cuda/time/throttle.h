@@ -17,6 +17,9 @@ struct launch {
     struct process *process; /* NULL: not limited */
     struct flight *flight;   /* that watches it, or NULL */
     bool first;              /* of its function: the driver may take memory for it */
+    struct process *turned;  /* it goes in a turn of this process, which is to be told; or NULL */
+    bool collective;
+    uint64_t began_ns;
     unsigned device;
     uint64_t paid_ns;
 };
@@ -39,7 +42,8 @@ static inline bool throttle_idle(void)
         return phase == SESSION_UNMANAGED;
     const struct vcuda_config *config = process->session.config;
     for (uint32_t device = 0; device < config->device_count; device++)
-        if (throttle_limited(&config->limits[device]))
+        if (throttle_limited(&config->limits[device]) &&
+            !turns_free(&process->session.turns, device))
             return false;
     return true;
 }

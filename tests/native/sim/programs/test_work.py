@@ -91,6 +91,8 @@ def test_a_pattern_launches_as_far_ahead_as_it_says(
         "kernel=1ms,3ms,500us",
         "kernel=2ms pattern=sync",
         "kernel=1ms,2ms pattern=burst count=5 every=20ms",
+        "kernel=1ms pattern=poisson count=5 every=20ms seed=1",
+        "kernel=1ms pattern=poisson count=5 every=20ms sync=1 host=100us",
         "kernel=200us,300us pattern=graph count=7",
         "kernel=1ms pattern=graph count=4 streams=2 every=30ms blocks=40 threads=1024",
         "kernel=1ms streams=3 blocks=40 threads=1024",
@@ -134,6 +136,35 @@ def test_bursts_that_are_late_are_left_out(box: SimBox) -> None:
 
     assert told["launches"] in (3, 6)
     assert told["delay_p50_us"] >= 300_000
+
+
+def test_a_request_waits_for_the_requests_that_arrived_before_it(box: SimBox) -> None:
+    """About ten arrive in 200 ms, each is 50 ms of work: the last one waits for all others."""
+    told = report(box, "kernel=50ms pattern=poisson every=20ms seed=3 for=200ms")
+
+    served = told["launches"]
+    assert served >= 5
+    assert told["delay_p50_us"] > 50_000
+    assert told["delay_max_us"] > served * 50_000 - 200_000
+    assert told["delay_p50_us"] <= told["delay_p90_us"] <= told["delay_p99_us"]
+
+
+def test_a_seed_decides_when_requests_arrive(box: SimBox) -> None:
+    counts = [
+        report(box, f"kernel=1us pattern=poisson every=1ms seed={seed} for=300ms")["launches"]
+        for seed in (1, 1, 2)
+    ]
+
+    assert counts[0] == counts[1] != counts[2]
+    assert all(200 < count < 400 for count in counts)
+
+
+def test_host_time_follows_each_wait(box: SimBox) -> None:
+    stepped = report(box, "kernel=1ms pattern=sync host=50ms for=300ms")
+    batched = report(box, "kernel=1ms ahead=4ms host=100ms for=300ms")
+
+    assert stepped["launches"] <= 6
+    assert batched["launches"] <= 6
 
 
 def test_phases_come_one_after_another(box: SimBox) -> None:
@@ -335,7 +366,7 @@ ANY = "kernel=2ms for=1s "
         ([ANY + "kernel=3ms"], "phase 1: kernel=3ms: given twice"),
         (
             [ANY + "pattern=wild"],
-            "phase 1: pattern=wild: write pattern=async, sync, burst, graph or allreduce",
+            "phase 1: pattern=wild: write pattern=async, sync, burst, poisson, graph or allreduce",
         ),
         ([ANY + "streams=0"], "phase 1: streams=0: write streams=1 to streams=128"),
         ([ANY + "streams=2.5"], "phase 1: streams=2.5: write streams=1 to streams=128"),
@@ -349,11 +380,24 @@ ANY = "kernel=2ms for=1s "
             "phase 1: pattern=burst: needs a period; write for example every=100ms",
         ),
         (
-            [ANY + "every=1ms"],
-            "phase 1: every=: only with pattern=burst or pattern=graph",
+            [ANY + "pattern=poisson"],
+            "phase 1: pattern=poisson: needs a mean period; write for example every=100ms",
         ),
-        ([ANY + "count=3"], "phase 1: count=: only with pattern=burst or pattern=graph"),
-        ([ANY + "sync=1"], "phase 1: sync=1: only with pattern=graph; else write pattern=sync"),
+        ([ANY + "every=1ms"], "phase 1: every=: only with pattern=burst, poisson or graph"),
+        ([ANY + "count=3"], "phase 1: count=: only with pattern=burst, poisson or graph"),
+        (
+            [ANY + "sync=1"],
+            "phase 1: sync=1: only with pattern=graph or poisson; else write pattern=sync",
+        ),
+        (
+            [ANY + "pattern=poisson every=1ms processes=2"],
+            "phase 1: pattern=poisson: by one process",
+        ),
+        ([ANY + "seed=1"], "phase 1: seed=: only with pattern=poisson"),
+        (
+            [ANY + "pattern=burst every=1ms host=1ms"],
+            "phase 1: host=: with every= only where pattern=poisson has sync=1",
+        ),
         (
             [ANY + "ahead=1s pattern=sync"],
             "phase 1: ahead=: only with pattern=async or pattern=graph, without every= and sync=1",

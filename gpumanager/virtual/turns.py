@@ -1,0 +1,220 @@
+"""Turns: the arbiter of this node, and the files by which containers learn their turns.
+
+    <root>/<allocation>/    mounted read-only at /etc/vcuda/turns
+        words               struct vcuda_turns (vcuda_turns.h), written by the arbiter
+        ring                a pipe: by one byte in it a process says that its hints have changed
+
+They lie on a tmpfs, which a reboot empties: then they are made again. A later agent maps the same
+words again, since containers have them open. The hints lie behind the books (pages/books.py).
+"""
+
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.names import RING_NAME, TURNS_PATH, WORDS_NAME
+from gpumanager.units import CORES_PER_GPU
+from gpumanager.virtual.pages.mapping import (
+    MappedStruct,
+    RegionBroken,
+    RegionUnreadable,
+    StructLayout,
+    begin,
+    create,
+    open_region,
+)
+from gpumanager.virtual.values import AllocationID, Limit
+from vcuda_shim import _arbiter, _shim
+
+log = logging.getLogger(__name__)
+
+WORDS: Final = StructLayout(
+    WORDS_NAME,
+    "struct vcuda_turns",
+    _shim.lib.VCUDA_TURNS_MAGIC,
+    0o644,
+    abi=_shim.lib.VCUDA_TURNS_ABI,
+)
+RING_MODE: Final = 0o666
+"""Shims have it open for reading, too: an agent that goes would end them by SIGPIPE else."""
+MAX_GPUS: Final = 64
+"""That an arbiter tells apart."""
+
+NO_PIDFD: Final = -1
+
+
+class Turns:
+    """One arbiter for all allocations that share GPUs; it runs from the first of them until stop().
+
+    world: the address of a simulation's struct vcuda_world; 0: the real one.
+    """
+
+    def __init__(self, root: Path = Path(TURNS_PATH), *, world: int = 0) -> None:
+        self.root = root
+        self._world = world
+        self._arbiter: Any = None
+        self._numbers: dict[GpuUUID, int] = {}
+
+    def folder(self, allocation: AllocationID) -> Path:
+        return self.root / allocation
+
+    def join(
+        self, allocation: AllocationID, limits: Sequence[Limit], hints: int
+    ) -> "AllocationTurns":
+        """hints: their address. Raises OSError and GpuManagerError, and then nothing is held."""
+        if self._arbiter is None:
+            arbiter = _arbiter.ffi.new("struct arbiter **")
+            world = _arbiter.ffi.cast("const struct vcuda_world *", self._world)
+            _check(_arbiter.lib.arbiter_start(world, arbiter))
+            self._arbiter = arbiter[0]
+        return AllocationTurns(self.folder(allocation), self._arbiter, self.seats(limits), hints)
+
+    def seats(self, limits: Sequence[Limit]) -> tuple[tuple[int, float, float], ...]:
+        """Of each device a struct arbiter_seat: the number of its GPU, weight and ceiling."""
+        return tuple(self._seat(limit) for limit in limits)
+
+    def _seat(self, limit: Limit) -> tuple[int, float, float]:
+        gpu = self._numbers.setdefault(bare(limit.gpu), len(self._numbers))
+        if not shared(limit) or gpu >= MAX_GPUS:
+            return 0, 0.0, 0.0
+        ceiling = min(max(limit.cores, limit.ceiling), CORES_PER_GPU)
+        return gpu, limit.cores / CORES_PER_GPU, ceiling / CORES_PER_GPU
+
+    def remove(self, allocation: AllocationID) -> None:
+        """The folder of an allocation that is gone; safe to repeat."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.folder(allocation))
+
+    def remove_leftovers(self, allocations: Collection[AllocationID]) -> None:
+        """The folders of all others."""
+        with suppress(FileNotFoundError):
+            for path in self.root.iterdir():
+                if path.name not in allocations:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def stop(self) -> None:
+        """After all allocations are closed. Words stay, and say nothing once their lease is out."""
+        if self._arbiter is not None:
+            _arbiter.lib.arbiter_stop(self._arbiter)
+            self._arbiter = None
+
+
+class AllocationTurns:
+    """The words and the ring of one allocation, of which the arbiter knows until close()."""
+
+    def __init__(
+        self, folder: Path, arbiter: Any, seats: Sequence[tuple[int, float, float]], hints: int
+    ) -> None:
+        self._arbiter = arbiter
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        for closed in (folder.parent, folder):
+            closed.chmod(0o711)
+        with ExitStack() as undo:
+            self._ring = _open_ring(folder / RING_NAME)
+            undo.callback(os.close, self._ring)
+            self._words = _open_words(folder)
+            undo.callback(self._words.close)
+            words = self._words.words
+            words.device_count = len(seats)
+            self._container = _arbiter.ffi.new("struct arbiter_container **")
+            _check(
+                _arbiter.lib.arbiter_join(
+                    arbiter,
+                    _cast("struct vcuda_turns *", words),
+                    _arbiter.ffi.cast("const struct vcuda_hints *", hints),
+                    self._ring,
+                    seats,
+                    len(seats),
+                    self._container,
+                )
+            )
+            undo.pop_all()
+
+    def weigh(self, seats: Sequence[tuple[int, float, float]]) -> None:
+        """Limits have changed."""
+        self._words.words.device_count = len(seats)
+        _arbiter.lib.arbiter_weigh(self._arbiter, self._container[0], seats, len(seats))
+
+    def add(self, slot: int, pidfd: int | None) -> None:
+        """A process has this slot from now on. pidfd: None where there is none."""
+        number = NO_PIDFD if pidfd is None else pidfd
+        answer = _arbiter.lib.arbiter_process(self._arbiter, self._container[0], slot, number)
+        if answer != 0:
+            log.warning("the arbiter takes no process in slot %d: %s", slot, os.strerror(-answer))
+
+    def remove(self, slot: int) -> None:
+        """Its process is gone."""
+        _arbiter.lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
+
+    def write_meters(self, meters: Any) -> None:
+        """Enter there what was charged and waited for so far: others read those."""
+        account: Any = _arbiter.ffi.new("struct arbiter_account *")
+        for device in range(self._words.words.device_count):
+            _arbiter.lib.arbiter_account(self._arbiter, self._container[0], device, account)
+            meters[device].charged_ns = meters[device].retired_ns = account.charged_ns
+            meters[device].throttled_ns = account.waited_ns
+
+    def close(self) -> None:
+        """Before the hints are unmapped. The files stay."""
+        _arbiter.lib.arbiter_leave(self._arbiter, self._container[0])
+        self._words.close()
+        os.close(self._ring)
+
+
+def shared(limit: Limit) -> bool:
+    """Whether containers take turns on this GPU."""
+    return 0 < limit.cores < CORES_PER_GPU
+
+
+def _open_words(folder: Path) -> MappedStruct:
+    """Those that are there, if they are of our layout; else new ones."""
+    path = folder / WORDS_NAME
+    try:
+        return _map_words(path)
+    except (RegionBroken, RegionUnreadable):
+        words: Any = _shim.ffi.new("struct vcuda_turns *")
+        begin(words, WORDS)
+        create(folder, WORDS, bytes(_shim.ffi.buffer(words)))
+        return _map_words(path)
+
+
+def _map_words(path: Path) -> MappedStruct:
+    descriptor = open_region(path, writable=True)
+    try:
+        mapped = MappedStruct(descriptor, WORDS, path, resident=True)
+    finally:
+        os.close(descriptor)
+    try:
+        WORDS.check(mapped.words, path)
+    except RegionBroken:
+        mapped.close()
+        raise
+    return mapped
+
+
+def _open_ring(path: Path) -> int:
+    """Its read end, which never blocks; open for writing, too, so that it never ends."""
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    with suppress(FileNotFoundError):
+        if not stat.S_ISFIFO(path.lstat().st_mode):
+            path.unlink()
+    with suppress(FileExistsError):
+        os.mkfifo(path)
+    path.chmod(RING_MODE)
+    return os.open(path, flags)
+
+
+def _cast(kind: str, words: Any) -> Any:
+    """The same memory, to the arbiter's module."""
+    return _arbiter.ffi.cast(kind, int(_shim.ffi.cast("uintptr_t", words)))
+
+
+def _check(answer: int) -> None:
+    if answer != 0:
+        raise OSError(-answer, f"the arbiter: {os.strerror(-answer)}")

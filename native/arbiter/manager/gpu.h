@@ -1,0 +1,61 @@
+/* One GPU: the containers on it, between their pages and the decisions of core/turns.h.
+ *
+ * Seam: a container whose kernels wait for one another on several GPUs (hint.collectives) needs all
+ * of them at once. These GPUs are to be decided by one turns_gpu, in which such a container is one
+ * member: gpu_step() then reads the hints of several devices, and writes several words.
+ */
+#ifndef ARBITER_MANAGER_GPU_H
+#define ARBITER_MANAGER_GPU_H
+
+#include "core/turns.h"
+#include "manager/arbiter.h"
+
+/* A live process of a container; the container owns it. */
+struct process {
+    struct process *next;
+    uint32_t slot;
+    int pidfd; /* -1: none */
+    struct turns_process of[VCUDA_DEVICES];
+};
+
+struct seat {
+    struct gpu *gpu; /* NULL: no turns on this device */
+    int member;
+};
+
+struct arbiter_container {
+    struct arbiter_container *next;
+    struct vcuda_turns *words;
+    const struct vcuda_hints *hints;
+    struct process *processes;
+    uint32_t count; /* devices */
+    struct seat seats[VCUDA_DEVICES];
+    int ring;
+    bool watched;   /* its ring is waited for */
+    unsigned rings; /* since rings_since */
+    uint64_t rings_since, muted_until;
+};
+
+struct gpu {
+    struct turns_gpu turns;
+    uint64_t next; /* look at it then; UINT64_MAX: when told */
+    struct arbiter_container *containers[TURNS_MEMBERS];
+    uint32_t devices[TURNS_MEMBERS]; /* of that container */
+};
+
+/* Take, change or give up the place of one device. 0 or -ENOSPC and nothing changed. */
+int gpu_seat(struct gpu *gpu, struct arbiter_container *container, uint32_t device, double weight,
+             double ceiling);
+void gpu_unseat(struct arbiter_container *container, uint32_t device);
+
+/* Unseat it, and let it launch for good. */
+void gpu_ungovern(struct arbiter_container *container, uint32_t device,
+                  const struct vcuda_world *world);
+
+/* Read all hints, decide, and write the words; threads that may go are woken. */
+void gpu_step(struct gpu *gpu, const struct vcuda_world *world, uint64_t now);
+
+/* All devices of a container are looked at next. */
+void gpu_mark_due(struct arbiter_container *container);
+
+#endif

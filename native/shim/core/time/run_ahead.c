@@ -1,0 +1,56 @@
+#include "core/time/run_ahead.h"
+
+enum {
+    LEAST_MOST = 64,
+    FORGETS = 64,
+    SOONEST_NS = 20 * 1000, /* between two looks */
+    LATEST_NS = 200 * 1000,
+};
+
+uint32_t run_ahead_most(const struct run_ahead *ahead)
+{
+    return ahead->most == 0 ? RUN_AHEAD_FIRST : ahead->most;
+}
+
+static uint32_t clamp(uint64_t launches, uint32_t least)
+{
+    if (launches < least)
+        return least;
+    return launches > RUN_AHEAD_MOST ? RUN_AHEAD_MOST : (uint32_t)launches;
+}
+
+void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches, uint64_t now,
+                     uint64_t window_ns, bool shared)
+{
+    uint64_t from = begun > ahead->ended_ns ? begun : ahead->ended_ns;
+    ahead->ended_ns = now > ahead->ended_ns ? now : ahead->ended_ns;
+    if (launches == 0 || now <= from)
+        return;
+    uint64_t each = (now - from) / launches;
+    each = each == 0 ? 1 : each;
+    uint32_t most = run_ahead_most(ahead);
+    uint32_t wanted = clamp(window_ns / each, ahead->least == 0 ? 1 : ahead->least);
+    if (shared && wanted <= most)
+        return;
+    ahead->each_ns = each;
+    uint64_t before = ahead->longest_ns - ahead->longest_ns / FORGETS;
+    ahead->longest_ns = each > before ? each : before;
+    ahead->most = wanted > 2 * most ? 2 * most : wanted;
+}
+
+void run_ahead_give_way(struct run_ahead *ahead)
+{
+    uint32_t least = ahead->least == 0 ? 1 : ahead->least;
+    ahead->least = 2 * least < LEAST_MOST ? 2 * least : LEAST_MOST;
+    ahead->most = clamp(run_ahead_most(ahead), ahead->least);
+}
+
+uint64_t run_ahead_next_look(const struct run_ahead *ahead, uint64_t begun, uint32_t launches,
+                             uint64_t now)
+{
+    uint64_t from = begun > ahead->ended_ns ? begun : ahead->ended_ns;
+    uint64_t all = ahead->each_ns * launches, step = all / 8;
+    step = step < SOONEST_NS ? SOONEST_NS : step > LATEST_NS ? LATEST_NS : step;
+    uint64_t early = from + all / 4 * 3;
+    return early > now + step ? early : now + step;
+}

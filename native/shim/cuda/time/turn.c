@@ -1,0 +1,309 @@
+#include "cuda/time/turn.h"
+
+#include "cuda/pool/pool.h"
+#include "cuda/time/collective.h"
+#include "cuda/time/throttle.h"
+#include "cuda/time/turn_marks.h"
+#include "runtime/interruption.h"
+
+enum {
+    MICROSECOND = 1000,
+    MILLISECOND = 1000 * MICROSECOND,
+    AGAIN_NS = 10 * MILLISECOND, /* a wait is said again */
+    RENEWED_NS = 25 * MILLISECOND,
+    ANSWERS_NS = 20 * MILLISECOND, /* an arbiter that slept, after a ring */
+    STILL_NS = 5 * MILLISECOND,    /* without progress: for a stream with nothing in flight */
+    HELD_NS = 1000 * MILLISECOND,  /* for any other, or by its longest launch: */
+    HELD_TIMES = 10,
+    ROOM_NS = 3 * MILLISECOND, /* for room, or by what is in flight: */
+    ROOM_TIMES = 3,
+    MARK_NS = 50 * MICROSECOND,  /* after so long the next launch carries a mark */
+    SAVED_NS = 50 * MILLISECOND, /* of the bucket */
+    COSTS_NS = MILLISECOND,      /* a launch, where nothing is known */
+};
+
+/* One launch on its way. */
+struct wait {
+    struct turn_view view;
+    const struct interruption *before;
+    CUstream handle;
+    uint32_t stream;
+    bool collective;
+    bool waits; /* said so */
+    uint64_t begun, now;
+};
+
+/* Time in the world's own clock. Nothing is held meanwhile, so that a thread may leave by a jump:
+ * what it said of itself is not renewed then. */
+static void sleep_on(struct wait *wait, const VCUDA_ATOMIC(uint32_t) * word, uint32_t seen,
+                     uint64_t deadline)
+{
+    pthread_mutex_unlock(&wait->view.device->mutex);
+    interruption_allow(wait->before);
+    wait->view.world->wait(word, seen, deadline);
+    interruption_block(&(struct interruption){0});
+    pthread_mutex_lock(&wait->view.device->mutex);
+    wait->now = wait->view.world->now();
+    turn_look(&wait->view, wait->now);
+}
+
+static uint64_t heartbeat_of(const struct wait *wait)
+{
+    return atomic_load_explicit(&wait->view.turns->words->heartbeat_ns, memory_order_relaxed);
+}
+
+/* Is nobody there who grants? One that slept, for nobody was there, is given time to answer; one
+ * that did not answer is not waited for again. */
+static bool is_away(struct wait *wait)
+{
+    uint64_t heartbeat = heartbeat_of(wait);
+    if (wait->now < heartbeat + (uint64_t)VCUDA_LEASE_MS * MILLISECOND)
+        return false;
+    if (heartbeat != wait->view.device->away && wait->now < wait->begun + ANSWERS_NS)
+        return false;
+    wait->view.device->away = heartbeat;
+    return true;
+}
+
+static bool is_stale(const struct wait *wait)
+{
+    return wait->now >= heartbeat_of(wait) + (uint64_t)VCUDA_LEASE_MS * MILLISECOND;
+}
+
+/* The container's own bucket, by its guarantee, in the meter that all its processes share. Returns
+ * 0 if the launch is paid for, else when to ask again. */
+static uint64_t pay_alone(struct wait *wait)
+{
+    const struct turn_view *view = &wait->view;
+    const struct session *session = &view->process->session;
+    VCUDA_ATOMIC(uint64_t) *paid = &session->books.page->meters[view->index].virtual_time;
+    uint32_t percent = atomic_load_explicit(&session->config->limits[view->index].core_percent,
+                                            memory_order_relaxed);
+    uint64_t each = view->device->ahead.each_ns == 0 ? COSTS_NS : view->device->ahead.each_ns;
+    uint64_t until = atomic_load_explicit(paid, memory_order_relaxed), from;
+    do {
+        if (until > wait->now)
+            return until < wait->now + AGAIN_NS ? until : wait->now + AGAIN_NS;
+        from = until + SAVED_NS < wait->now ? wait->now - SAVED_NS : until;
+    } while (!atomic_compare_exchange_weak(paid, &until, from + each * 100 / (percent + !percent)));
+    return 0;
+}
+
+/* Has the container no progress in what it has in flight, so that this launch may be what that
+ * waits for? */
+static bool must_go(const struct wait *wait)
+{
+    const struct turn_device *device = wait->view.device;
+    uint64_t progress = atomic_load_explicit(&wait->view.hint->progress_ns, memory_order_relaxed);
+    uint64_t longest = HELD_TIMES * device->ahead.longest_ns;
+    if (device->in_flight == 0 || wait->now < progress)
+        return false;
+    uint64_t still = wait->now - progress;
+    if (device->streams[wait->stream].in_flight == 0)
+        return still > STILL_NS;
+    return still > (longest > HELD_NS ? longest : HELD_NS) && wait->now - wait->begun > STILL_NS;
+}
+
+/* Of this container, on any of its GPUs and in any of its processes. */
+static bool collective_in_flight(const struct wait *wait)
+{
+    const struct session *session = &wait->view.process->session;
+    const struct vcuda_hint *own = wait->view.turns->hints - session->books.slot;
+    uint32_t slots = atomic_load_explicit(&session->books.page->slot_limit, memory_order_relaxed);
+    for (uint32_t device = 0; device < session->config->device_count; device++)
+        for (uint32_t slot = 0; slot < slots && slot < VCUDA_SLOTS; slot++)
+            if (atomic_load_explicit(&own[(size_t)device * VCUDA_SLOTS + slot].collectives,
+                                     memory_order_relaxed) > 0)
+                return true;
+    return false;
+}
+
+static void say_waiting(struct wait *wait)
+{
+    struct vcuda_hint *hint = wait->view.hint;
+    bool first = !wait->waits;
+    atomic_store_explicit(&hint->waits_until_ns, wait->now + RENEWED_NS, memory_order_relaxed);
+    if (!first)
+        return;
+    wait->waits = true;
+    atomic_fetch_add_explicit(&hint->waiting, 1, memory_order_release);
+    turns_ring(wait->view.turns);
+}
+
+static void say_done(struct wait *wait)
+{
+    if (wait->waits)
+        atomic_fetch_sub_explicit(&wait->view.hint->waiting, 1, memory_order_release);
+    wait->waits = false;
+}
+
+/* What this stream has behind its last mark would count as in flight, and be charged, for longer
+ * than it is. */
+static void mark_rest(struct wait *wait)
+{
+    wait->stream = turn_stream_of(wait->view.device, pool_stream_key(wait->handle));
+    turn_mark(&wait->view, wait->stream, wait->handle, wait->now);
+}
+
+/* False: not yet; it slept a while. */
+static bool has_turn(struct wait *wait)
+{
+    uint32_t word = turn_word(&wait->view);
+    if ((word & VCUDA_TURN_GRANTED) != 0 && !is_stale(wait))
+        return true;
+    if (!wait->waits)
+        mark_rest(wait);
+    say_waiting(wait);
+    uint64_t until = wait->now + STILL_NS;
+    if (is_away(wait)) {
+        until = pay_alone(wait);
+        if (until == 0)
+            return true;
+        sleep_on(wait, &wait->view.device->moved, wait->view.device->moved, until);
+        return false;
+    }
+    if (wait->collective ? collective_in_flight(wait) : must_go(wait))
+        return true;
+    sleep_on(wait, &wait->view.word->turn, word, until);
+    return false;
+}
+
+/* Is there as much in flight as may be, and work in this very stream? */
+static bool is_full(const struct wait *wait)
+{
+    const struct turn_device *device = wait->view.device;
+    return device->in_flight >= run_ahead_most(&device->ahead) &&
+           device->streams[wait->stream].in_flight > 0;
+}
+
+/* Wait until something has ended. False: nothing does, for so long that something may wait for this
+ * very launch. */
+static bool await_room(struct wait *wait)
+{
+    struct turn_device *device = wait->view.device;
+    uint64_t begun = wait->now, usual = device->ahead.each_ns * device->in_flight * ROOM_TIMES;
+    uint64_t patience = device->ahead.each_ns == 0 ? HELD_NS / 5
+                        : usual > ROOM_NS          ? usual
+                                                   : ROOM_NS;
+    if ((turn_word(&wait->view) & VCUDA_TURN_SHARED) != 0)
+        patience *= HELD_TIMES;
+    device->waiting++;
+    while (is_full(wait) && wait->now < begun + patience) {
+        uint32_t moved = atomic_load_explicit(&device->moved, memory_order_acquire);
+        sleep_on(wait, &device->moved, moved, turn_predict(device, TURN_STREAMS, wait->now));
+        if ((turn_word(&wait->view) & VCUDA_TURN_GRANTED) == 0)
+            break;
+    }
+    device->waiting--;
+    atomic_fetch_add_explicit(&wait->view.hint->held_ns, wait->now - begun, memory_order_relaxed);
+    return !is_full(wait) || wait->now < begun + patience;
+}
+
+static void await_turn(struct wait *wait)
+{
+    for (;;) {
+        if (!has_turn(wait))
+            continue;
+        bool away = is_stale(wait);
+        say_done(wait);
+        if (away || wait->collective || must_go(wait) || !is_full(wait))
+            return;
+        if (!await_room(wait)) {
+            run_ahead_give_way(&wait->view.device->ahead);
+            return;
+        }
+    }
+}
+
+/* May more than one thread hold launches back: a collective goes when one of its container is in
+ * flight, and never waits for room. */
+bool turn_begin(struct process *process, unsigned device, struct launch *launch)
+{
+    struct interruption before;
+    if (turns_free(&process->session.turns, device))
+        return false;
+    interruption_block(&before);
+    struct wait wait = {
+        .view = turn_view(process, device), .before = &before, .handle = launch->stream};
+    wait.collective = collective_any(process) && collective_has(process, launch->function);
+    pthread_mutex_lock(&wait.view.device->mutex);
+    wait.now = wait.begun = wait.view.world->now();
+    wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
+    if (wait.view.device->in_flight >= run_ahead_most(&wait.view.device->ahead))
+        turn_look(&wait.view, wait.now);
+    await_turn(&wait);
+    wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
+    bool first = wait.view.device->in_flight == 0;
+    wait.view.device->shared = (turn_word(&wait.view) & VCUDA_TURN_SHARED) != 0;
+    turn_count(&wait.view, wait.stream, wait.collective, wait.now);
+    if (first)
+        turn_watch(&wait.view);
+    pthread_mutex_unlock(&wait.view.device->mutex);
+    interruption_allow(&before);
+    launch->turned = process;
+    launch->device = device;
+    launch->collective = wait.collective;
+    launch->began_ns = wait.now;
+    return true;
+}
+
+static bool is_due(const struct turn_view *view, const struct turn_stream *stream, uint64_t now)
+{
+    return (turn_word(view) & VCUDA_TURN_WANTED) != 0 || stream->collectives > 0 ||
+           now - stream->marked >= MARK_NS ||
+           view->device->in_flight > stream->in_flight || /* several: one has little in each */
+           2 * stream->unmarked >= run_ahead_most(&view->device->ahead);
+}
+
+void turn_end(struct launch *launch, CUresult result)
+{
+    struct interruption before;
+    interruption_block(&before);
+    struct turn_view view = turn_view(launch->turned, launch->device);
+    pthread_mutex_lock(&view.device->mutex);
+    uint32_t at = turn_stream_of(view.device, pool_stream_key(launch->stream));
+    struct turn_stream *stream = &view.device->streams[at];
+    if (result != CUDA_SUCCESS && stream->unmarked > 0) { /* or it was waited for meanwhile */
+        stream->unmarked--;
+        stream->collectives -= launch->collective && stream->collectives > 0;
+        turn_uncount(&view, at, 1, launch->collective, launch->began_ns);
+    } else if (result == CUDA_SUCCESS && is_due(&view, stream, launch->began_ns)) {
+        turn_mark(&view, at, launch->stream, launch->began_ns);
+    }
+    pthread_mutex_unlock(&view.device->mutex);
+    interruption_allow(&before);
+}
+
+void turn_waited(struct process *process, unsigned device, uint64_t stream)
+{
+    struct interruption before;
+    if (process->turn_devices[device].in_flight == 0)
+        return;
+    interruption_block(&before);
+    struct turn_view view = turn_view(process, device);
+    pthread_mutex_lock(&view.device->mutex);
+    uint64_t now = view.world->now();
+    turn_look(&view, now);
+    if (stream != GAP_ANY)
+        turn_stream_ended(&view, stream, now);
+    pthread_mutex_unlock(&view.device->mutex);
+    interruption_allow(&before);
+}
+
+void turn_context_ends(struct process *process, CUcontext context)
+{
+    if (context == NULL || process->session.turns.words == NULL)
+        return;
+    for (unsigned device = 0; device < process->session.config->device_count; device++) {
+        struct turn_view view = turn_view(process, device);
+        pthread_mutex_lock(&view.device->mutex);
+        for (int tries = 0; view.device->looking && tries < 100; tries++) { /* a look is short */
+            pthread_mutex_unlock(&view.device->mutex);
+            view.world->wait(&view.device->moved, view.device->moved,
+                             view.world->now() + 100 * MICROSECOND);
+            pthread_mutex_lock(&view.device->mutex);
+        }
+        turn_marks_forget(&view, context, view.world->now());
+        pthread_mutex_unlock(&view.device->mutex);
+    }
+}

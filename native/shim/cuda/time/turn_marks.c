@@ -1,0 +1,393 @@
+#include "cuda/time/turn_marks.h"
+
+#include "cuda/own_calls.h"
+#include "cuda/pool/pool.h"
+#include "runtime/glibc.h"
+#include <stdlib.h>
+
+enum {
+    MICROSECOND = 1000,
+    WANTED_NS = 100 * MICROSECOND, /* of the watcher, while others wait for the GPU */
+    SELDOM_NS = 1000 * MICROSECOND,
+    REST_NS = 1000 * 1000 * MICROSECOND, /* of the watcher, with nothing in flight */
+    SLACK_NS = 100 * MICROSECOND, /* launches without a mark have ended by their time and this */
+};
+
+struct turn_view turn_view(struct process *process, unsigned index)
+{
+    const struct turns *turns = &process->session.turns;
+    return (struct turn_view){
+        .process = process,
+        .device = &process->turn_devices[index],
+        .word = turns_word(turns, index),
+        .hint = turns_hint(turns, index),
+        .world = turns->world,
+        .turns = turns,
+        .index = index,
+    };
+}
+
+uint32_t turn_stream_of(struct turn_device *device, uint64_t key)
+{
+    uint32_t unused = TURN_STREAMS - 1;
+    for (uint32_t at = TURN_STREAMS - 1; at-- > 0;) {
+        if (device->streams[at].key == key)
+            return at;
+        if (device->streams[at].in_flight == 0)
+            unused = at;
+    }
+    if (unused != TURN_STREAMS - 1)
+        device->streams[unused] = (struct turn_stream){.key = key};
+    return unused;
+}
+
+void turn_count(const struct turn_view *view, uint32_t stream, bool collective, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    struct turn_stream *counted = &device->streams[stream];
+    if (counted->unmarked++ == 0)
+        counted->begun = now;
+    counted->in_flight++;
+    if (collective) {
+        counted->collectives++;
+        atomic_fetch_add_explicit(&view->hint->collectives, 1, memory_order_relaxed);
+    }
+    device->launched = now;
+    if (device->in_flight++ > 0)
+        return;
+    device->begun = now;
+    atomic_store_explicit(&view->hint->since_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&view->hint->in_flight, 1, memory_order_release);
+}
+
+/* Nothing is in flight any more. */
+static void rest(const struct turn_view *view, uint64_t now)
+{
+    uint64_t since = atomic_load_explicit(&view->hint->since_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&view->hint->busy_ns, now > since ? now - since : 0,
+                              memory_order_relaxed);
+    atomic_store_explicit(&view->hint->in_flight, 0, memory_order_release);
+    if ((turn_word(view) & VCUDA_TURN_WANTED) != 0)
+        turns_ring(view->turns);
+}
+
+/* Whoever waits for room, or for a stream without work, may go on. */
+static void tell_moved(const struct turn_view *view)
+{
+    atomic_fetch_add_explicit(&view->device->moved, 1, memory_order_release);
+    if (view->device->waiting > 0)
+        view->world->wake(&view->device->moved);
+}
+
+void turn_uncount(const struct turn_view *view, uint32_t stream, uint32_t launches,
+                  uint32_t collectives, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    device->streams[stream].in_flight -= launches;
+    device->in_flight -= launches;
+    if (collectives > 0)
+        atomic_fetch_sub_explicit(&view->hint->collectives, collectives, memory_order_relaxed);
+    if (launches > 0 && device->in_flight == 0)
+        rest(view, now);
+}
+
+/* Of marks that were passed together: streams run side by side. */
+struct drain {
+    uint64_t begun;
+    uint32_t launches;
+    bool shared;
+};
+
+static void add(struct drain *drain, const struct turn_mark *mark)
+{
+    if (mark->collectives > 0) /* such a one lasts as long as others make it */
+        return;
+    if (drain->launches == 0 || mark->begun < drain->begun)
+        drain->begun = mark->begun;
+    drain->launches += mark->launches;
+    drain->shared |= mark->shared;
+}
+
+static void learn(const struct turn_view *view, const struct drain *drain, uint64_t now)
+{
+    if (drain->launches == 0)
+        return;
+    uint64_t window = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed);
+    bool shared = drain->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0;
+    run_ahead_learn(&view->device->ahead, drain->begun, drain->launches, now, window, shared);
+}
+
+static void pass(const struct turn_view *view, struct turn_mark *mark, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    mark->ended = true;
+    atomic_fetch_add_explicit(&view->process->session.books.page->meters[view->index].launches,
+                              mark->launches, memory_order_relaxed);
+    atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&view->hint->longest_ns, device->ahead.longest_ns, memory_order_relaxed);
+    turn_uncount(view, mark->stream, mark->launches, mark->collectives, now);
+    if (mark->event != NULL &&
+        !event_pools_give(&view->process->timing.events, mark->number, EVENT_UNTIMED, mark->event))
+        OWN_CALL(REAL(cuEventDestroy_v2)(mark->event));
+    mark->event = NULL;
+}
+
+static void drop_passed(struct turn_device *device)
+{
+    while (device->tail != device->head && device->marks[device->tail % TURN_MARKS].ended)
+        device->tail++;
+}
+
+/* What came behind the last mark has had its time. */
+static void end_unmarked(const struct turn_view *view, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    uint64_t last =
+        device->launched > device->ahead.ended_ns ? device->launched : device->ahead.ended_ns;
+    if (device->in_flight == 0 || device->tail != device->head ||
+        now < last + 2 * device->ahead.each_ns * device->in_flight + SLACK_NS)
+        return;
+    turn_stream_ended(view, GAP_ANY, now);
+}
+
+/* Marks to ask for, the oldest of each stream first; the driver is asked for without the lock. */
+struct asked {
+    uint32_t at[TURN_MARKS];
+    CUevent events[TURN_MARKS];
+    CUcontext contexts[TURN_MARKS];
+    uint32_t streams[TURN_MARKS];
+    bool passed[TURN_MARKS];
+    uint32_t count;
+};
+
+static void choose(const struct turn_device *device, struct asked *asked)
+{
+    asked->count = 0;
+    for (uint32_t at = device->tail; at != device->head; at++) {
+        const struct turn_mark *mark = &device->marks[at % TURN_MARKS];
+        if (mark->ended || mark->event == NULL)
+            continue;
+        asked->at[asked->count] = at;
+        asked->events[asked->count] = mark->event;
+        asked->contexts[asked->count] = mark->context;
+        asked->streams[asked->count] = mark->stream;
+        asked->passed[asked->count++] = false;
+    }
+}
+
+/* Behind one of the same stream that was not passed none is. The last stands for many streams. */
+static void ask(struct asked *asked)
+{
+    uint64_t stopped = 0;
+    CUcontext before = NULL;
+    CUstreamCaptureMode mode = own_calls_begin();
+    bool foreign = REAL(cuCtxGetCurrent)(&before) != CUDA_SUCCESS || before == NULL;
+    for (uint32_t index = 0; index < asked->count; index++) {
+        if ((stopped >> asked->streams[index] & 1) != 0)
+            continue;
+        if (foreign && asked->contexts[index] != before) { /* the watcher has none of its own */
+            before = asked->contexts[index];
+            REAL(cuCtxSetCurrent)(before);
+        }
+        asked->passed[index] = REAL(cuEventQuery)(asked->events[index]) != CUDA_ERROR_NOT_READY;
+        if (!asked->passed[index] && asked->streams[index] != TURN_STREAMS - 1)
+            stopped |= UINT64_C(1) << asked->streams[index];
+    }
+    own_calls_end(mode);
+}
+
+void turn_look(const struct turn_view *view, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    if (device->looking)
+        return;
+    struct asked asked;
+    choose(device, &asked);
+    if (asked.count > 0) {
+        device->looking = true;
+        pthread_mutex_unlock(&device->mutex);
+        ask(&asked);
+        pthread_mutex_lock(&device->mutex);
+        device->looking = false;
+    }
+    bool any = false;
+    struct drain drain = {0};
+    for (uint32_t index = 0; index < asked.count; index++) {
+        const struct turn_mark *mark = &device->marks[asked.at[index] % TURN_MARKS];
+        if (asked.passed[index] && !mark->ended)
+            add(&drain, mark);
+    }
+    learn(view, &drain, now);
+    for (uint32_t index = 0; index < asked.count; index++) {
+        struct turn_mark *mark = &device->marks[asked.at[index] % TURN_MARKS];
+        if (asked.passed[index] && !mark->ended) {
+            pass(view, mark, now);
+            any = true;
+        }
+    }
+    drop_passed(device);
+    end_unmarked(view, now);
+    if (any)
+        tell_moved(view);
+}
+
+void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    for (uint32_t at = device->tail; at != device->head; at++) {
+        struct turn_mark *mark = &device->marks[at % TURN_MARKS];
+        if (!mark->ended && !device->looking &&
+            (key == GAP_ANY || device->streams[mark->stream].key == key))
+            pass(view, mark, now);
+    }
+    drop_passed(device);
+    for (uint32_t at = 0; at < TURN_STREAMS; at++) {
+        struct turn_stream *stream = &device->streams[at];
+        if (stream->unmarked == 0 || (key != GAP_ANY && stream->key != key))
+            continue;
+        uint32_t launches = stream->unmarked, collectives = stream->collectives;
+        stream->unmarked = stream->collectives = 0;
+        atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
+        turn_uncount(view, at, launches, collectives, now);
+    }
+    tell_moved(view);
+}
+
+/* In the thread's own stream, and without the lock. NULL: the driver would not. */
+static CUevent record(const struct turn_view *view, struct turn_mark *mark, CUstream handle)
+{
+    CUcontext context = NULL;
+    CUevent event = NULL;
+    CUstreamCaptureMode mode = own_calls_begin();
+    if (REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && context != NULL) {
+        mark->context = context;
+        mark->number = timing_context();
+        event = event_pools_take(&view->process->timing.events, mark->number, EVENT_UNTIMED);
+        if (event == NULL)
+            REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+        if (event != NULL && REAL(cuEventRecord)(event, handle) != CUDA_SUCCESS) {
+            REAL(cuEventDestroy_v2)(event);
+            event = NULL;
+        }
+    }
+    own_calls_end(mode);
+    return event;
+}
+
+void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    struct turn_stream *marked = &device->streams[stream];
+    struct turn_mark mark = {
+        .stream = stream,
+        .launches = marked->unmarked,
+        .collectives = marked->collectives,
+        .begun = marked->begun,
+        .shared = device->shared,
+    };
+    if (mark.launches == 0 || device->head - device->tail == TURN_MARKS)
+        return;
+    marked->unmarked = marked->collectives = 0;
+    marked->marked = now;
+    uint32_t at = device->head++ % TURN_MARKS;
+    device->marks[at] = mark; /* without an event yet: nobody asks for it */
+    pthread_mutex_unlock(&device->mutex);
+    CUevent event = record(view, &mark, handle);
+    pthread_mutex_lock(&device->mutex);
+    device->marks[at].event = event;
+    device->marks[at].context = mark.context;
+    device->marks[at].number = mark.number;
+    if (event == NULL) { /* as one that is passed: it says nothing */
+        pass(view, &device->marks[at], now);
+        drop_passed(device);
+    }
+}
+
+void turn_marks_forget(const struct turn_view *view, CUcontext context, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    for (uint32_t at = device->tail; at != device->head; at++) {
+        struct turn_mark *mark = &device->marks[at % TURN_MARKS];
+        if (mark->ended || mark->event == NULL || mark->context != context)
+            continue;
+        mark->event = NULL; /* it ends with its context */
+        pass(view, mark, now);
+    }
+    drop_passed(device);
+    tell_moved(view);
+}
+
+uint64_t turn_predict(const struct turn_device *device, uint32_t stream, uint64_t now)
+{
+    uint32_t launches = 0;
+    uint64_t begun = device->begun;
+    for (uint32_t at = device->tail; at != device->head; at++) {
+        const struct turn_mark *mark = &device->marks[at % TURN_MARKS];
+        if (mark->ended)
+            continue;
+        launches += mark->launches;
+        if (stream == TURN_STREAMS || mark->stream == stream)
+            break;
+    }
+    return run_ahead_next_look(&device->ahead, begun, launches, now);
+}
+
+/* When it is to look again. With nothing in flight whoever launches first rings. */
+static uint64_t next_look(const struct turn_view *view, uint64_t now)
+{
+    const struct turn_device *device = view->device;
+    if (device->in_flight == 0)
+        return now + REST_NS;
+    bool wanted = (turn_word(view) & VCUDA_TURN_WANTED) != 0;
+    uint64_t latest = now + (wanted ? WANTED_NS : SELDOM_NS);
+    uint64_t next = run_ahead_next_look(&device->ahead, device->begun, device->in_flight, now);
+    return next < latest ? next : latest;
+}
+
+static void *watch(void *argument)
+{
+    struct turn_view view = *(struct turn_view *)argument;
+    free(argument);
+    for (;;) {
+        pthread_mutex_lock(&view.device->mutex);
+        uint64_t now = view.world->now();
+        turn_look(&view, now);
+        uint32_t moved = atomic_load_explicit(&view.device->moved, memory_order_acquire);
+        uint64_t next = next_look(&view, now);
+        view.device->waiting++;
+        pthread_mutex_unlock(&view.device->mutex);
+        view.world->wait(&view.device->moved, moved, next);
+        pthread_mutex_lock(&view.device->mutex);
+        view.device->waiting--;
+        pthread_mutex_unlock(&view.device->mutex);
+    }
+    return NULL;
+}
+
+/* With all signals blocked, as its maker has them now: the program's handlers run in its own
+ * threads. */
+static bool make_watcher(const struct turn_view *view)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    struct turn_view *own = malloc(sizeof *own);
+    if (own == NULL)
+        return false;
+    *own = *view;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    bool made = pthread_create(&thread, &attributes, watch, own) == 0;
+    pthread_attr_destroy(&attributes);
+    if (!made)
+        free(own);
+    return made;
+}
+
+void turn_watch(const struct turn_view *view)
+{
+    if (!view->device->watched)
+        view->device->watched = make_watcher(view);
+    else
+        tell_moved(view);
+}

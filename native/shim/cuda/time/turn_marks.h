@@ -1,0 +1,55 @@
+/* What is in flight on one device, and how it is seen to end. */
+#ifndef SHIM_CUDA_TIME_TURN_MARKS_H
+#define SHIM_CUDA_TIME_TURN_MARKS_H
+
+#include "cuda/process.h"
+#include "runtime/turns.h"
+
+/* One device of this process, for as long as a call takes. */
+struct turn_view {
+    struct process *process;
+    struct turn_device *device;
+    const struct vcuda_turn *word;
+    struct vcuda_hint *hint;
+    const struct vcuda_world *world;
+    const struct turns *turns;
+    unsigned index;
+};
+
+struct turn_view turn_view(struct process *process, unsigned index);
+
+static inline uint32_t turn_word(const struct turn_view *view)
+{
+    return atomic_load_explicit(&view->word->turn, memory_order_acquire);
+}
+
+/* Its place, which is made if need be. With the lock. */
+uint32_t turn_stream_of(struct turn_device *device, uint64_t key);
+
+/* Count a launch that is about to be made. With the lock. */
+void turn_count(const struct turn_view *view, uint32_t stream, bool collective, uint64_t now);
+
+/* So many launches of a stream are in flight no more. With the lock. */
+void turn_uncount(const struct turn_view *view, uint32_t stream, uint32_t launches,
+                  uint32_t collectives, uint64_t now);
+
+/* Look which marks were passed. With the lock, which it gives up meanwhile. */
+void turn_look(const struct turn_view *view, uint64_t now);
+
+/* All in this stream has ended (GAP_ANY: in all), marks or not. With the lock. */
+void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now);
+
+/* Have a mark recorded behind the launch that was just made. With the lock, which it gives up
+ * meanwhile. */
+void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, uint64_t now);
+
+/* All marks of this context count as passed. With the lock. */
+void turn_marks_forget(const struct turn_view *view, CUcontext context, uint64_t now);
+
+/* When the next thing in flight should have ended, or anything at all (stream TURN_STREAMS). */
+uint64_t turn_predict(const struct turn_device *device, uint32_t stream, uint64_t now);
+
+/* Have the watcher look, which is made if need be. With the lock. */
+void turn_watch(const struct turn_view *view);
+
+#endif

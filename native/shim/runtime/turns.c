@@ -1,0 +1,108 @@
+#include "runtime/turns.h"
+
+#include "runtime/fork.h"
+#include "runtime/hello.h"
+#include "runtime/real.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define TURNS VCUDA_DIRECTORY "/turns"
+
+static const uint64_t second = UINT64_C(1000000000);
+
+/* By the system call, which a preloaded clock does not reach. */
+static uint64_t real_now(void)
+{
+    struct timespec now;
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * second + (uint64_t)now.tv_nsec;
+}
+
+/* Its deadline is a time of CLOCK_MONOTONIC. The pages are shared, so the futex is, too. */
+static void real_wait(const VCUDA_ATOMIC(uint32_t) * word, uint32_t expected, uint64_t deadline)
+{
+    struct timespec until = {(time_t)(deadline / second), (long)(deadline % second)};
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, &until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+static void real_wake(VCUDA_ATOMIC(uint32_t) * word)
+{
+    if (word == NULL) /* the arbiter has its pipe */
+        return;
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static const struct vcuda_world real_world = {real_now, real_wait, real_wake};
+
+/* A simulated driver may live by another clock. */
+static const struct vcuda_world *find_world(void)
+{
+    const struct vcuda_world *(*simulated)(void);
+    *(void **)&simulated = real_symbol("vcudaSimulatedWorld");
+    const struct vcuda_world *world = simulated == NULL ? NULL : simulated();
+    return world == NULL ? &real_world : world;
+}
+
+static void *map(int descriptor, size_t size, size_t offset, int protection)
+{
+    struct stat found;
+    if (syscall(SYS_fstat, descriptor, &found) != 0 || (size_t)found.st_size < offset + size)
+        return NULL;
+    void *mapped = mmap(NULL, size, protection, MAP_SHARED, descriptor, (off_t)offset);
+    if (mapped == MAP_FAILED)
+        return NULL;
+    fork_unmap(mapped, size);
+    return mapped;
+}
+
+static const struct vcuda_turns *map_words(void)
+{
+    int descriptor = open(TURNS "/words", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0)
+        return NULL;
+    const struct vcuda_turns *words = map(descriptor, sizeof *words, 0, PROT_READ);
+    close(descriptor);
+    if (words != NULL && (words->magic != VCUDA_TURNS_MAGIC || words->abi != VCUDA_TURNS_ABI)) {
+        munmap((void *)(uintptr_t)words, sizeof *words);
+        return NULL;
+    }
+    return words;
+}
+
+/* Opened for reading, too: then it opens while no arbiter is there. */
+static void open_ring(struct turns *turns)
+{
+    turns->ring = open(TURNS "/ring", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (turns->ring < 0)
+        return;
+    turns->ring = file_out_of_the_way(turns->ring);
+    turns->pipe = file_identity(turns->ring);
+    fork_close(FORK_RING, turns->ring);
+}
+
+void turns_open(struct turns *turns, int books, int32_t slot)
+{
+    const struct vcuda_turns *words = map_words();
+    if (words == NULL)
+        return;
+    struct vcuda_hints *hints =
+        map(books, sizeof *hints, vcuda_hints_offset(), PROT_READ | PROT_WRITE);
+    if (hints == NULL) { /* books of a manager of before */
+        munmap((void *)(uintptr_t)words, sizeof *words);
+        return;
+    }
+    turns->hints = &hints->of[0][slot];
+    turns->world = find_world();
+    open_ring(turns);
+    turns->words = words;
+}
+
+void turns_ring(const struct turns *turns)
+{
+    turns->world->wake(NULL);
+    if (turns->ring >= 0 && file_same(file_identity(turns->ring), turns->pipe))
+        (void)!write(turns->ring, "", 1);
+}

@@ -1,0 +1,153 @@
+"""Turns on a model of a GPU: shares, ceilings, lending, waits for requests, and forged hints."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.native.arbiter.turns_play import (
+    IDEAL,
+    MS,
+    SECOND,
+    US,
+    Machine,
+    Play,
+    Player,
+    Requests,
+)
+
+H100 = Machine()
+
+
+def trainer(each: int, host: int = 0, step: int = 200 * MS) -> Requests:
+    while True:
+        yield host, max(step // each, 1), each
+
+
+def service(seed: int, share: float, load: float = 0.6) -> Iterator[tuple[int, int, int]]:
+    """3 ms of work at Poisson times, so that it asks for this part of its share."""
+    chance = random.Random(seed)
+    while True:
+        yield round(chance.expovariate(share * load / (3 * MS))), 15, 200 * US
+
+
+def nothing() -> Requests:
+    return iter(())
+
+
+def shares(play: Play, seconds: int = 4) -> list[float]:
+    play.until(seconds * SECOND)
+    return [player.ran / (seconds * SECOND) for player in play.players]
+
+
+def charged(play: Play, player: Player) -> float:
+    return float(play.member(player).charged_ns) / (play.now - SECOND)
+
+
+def p99(player: Player) -> float:
+    took = sorted(player.took)
+    return took[len(took) * 99 // 100] / MS
+
+
+@pytest.mark.parametrize("each", [50 * US, 200 * US, 2 * MS, 10 * MS, 40 * MS])
+@pytest.mark.parametrize("weights", [(0.3, 0.7), (0.05, 0.25, 0.7), (0.1,) * 10])
+def test_containers_that_always_want_the_gpu_get_their_shares(
+    weights: tuple[float, ...], each: int
+) -> None:
+    play = Play([Player(trainer(each), weight) for weight in weights])
+
+    assert shares(play) == pytest.approx(list(weights), abs=0.02)
+    # How long a first launch is, nobody knows before it has ended.
+    unknown = len(weights) * each / (4 * SECOND) if each > 10 * MS else 0.001
+    assert sum(charged(play, player) for player in play.players) <= 1 + unknown * 1.2
+
+
+@pytest.mark.parametrize(("each", "lost"), [(50 * US, 0.015), (2 * MS, 0.02), (10 * MS, 0.04)])
+def test_hand_overs_cost_little_on_the_machine_of_an_h100(each: int, lost: float) -> None:
+    play = Play([Player(trainer(each), weight) for weight in (0.3, 0.7)], H100)
+
+    had = shares(play)
+
+    assert sum(had) > 1 - lost
+    assert had[0] / sum(had) == pytest.approx(0.3, abs=0.01)
+    assert sum(play.member(player).turns for player in play.players) < 4 * 50
+
+
+@pytest.mark.parametrize("each", [50 * US, 200 * US, 2 * MS, 40 * MS])
+def test_a_ceiling_holds_where_nobody_else_is(each: int) -> None:
+    play = Play([Player(trainer(each), 0.3, 0.3)])
+
+    assert shares(play) == pytest.approx([0.3], abs=0.02)
+
+
+def test_time_that_one_container_does_not_want_goes_to_another() -> None:
+    play = Play([Player(trainer(200 * US), 0.3), Player(trainer(200 * US, 50 * MS, MS), 0.7)])
+
+    had = shares(play)
+
+    assert sum(had) > 0.97
+    assert had[1] == pytest.approx(1 / 51, abs=0.005)
+
+
+@pytest.mark.parametrize("machine", [IDEAL, H100])
+@pytest.mark.parametrize(("share", "least"), [(0.1, 0.92), (0.2, 0.84), (0.5, 0.65)])
+def test_a_request_beside_training_takes_little_longer_than_alone(
+    share: float, least: float, machine: Machine
+) -> None:
+    alone = Player(service(1, share), share, arrivals=True)
+    Play([alone], machine).until(20 * SECOND)
+    beside, training = (
+        Player(service(1, share), share, arrivals=True),
+        Player(trainer(200 * US), 1 - share),
+    )
+
+    Play([beside, training], machine).until(20 * SECOND)
+
+    assert p99(beside) < 1.25 * p99(alone) + 1
+    assert training.ran > least * 20 * SECOND
+
+
+def test_processes_of_one_container_share_its_turns() -> None:
+    first = Player(trainer(200 * US), 0.3)
+    others = [Player(trainer(200 * US), container=first) for _ in range(7)]
+    beside = Player(trainer(200 * US), 0.7)
+
+    had = shares(Play([first, *others, beside]))
+
+    assert sum(had[:-1]) == pytest.approx(0.3, abs=0.04)
+    assert had[-1] == pytest.approx(0.7, abs=0.04)
+
+
+@pytest.mark.parametrize("processes", [1, 8])
+@pytest.mark.parametrize("longest", [0, 8 * MS, SECOND])
+def test_forged_hints_move_neighbours_by_a_point_at_most(processes: int, longest: int) -> None:
+    forger = Player(nothing(), 0.3, forges=True, longest=longest)
+    more = [
+        Player(nothing(), container=forger, forges=True, longest=longest)
+        for _ in range(processes - 1)
+    ]
+    honest = [Player(trainer(200 * US), 0.5), Player(trainer(200 * US), 0.2)]
+
+    had = shares(Play([forger, *more, *honest]))[-2:]
+
+    assert had[0] > 0.49
+    assert had[1] > 0.19
+
+
+def test_a_forger_that_never_comes_is_passed_over() -> None:
+    forger = Player(nothing(), 0.5, launches=False)
+    honest = Player(trainer(200 * US), 0.5)
+    play = Play([forger, honest])
+
+    assert shares(play)[1] > 0.97
+
+
+def test_a_service_beside_a_forger_waits_no_longer_than_beside_training() -> None:
+    def beside(other: Player) -> float:
+        one = Player(service(1, 0.3), 0.3, arrivals=True)
+        Play([one, Player(trainer(200 * US), 0.4), other], H100).until(20 * SECOND)
+        return p99(one)
+
+    honest = beside(Player(trainer(200 * US), 0.3))
+
+    assert beside(Player(nothing(), 0.3, forges=True)) < honest + 2

@@ -1,0 +1,223 @@
+"""Turns on the virtual clock: real programs behind the real shim, granted by the real arbiter."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from gpumanager.sim.clock import VirtualClock
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.harness import HarnessResult, Tenant, play
+from gpumanager.sim.harness.program import Program
+from gpumanager.sim.harness.tenants import TenantGroup
+from gpumanager.virtual.turns import AllocationTurns, Turns
+
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+
+POINT = 0.01
+
+
+async def turns(tenants: Sequence[Tenant], seconds: float, **how: Any) -> HarnessResult:
+    return await play(tenants, seconds, limiter="turns", **how)
+
+
+def two(text: str, more: str = "") -> list[Tenant]:
+    return [Tenant("a", 30, f"{text} {more} for=3s"), Tenant("b", 70, f"{text} for=3s")]
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        pytest.param("kernel=200us", "", id="200 us"),
+        pytest.param("kernel=2ms", "", id="2 ms"),
+        pytest.param("kernel=50us pattern=graph count=40", "", id="captured graphs"),
+        pytest.param("kernel=200us", "ahead=60s", id="one never synchronises"),
+        pytest.param("kernel=200us ptsz=1", "", id="the threads' own default streams"),
+    ],
+)
+async def test_two_that_want_all_of_it_have_their_shares(text: str, more: str) -> None:
+    played = await turns(two(text, more), 3.0)
+
+    assert played.share("a", since=1) == pytest.approx(0.30, abs=POINT)
+    assert played.share("b", since=1) == pytest.approx(0.70, abs=POINT)
+
+
+async def test_played_twice_it_is_the_same_to_the_nanosecond() -> None:
+    first, second = [await turns(two("kernel=200us"), 1.0) for _ in range(2)]
+
+    assert first == second
+
+
+async def test_four_tenants_have_their_shares() -> None:
+    shares = (10, 20, 30, 40)
+    played = await turns([Tenant(f"{it}", it, "kernel=200us for=3s") for it in shares], 3.0)
+
+    for it in shares:
+        assert played.share(f"{it}", since=1) == pytest.approx(it / 100, abs=POINT)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "seconds"), [("50us", 2.0), ("200us", 3.0), ("2ms", 3.0), ("40ms", 5.0)]
+)
+async def test_a_ceiling_holds_whoever_is_alone(kernel: str, seconds: float) -> None:
+    played = await turns([Tenant("a", 30, f"kernel={kernel} for={seconds:g}s")], seconds)
+
+    assert played.share("a", since=1) == pytest.approx(0.30, abs=POINT)
+
+
+async def test_the_processes_of_a_container_have_one_turn() -> None:
+    crowd = Tenant("a", 30, "kernel=200us for=3s", processes=4)
+    played = await turns([crowd, Tenant("b", 70, "kernel=200us for=3s")], 3.0)
+
+    assert played.share("a", since=1) == pytest.approx(0.30, abs=4 * POINT)
+    assert played.share("b", since=1) == pytest.approx(0.70, abs=4 * POINT)
+    each = [told["kernels"] for told in played.reports["a"]["each"]]
+    assert min(each) > 0.5 * max(each)
+
+
+STREAMS = "kernel=200us streams=16 blocks=16 threads=256 for=2s"
+
+
+async def test_streams_that_overlap_do_their_share_of_the_work() -> None:
+    alone = await play([Tenant("a", 40, STREAMS)], 2.0, limiter="none")
+    held = await turns([Tenant("a", 40, STREAMS)], 2.0)
+
+    done = held.reports["a"]["kernels"] / alone.reports["a"]["kernels"]
+    bucket = 0.05 / 2.0
+    assert 0.9 * 0.40 < done < 0.40 + bucket + POINT
+
+
+SLOW_ROUNDS = pytest.mark.xfail(
+    reason="the turns of two GPUs that share a collective do not meet: 9 and 17 % of the rounds",
+    raises=AssertionError,
+    strict=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "ranks"),
+    [
+        ("50us", "gpus=2"),
+        ("1ms", "gpus=2"),
+        ("20ms", "gpus=2"),
+        pytest.param("50us", "processes=2", marks=SLOW_ROUNDS),
+        pytest.param("1ms", "processes=2", marks=SLOW_ROUNDS),
+        ("20ms", "processes=2"),
+    ],
+)
+async def test_collectives_of_two_gpus_end(kernel: str, ranks: str) -> None:
+    """With a neighbour on the same GPUs, so that turns are taken back in the middle."""
+    text = f"kernel={kernel} pattern=allreduce {ranks} blocks=264 threads=1024 for=2s"
+    tenants = [Tenant("job", 50, text), Tenant("b", 30, "kernel=200us for=2s")]
+    alone = await play(tenants[:1], 6.0, gpus=2, limiter="none")
+    played = await turns(tenants, 6.0, gpus=2)
+
+    done = played.reports["job"]["kernels"] / alone.reports["job"]["kernels"]
+    assert 0.2 < done < 0.53
+
+
+def at_change(patch: pytest.MonkeyPatch, act: Callable[[Tenant], object]) -> None:
+    """Do this where a tenant's guarantee would be made another in the middle of the run."""
+    guarantee = TenantGroup.guarantee
+
+    async def guaranteed(self: TenantGroup, tenant: Tenant) -> Any:
+        if tenant.cores == 1:
+            return act(tenant)
+        return await guarantee(self, tenant)
+
+    patch.setattr(TenantGroup, "guarantee", guaranteed)
+
+
+def longest_pause(steps: Sequence[float], interval: float) -> float:
+    """Seconds in which nothing was received."""
+    longest = now = 0
+    for step in steps:
+        now = 0 if step > 0 else now + 1
+        longest = max(longest, now)
+    return longest * interval
+
+
+@pytest.mark.parametrize("at", [1.0, 1.003, 1.009, 1.017])
+@pytest.mark.parametrize("victim", [30, 70])
+async def test_when_one_is_killed_the_other_goes_on(
+    monkeypatch: pytest.MonkeyPatch, victim: int, at: float
+) -> None:
+    programs: list[Program] = []
+    begin, check = Program.begin, Program.check
+
+    async def begun(self: Program, *words: Any) -> None:
+        programs.append(self)
+        await begin(self, *words)
+
+    def kill(_: Tenant) -> None:
+        (one,) = (program for program in programs if program.name == "victim-0")
+        assert one._process is not None
+        os.kill(one._process.pid, signal.SIGKILL)
+
+    def checked(self: Program) -> None:
+        if self.name != "victim-0":
+            check(self)
+
+    monkeypatch.setattr(Program, "begin", begun)
+    monkeypatch.setattr(Program, "check", checked)
+    at_change(monkeypatch, kill)
+
+    interval = 0.001
+    text = "kernel=2ms for=2s"
+    tenants = [
+        Tenant("victim", victim, text, changes=((at, 1),)),
+        Tenant("other", 100 - victim, text, ceiling=100),
+    ]
+    played = await turns(tenants, 2.0, interval=interval)
+
+    after = played.busy["other"][round(at / interval) :]
+    assert longest_pause(after[:900], interval) <= 0.020
+    assert sum(after[100:900]) > 0.98 * 800 * interval
+
+
+async def test_without_the_arbiter_each_goes_on_by_its_guarantee(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks: list[VirtualClock] = []
+    made: list[Turns] = []
+    world, init = VirtualClock.world, Turns.__init__
+    stopped: list[bool] = []
+
+    def seen(self: VirtualClock) -> int:
+        clocks.append(self)
+        return world(self)
+
+    def initialised(self: Turns, *words: Any, **how: Any) -> None:
+        made.append(self)
+        init(self, *words, **how)
+
+    def stop(_: Tenant) -> None:
+        clocks[0].end_world()
+        made[0].stop()
+        stopped.append(True)
+
+    def unless_stopped(tell: Callable[..., None]) -> Callable[..., None]:
+        return lambda *words: None if stopped else tell(*words)
+
+    monkeypatch.setattr(VirtualClock, "world", seen)
+    monkeypatch.setattr(Turns, "__init__", initialised)
+    for name in ("close", "remove"):
+        monkeypatch.setattr(AllocationTurns, name, unless_stopped(getattr(AllocationTurns, name)))
+    at_change(monkeypatch, stop)
+    interval = 0.01
+    tenants = [
+        Tenant("a", 30, "kernel=200us for=3s", changes=((1.0, 1),)),
+        Tenant("b", 70, "kernel=200us for=3s"),
+    ]
+    played = await turns(tenants, 3.0, interval=interval)
+    assert stopped
+
+    for name, share in (("a", 0.30), ("b", 0.70)):
+        assert longest_pause(played.busy[name][100:], interval) <= 0.100
+        assert 0.5 * share < played.share(name, since=1.2) < 1.3 * share
