@@ -306,6 +306,7 @@ static double until_ceilings(const struct turns_gpu *gpu, double next)
 
 uint64_t turns_step(struct turns_gpu *gpu, uint64_t now)
 {
+    bool quiet = true;
     account_step(gpu, now);
     double next = gpu->holder == TURNS_NOBODY ? no_later : judge_holder(gpu);
     int other = gpu->holder == TURNS_NOBODY ? next_of(gpu, TURNS_NOBODY) : TURNS_NOBODY;
@@ -314,8 +315,6 @@ uint64_t turns_step(struct turns_gpu *gpu, uint64_t now)
     if (gpu->granted == now)
         next = least(next, gpu->rules.no_show);
     tell(gpu);
-    /* A holder launches without a ring: it is looked at. */
-    bool quiet = gpu->holder == TURNS_NOBODY || !gpu->members[gpu->holder].told.bounded;
     for (int at = 0; at < gpu->count; at++)
         quiet &= !gpu->members[at].active;
     if (quiet)

@@ -72,15 +72,18 @@ static const struct vcuda_turns *map_words(void)
     return words;
 }
 
-/* Opened for reading, too: then it opens while no arbiter is there. */
-static void open_ring(struct turns *turns)
+/* Opened for reading, too: then it opens while no arbiter is there, and never breaks. -1: a program
+ * may have no descriptor left, or no way to open one. */
+static int open_ring(struct turns *turns)
 {
-    turns->ring = open(TURNS "/ring", O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    if (turns->ring < 0)
-        return;
-    turns->ring = file_out_of_the_way(turns->ring);
-    turns->pipe = file_identity(turns->ring);
-    fork_close(FORK_RING, turns->ring);
+    int ring = open(TURNS "/ring", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (ring >= 0) {
+        ring = file_out_of_the_way(ring);
+        turns->pipe = file_identity(ring);
+        fork_close(FORK_RING, ring);
+    }
+    atomic_store(&turns->ring, ring);
+    return ring;
 }
 
 void turns_open(struct turns *turns, int books, int32_t slot)
@@ -100,9 +103,12 @@ void turns_open(struct turns *turns, int books, int32_t slot)
     turns->words = words;
 }
 
-void turns_ring(const struct turns *turns)
+void turns_ring(struct turns *turns)
 {
+    int ring = atomic_load(&turns->ring);
     turns->world->wake(NULL);
-    if (turns->ring >= 0 && file_same(file_identity(turns->ring), turns->pipe))
-        (void)!write(turns->ring, "", 1);
+    if (ring < 0 || !file_same(file_identity(ring), turns->pipe)) /* the program closed it */
+        ring = open_ring(turns);
+    if (ring >= 0)
+        (void)!write(ring, "", 1);
 }

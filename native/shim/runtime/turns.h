@@ -10,6 +10,7 @@
 #include "core/file_identity.h"
 #include "vcuda_turns.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* All zero: none. */
@@ -17,15 +18,15 @@ struct turns {
     const struct vcuda_turns *words; /* NULL: no turns */
     struct vcuda_hint *hints;        /* of this process: [device * VCUDA_SLOTS] */
     const struct vcuda_world *world;
-    int ring;
-    struct file_identity pipe; /* what `ring` must be of to be ours */
+    atomic_int ring;
+    struct file_identity pipe; /* what `ring` must be of to be ours; it is opened again if not */
 };
 
 /* books: descriptor of their memory, which holds the hints, too. */
 void turns_open(struct turns *turns, int books, int32_t slot);
 
 /* The arbiter is to look now. Never blocks. Any thread. */
-void turns_ring(const struct turns *turns);
+void turns_ring(struct turns *turns);
 
 static inline const struct vcuda_turn *turns_word(const struct turns *turns, unsigned device)
 {

@@ -15,7 +15,7 @@ enum {
 
 struct turn_view turn_view(struct process *process, unsigned index)
 {
-    const struct turns *turns = &process->session.turns;
+    struct turns *turns = &process->session.turns;
     return (struct turn_view){
         .process = process,
         .device = &process->turn_devices[index],

@@ -12,7 +12,7 @@ struct turn_view {
     const struct vcuda_turn *word;
     struct vcuda_hint *hint;
     const struct vcuda_world *world;
-    const struct turns *turns;
+    struct turns *turns;
     unsigned index;
 };
 

@@ -95,11 +95,6 @@ tell(after=work(0.3) < 5)
     assert told == {"after": True}
 
 
-@pytest.mark.xfail(
-    reason="its ring is gone, and an arbiter that has nothing to do looks only when it is rung for",
-    raises=TimeoutError,
-    strict=True,
-)
 async def test_a_program_that_closes_all_descriptors_goes_on(
     turned: Container, gpu: SimulatedGpu
 ) -> None:
