@@ -86,6 +86,7 @@ NATIVE = (
     "vcuda_shim/bin/cuda-work",
     f"vcuda_shim/_shim{sysconfig.get_config_var('EXT_SUFFIX')}",
     f"vcuda_shim/_sim{sysconfig.get_config_var('EXT_SUFFIX')}",
+    f"vcuda_shim/_arbiter{sysconfig.get_config_var('EXT_SUFFIX')}",
 )
 
 

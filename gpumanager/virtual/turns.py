@@ -30,7 +30,7 @@ from gpumanager.virtual.pages.mapping import (
     open_region,
 )
 from gpumanager.virtual.values import AllocationID, Limit
-from vcuda_shim import _arbiter, _shim
+from vcuda_shim import _shim
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +69,9 @@ class Turns:
     ) -> "AllocationTurns":
         """hints: their address. Raises OSError and GpuManagerError, and then nothing is held."""
         if self._arbiter is None:
-            arbiter = _arbiter.ffi.new("struct arbiter **")
-            world = _arbiter.ffi.cast("const struct vcuda_world *", self._world)
-            _check(_arbiter.lib.arbiter_start(world, arbiter))
+            arbiter = _module().ffi.new("struct arbiter **")
+            world = _module().ffi.cast("const struct vcuda_world *", self._world)
+            _check(_module().lib.arbiter_start(world, arbiter))
             self._arbiter = arbiter[0]
         return AllocationTurns(self.folder(allocation), self._arbiter, self.seats(limits), hints)
 
@@ -101,7 +101,7 @@ class Turns:
     def stop(self) -> None:
         """After all allocations are closed. Words stay, and say nothing once their lease is out."""
         if self._arbiter is not None:
-            _arbiter.lib.arbiter_stop(self._arbiter)
+            _module().lib.arbiter_stop(self._arbiter)
             self._arbiter = None
 
 
@@ -122,12 +122,12 @@ class AllocationTurns:
             undo.callback(self._words.close)
             words = self._words.words
             words.device_count = len(seats)
-            self._container = _arbiter.ffi.new("struct arbiter_container **")
+            self._container = _module().ffi.new("struct arbiter_container **")
             _check(
-                _arbiter.lib.arbiter_join(
+                _module().lib.arbiter_join(
                     arbiter,
                     _cast("struct vcuda_turns *", words),
-                    _arbiter.ffi.cast("const struct vcuda_hints *", hints),
+                    _module().ffi.cast("const struct vcuda_hints *", hints),
                     self._ring,
                     seats,
                     len(seats),
@@ -139,32 +139,39 @@ class AllocationTurns:
     def weigh(self, seats: Sequence[tuple[int, float, float]]) -> None:
         """Limits have changed."""
         self._words.words.device_count = len(seats)
-        _arbiter.lib.arbiter_weigh(self._arbiter, self._container[0], seats, len(seats))
+        _module().lib.arbiter_weigh(self._arbiter, self._container[0], seats, len(seats))
 
     def add(self, slot: int, pidfd: int | None) -> None:
         """A process has this slot from now on. pidfd: None where there is none."""
         number = NO_PIDFD if pidfd is None else pidfd
-        answer = _arbiter.lib.arbiter_process(self._arbiter, self._container[0], slot, number)
+        answer = _module().lib.arbiter_process(self._arbiter, self._container[0], slot, number)
         if answer != 0:
             log.warning("the arbiter takes no process in slot %d: %s", slot, os.strerror(-answer))
 
     def remove(self, slot: int) -> None:
         """Its process is gone."""
-        _arbiter.lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
+        _module().lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
 
     def write_meters(self, meters: Any) -> None:
         """Enter there what was charged and waited for so far: others read those."""
-        account: Any = _arbiter.ffi.new("struct arbiter_account *")
+        account: Any = _module().ffi.new("struct arbiter_account *")
         for device in range(self._words.words.device_count):
-            _arbiter.lib.arbiter_account(self._arbiter, self._container[0], device, account)
+            _module().lib.arbiter_account(self._arbiter, self._container[0], device, account)
             meters[device].charged_ns = meters[device].retired_ns = account.charged_ns
             meters[device].throttled_ns = account.waited_ns
 
     def close(self) -> None:
         """Before the hints are unmapped. The files stay."""
-        _arbiter.lib.arbiter_leave(self._arbiter, self._container[0])
+        _module().lib.arbiter_leave(self._arbiter, self._container[0])
         self._words.close()
         os.close(self._ring)
+
+
+def _module() -> Any:
+    """Imported only where turns are taken: it needs a newer C library than the GPU check asks for."""
+    from vcuda_shim import _arbiter  # noqa: PLC0415
+
+    return _arbiter
 
 
 def shared(limit: Limit) -> bool:
@@ -212,7 +219,7 @@ def _open_ring(path: Path) -> int:
 
 def _cast(kind: str, words: Any) -> Any:
     """The same memory, to the arbiter's module."""
-    return _arbiter.ffi.cast(kind, int(_shim.ffi.cast("uintptr_t", words)))
+    return _module().ffi.cast(kind, int(_shim.ffi.cast("uintptr_t", words)))
 
 
 def _check(answer: int) -> None:

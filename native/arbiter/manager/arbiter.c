@@ -119,11 +119,9 @@ static int seat_all(struct arbiter *self, struct arbiter_container *container,
             gpu_ungovern(container, device, self->world);
             continue;
         }
-        struct gpu **gpu = &self->gpus[seat->gpu];
-        if (*gpu == NULL && (*gpu = calloc(1, sizeof **gpu)) != NULL)
-            turns_init(&(*gpu)->turns, turns_rules(), self->world->now());
+        struct gpu *gpu = gpu_of(self, seat->gpu);
         int seated =
-            *gpu == NULL ? -ENOMEM : gpu_seat(*gpu, container, device, seat->weight, seat->ceiling);
+            gpu == NULL ? -ENOMEM : gpu_seat(gpu, container, device, seat->weight, seat->ceiling);
         if (seated != 0) {
             gpu_ungovern(container, device, self->world);
             result = seated;

@@ -237,7 +237,7 @@ void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now)
     struct turn_device *device = view->device;
     for (uint32_t at = device->tail; at != device->head; at++) {
         struct turn_mark *mark = &device->marks[at % TURN_MARKS];
-        if (!mark->ended && !device->looking &&
+        if (!mark->ended && mark->event != NULL && !device->looking &&
             (key == GAP_ANY || device->streams[mark->stream].key == key))
             pass(view, mark, now);
     }
@@ -291,7 +291,7 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
     marked->unmarked = marked->collectives = 0;
     marked->marked = now;
     uint32_t at = device->head++ % TURN_MARKS;
-    device->marks[at] = mark; /* without an event yet: nobody asks for it */
+    device->marks[at] = mark; /* without an event yet: others leave it alone */
     pthread_mutex_unlock(&device->mutex);
     CUevent event = record(view, &mark, handle);
     pthread_mutex_lock(&device->mutex);
