@@ -168,8 +168,8 @@ class AllocationTurns:
 
 
 def _module() -> Any:
-    """Imported only where turns are taken: it needs a newer C library than the GPU check asks for."""
-    from vcuda_shim import _arbiter  # noqa: PLC0415
+    """Only where turns are taken: it needs a newer C library than the GPU check asks for."""
+    from vcuda_shim import _arbiter
 
     return _arbiter
 
