@@ -79,7 +79,7 @@ static bool is_owed(const struct turns_gpu *gpu, const struct turns_member *memb
     return (gpu->virtual_ns - member->virtual_ns) * member->weight > ns;
 }
 
-/* It has wanted the GPU for so long that it cannot be answering anybody. */
+/* It has wanted the GPU for so long that it cannot be a service between two requests. */
 static bool is_greedy(const struct turns_gpu *gpu, const struct turns_member *member)
 {
     return member->active && since(member->woke, gpu->last) > gpu->rules.greedy;
@@ -125,7 +125,7 @@ static int rank(const struct turns_gpu *gpu, const struct turns_member *member)
 }
 
 /* Of those that are owed the one whose last turn is longest ago, so that the credit of one is not
- * the wait of another; else whoever had least for its share. */
+ * the wait of another; else the one that had least for its share. */
 static bool goes_before(const struct turns_gpu *gpu, const struct turns_member *left,
                         const struct turns_member *right)
 {

@@ -6,7 +6,7 @@
  *
  * Each container has a virtual time: what it was charged, by its weight. Of those that want the GPU
  * the one with the least is owed most. A container that wants it after a pause has no more than a
- * credit, so that a service finds the GPU free for a request and nobody saves up for a day. A
+ * credit, so that a service finds the GPU free for a request and no container saves up for a day. A
  * ceiling is a bucket that fills while time passes: empty, its container waits. Time that nobody
  * wants goes to whoever does, by the same rule: lending is no second controller.
  *
@@ -17,8 +17,8 @@
  *   - after a quantum where another one has had less, earlier where one has waited too long. The
  *     quantum is long between containers that always want the GPU: a hand-over costs some 400 us
  *     (151 us of an H100's own, and the wake of a thread), and none of them waits for an answer.
- * Nobody waits for the end of what was in flight when the turn was taken back: the hardware slices
- * that tail, as the next container's first launches are on their way.
+ * No container waits for the end of what was in flight when the turn was taken back: the hardware
+ * slices that tail, as the next container's first launches are on their way.
  *
  * Charges are by processes, as the hardware divides. Each process has had work in flight for some
  * part of the time since the last step; if these parts make N together, N more than 1, each is
@@ -55,9 +55,9 @@ struct turns_rules {
     double forgotten;    /* what it was owed when it left, if it was away for longer */
     double bucket;       /* of a ceiling */
     double refill;       /* an empty bucket holds so much before it is used again */
-    double patience;     /* nobody who is not far over its share waits longer */
+    double patience;     /* a container not far over its share waits no longer */
     double no_show;      /* for a holder that does not come when granted */
-    double stalled;      /* without progress, work in flight changes nobody else's charge */
+    double stalled;      /* without progress, work in flight changes no other's charge */
     double window;       /* of work in flight, where a container may wake at any time */
     double window_calm;  /* where none has woken for a second */
     double window_most;  /* and what it grows to for a program that needs more */

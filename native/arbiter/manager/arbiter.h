@@ -66,7 +66,7 @@ int arbiter_process(struct arbiter *self, struct arbiter_container *container, u
 /* The manager freed the slot. The thread may have seen the death before. */
 void arbiter_process_gone(struct arbiter *self, struct arbiter_container *container, uint32_t slot);
 
-/* Somebody outside of turns uses this GPU, or nobody does any more. */
+/* A process outside of turns uses this GPU, or none does any more. */
 void arbiter_foreign(struct arbiter *self, uint32_t gpu, bool foreign);
 
 /* Since the container joined. Zeros where the device has no turns. */

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-/* Written here alone. Release: whoever sees the word sees the window that belongs to it. */
+/* Written here alone. Release: a reader that sees the word sees the window that belongs to it. */
 static bool write_word(struct vcuda_turn *turn, uint32_t bits, uint64_t window)
 {
     uint32_t was = atomic_load_explicit(&turn->turn, memory_order_relaxed);
@@ -97,7 +97,7 @@ static void publish(struct gpu *gpu, int at, const struct vcuda_world *world, ui
         world->wake(&turn->turn);
 }
 
-/* Who lost the turn is told before who got it. */
+/* The container that lost the turn is told before the one that got it. */
 void gpu_step(struct gpu *gpu, const struct vcuda_world *world, uint64_t now)
 {
     for (int at = 0; at < gpu->turns.count; at++)

@@ -127,7 +127,7 @@ static void gather(struct arbiter *self, uint64_t now)
 }
 
 /* Those that ring too often are read each millisecond, and listened to again later. A pipe that
- * nobody can write any more, and an empty container's, are only listened to again. */
+ * no process can write any more, and an empty container's, are only listened to again. */
 static uint64_t look_at_muted(struct arbiter *self, uint64_t now, uint64_t next)
 {
     for (struct arbiter_container *one = self->containers; one != NULL; one = one->next) {

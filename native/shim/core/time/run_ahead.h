@@ -33,11 +33,11 @@ uint32_t run_ahead_most(const struct run_ahead *ahead);
 void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches, uint64_t now,
                      uint64_t window_ns, bool shared);
 
-/* One that was held back held up everything, as far as anybody can tell. */
+/* One that was held back held up everything, as it seems. */
 void run_ahead_give_way(struct run_ahead *ahead);
 
 /* When to look whether the first `launches` of those in flight have ended: a good deal earlier than
- * by what is known, or nobody would ever see that they take less; then at short intervals. */
+ * by what is known, or it would never be seen that they take less; then at short intervals. */
 uint64_t run_ahead_next_look(const struct run_ahead *ahead, uint64_t begun, uint32_t launches,
                              uint64_t now);
 

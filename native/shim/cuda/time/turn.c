@@ -52,7 +52,7 @@ static uint64_t heartbeat_of(const struct wait *wait)
     return atomic_load_explicit(&wait->view.turns->words->heartbeat_ns, memory_order_relaxed);
 }
 
-/* Is nobody there who grants? One that slept, for nobody was there, is given time to answer; one
+/* Is no arbiter there? One that slept, for want of processes, is given time to answer; one
  * that did not answer is not waited for again. */
 static bool is_away(struct wait *wait)
 {

@@ -3,8 +3,8 @@
  * A process launches while the arbiter grants its container the GPU (runtime/turns.h), and keeps no
  * more in flight than lasts about the window that it is told, so that a turn ends soon after it is
  * taken back. That work has ended is seen by marks: events without timing, recorded behind a launch
- * by its own thread, and looked at by whoever launches, waits for room, or has waited for the
- * stream; and by a thread of our own, the watcher, which looks when nobody else does. It only ever
+ * by its own thread, and looked at by threads that launch, wait for room, or have waited for the
+ * stream; and by a thread of our own, the watcher, which looks when no other does. It only ever
  * asks, so that no driver call of ours can last.
  *
  * Where another container waits for the GPU each launch carries a mark. Else one in half a window

@@ -72,7 +72,7 @@ static void rest(const struct turn_view *view, uint64_t now)
         turns_ring(view->turns);
 }
 
-/* Whoever waits for room, or for a stream without work, may go on. */
+/* A thread that waits for room, or for a stream without work, may go on. */
 static void tell_moved(const struct turn_view *view)
 {
     atomic_fetch_add_explicit(&view->device->moved, 1, memory_order_release);
@@ -333,7 +333,7 @@ uint64_t turn_predict(const struct turn_device *device, uint32_t stream, uint64_
     return run_ahead_next_look(&device->ahead, begun, launches, now);
 }
 
-/* When it is to look again. With nothing in flight whoever launches first rings. */
+/* When it is to look again. With nothing in flight the first launch wakes it. */
 static uint64_t next_look(const struct turn_view *view, uint64_t now)
 {
     const struct turn_device *device = view->device;
