@@ -34,7 +34,8 @@ enum {
                                launches carry marks */
     VCUDA_TURN_STEP = 16,
 
-    VCUDA_LEASE_MS = 50, /* an arbiter whose heartbeat is older is away: its words say nothing */
+    VCUDA_LEASE_MS = 50, /* after a look that is older its words say nothing: the arbiter sleeps,
+                            and a ring wakes it, or it is away */
 };
 
 /* One GPU of one container. */
@@ -42,7 +43,10 @@ struct vcuda_turn {
     VCUDA_ATOMIC(uint32_t) turn; /* a futex, shared */
     uint32_t reserved;
     VCUDA_ATOMIC(uint64_t) window_ns; /* of work that may be in flight, by its length */
-    uint8_t rest[48];
+    VCUDA_ATOMIC(uint64_t)
+    looked_ns; /* when the arbiter last looked at the GPU: each 10 ms at
+                  least while a container wants it */
+    uint8_t rest[40];
 };
 
 struct vcuda_turns {
@@ -50,8 +54,7 @@ struct vcuda_turns {
     uint32_t abi;
     uint32_t size;
     uint32_t device_count;
-    VCUDA_ATOMIC(uint64_t) heartbeat_ns; /* of the arbiter, at each of its looks */
-    uint8_t reserved[40];
+    uint8_t reserved[48];
     struct vcuda_turn of[VCUDA_DEVICES]; /* in the order of the configuration's devices */
 };
 

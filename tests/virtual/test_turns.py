@@ -116,14 +116,14 @@ async def test_a_later_manager_maps_the_same_files_and_grants_on(
     assert answer is not None
     before = {path.name: path.stat().st_ino for path in found.iterdir()}
     await manager.stop()
-    stopped = words(found).heartbeat_ns
+    stopped = words(found).of[0].looked_ns
 
     successor = VirtualManager(root / "vm", turns=Turns(root / "turns"))
     await successor.open(NAME, [limit()])
     want(found, answer.descriptors[0], answer.slot)
 
     assert {path.name: path.stat().st_ino for path in found.iterdir()} == before
-    assert await eventually(lambda: words(found).heartbeat_ns > stopped, within=5)
+    assert await eventually(lambda: words(found).of[0].looked_ns > stopped, within=5)
     assert await eventually(lambda: bool(turn(found) & lib.VCUDA_TURN_GRANTED), within=5)
     await successor.stop()
     answer.close()

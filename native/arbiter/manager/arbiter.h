@@ -2,9 +2,8 @@
  *
  * It reads the hints of the processes that live, takes the decisions of core/turns.h, and writes
  * the words of each container (vcuda_turns.h). It sleeps until a process rings, a process dies, the
- * manager calls, or a decision falls due: nothing is polled while nobody waits and nothing is in
- * flight, but for a heartbeat each 20 ms as long as any process is there. A container that rings
- * more than 20,000 times a second is read each millisecond instead.
+ * manager calls, or a decision falls due: it does nothing for a GPU that no container wants. A
+ * container that rings more than 20,000 times a second is read each millisecond instead.
  *
  * It trusts no container: hints count against their writer (core/turns.h), a ring says no more
  * than "look", and nothing in the words is read back. It needs no Python and no GIL, runs as

@@ -4,15 +4,15 @@
 #include <stdatomic.h>
 
 /* Written here alone. Release: a reader that sees the word sees the window that belongs to it. */
-static bool write_word(struct vcuda_turn *turn, uint32_t bits, uint64_t window)
+static bool write_word(struct vcuda_turn *turn, uint32_t bits, uint64_t window, bool again)
 {
     uint32_t was = atomic_load_explicit(&turn->turn, memory_order_relaxed);
     atomic_store_explicit(&turn->window_ns, window, memory_order_relaxed);
-    if ((was & (VCUDA_TURN_STEP - 1)) == bits)
+    if ((was & (VCUDA_TURN_STEP - 1)) == bits && !again)
         return false;
     uint32_t counted = (was & ~(uint32_t)(VCUDA_TURN_STEP - 1)) + VCUDA_TURN_STEP;
     atomic_store_explicit(&turn->turn, counted | bits, memory_order_release);
-    return (bits & VCUDA_TURN_GRANTED) && !(was & VCUDA_TURN_GRANTED);
+    return again || ((bits & VCUDA_TURN_GRANTED) && !(was & VCUDA_TURN_GRANTED));
 }
 
 int gpu_seat(struct gpu *gpu, struct arbiter_container *container, uint32_t device, double weight,
@@ -52,7 +52,7 @@ void gpu_ungovern(struct arbiter_container *container, uint32_t device,
 {
     struct vcuda_turn *turn = &container->words->of[device];
     gpu_unseat(container, device);
-    if (write_word(turn, VCUDA_TURN_GRANTED, 0))
+    if (write_word(turn, VCUDA_TURN_GRANTED, 0, false))
         world->wake(&turn->turn);
 }
 
@@ -85,15 +85,19 @@ static void observe(struct gpu *gpu, int at, uint64_t now)
 static void publish(struct gpu *gpu, int at, const struct vcuda_world *world, uint64_t now)
 {
     const struct turns_member *member = &gpu->turns.members[at];
-    struct vcuda_turns *words = gpu->containers[at]->words;
-    struct vcuda_turn *turn = &words->of[gpu->devices[at]];
+    struct vcuda_turn *turn = &gpu->containers[at]->words->of[gpu->devices[at]];
     uint32_t bits = (member->told.granted ? VCUDA_TURN_GRANTED : 0) |
                     (member->told.bounded ? VCUDA_TURN_BOUNDED : 0) |
                     (member->told.shared ? VCUDA_TURN_SHARED : 0) |
                     (member->told.wanted ? VCUDA_TURN_WANTED : 0);
-    if (member->populated)
-        atomic_store_explicit(&words->heartbeat_ns, now, memory_order_relaxed);
-    if (write_word(turn, bits, member->told.window))
+    /* One that has the turn, and found that the arbiter has not looked for long, waits for a look.
+     */
+    bool waited = member->told.granted && member->seen.waiting > 0 &&
+                  atomic_load_explicit(&turn->looked_ns, memory_order_relaxed) +
+                          (uint64_t)VCUDA_LEASE_MS * 1000000 <=
+                      now;
+    atomic_store_explicit(&turn->looked_ns, now, memory_order_release);
+    if (write_word(turn, bits, member->told.window, waited))
         world->wake(&turn->turn);
 }
 

@@ -16,7 +16,6 @@
 #define SECOND 1000000000u
 
 enum {
-    BEAT_MS = 10,      /* VCUDA_LEASE_MS is 50 */
     LOOK_MS = 10,      /* of a simulation, where nothing wakes this thread for a descriptor */
     RINGS_PER_MS = 20, /* more are not listened to */
     MUTED_MS = 100,
@@ -148,28 +147,10 @@ static uint64_t look_at_muted(struct arbiter *self, uint64_t now, uint64_t next)
     return next;
 }
 
-/* Say that we are there. All are looked at then: rings may be lost, and the holder of a quiet GPU
- * does not ring. */
-static uint64_t beat(struct arbiter *self, uint64_t now, uint64_t next)
-{
-    bool anybody = false, due = self->beat_at <= now;
-    for (struct arbiter_container *one = self->containers; one != NULL; one = one->next) {
-        anybody |= one->processes != NULL;
-        if (!due || one->processes == NULL)
-            continue;
-        atomic_store_explicit(&one->words->heartbeat_ns, now, memory_order_relaxed);
-        gpu_mark_due(one);
-    }
-    if (due)
-        self->beat_at = now + BEAT_MS * MILLISECOND;
-    return anybody && self->beat_at < next ? self->beat_at : next;
-}
-
 /* Returns when to look again. */
 static uint64_t look(struct arbiter *self, uint64_t now)
 {
     uint64_t next = look_at_muted(self, now, UINT64_MAX);
-    next = beat(self, now, next);
     for (uint32_t at = 0; at < ARBITER_GPUS; at++) {
         struct gpu *gpu = self->gpus[at];
         if (gpu == NULL)

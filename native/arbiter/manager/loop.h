@@ -13,7 +13,6 @@ struct arbiter {
     pthread_mutex_t lock; /* all below */
     bool stopping;
     int epoll, bell, timer;
-    uint64_t beat_at;
     struct gpu *gpus[ARBITER_GPUS]; /* NULL: none of its containers has joined yet */
     struct arbiter_container *containers;
 };

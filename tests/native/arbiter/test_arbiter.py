@@ -204,17 +204,39 @@ def test_words_stay_as_they_are_when_the_arbiter_stops() -> None:
     assert one.words.of[0].turn == word
 
 
-def test_the_heart_beats_while_a_process_is_there_and_only_then(arbiter: Any) -> None:
+def test_a_gpu_is_looked_at_while_it_is_wanted_and_only_then(arbiter: Any) -> None:
     one = Container(arbiter)
     one.process()
-    first = one.words.heartbeat_ns
-    assert eventually(lambda: one.words.heartbeat_ns > first + 50 * MS)
+    one.works()
+    one.rings()
+    first = one.words.of[0].looked_ns
+    assert eventually(lambda: one.words.of[0].looked_ns > first + 50 * MS)
 
     lib.arbiter_process_gone(arbiter, one.handle, 0)
-    last = one.words.heartbeat_ns
+    time.sleep(0.05)
+    last = one.words.of[0].looked_ns
     time.sleep(0.1)
 
-    assert one.words.heartbeat_ns == last
+    assert one.words.of[0].looked_ns == last
+
+
+def test_a_holder_that_finds_no_fresh_look_is_looked_at(arbiter: Any) -> None:
+    """It was idle: its word is as it was, and yet it must not sleep on."""
+    one = Container(arbiter)
+    one.process()
+    one.wants()
+    assert eventually(one.granted)
+    one.hints.of[0][0].waiting = 0
+    one.rings()
+    time.sleep(0.1)
+    word, looked = one.words.of[0].turn, one.words.of[0].looked_ns
+    assert one.granted()
+
+    one.wants()
+
+    assert eventually(lambda: one.words.of[0].looked_ns > looked)
+    assert one.granted()
+    assert one.words.of[0].turn != word
 
 
 def test_a_device_without_a_weight_is_always_granted(arbiter: Any) -> None:
@@ -319,6 +341,6 @@ def test_in_a_simulation_the_arbiter_waits_by_its_clock() -> None:
 
     assert eventually(one.granted)
     assert world.wakes == 1
-    assert eventually(lambda: one.words.heartbeat_ns == world.time)
+    assert eventually(lambda: one.words.of[0].looked_ns == world.time)
     assert all(0 < deadline <= 10 * MS for deadline in world.slept)
     lib.arbiter_stop(arbiter)

@@ -47,27 +47,27 @@ static void sleep_on(struct wait *wait, const VCUDA_ATOMIC(uint32_t) * word, uin
     turn_look(&wait->view, wait->now);
 }
 
-static uint64_t heartbeat_of(const struct wait *wait)
+static uint64_t looked_at(const struct wait *wait)
 {
-    return atomic_load_explicit(&wait->view.turns->words->heartbeat_ns, memory_order_relaxed);
+    return atomic_load_explicit(&wait->view.word->looked_ns, memory_order_acquire);
 }
 
 /* Is no arbiter there? One that slept, for want of processes, is given time to answer; one
  * that did not answer is not waited for again. */
 static bool is_away(struct wait *wait)
 {
-    uint64_t heartbeat = heartbeat_of(wait);
-    if (wait->now < heartbeat + (uint64_t)VCUDA_LEASE_MS * MILLISECOND)
+    uint64_t looked = looked_at(wait);
+    if (wait->now < looked + (uint64_t)VCUDA_LEASE_MS * MILLISECOND)
         return false;
-    if (heartbeat != wait->view.device->away && wait->now < wait->begun + ANSWERS_NS)
+    if (looked != wait->view.device->away && wait->now < wait->begun + ANSWERS_NS)
         return false;
-    wait->view.device->away = heartbeat;
+    wait->view.device->away = looked;
     return true;
 }
 
 static bool is_stale(const struct wait *wait)
 {
-    return wait->now >= heartbeat_of(wait) + (uint64_t)VCUDA_LEASE_MS * MILLISECOND;
+    return wait->now >= looked_at(wait) + (uint64_t)VCUDA_LEASE_MS * MILLISECOND;
 }
 
 /* The container's own bucket, by its guarantee, in the meter that all its processes share. Returns
@@ -121,13 +121,11 @@ static bool collective_in_flight(const struct wait *wait)
 static void say_waiting(struct wait *wait)
 {
     struct vcuda_hint *hint = wait->view.hint;
-    bool first = !wait->waits;
     atomic_store_explicit(&hint->waits_until_ns, wait->now + RENEWED_NS, memory_order_relaxed);
-    if (!first)
-        return;
+    if (!wait->waits)
+        atomic_fetch_add_explicit(&hint->waiting, 1, memory_order_release);
     wait->waits = true;
-    atomic_fetch_add_explicit(&hint->waiting, 1, memory_order_release);
-    turns_ring(wait->view.turns);
+    turns_ring(wait->view.turns); /* again, too: rings may be lost, or not listened to */
 }
 
 static void say_done(struct wait *wait)
