@@ -76,9 +76,6 @@ class Clock(Timer, Protocol):
     def environment(self) -> Mapping[str, str]:
         """What a program needs to live by it."""
 
-    def world_address(self) -> int:
-        """The address of the struct vcuda_world that lives by it; 0: the real one."""
-
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Let a process that was started just now come to where it sleeps until its start."""
 
@@ -106,9 +103,6 @@ class RealClock:
 
     def environment(self) -> Mapping[str, str]:
         return {}
-
-    def world_address(self) -> int:
-        return 0
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Nothing: it gets there by itself."""
@@ -189,8 +183,9 @@ class VirtualClock:
         return int(_sim.ffi.cast("uintptr_t", _sim.lib.sim_world(self._page)))
 
     async def line_up_threads(self, count: int = 1) -> None:
-        while len([one for one in self.takers() if one.pid == os.getpid()]) <= count:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_SECONDS)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while sum(one.pid == os.getpid() for one in self.takers()) <= count:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_SECONDS)
         await self.sleep_until(self.now() + 1)
 
     def end_world(self) -> None:
@@ -198,9 +193,6 @@ class VirtualClock:
 
     def environment(self) -> Mapping[str, str]:
         return {"LD_PRELOAD": str(vcuda_shim.SIM_CLOCK), "SIM_CLOCK": str(self._path)}
-
-    def world_address(self) -> int:
-        return int(_sim.ffi.cast("uintptr_t", self.world()))
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Until all its threads sleep, and not to go on before `start`; 0: and then not at once."""

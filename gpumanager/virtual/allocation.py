@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.compute.values import Reading, ShareLease
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.names import BOOKS_NAME, CONFIG_NAME
 from gpumanager.units import CORES_PER_GPU
@@ -186,6 +187,13 @@ class ServedAllocation:
         for process, taken in self._slots.all():
             self._slot_changed(taken.slot, process)
 
+    def _join_turns_again(self) -> None:
+        """In a sweep, where one allocation's trouble is not the others'."""
+        try:
+            self._join_turns()
+        except (OSError, GpuManagerError) as error:
+            self._said.say(logging.WARNING, "turns", f"cannot take turns: {error}")
+
     def _leave_turns(self) -> None:
         joined, self._joined = self._joined, None
         if joined is not None:
@@ -326,7 +334,7 @@ class ServedAllocation:
         if self._books.trouble and time.monotonic() >= self._try_again:
             self._try_again = time.monotonic() + RECOVER_SECONDS
             if self._books.recover():
-                self._join_turns()
+                self._join_turns_again()
 
     def _answer(
         self, connection: socket.socket, hello: Greeting

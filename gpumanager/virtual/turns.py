@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.names import RING_NAME, TURNS_PATH, WORDS_NAME
 from gpumanager.units import CORES_PER_GPU
@@ -76,13 +77,19 @@ class Turns:
         return AllocationTurns(self.folder(allocation), self._arbiter, self.seats(limits), hints)
 
     def seats(self, limits: Sequence[Limit]) -> tuple[tuple[int, float, float], ...]:
-        """Of each device a struct arbiter_seat: the number of its GPU, weight and ceiling."""
+        """Of each device a struct arbiter_seat: the number of its GPU, weight and ceiling. Raises
+        GpuManagerError where GPUs are more than an arbiter tells apart."""
         return tuple(self._seat(limit) for limit in limits)
 
     def _seat(self, limit: Limit) -> tuple[int, float, float]:
-        gpu = self._numbers.setdefault(bare(limit.gpu), len(self._numbers))
-        if not shared(limit) or gpu >= MAX_GPUS:
+        if not shared(limit):
             return 0, 0.0, 0.0
+        gpu = self._numbers.setdefault(bare(limit.gpu), len(self._numbers))
+        if gpu >= MAX_GPUS:
+            raise GpuManagerError(
+                f"GPU {limit.gpu}: containers take turns on {MAX_GPUS} GPUs of a node at most; "
+                "run the agent with --gpu-time=costs"
+            )
         ceiling = min(max(limit.cores, limit.ceiling), CORES_PER_GPU)
         return gpu, limit.cores / CORES_PER_GPU, ceiling / CORES_PER_GPU
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.pages.books import BOOKS, HINTS_OFFSET
@@ -262,7 +263,12 @@ def test_seats_are_weights_and_ceilings_of_shared_gpus_alone(root: Path) -> None
         (0, 0.0, 0.0),
         (0, 0.0, 0.0),
     )
-    for number in range(2, MAX_GPUS + 1):
-        uuid = GpuUUID(f"GPU-00000000-0000-0000-0000-{number:012d}")
-        last = turns.seats([seat(uuid, 30, 30)])
-    assert last == ((0, 0.0, 0.0),)
+
+
+def test_a_share_of_a_gpu_too_many_is_refused_not_unlimited(root: Path) -> None:
+    turns = Turns(root)
+    gpus = [GpuUUID(f"GPU-00000000-0000-0000-0000-{one:012d}") for one in range(MAX_GPUS + 1)]
+    turns.seats([replace(WHOLE, gpu=GPU), *(replace(limit(), gpu=gpu) for gpu in gpus[:-1])])
+
+    with pytest.raises(GpuManagerError, match=f"{gpus[-1]}.*{MAX_GPUS} GPUs.*--gpu-time=costs"):
+        turns.seats([replace(limit(), gpu=gpus[-1])])

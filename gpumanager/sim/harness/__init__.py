@@ -85,7 +85,7 @@ async def play(
             time.set_wake(wake_ns)
         simulated = furnish(disk, _machine(driver, gpus))
         last_first.callback(simulated.close)
-        turns = Turns(disk.base / "turns", world=time.world()) if limiter == "turns" else None
+        turns = Turns(disk.turns, world=time.world()) if limiter == "turns" else None
         manager = VirtualManager(disk.virtual, turns=turns)
         last_first.push_async_callback(manager.stop)
         last_first.callback(time.end_world)

@@ -26,8 +26,8 @@ LAST_WORDS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ProgramSetup:
-    """What a tenant's programs see. allocation: None if nobody manages them. turns: the folder of
-    its turns, if it takes any."""
+    """What a tenant's programs see. allocation: None without a manager. turns: the folder of its
+    turns, if it takes any."""
 
     libraries: Path
     devices: tuple[BindMount, ...]

@@ -211,7 +211,7 @@ class Books:
 
     @property
     def hints(self) -> int:
-        """Their address, for whoever knows that there are any."""
+        """Their address; only where has_hints."""
         return int(ffi.cast("uintptr_t", self.words)) + HINTS_OFFSET
 
     def recover(self) -> bool:
@@ -445,8 +445,7 @@ class Books:
 
 
 def new_books(boot: bytes, *, hints: bool = False) -> int:
-    """The descriptor of books in which nobody has anything. hints: with room for them. Raises
-    OSError."""
+    """The descriptor of empty books. hints: with room for them. Raises OSError."""
     books: Any = ffi.new("struct vcuda_books *")
     begin(books, BOOKS)
     books.boot = boot

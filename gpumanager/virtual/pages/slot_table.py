@@ -47,7 +47,7 @@ class SlotTable:
     ) -> None:
         """devices: the allocation's that can be measured. is_ours: whether a process that has a
         slot already belongs to this container. on_slot: called whenever a slot becomes a process's,
-        or nobody's, from now on."""
+        or free, from now on."""
         self._books = books
         self._devices = devices
         self._on_slot = on_slot

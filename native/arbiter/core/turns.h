@@ -7,8 +7,8 @@
  * Each container has a virtual time: what it was charged, by its weight. Of those that want the GPU
  * the one with the least is owed most. A container that wants it after a pause has no more than a
  * credit, so that a service finds the GPU free for a request and no container saves up for a day. A
- * ceiling is a bucket that fills while time passes: empty, its container waits. Time that nobody
- * wants goes to whoever does, by the same rule: lending is no second controller.
+ * ceiling is a bucket that fills while time passes: empty, its container waits. Time that one
+ * container does not want goes to others by the same rule: lending is no second controller.
  *
  * The turn passes on
  *   - at once when the holder has nothing in flight and is not owed; when it is owed, after a
@@ -24,8 +24,8 @@
  * part of the time since the last step; if these parts make N together, N more than 1, each is
  * charged an Nth of its own. So all are charged the wall time together. A container lowers the
  * charge of others only as the holder, or while its turn's tail may last (`late_ns`). Work in
- * flight out of turn is charged on top, and a process without progress for a second changes nobody
- * else's charge: what a container says of itself (struct turns_report) is believed against it
+ * flight out of turn is charged on top, and a process without progress for a second changes the
+ * charge of no other: what a container says of itself (struct turns_report) is believed against it
  * alone.
  *
  * All of it is a function of plain values, moved forward by turns_step(): nothing here knows of

@@ -160,7 +160,7 @@ static bool has_turn(struct wait *wait)
         sleep_on(wait, &wait->view.device->moved, wait->view.device->moved, until);
         return false;
     }
-    if (wait->collective ? collective_in_flight(wait) : must_go(wait))
+    if ((wait->collective && collective_in_flight(wait)) || must_go(wait))
         return true;
     sleep_on(wait, &wait->view.word->turn, word, until);
     return false;
@@ -188,7 +188,7 @@ static bool await_room(struct wait *wait)
     device->waiting++;
     while (is_full(wait) && wait->now < begun + patience) {
         uint32_t moved = atomic_load_explicit(&device->moved, memory_order_acquire);
-        sleep_on(wait, &device->moved, moved, turn_predict(device, TURN_STREAMS, wait->now));
+        sleep_on(wait, &device->moved, moved, turn_next_look(device, wait->now));
         if ((turn_word(&wait->view) & VCUDA_TURN_GRANTED) == 0)
             break;
     }
@@ -213,8 +213,7 @@ static void await_turn(struct wait *wait)
     }
 }
 
-/* May more than one thread hold launches back: a collective goes when one of its container is in
- * flight, and never waits for room. */
+/* A collective never waits for room: others wait for it. */
 bool turn_begin(struct process *process, unsigned device, struct launch *launch)
 {
     struct interruption before;

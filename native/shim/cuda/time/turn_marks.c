@@ -318,19 +318,13 @@ void turn_marks_forget(const struct turn_view *view, CUcontext context, uint64_t
     tell_moved(view);
 }
 
-uint64_t turn_predict(const struct turn_device *device, uint32_t stream, uint64_t now)
+uint64_t turn_next_look(const struct turn_device *device, uint64_t now)
 {
-    uint32_t launches = 0;
-    uint64_t begun = device->begun;
-    for (uint32_t at = device->tail; at != device->head; at++) {
-        const struct turn_mark *mark = &device->marks[at % TURN_MARKS];
-        if (mark->ended)
-            continue;
-        launches += mark->launches;
-        if (stream == TURN_STREAMS || mark->stream == stream)
-            break;
-    }
-    return run_ahead_next_look(&device->ahead, begun, launches, now);
+    uint32_t at = device->tail;
+    while (at != device->head && device->marks[at % TURN_MARKS].ended)
+        at++;
+    uint32_t launches = at == device->head ? 0 : device->marks[at % TURN_MARKS].launches;
+    return run_ahead_next_look(&device->ahead, device->begun, launches, now);
 }
 
 /* When it is to look again. With nothing in flight the first launch wakes it. */

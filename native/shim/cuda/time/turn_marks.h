@@ -46,8 +46,8 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
 /* All marks of this context count as passed. With the lock. */
 void turn_marks_forget(const struct turn_view *view, CUcontext context, uint64_t now);
 
-/* When the next thing in flight should have ended, or anything at all (stream TURN_STREAMS). */
-uint64_t turn_predict(const struct turn_device *device, uint32_t stream, uint64_t now);
+/* When to look whether the oldest in flight have ended. */
+uint64_t turn_next_look(const struct turn_device *device, uint64_t now);
 
 /* Have the watcher look, which is made if need be. With the lock. */
 void turn_watch(const struct turn_view *view);
