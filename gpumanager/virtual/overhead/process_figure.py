@@ -4,7 +4,10 @@ Real drivers leave managed memory out (their kernel modules skip memory of clien
 and the client for managed memory is one); the ideal simulated driver includes it. Memory of another
 process that this one has opened may be in the figures of both. So processes write into their books
 how much of either they have. Two measurements of one process, between which that amount changed,
-give the answer: the figure changed by as much, or it stayed.
+give the answer: the figure changed by as much, or it stayed. Code that comes or goes in between may
+feign either: 20 MiB more of managed memory beside a module of 20 MiB less leave the figure as it was.
+So an answer is believed when it was seen twice, one after the other. Until then what the driver had
+before is taken to be what it has (own_bytes() in native/shim/core/region.c).
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +21,7 @@ _TELLING: Final = 4 * MIB
 _PART: Final = 8
 """Changes are alike that differ by less than such a part of them."""
 _VOTES: Final = 2
-"""What lowers a charge is believed when it was seen as often, one after another."""
+"""An answer is believed when it was seen as often, one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,9 @@ class Contained:
     """Whether some memory is in the figure. known: None while nobody knows."""
 
     known: bool | None = None
+    _last: bool | None = None
     _votes: int = 0
+    """How often the last answer was seen, one after another."""
 
     def observe(self, change: int, figure_change: int) -> None:
         """The memory changed by so much, and the figure by so much."""
@@ -44,11 +49,15 @@ class Contained:
         if abs(change) < _TELLING:
             return
         if abs(figure_change) <= near:
-            self.known, self._votes = False, 0
+            self._vote(contained=False)
         elif abs(figure_change - change) <= near:
-            self._votes += 1
-            if self._votes >= _VOTES:
-                self.known = True
+            self._vote(contained=True)
+
+    def _vote(self, *, contained: bool) -> None:
+        self._votes = self._votes + 1 if contained is self._last else 1
+        self._last = contained
+        if self._votes >= _VOTES:
+            self.known = contained
 
 
 @dataclass(slots=True)

@@ -26,24 +26,37 @@ def test_a_figure_that_stays_or_follows_tells(follows: int, *, known: bool) -> N
 def test_memory_of_others_tells_by_itself() -> None:
     contents = FigureContents()
 
-    contents.compare({0: Beside(CONTEXT, MIB, 0)}, {0: Beside(CONTEXT, MIB, 64 * MIB)})
+    measured = [{0: Beside(CONTEXT, MIB, size * MIB)} for size in (0, 64, 0)]
+    for before, now in itertools.pairwise(measured):
+        contents.compare(before, now)
 
     assert (contents.managed.known, contents.imported.known) == (None, False)
 
 
-def test_one_coincidence_lowers_no_charge() -> None:
-    """A module of 64 MiB was loaded while as much managed memory was allocated."""
+@pytest.mark.parametrize("figure_change", [0, 64 * MIB], ids=["it went", "it came"])
+def test_one_coincidence_tells_nothing(figure_change: int) -> None:
+    """A module of 64 MiB came, or went, while as much managed memory was allocated."""
     contained = Contained()
 
-    contained.observe(64 * MIB, 64 * MIB)
+    contained.observe(64 * MIB, figure_change)
 
     assert contained.known is None
 
 
-def test_coincidences_in_between_do_not_add_up() -> None:
+@pytest.mark.parametrize("known", [False, True])
+def test_a_coincidence_changes_nothing_that_is_known(*, known: bool) -> None:
     contained = Contained()
 
-    for figure_change in (64 * MIB, 0, 64 * MIB):
+    for seen in (known, known, not known, known, not known):
+        contained.observe(64 * MIB, 64 * MIB if seen else 0)
+
+    assert contained.known is known
+
+
+def test_another_driver_is_noticed() -> None:
+    contained = Contained()
+
+    for figure_change in (64 * MIB, 64 * MIB, 0, 0):
         contained.observe(64 * MIB, figure_change)
 
     assert contained.known is False
