@@ -171,7 +171,8 @@ static void take_back(struct turns_gpu *gpu)
     gpu->holder = TURNS_NOBODY;
     if (holder->seen.live == 0)
         return;
-    holder->late_ns = (double)(holder->told.window + holder->seen.longest_ns) + hardware_slice;
+    holder->late_ns = holder->seen.live *
+                      ((double)(holder->told.window + holder->seen.longest_ns) + hardware_slice);
     holder->lates++;
 }
 
@@ -283,7 +284,7 @@ static void tell(struct turns_gpu *gpu)
         if (!member->present)
             continue;
         adapt(gpu, member, at == waker ? woke_before : woke);
-        member->told.shared = late || gpu->foreign;
+        member->told.shared = late || gpu->foreign || member->seen.live > 1;
         member->told.bounded = present > 1 || is_capped(member);
         member->told.wanted = late || wanted;
     }

@@ -73,19 +73,18 @@ async def test_a_ceiling_holds_whoever_is_alone(kernel: str, seconds: float) -> 
     assert played.share("a", since=1) == pytest.approx(0.30, abs=POINT)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the neighbour of four processes gets 64 of its 70 %: by processes, the tail"
-    " of a turn is charged otherwise than the GPU divides it",
-)
-async def test_the_processes_of_a_container_have_one_turn() -> None:
-    crowd = Tenant("a", 30, "kernel=200us for=3s", processes=4)
-    played = await turns([crowd, Tenant("b", 70, "kernel=200us for=3s")], 3.0)
+@pytest.mark.parametrize("kernel", ["20us", "200us", "2ms"])
+async def test_the_processes_of_a_container_have_one_turn(kernel: str) -> None:
+    """What the GPU loses when it switches between them is theirs."""
+    text = f"kernel={kernel} for=3s"
+    played = await turns([Tenant("a", 30, text, processes=4), Tenant("b", 70, text)], 3.0)
 
-    assert played.share("a", since=1) == pytest.approx(0.30, abs=2 * POINT)
-    assert played.share("b", since=1) == pytest.approx(0.70, abs=2 * POINT)
+    lost = sum(played.lost) / played.seconds
+    assert lost < 2.5 * POINT
+    assert 0.30 - lost - POINT < played.share("a", since=1) < 0.30 + POINT
+    assert played.share("b", since=1) == pytest.approx(0.70, abs=1.5 * POINT)
     each = [told["kernels"] for told in played.reports["a"]["each"]]
-    assert min(each) > 0.5 * max(each)
+    assert min(each) > 0.4 * max(each)
 
 
 STREAMS = "kernel=200us streams=16 blocks=16 threads=256 for=2s"

@@ -19,6 +19,31 @@ static uint32_t clamp(uint64_t launches, uint32_t least)
     return launches > RUN_AHEAD_MOST ? RUN_AHEAD_MOST : (uint32_t)launches;
 }
 
+/* A drain between two looks that follow closely may show many launches and next to no time: they
+ * had ended before, unmarked. So the average over some windows counts. */
+static uint64_t average(struct run_ahead *ahead, uint64_t ns, uint32_t launches, uint64_t window_ns,
+                        bool shared)
+{
+    enum { WINDOWS = 4, PARTS = 256 }; /* of a launch, so that a half of one is one */
+    if (shared != ahead->shared) {
+        ahead->shared = shared;
+        ahead->sum_ns = ahead->sum = 0;
+    }
+    ahead->sum_ns += ns;
+    ahead->sum += (uint64_t)launches * PARTS;
+    uint64_t each = ahead->sum_ns * PARTS / ahead->sum;
+    if (!shared && ns >= window_ns && ns / launches > each) { /* longer: believed at once */
+        each = ns / launches;
+        ahead->sum_ns = ns;
+        ahead->sum = (uint64_t)launches * PARTS;
+    }
+    if (ahead->sum_ns > WINDOWS * window_ns && ahead->sum > PARTS / 2) {
+        ahead->sum_ns /= 2;
+        ahead->sum /= 2;
+    }
+    return each == 0 ? 1 : each;
+}
+
 void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches, uint64_t now,
                      uint64_t window_ns, bool shared)
 {
@@ -26,15 +51,19 @@ void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches,
     ahead->ended_ns = now > ahead->ended_ns ? now : ahead->ended_ns;
     if (launches == 0 || now <= from)
         return;
-    uint64_t each = (now - from) / launches;
-    each = each == 0 ? 1 : each;
-    uint32_t most = run_ahead_most(ahead);
-    uint32_t wanted = clamp(window_ns / each, ahead->least == 0 ? 1 : ahead->least);
-    if (shared && wanted <= most)
+    uint64_t each = average(ahead, now - from, launches, window_ns, shared);
+    bool believed = !shared || (ahead->sum_ns >= 2 * window_ns &&
+                                (ahead->each_ns == 0 || each < ahead->each_ns));
+    if (believed) {
+        uint64_t before = ahead->longest_ns - ahead->longest_ns / FORGETS;
+        ahead->each_ns = each;
+        ahead->longest_ns = each > before ? each : before;
+    }
+    if (ahead->each_ns == 0)
         return;
-    ahead->each_ns = each;
-    uint64_t before = ahead->longest_ns - ahead->longest_ns / FORGETS;
-    ahead->longest_ns = each > before ? each : before;
+    uint32_t most = run_ahead_most(ahead);
+    uint32_t wanted = clamp((window_ns + ahead->each_ns / 2) / ahead->each_ns,
+                            ahead->least == 0 ? 1 : ahead->least);
     ahead->most = wanted > 2 * most ? 2 * most : wanted;
 }
 

@@ -1,8 +1,9 @@
 /* How many launches may be in flight, so that they last about as long as a window.
  *
  * What a launch takes is learnt from drains: so many were seen to end within so much time, whatever
- * ran side by side. No cost of a single kernel is known, and none is needed. While work of others
- * is on the GPU a drain takes longer than it would, so that then only growth is believed.
+ * ran side by side. No cost of a single kernel is known, and none is needed. While work of others,
+ * or of the container's other processes, is on the GPU a drain takes longer than it would, so that
+ * then only growth is believed.
  *
  * One lock's state: the caller's. All zero is a valid beginning.
  */
@@ -20,11 +21,13 @@ enum {
 };
 
 struct run_ahead {
-    uint32_t most;       /* launches in flight; 0: RUN_AHEAD_FIRST */
-    uint32_t least;      /* of that: raised where a launch that was held back held up everything */
-    uint64_t each_ns;    /* a launch took, of late; 0: not known */
-    uint64_t ended_ns;   /* the last of them was seen to have ended */
-    uint64_t longest_ns; /* the longest of late */
+    uint32_t most;        /* launches in flight; 0: RUN_AHEAD_FIRST */
+    uint32_t least;       /* of that: raised where a launch that was held back held up everything */
+    uint64_t each_ns;     /* a launch took, of late; 0: not known */
+    uint64_t ended_ns;    /* the last of them was seen to have ended */
+    uint64_t longest_ns;  /* the longest of late */
+    uint64_t sum_ns, sum; /* of late: what drains took, and parts of launches in them */
+    bool shared;          /* those were beside others */
 };
 
 uint32_t run_ahead_most(const struct run_ahead *ahead);
