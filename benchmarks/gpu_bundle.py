@@ -8,13 +8,13 @@ network nor a compiler there:
 
     gpu-check.sh            runs the named stages, or all
     benchmarks/             the check
-    gpumanager/, vcuda_shim/    the package, with the shims and the module over their layouts
+    gpumanager/, vcuda_shim/    the package, with the shims and its modules in C
     programs/               gpu_facts, launches, runtime and tenants, for x86-64 and glibc 2.17
     site/                   packages: nvidia-ml-py, and cffi's part that runs
     tests/clients/inside/   plugins of pytest, for numba-cuda's tests
     known-functions.json    what native/table knows of the driver's functions
 
-What is built is for x86-64, whatever this machine is, but for the shims and the module, which are
+What is built is for x86-64, whatever this machine is, but for the shims and the modules, which are
 this checkout's.
 """
 
@@ -47,7 +47,7 @@ FILES: Final = (
     ),
 )
 SKIPPED: Final = shutil.ignore_patterns("__pycache__", "*.so", "lib", "bin", "*.pyi")
-MODULE: Final = "_shim"
+MODULES: Final = ("_shim", "_arbiter")
 TEST_BUILD: Final = "shim-unhooked"
 UNHOOKED: Final = "VCUDA_UNHOOKED"
 UNPROTOTYPED: Final = "-Wno-deprecated-non-prototype"
@@ -66,9 +66,10 @@ def make(folder: Path, versions: Sequence[str], *, test_build: bool, runtime: Pa
         shutil.copy2(ROOT / name, folder / name)
     shutil.copy2(ROOT / "benchmarks/gpu_check/gpu-check.sh", folder)
     shutil.copytree(ROOT / "vcuda_shim/lib/shim", folder / "vcuda_shim/lib/shim")
-    (module,) = (ROOT / "vcuda_shim").glob(f"{MODULE}.cpython-*.so")
-    # cffi builds with the limited API: one file for all versions of Python.
-    shutil.copy2(module, folder / "vcuda_shim" / f"{MODULE}.abi3.so")
+    for name in MODULES:
+        (module,) = (ROOT / "vcuda_shim").glob(f"{name}.cpython-*.so")
+        # cffi builds with the limited API: one file for all versions of Python.
+        shutil.copy2(module, folder / "vcuda_shim" / f"{name}.abi3.so")
     add_packages(folder / "site", versions)
     add_programs(folder / "programs", runtime)
     add_known_functions(folder / "known-functions.json")

@@ -28,6 +28,7 @@ from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import TICK_SECONDS
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.driver import Driver
 from gpumanager.volume.elf import read_elf
@@ -86,6 +87,9 @@ class Place:
         allocation = AllocationID(f"{room}-{self._programs}")
         chosen.memory = memory or self.computing()
         directory = await self.manager.open(allocation, self._limits(cores, chosen.memory))
+        if (words := self.manager.turns(allocation)) is not None:
+            (directory / "turns").rmdir()
+            (directory / "turns").symlink_to(words)  # in a container, a mount
         hidden = chosen.link.with_suffix(".new")
         hidden.symlink_to(directory)
         hidden.replace(chosen.link)
@@ -165,8 +169,9 @@ class Place:
 
 
 @asynccontextmanager
-async def furnished(machine: Machine, work: Path) -> AsyncIterator[Place]:
-    """The place, with its manager running; `work` has a short name and is the caller's."""
+async def furnished(machine: Machine, work: Path, *, turns: bool = False) -> AsyncIterator[Place]:
+    """The place, with its manager running; `work` has a short name and is the caller's. turns: the
+    rooms take turns on the GPU."""
     with NvmlMeter() as meter, NvmlUtilization() as sampler:
         rooms = {name: furnish(machine, work, name) for name in ROOMS}
         manager = VirtualManager(
@@ -174,6 +179,7 @@ async def furnished(machine: Machine, work: Path) -> AsyncIterator[Place]:
             meter=meter,
             utilization=sampler,
             model_of={machine.gpu: model_of(machine.gpu)}.get,
+            turns=Turns(work / "words") if turns else None,
         )
         looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))
         tasks = [asyncio.ensure_future(one) for one in looking]

@@ -209,7 +209,10 @@ MUTANTS = (
         "latency",
         "its programs run without the shim",
         patches={
-            f"{CHECK}/stages/latency.py": ("both.play(row, *rooms)", "both.play(row, bare, bare)")
+            f"{CHECK}/stages/latency.py": (
+                "both.play(row, place.inside(service), place.inside(training))",
+                "both.play(row, bare, bare)",
+            )
         },
     ),
     Mutant("latency", "training does nothing", filters={"tenants": '/"kernels"/s/:[0-9]*/:0/'}),

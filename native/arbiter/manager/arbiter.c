@@ -1,5 +1,7 @@
 #include "manager/arbiter.h"
 
+#include "glibc.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 #include "link/link.h"
 
-#include "runtime/glibc.h"
+#include "glibc.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>

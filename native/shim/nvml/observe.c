@@ -1,7 +1,7 @@
 #include "nvml/observe.h"
 
+#include "glibc.h"
 #include "runtime/fork.h"
-#include "runtime/glibc.h"
 #include "runtime/real.h"
 #include "vcuda_protocol.h"
 

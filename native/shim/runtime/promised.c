@@ -1,7 +1,7 @@
 /* Was this process guaranteed limits, also where it cannot see them? */
 #include "runtime/session.h"
 
-#include "runtime/glibc.h"
+#include "glibc.h"
 
 #include <dlfcn.h>
 #include <limits.h>

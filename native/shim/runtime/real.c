@@ -1,6 +1,6 @@
 #include "runtime/real.h"
 
-#include "runtime/glibc.h"
+#include "glibc.h"
 
 #include <dlfcn.h>
 #include <link.h>

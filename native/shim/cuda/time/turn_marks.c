@@ -2,7 +2,7 @@
 
 #include "cuda/own_calls.h"
 #include "cuda/pool/pool.h"
-#include "runtime/glibc.h"
+#include "glibc.h"
 #include <stdlib.h>
 
 enum {
