@@ -59,7 +59,7 @@ static void charge(struct turns_gpu *gpu, int at, double all_trusted, uint64_t n
     member->tokens = least(member->tokens + member->ceiling * span - ns, gpu->rules.bucket);
     if (member->tokens <= 0)
         member->starved = true;
-    else if (member->tokens >= gpu->rules.refill)
+    else if (member->tokens >= refill(gpu, member))
         member->starved = false;
 }
 

@@ -343,7 +343,7 @@ static double until_ceilings(const struct turns_gpu *gpu, double next)
         if (gpu->holder == at && member->seen.live > 0)
             next = least(next, member->tokens);
         if (member->starved && member->seen.waiting > 0)
-            next = least(next, (gpu->rules.refill - member->tokens) / member->ceiling);
+            next = least(next, (refill(gpu, member) - member->tokens) / member->ceiling);
     }
     return next;
 }
