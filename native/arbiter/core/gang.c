@@ -49,15 +49,28 @@ static void end_partial(const struct turns_gang *gangs)
     }
 }
 
+static bool is_ready(const struct turns_gang *gang)
+{
+    for (unsigned at = 0; at < gang->count; at++)
+        if (!member_of(&gang->seats[at])->ready)
+            return false;
+    return true;
+}
+
+/* Of those that are ready the one whose last turn is longest ago. Where one is granted a GPU, the
+ * others are not ready any more. */
 static void grant_ready(const struct turns_gang *gangs)
 {
-    for (const struct turns_gang *gang = gangs; gang != NULL; gang = gang->next) {
-        unsigned ready = 0;
-        for (unsigned at = 0; at < gang->count; at++)
-            ready += member_of(&gang->seats[at])->ready;
-        for (unsigned at = 0; ready == gang->count && at < gang->count; at++)
-            turns_grant(gang->seats[at].gpu, gang->seats[at].member);
-    }
+    const struct turns_gang *best;
+    do {
+        best = NULL;
+        for (const struct turns_gang *gang = gangs; gang != NULL; gang = gang->next)
+            if (is_ready(gang) && (best == NULL || member_of(&gang->seats[0])->ended <
+                                                       member_of(&best->seats[0])->ended))
+                best = gang;
+        for (unsigned at = 0; best != NULL && at < best->count; at++)
+            turns_grant(best->seats[at].gpu, best->seats[at].member);
+    } while (best != NULL);
 }
 
 void gangs_decide(struct turns_gpu *const *gpus, unsigned count, const struct turns_gang *gangs,
