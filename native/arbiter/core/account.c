@@ -56,7 +56,8 @@ static void charge(struct turns_gpu *gpu, int at, double all_trusted, uint64_t n
         gpu->used += least(own, span);
     if (!is_capped(member))
         return;
-    member->tokens = least(member->tokens + member->ceiling * span - ns, gpu->rules.bucket);
+    member->tokens = most(least(member->tokens + member->ceiling * span - ns, gpu->rules.bucket),
+                          -gpu->rules.debt);
     if (member->tokens <= 0)
         member->starved = true;
     else if (member->tokens >= refill(gpu, member))

@@ -278,7 +278,9 @@ static double judge_holder(struct turns_gpu *gpu)
     gpu->ending = any_ready(gpu) || (other != TURNS_NOBODY && ending <= 0);
     if (left > 0)
         return other != TURNS_NOBODY && ending > 0 ? ending : left;
-    turns_pass_on(gpu);
+    take_back(gpu);
+    if (other != TURNS_NOBODY)
+        grant(gpu, other);
     return no_later;
 }
 
