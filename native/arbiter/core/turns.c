@@ -19,6 +19,7 @@ struct turns_rules turns_rules(void)
         .debt = 500 * MILLISECOND,
         .forgotten = 1 * SECOND,
         .bucket = 50 * MILLISECOND,
+        .overdraft = 2 * SECOND,
         .refill = 2 * MILLISECOND,
         .patience = 10 * MILLISECOND,
         .no_show = 1 * MILLISECOND,

@@ -54,7 +54,9 @@ struct turns_rules {
     double debt;         /* and none is ever charged ahead by more */
     double forgotten;    /* what it was owed when it left, if it was away for longer */
     double bucket;       /* of a ceiling */
-    double refill;       /* an empty bucket holds so much before it is used again */
+    double overdraft;    /* and the most that it is charged ahead: longer than a launch */
+    double refill;       /* an empty bucket holds so much before it is used again; a gang's, whose
+                            hand-over costs several GPUs, a long quantum */
     double patience;     /* a container not far over its share waits no longer */
     double no_show;      /* for a holder that does not come when granted */
     double stalled;      /* without progress, work in flight changes no other's charge */

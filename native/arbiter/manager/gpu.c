@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-static const uint64_t COUPLED_NS = 1000000000;
+static const uint64_t coupled_ns = 1000000000; /* GPUs, after a collective */
 
 /* Written here alone. Release: a reader that sees the word sees the window that belongs to it. */
 static bool write_word(struct vcuda_turn *turn, uint32_t bits, uint64_t window, bool again)
@@ -133,8 +133,7 @@ static void form(struct arbiter_container *container, uint64_t now)
         if (seat->gpu == NULL)
             continue;
         seat->gpu->turns.members[seat->member].gang = false;
-        if (now < container->collective_ns[device] + COUPLED_NS &&
-            !is_in(gang, &seat->gpu->turns))
+        if (now < container->collective_ns[device] + coupled_ns && !is_in(gang, &seat->gpu->turns))
             gang->seats[gang->count++] = (struct turns_seat){&seat->gpu->turns, seat->member};
     }
     if (gang->count < 2)

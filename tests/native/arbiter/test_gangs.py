@@ -13,7 +13,7 @@ lib: Any = _arbiter.lib
 
 MS, SECOND = 1_000_000, 1_000_000_000
 HISTORIES, STEPS = 2_000, 60
-LONGEST_WAIT = 600 * MS
+LONGEST_WAIT = 200 * MS
 
 
 class Node:
@@ -151,19 +151,17 @@ def play(chance: random.Random, *, honest: bool) -> int:
     ]
     others = range(2, len(containers))
     node = Node(gpus, containers, [0, *others])
+    for at in others:
+        if chance.random() < 0.3:
+            for gpu in node.places[at]:
+                node.member(at, gpu).ceiling = weighed[at]
     since = [node.now, node.now]
     for step in range(STEPS):
         if step > 0 and chance.random() < 0.05:
             node.form([0, *(at for at in others if chance.random() < 0.6)])
         before, look = node.now, node.step()
         assert look > node.now
-        for gpu in node.all:
-            holders = [at for at in range(gpu.count) if gpu.members[at].told.granted]
-            assert holders == ([] if gpu.holder == lib.TURNS_NOBODY else [gpu.holder])
-        gang = node.first
-        while gang != ffi.NULL:
-            assert len(set(node.granted(gang - node.gangs))) == 1
-            gang = gang.next
+        check(node)
         for at in (0, 1):
             if node.granted(at)[0]:
                 since[at] = node.now
@@ -172,6 +170,17 @@ def play(chance: random.Random, *, honest: bool) -> int:
         for at in range(len(containers)):
             report(chance, node, at, node.now - before, honest=honest)
     return longest
+
+
+def check(node: Node) -> None:
+    """One container has a GPU, and a gang has all of its GPUs or none."""
+    for gpu in node.all:
+        holders = [at for at in range(gpu.count) if gpu.members[at].told.granted]
+        assert holders == ([] if gpu.holder == lib.TURNS_NOBODY else [gpu.holder])
+    gang = node.first
+    while gang != ffi.NULL:
+        assert len(set(node.granted(gang - node.gangs))) == 1
+        gang = gang.next
 
 
 def spread(chance: random.Random, gpus: int, least: int) -> list[int]:
@@ -192,8 +201,7 @@ def report(chance: random.Random, node: Node, at: int, span: int, *, honest: boo
         seen.longest_ns = chance.choice([0, MS, 100 * MS])
 
 
-@pytest.mark.parametrize("honest", [True, False])
-def test_random_histories_of_gangs_end_each_wait(honest: bool) -> None:
-    chance = random.Random(22 + honest)
-    for _ in range(HISTORIES // 2):
-        assert play(chance, honest=honest) < LONGEST_WAIT
+def test_random_histories_of_gangs_end_each_wait() -> None:
+    chance = random.Random(22)
+    for number in range(HISTORIES):
+        assert play(chance, honest=number % 2 == 0) < LONGEST_WAIT
