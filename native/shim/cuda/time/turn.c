@@ -105,7 +105,8 @@ static bool must_go(const struct wait *wait)
 }
 
 /* Does a collective in flight, on any GPU and in any process of the container, wait for what this
- * process has not launched yet? It has launched fewer of them there. */
+ * process has not launched yet? It has launched fewer of them there. One that died with some in
+ * flight is not waited for longer than a second. */
 static bool is_behind(const struct wait *wait)
 {
     const struct session *session = &wait->view.process->session;
@@ -119,7 +120,10 @@ static bool is_behind(const struct wait *wait)
         for (uint32_t slot = 0; slot < slots && slot < VCUDA_SLOTS; slot++) {
             const struct vcuda_hint *hint = &own[(size_t)device * VCUDA_SLOTS + slot];
             if (atomic_load_explicit(&hint->collectives, memory_order_relaxed) > 0 &&
-                atomic_load_explicit(&hint->collectives_launched, memory_order_relaxed) > launched)
+                atomic_load_explicit(&hint->collectives_launched, memory_order_relaxed) >
+                    launched &&
+                wait->now <
+                    atomic_load_explicit(&hint->progress_ns, memory_order_relaxed) + HELD_NS)
                 return true;
         }
     return false;
