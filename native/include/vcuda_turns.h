@@ -71,9 +71,9 @@ struct vcuda_hint {
     VCUDA_ATOMIC(uint64_t) longest_ns; /* a launch, about: a drain takes no less */
     VCUDA_ATOMIC(uint64_t) held_ns;    /* launches held back by the window alone, added up */
     VCUDA_ATOMIC(uint32_t)
-    collectives; /* in flight, or held back: kernels of one container that
-                    wait for one another */
-    uint32_t reserved;
+    collectives;                                 /* in flight: kernels of one container that
+                                                    wait for one another */
+    VCUDA_ATOMIC(uint32_t) collectives_launched; /* of those, counted for ever */
     VCUDA_ATOMIC(uint64_t)
     waits_until_ns; /* what `waiting` says is renewed before that, or its
                        threads have left by a jump */

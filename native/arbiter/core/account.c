@@ -56,10 +56,12 @@ static void charge(struct turns_gpu *gpu, int at, double all_trusted, uint64_t n
         gpu->used += least(own, span);
     if (!is_capped(member))
         return;
-    member->tokens = least(member->tokens + member->ceiling * span - ns, gpu->rules.bucket);
+    /* Not without end: two whose kernels wait for one another would owe ever more in turn. */
+    member->tokens = most(least(member->tokens + member->ceiling * span - ns, gpu->rules.bucket),
+                          -gpu->rules.overdraft);
     if (member->tokens <= 0)
         member->starved = true;
-    else if (member->tokens >= gpu->rules.refill)
+    else if (member->tokens >= refill(gpu, member))
         member->starved = false;
 }
 

@@ -27,4 +27,10 @@ static inline bool is_capped(const struct turns_member *member)
     return member->ceiling < 0.995;
 }
 
+/* What an empty bucket holds before it is used again: a gang's hand-over costs all of its GPUs. */
+static inline double refill(const struct turns_gpu *gpu, const struct turns_member *member)
+{
+    return member->gang ? gpu->rules.quantum_long : gpu->rules.refill;
+}
+
 #endif

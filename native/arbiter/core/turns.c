@@ -19,6 +19,7 @@ struct turns_rules turns_rules(void)
         .debt = 500 * MILLISECOND,
         .forgotten = 1 * SECOND,
         .bucket = 50 * MILLISECOND,
+        .overdraft = 2 * SECOND,
         .refill = 2 * MILLISECOND,
         .patience = 10 * MILLISECOND,
         .no_show = 1 * MILLISECOND,
@@ -141,11 +142,12 @@ static bool may_have(const struct turns_gpu *gpu, const struct turns_member *mem
            member->absent_until <= gpu->last;
 }
 
+/* A gang that this GPU is ready for waits for other GPUs. */
 static int next_of(const struct turns_gpu *gpu, int but)
 {
     int best = TURNS_NOBODY;
     for (int at = 0; at < gpu->count; at++)
-        if (at != but && may_have(gpu, &gpu->members[at]) &&
+        if (at != but && !gpu->members[at].ready && may_have(gpu, &gpu->members[at]) &&
             (best == TURNS_NOBODY || goes_before(gpu, &gpu->members[at], &gpu->members[best])))
             best = at;
     return best;
@@ -176,6 +178,47 @@ static void take_back(struct turns_gpu *gpu)
     holder->lates++;
 }
 
+void turns_grant(struct turns_gpu *gpu, int member)
+{
+    if (gpu->holder != TURNS_NOBODY)
+        take_back(gpu);
+    for (int at = 0; at < gpu->count; at++)
+        gpu->members[at].ready = false; /* it is another turn that has to end now */
+    grant(gpu, member);
+}
+
+static void grant_next(struct turns_gpu *gpu)
+{
+    int next;
+    while ((next = next_of(gpu, TURNS_NOBODY)) != TURNS_NOBODY && gpu->members[next].gang)
+        gpu->members[next].ready = true;
+    if (next != TURNS_NOBODY)
+        grant(gpu, next);
+}
+
+void turns_pass_on(struct turns_gpu *gpu)
+{
+    take_back(gpu);
+    grant_next(gpu);
+}
+
+/* It still wants the turn, and is not far ahead of who has it now. */
+static bool is_ready(const struct turns_gpu *gpu, const struct turns_member *member)
+{
+    const struct turns_member *holder = &gpu->members[gpu->holder < 0 ? 0 : gpu->holder];
+    return member->gang && member->ready && may_have(gpu, member) &&
+           (gpu->holder == TURNS_NOBODY ||
+            (member->virtual_ns - holder->virtual_ns) * holder->weight < gpu->rules.quantum);
+}
+
+static bool any_ready(const struct turns_gpu *gpu)
+{
+    for (int at = 0; at < gpu->count; at++)
+        if (gpu->members[at].ready)
+            return true;
+    return false;
+}
+
 /* Granted and not come: others first, for longer each time. */
 static void pass_over(struct turns_gpu *gpu, struct turns_member *member)
 {
@@ -193,7 +236,7 @@ static double until_idle_ends(struct turns_gpu *gpu, struct turns_member *holder
     bool came = gpu->used > 0 || holder->seen.waiting == 0;
     double think = gpu->rules.think / (is_owed(gpu, holder, owed_at_least) ? 1 : 10);
     double left = (came ? think : gpu->rules.no_show) - since(from, gpu->last);
-    if (left <= 0 && !came)
+    if (left <= 0 && !came && holder->absent_until <= gpu->last)
         pass_over(gpu, holder);
     return left;
 }
@@ -228,9 +271,13 @@ static double judge_holder(struct turns_gpu *gpu)
         left = until_idle_ends(gpu, holder);
     else if (other != TURNS_NOBODY)
         left = until_turn_ends(gpu, holder, &gpu->members[other]);
+    if (left <= 0 && other != TURNS_NOBODY && gpu->members[other].gang) {
+        gpu->members[other].ready = true;
+        return judge_holder(gpu);
+    }
     /* What is launched last in a turn is in flight in the next one: by then, let it be short. */
     double ending = left - 2 * gpu->rules.window_calm;
-    gpu->ending = other != TURNS_NOBODY && ending <= 0;
+    gpu->ending = any_ready(gpu) || (other != TURNS_NOBODY && ending <= 0);
     if (left > 0)
         return other != TURNS_NOBODY && ending > 0 ? ending : left;
     take_back(gpu);
@@ -266,7 +313,7 @@ static void tell(struct turns_gpu *gpu)
 {
     int present = 0, waker = TURNS_NOBODY;
     uint64_t woke = 0, woke_before = 0; /* last, and last of all but that one */
-    bool late = false, wanted = next_of(gpu, gpu->holder) != TURNS_NOBODY;
+    bool late = false, wanted = next_of(gpu, gpu->holder) != TURNS_NOBODY || any_ready(gpu);
     for (int at = 0; at < gpu->count; at++) {
         const struct turns_member *member = &gpu->members[at];
         present += member->present && member->populated;
@@ -300,21 +347,25 @@ static double until_ceilings(const struct turns_gpu *gpu, double next)
         if (gpu->holder == at && member->seen.live > 0)
             next = least(next, member->tokens);
         if (member->starved && member->seen.waiting > 0)
-            next = least(next, (gpu->rules.refill - member->tokens) / member->ceiling);
+            next = least(next, (refill(gpu, member) - member->tokens) / member->ceiling);
     }
     return next;
 }
 
-uint64_t turns_step(struct turns_gpu *gpu, uint64_t now)
+void turns_decide(struct turns_gpu *gpu, uint64_t now)
+{
+    account_step(gpu, now);
+    for (int at = 0; at < gpu->count; at++)
+        gpu->members[at].ready = is_ready(gpu, &gpu->members[at]);
+    gpu->left = gpu->holder == TURNS_NOBODY ? no_later : judge_holder(gpu);
+    if (gpu->holder == TURNS_NOBODY)
+        grant_next(gpu);
+}
+
+uint64_t turns_tell(struct turns_gpu *gpu, uint64_t now)
 {
     bool quiet = true;
-    account_step(gpu, now);
-    double next = gpu->holder == TURNS_NOBODY ? no_later : judge_holder(gpu);
-    int other = gpu->holder == TURNS_NOBODY ? next_of(gpu, TURNS_NOBODY) : TURNS_NOBODY;
-    if (other != TURNS_NOBODY)
-        grant(gpu, other);
-    if (gpu->granted == now)
-        next = least(next, gpu->rules.no_show);
+    double next = gpu->granted == now ? least(gpu->left, gpu->rules.no_show) : gpu->left;
     tell(gpu);
     for (int at = 0; at < gpu->count; at++)
         quiet &= !gpu->members[at].active;
@@ -322,4 +373,10 @@ uint64_t turns_step(struct turns_gpu *gpu, uint64_t now)
         return UINT64_MAX;
     next = most(until_ceilings(gpu, least(next, no_later)), (double)soonest_ns);
     return now + (uint64_t)next;
+}
+
+uint64_t turns_step(struct turns_gpu *gpu, uint64_t now)
+{
+    turns_decide(gpu, now);
+    return turns_tell(gpu, now);
 }

@@ -54,7 +54,9 @@ struct turns_rules {
     double debt;         /* and none is ever charged ahead by more */
     double forgotten;    /* what it was owed when it left, if it was away for longer */
     double bucket;       /* of a ceiling */
-    double refill;       /* an empty bucket holds so much before it is used again */
+    double overdraft;    /* and the most that it is charged ahead: longer than a launch */
+    double refill;       /* an empty bucket holds so much before it is used again; a gang's, whose
+                            hand-over costs several GPUs, a long quantum */
     double patience;     /* a container not far over its share waits no longer */
     double no_show;      /* for a holder that does not come when granted */
     double stalled;      /* without progress, work in flight changes no other's charge */
@@ -117,6 +119,8 @@ struct turns_member {
     uint64_t turns, lates; /* granted; taken back with work in flight */
     bool active;           /* wants the GPU, or has work on it */
     bool starved;          /* its bucket is empty */
+    bool gang;             /* it has the turn on several GPUs at once, or on none (gang.h) */
+    bool ready;            /* and would have it here */
     uint64_t woke, left, idle_since, waits_since, ended, absent_until;
     double late_ns; /* the tail of its last turn is believed to take so much more; 0: none */
     unsigned absences;
@@ -132,6 +136,7 @@ struct turns_gpu {
     uint64_t last, granted;
     double used;       /* of this turn, with work in flight */
     bool ending;       /* of the turn: what is launched now may outlast it */
+    double left;       /* until the next decision, at the latest */
     bool foreign;      /* somebody outside of turns uses the GPU */
     double virtual_ns; /* the average of those who want the GPU, or wanted it last */
 };
@@ -142,8 +147,18 @@ void turns_init(struct turns_gpu *gpu, struct turns_rules rules, uint64_t now);
 int turns_join(struct turns_gpu *gpu, double weight, double ceiling);
 void turns_leave(struct turns_gpu *gpu, int member);
 
-/* Charge what was seen since the last step, decide, and say what is told. Returns when to step
- * again at the latest, always after `now`; UINT64_MAX: not before somebody says something new. */
+/* Charge what was seen since the last step, and decide. */
+void turns_decide(struct turns_gpu *gpu, uint64_t now);
+
+/* Grant the turn to a gang, or take it back from one and grant it to who is next. */
+void turns_grant(struct turns_gpu *gpu, int member);
+void turns_pass_on(struct turns_gpu *gpu);
+
+/* Say what is told. Returns when to step again at the latest, always after `now`; UINT64_MAX: not
+ * before somebody says something new. */
+uint64_t turns_tell(struct turns_gpu *gpu, uint64_t now);
+
+/* Both, of a GPU that no gang has. */
 uint64_t turns_step(struct turns_gpu *gpu, uint64_t now);
 
 #endif

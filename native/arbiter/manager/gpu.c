@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+static const uint64_t coupled_ns = 1000000000; /* GPUs, after a collective */
+
 /* Written here alone. Release: a reader that sees the word sees the window that belongs to it. */
 static bool write_word(struct vcuda_turn *turn, uint32_t bits, uint64_t window, bool again)
 {
@@ -56,6 +58,17 @@ void gpu_ungovern(struct arbiter_container *container, uint32_t device,
         world->wake(&turn->turn);
 }
 
+static void observe_collectives(struct arbiter_container *container, struct process *process,
+                                uint32_t device, uint64_t now)
+{
+    const struct vcuda_hint *hint = &container->hints->of[device][process->slot];
+    uint32_t launched = atomic_load_explicit(&hint->collectives_launched, memory_order_relaxed);
+    if (launched != process->collectives[device] ||
+        atomic_load_explicit(&hint->collectives, memory_order_relaxed) > 0)
+        container->collective_ns[device] = now;
+    process->collectives[device] = launched;
+}
+
 static void observe(struct gpu *gpu, int at, uint64_t now)
 {
     struct arbiter_container *container = gpu->containers[at];
@@ -78,6 +91,7 @@ static void observe(struct gpu *gpu, int at, uint64_t now)
             .busy_ns = atomic_load_explicit(&hint->busy_ns, memory_order_acquire),
         };
         turns_observe(seen, &process->of[device], &report, &gpu->turns.rules, gpu->turns.last, now);
+        observe_collectives(container, process, device, now);
     }
     gpu->turns.members[at].populated = container->processes != NULL;
 }
@@ -101,17 +115,68 @@ static void publish(struct gpu *gpu, int at, const struct vcuda_world *world, ui
         world->wake(&turn->turn);
 }
 
-/* The container that lost the turn is told before the one that got it. */
-void gpu_step(struct gpu *gpu, const struct vcuda_world *world, uint64_t now)
+/* A container may have a GPU by two of its devices: then the first one counts. */
+static bool is_in(const struct turns_gang *gang, const struct turns_gpu *gpu)
 {
-    for (int at = 0; at < gpu->turns.count; at++)
-        if (gpu->turns.members[at].present)
-            observe(gpu, at, now);
-    gpu->next = turns_step(&gpu->turns, now);
+    for (unsigned at = 0; at < gang->count; at++)
+        if (gang->seats[at].gpu == gpu)
+            return true;
+    return false;
+}
+
+static void form(struct arbiter_container *container, uint64_t now)
+{
+    struct turns_gang *gang = &container->gang;
+    gang->count = 0;
+    for (uint32_t device = 0; device < container->count; device++) {
+        const struct seat *seat = &container->seats[device];
+        if (seat->gpu == NULL)
+            continue;
+        seat->gpu->turns.members[seat->member].gang = false;
+        if (now < container->collective_ns[device] + coupled_ns && !is_in(gang, &seat->gpu->turns))
+            gang->seats[gang->count++] = (struct turns_seat){&seat->gpu->turns, seat->member};
+    }
+    if (gang->count < 2)
+        gang->count = 0;
+    for (unsigned at = 0; at < gang->count; at++)
+        gang->seats[at].gpu->members[gang->seats[at].member].gang = true;
+}
+
+const struct turns_gang *gpu_gangs(struct arbiter_container *containers, uint64_t now)
+{
+    struct turns_gang *gangs = NULL;
+    for (struct arbiter_container *one = containers; one != NULL; one = one->next) {
+        if (one->count < 2)
+            continue;
+        form(one, now);
+        if (one->gang.count > 0) {
+            one->gang.next = gangs;
+            gangs = &one->gang;
+        }
+    }
+    return gangs;
+}
+
+/* The containers that lost the turn are told before those that got it. */
+void gpu_step(struct gpu *const *gpus, unsigned count, const struct turns_gang *gangs,
+              const struct vcuda_world *world, uint64_t now)
+{
+    struct turns_gpu *turns[ARBITER_GPUS] = {0};
+    for (unsigned it = 0; it < count; it++) {
+        turns[it] = &gpus[it]->turns;
+        for (int at = 0; at < turns[it]->count; at++)
+            if (turns[it]->members[at].present)
+                observe(gpus[it], at, now);
+    }
+    gangs_decide(turns, count, gangs, now);
+    for (unsigned it = 0; it < count; it++)
+        gpus[it]->next = turns_tell(turns[it], now);
     for (int granted = 0; granted < 2; granted++)
-        for (int at = 0; at < gpu->turns.count; at++)
-            if (gpu->turns.members[at].present && gpu->turns.members[at].told.granted == granted)
-                publish(gpu, at, world, now);
+        for (unsigned it = 0; it < count; it++)
+            for (int at = 0; at < turns[it]->count; at++)
+                if (turns[it]->members[at].present &&
+                    turns[it]->members[at].told.granted == granted)
+                    publish(gpus[it], at, world, now);
 }
 
 void gpu_mark_due(struct arbiter_container *container)

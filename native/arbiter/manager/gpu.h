@@ -1,13 +1,11 @@
-/* One GPU: the containers on it, between their pages and the decisions of core/turns.h.
- *
- * Seam: a container whose kernels wait for one another on several GPUs (hint.collectives) needs all
- * of them at once. These GPUs are to be decided by one turns_gpu, in which such a container is one
- * member: gpu_step() then reads the hints of several devices, and writes several words.
+/* One GPU: the containers on it, between their pages and the decisions of core/turns.h; and several
+ * of them together where containers run collectives on them (core/gang.h): for a second after a
+ * container launched the last one.
  */
 #ifndef ARBITER_MANAGER_GPU_H
 #define ARBITER_MANAGER_GPU_H
 
-#include "core/turns.h"
+#include "core/gang.h"
 #include "manager/arbiter.h"
 
 /* A live process of a container; the container owns it. */
@@ -16,6 +14,7 @@ struct process {
     uint32_t slot;
     int pidfd; /* -1: none */
     struct turns_process of[VCUDA_DEVICES];
+    uint32_t collectives[VCUDA_DEVICES]; /* launched, when it was last looked at */
 };
 
 struct seat {
@@ -30,6 +29,8 @@ struct arbiter_container {
     struct process *processes;
     uint32_t count; /* devices */
     struct seat seats[VCUDA_DEVICES];
+    uint64_t collective_ns[VCUDA_DEVICES]; /* when one was last launched, or in flight */
+    struct turns_gang gang;
     int ring;
     bool watched;   /* its ring is waited for */
     unsigned rings; /* since rings_since */
@@ -52,8 +53,12 @@ void gpu_unseat(struct arbiter_container *container, uint32_t device);
 void gpu_ungovern(struct arbiter_container *container, uint32_t device,
                   const struct vcuda_world *world);
 
-/* Read all hints, decide, and write the words; threads that may go are woken. */
-void gpu_step(struct gpu *gpu, const struct vcuda_world *world, uint64_t now);
+/* Which containers are gangs now. NULL: none. */
+const struct turns_gang *gpu_gangs(struct arbiter_container *containers, uint64_t now);
+
+/* Read all hints of these GPUs, decide, and write the words; threads that may go are woken. */
+void gpu_step(struct gpu *const *gpus, unsigned count, const struct turns_gang *gangs,
+              const struct vcuda_world *world, uint64_t now);
 
 /* All devices of a container are looked at next. */
 void gpu_mark_due(struct arbiter_container *container);

@@ -147,19 +147,38 @@ static uint64_t look_at_muted(struct arbiter *self, uint64_t now, uint64_t next)
     return next;
 }
 
-/* Returns when to look again. */
+static bool is_ganged(const struct gpu *gpu)
+{
+    for (int at = 0; at < gpu->turns.count; at++)
+        if (gpu->turns.members[at].gang)
+            return true;
+    return false;
+}
+
+/* GPUs that gangs have are looked at together. Returns when to look again. */
 static uint64_t look(struct arbiter *self, uint64_t now)
 {
     uint64_t next = look_at_muted(self, now, UINT64_MAX);
+    const struct turns_gang *gangs = gpu_gangs(self->containers, now);
+    struct gpu *ganged[ARBITER_GPUS];
+    unsigned count = 0;
+    bool due = false;
     for (uint32_t at = 0; at < ARBITER_GPUS; at++) {
         struct gpu *gpu = self->gpus[at];
         if (gpu == NULL)
             continue;
-        if (gpu->next <= now)
-            gpu_step(gpu, self->world, now);
-        if (gpu->next < next)
-            next = gpu->next;
+        if (gangs != NULL && is_ganged(gpu)) {
+            ganged[count++] = gpu;
+            due |= gpu->next <= now;
+        } else if (gpu->next <= now) {
+            gpu_step(&gpu, 1, NULL, self->world, now);
+        }
     }
+    if (due)
+        gpu_step(ganged, count, gangs, self->world, now);
+    for (uint32_t at = 0; at < ARBITER_GPUS; at++)
+        if (self->gpus[at] != NULL && self->gpus[at]->next < next)
+            next = self->gpus[at]->next;
     return next;
 }
 

@@ -32,21 +32,21 @@ MAPPED: list["Container"] = []
 class Container:
     """Words, hints and a pipe, as the agent makes them."""
 
-    def __init__(
-        self, arbiter: Any, *, weight: float = 0.5, ceiling: float = 1, gpu: int = 0
-    ) -> None:
+    def __init__(self, arbiter: Any, *gpus: int, weight: float = 0.5, ceiling: float = 1) -> None:
         self.arbiter = arbiter
         self.words: Any = ffi.new("struct vcuda_turns *")
         self.hints: Any = ffi.new("struct vcuda_hints *")
         self.pipe, self.ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.seats = ffi.new("struct arbiter_seat[]", [(gpu, weight, ceiling)])
+        self.seats = ffi.new(
+            "struct arbiter_seat[]", [(gpu, weight, ceiling) for gpu in gpus or (0,)]
+        )
         MAPPED.append(self)
         self.join()
 
     def join(self) -> None:
         out = ffi.new("struct arbiter_container **")
         joined = lib.arbiter_join(
-            self.arbiter, self.words, self.hints, self.pipe, self.seats, 1, out
+            self.arbiter, self.words, self.hints, self.pipe, self.seats, len(self.seats), out
         )
         assert joined == 0
         self.handle = out[0]
@@ -72,11 +72,11 @@ class Container:
     def leave(self) -> None:
         lib.arbiter_leave(self.arbiter, self.handle)
 
-    def bits(self) -> int:
-        return int(self.words.of[0].turn) % 16
+    def bits(self, device: int = 0) -> int:
+        return int(self.words.of[device].turn) % 16
 
-    def granted(self) -> bool:
-        return bool(self.bits() & GRANTED)
+    def granted(self, device: int = 0) -> bool:
+        return bool(self.bits(device) & GRANTED)
 
     def account(self) -> Any:
         out = ffi.new("struct arbiter_account *")
@@ -128,6 +128,23 @@ def test_the_holder_is_told_that_another_one_waits_and_loses_the_turn_when_idle(
     assert eventually(two.granted)
     assert not one.granted()
     assert one.account().turns == two.account().turns == 1
+
+
+def test_gpus_of_collectives_are_one_turn_for_a_second_after_the_last(arbiter: Any) -> None:
+    one, two = Container(arbiter, 0, 1), Container(arbiter, 1)
+    for container in (one, two):
+        container.process()
+    for device in range(2):
+        one.hints.of[device][0].collectives_launched = 1
+    one.wants()
+    assert eventually(lambda: one.granted(0) and one.granted(1))  # and it waits for the first only
+
+    time.sleep(1.2)
+    two.wants()
+
+    assert eventually(two.granted)
+    assert one.granted(0)
+    assert not one.granted(1)
 
 
 def test_two_greedy_containers_take_turns_and_are_charged_the_wall_time(arbiter: Any) -> None:

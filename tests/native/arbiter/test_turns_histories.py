@@ -3,6 +3,8 @@
 import random
 from typing import Any
 
+import pytest
+
 from vcuda_shim import _arbiter
 
 ffi: Any = _arbiter.ffi
@@ -95,6 +97,19 @@ def test_a_process_that_once_claimed_all_time_is_charged_again_afterwards() -> N
         work.append(seen.work_ns)
 
     assert work == [0, 2 * MS, 0, MS, MS]
+
+
+def test_work_in_flight_for_long_keeps_a_container_from_its_turn_for_seconds_only() -> None:
+    gpu = ffi.new("struct turns_gpu *")
+    lib.turns_init(gpu, lib.turns_rules(), SECOND)
+    member = gpu.members[lib.turns_join(gpu, 0.25, 0.25)]
+    waits = now = 101 * SECOND
+    member.seen.work_ns, member.seen.waiting = 100 * SECOND, 1
+    while now < waits + 20 * SECOND and not member.told.granted:
+        lib.turns_step(gpu, now)
+        now += 10 * MS
+
+    assert now - waits == pytest.approx(2 * SECOND / 0.25, abs=SECOND)
 
 
 def test_work_without_progress_changes_nobody_elses_charge() -> None:

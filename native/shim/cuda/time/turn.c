@@ -104,17 +104,28 @@ static bool must_go(const struct wait *wait)
     return still > (longest > HELD_NS ? longest : HELD_NS) && wait->now - wait->begun > STILL_NS;
 }
 
-/* Of this container, on any of its GPUs and in any of its processes. */
-static bool collective_in_flight(const struct wait *wait)
+/* Does a collective in flight, on any GPU and in any process of the container, wait for what this
+ * process has not launched yet? It has launched fewer of them there. One that died with some in
+ * flight is not waited for longer than a second. */
+static bool is_behind(const struct wait *wait)
 {
     const struct session *session = &wait->view.process->session;
     const struct vcuda_hint *own = wait->view.turns->hints - session->books.slot;
     uint32_t slots = atomic_load_explicit(&session->books.page->slot_limit, memory_order_relaxed);
+    uint32_t launched =
+        atomic_load_explicit(&wait->view.hint->collectives_launched, memory_order_relaxed);
+    if (launched == 0 && !wait->collective)
+        return false;
     for (uint32_t device = 0; device < session->config->device_count; device++)
-        for (uint32_t slot = 0; slot < slots && slot < VCUDA_SLOTS; slot++)
-            if (atomic_load_explicit(&own[(size_t)device * VCUDA_SLOTS + slot].collectives,
-                                     memory_order_relaxed) > 0)
+        for (uint32_t slot = 0; slot < slots && slot < VCUDA_SLOTS; slot++) {
+            const struct vcuda_hint *hint = &own[(size_t)device * VCUDA_SLOTS + slot];
+            if (atomic_load_explicit(&hint->collectives, memory_order_relaxed) > 0 &&
+                atomic_load_explicit(&hint->collectives_launched, memory_order_relaxed) >
+                    launched &&
+                wait->now <
+                    atomic_load_explicit(&hint->progress_ns, memory_order_relaxed) + HELD_NS)
                 return true;
+        }
     return false;
 }
 
@@ -160,7 +171,7 @@ static bool has_turn(struct wait *wait)
         sleep_on(wait, &wait->view.device->moved, wait->view.device->moved, until);
         return false;
     }
-    if ((wait->collective && collective_in_flight(wait)) || must_go(wait))
+    if (is_behind(wait) || must_go(wait))
         return true;
     sleep_on(wait, &wait->view.word->turn, word, until);
     return false;

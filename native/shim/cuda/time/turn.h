@@ -12,10 +12,12 @@
  * the time.
  *
  * No launch is held for ever: kernels may wait for one another, for other processes, or for the
- * host. While what the container has in flight makes no progress, named collectives pass at once, a
- * launch into a stream with nothing in flight after 5 ms, any other after a second or ten times the
- * longest, whichever is more. Where no arbiter answers, a bucket of the container's own fills by
- * its guarantee, and a launch costs what the last ones took.
+ * host. The GPUs of collectives are one turn (arbiter/core/gang.h); at its end a process that has
+ * launched fewer of them than another one, which has some in flight, catches up with it at once.
+ * While what the container has in flight makes no progress, a launch into a stream with nothing in
+ * flight passes after 5 ms, any other after a second or ten times the longest, whichever is more.
+ * Where no arbiter answers, a bucket of the container's own fills by its guarantee, and a launch
+ * costs what the last ones took.
  *
  * All zero is a valid beginning. No lock is held across a call of the driver, nor in a wait.
  */

@@ -50,6 +50,7 @@ void turn_count(const struct turn_view *view, uint32_t stream, bool collective, 
     counted->in_flight++;
     if (collective) {
         counted->collectives++;
+        atomic_fetch_add_explicit(&view->hint->collectives_launched, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&view->hint->collectives, 1, memory_order_relaxed);
     }
     device->launched = now;

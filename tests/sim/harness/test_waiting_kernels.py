@@ -1,0 +1,112 @@
+"""Turns of containers whose kernels wait: for one another on several GPUs, or for a host."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.harness import HarnessResult, Tenant, play
+
+MISSING = namespaces_available()
+pytestmark = [
+    pytest.mark.namespaces,
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+]
+
+SOURCE = Path(__file__).with_name("programs") / "waits.c"
+POINT = 0.01
+SHAPE = "blocks=264 threads=1024"
+NEIGHBOUR = Tenant("neighbour", 30, "kernel=200us for=3s")
+
+
+@pytest.fixture(scope="module")
+def waits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("waits") / "waits"
+    words = ["gcc", "-O1", "-pthread", "-o", str(program), str(SOURCE), "-ldl"]
+    subprocess.run(words, check=True, timeout=300)
+    return program
+
+
+async def without_turns(tenant: Tenant, gpus: int = 2) -> HarnessResult:
+    return await play([tenant], 5.0, gpus=gpus, limiter="none")
+
+
+async def beside_a_neighbour(tenants: Sequence[Tenant], gpus: int = 2) -> HarnessResult:
+    return await play([*tenants, NEIGHBOUR], 6.0, gpus=gpus, limiter="turns")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "ranks", "gpus"),
+    [
+        ("50us", "gpus=2", 2),
+        ("1ms", "gpus=2", 2),
+        ("50us", "processes=2", 2),
+        ("1ms", "processes=2", 2),
+        ("1ms", "processes=8", 8),
+    ],
+)
+async def test_a_job_of_several_gpus_has_its_part_of_the_rounds(
+    kernel: str, ranks: str, gpus: int
+) -> None:
+    """One thread for all GPUs, or a process for each; the neighbour is on one of them."""
+    job = Tenant("job", 50, f"kernel={kernel} pattern=allreduce {ranks} {SHAPE} for=3s")
+    alone = await without_turns(job, gpus)
+    played = await beside_a_neighbour([job], gpus)
+
+    done = played.reports["job"]["kernels"] / alone.reports["job"]["kernels"]
+    assert 0.9 * 0.50 < done < 0.53
+    assert played.share("neighbour", since=1, until=3) == pytest.approx(0.30, abs=1.5 * POINT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel_us", "rounds"),
+    [
+        pytest.param("threads", 50, 8000, id="a thread for each GPU, 50 us"),
+        pytest.param("threads", 1000, 1000, id="a thread for each GPU, 1 ms"),
+        pytest.param("flag", 200, 3000, id="for its host, after the next launch"),
+    ],
+)
+async def test_kernels_that_wait_for_the_next_launch(
+    waits: Path, kind: str, kernel_us: int, rounds: int
+) -> None:
+    job = Tenant("job", 50, f"{waits} {kind} {kernel_us * 1000} {rounds}")
+    alone = await without_turns(job)
+    played = await beside_a_neighbour([job])
+
+    rate = alone.reports["job"]["seconds"] / played.reports["job"]["seconds"]
+    assert 0.9 * 0.50 < rate < 0.55
+    assert played.share("neighbour", since=1.5, until=2.5) > 0.30 - 2 * POINT
+
+
+@pytest.mark.parametrize(
+    ("rounds", "ceiling"),
+    [
+        pytest.param(100, 100, id="time that nobody else wants is lent"),
+        pytest.param(40, None, id="both under a hard limit"),
+    ],
+)
+async def test_kernels_that_wait_for_another_containers_host_end(
+    waits: Path, tmp_path: Path, rounds: int, ceiling: int | None
+) -> None:
+    """A round takes two turns. Under a hard limit the time in which they wait is charged."""
+    pair = [
+        Tenant(name, 25, f"{waits} {name} 200000 {rounds} {tmp_path}/flags", ceiling=ceiling)
+        for name in ("ping", "pong")
+    ]
+    played = await beside_a_neighbour(pair, 1)
+
+    for one in pair:
+        assert played.reports[one.name]["seconds"] < 2.5
+    assert played.share("neighbour", since=1, until=3) > 0.30 - POINT
+
+
+@pytest.mark.parametrize("ceiling", [None, 100])
+async def test_collectives_take_nothing_from_a_neighbour(ceiling: int | None) -> None:
+    """Of a container that hardly uses its second GPU, and none of it for most of the time."""
+    phase = f"kernel=50us pattern=allreduce gpus=2 {SHAPE} for=100ms; kernel=200us for=650ms"
+    job = Tenant("job", 70, "; ".join([phase] * 4), ceiling=ceiling)
+    played = await beside_a_neighbour([job])
+
+    assert played.share("neighbour", since=1, until=3) > 0.30 - POINT
