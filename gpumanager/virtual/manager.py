@@ -271,7 +271,11 @@ class VirtualManager:
         """
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
         by_cost = [one for one in self._served.values() if not one.count_turns()]
-        self._sharing.tick(now_ns, by_cost, bared)
+        by_turns = [one for one in self._served.values() if one.has_processes and one not in by_cost]
+        turned = frozenset[GpuUUID]().union(*(one.limited_gpus for one in by_turns))
+        took = self._sharing.tick(now_ns, by_cost, bared, turned)
+        if self._turns is not None:
+            self._turns.note_foreign(took)
         self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
 
     def poll_now(self, now_ns: int) -> None:

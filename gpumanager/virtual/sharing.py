@@ -5,12 +5,15 @@ generosity of a manager ends with it, and so do its corrections.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from gpumanager.compute.shares import Shares
-from gpumanager.compute.values import SECOND, Holder, ShareLease
+from gpumanager.compute.values import SECOND, Holder, Reading, ShareLease
 from gpumanager.gpu.usage.samples import UtilizationByGpu
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.values import AllocationID
 
@@ -30,6 +33,29 @@ SWITCH_US: Final = 50
 """The default of --gpu-switch-cost."""
 
 
+class Took:
+    """How much of GPUs' time some containers take, by their meters, on the average of a second."""
+
+    def __init__(self) -> None:
+        self._at = 0
+        self._known: dict[Holder, tuple[int, float]] = {}
+        """Of each, what was charged by the last look, and the part."""
+
+    def look(self, now_ns: int, readings: Iterable[Reading]) -> Mapping[GpuUUID, float]:
+        """By bare UUIDs; none takes more than it is guaranteed."""
+        took: dict[GpuUUID, float] = defaultdict(float)
+        known, self._known = self._known, {}
+        weight = min((now_ns - self._at) / SECOND, 1.0)
+        for one in readings:
+            charged, part = known.get(one.holder, (one.charged_ns, 0.0))
+            lately = (one.charged_ns - charged) / max(now_ns - self._at, 1)
+            part += (lately - part) * weight
+            self._known[one.holder] = one.charged_ns, part
+            took[one.gpu] += min(part, one.guarantee)
+        self._at = now_ns
+        return took
+
+
 class Sharing:
     """Keeps what the decisions need to remember. switch_us: as --gpu-switch-cost. pauses: whether
     containers that do not hold to their limiters are paused."""
@@ -38,6 +64,7 @@ class Sharing:
         self._pauses = pauses
         self._shares = Shares(switching=switch_us / (SLICE_US + switch_us))
         self._lenders: frozenset[AllocationID] = frozenset()
+        self._took = Took()
         self._noticed: set[Holder] = set()
         self._said_overdrawn: frozenset[Holder] = frozenset()
         self.overdrawn: frozenset[AllocationID] = frozenset()
@@ -46,14 +73,25 @@ class Sharing:
         """Those of them that are to wait until the next look."""
 
     def tick(
-        self, now_ns: int, served: Iterable[ServedAllocation], answers: UtilizationByGpu
-    ) -> None:
-        """One look. answers: of the driver, since the last one, by bare UUIDs."""
+        self,
+        now_ns: int,
+        served: Iterable[ServedAllocation],
+        answers: UtilizationByGpu,
+        turned: Collection[GpuUUID] = (),
+    ) -> Mapping[GpuUUID, float]:
+        """One look. answers: of the driver, since the last one, by bare UUIDs. turned: GPUs on which
+        other containers take turns. Returns which part of the time of those was charged lately.
+        """
         allocations = {one.allocation: one for one in served}
-        readings = [reading for one in allocations.values() for reading in one.readings(now_ns)]
+        readings = [
+            replace(reading, ceiling=reading.guarantee) if reading.gpu in turned else reading
+            for one in allocations.values()
+            for reading in one.readings(now_ns)
+        ]
         self._grant(self._shares.tick(now_ns, readings, answers), allocations, now_ns)
         self._lenders = frozenset(AllocationID(name) for name, _ in self._shares.lenders)
         self._report()
+        return self._took.look(now_ns, [one for one in readings if one.gpu in turned])
 
     def poll(self, now_ns: int, served: Mapping[AllocationID, ServedAllocation]) -> None:
         """Between two ticks: give back at once what a lender wants again."""

@@ -73,7 +73,9 @@ struct vcuda_hint {
     VCUDA_ATOMIC(uint32_t)
     collectives; /* in flight, or held back: kernels of one container that
                     wait for one another */
-    uint32_t reserved;
+    VCUDA_ATOMIC(uint32_t)
+    takes_turns; /* on the first device: 1, the process has the words open. One
+                    that does not is limited by what its launches cost */
     VCUDA_ATOMIC(uint64_t)
     waits_until_ns; /* what `waiting` says is renewed before that, or its
                        threads have left by a jump */

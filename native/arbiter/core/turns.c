@@ -283,7 +283,7 @@ static void tell(struct turns_gpu *gpu)
         if (!member->present)
             continue;
         adapt(gpu, member, at == waker ? woke_before : woke);
-        member->told.shared = late || gpu->foreign;
+        member->told.shared = late || gpu->foreign > 0;
         member->told.bounded = present > 1 || is_capped(member);
         member->told.wanted = late || wanted;
     }
