@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_two_containers_of_a_gpu_take_turns(by_turns: RealAgent, pods: RealPods)
         assert "ended 0" in log
         (got,) = re.findall(r"a share of ([0-9.]+) %", log)
         assert 1 < float(got) < share + SHARE_POINTS, log
-    words = ffi.new("struct vcuda_turns *")
+    words: Any = ffi.new("struct vcuda_turns *")
     for grant in by_turns.promised_to(uid):
         ffi.buffer(words)[:] = (by_turns.disk.turns / grant.id / "words").read_bytes()
         assert words.of[0].turn // lib.VCUDA_TURN_STEP > SHARE_POINTS * 2
