@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
+from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
 from tests.e2e.node.real_pods import RealPods, container, pod
+from tests.e2e.node.test_node_metrics import metric
 from vcuda_shim._shim import ffi, lib
 
 pytest_plugins = ["tests.e2e.node_fixtures"]
@@ -43,6 +46,8 @@ def test_two_containers_of_a_gpu_take_turns(by_turns: RealAgent, pods: RealPods)
         assert "ended 0" in log
         (got,) = re.findall(r"a share of ([0-9.]+) %", log)
         assert 1 < float(got) < share + SHARE_POINTS, log
+    used = partial(metric, "gpumanager_container_gpu_seconds_total", pod="turned")
+    wait_for(lambda: [one > 0.1 for one in used()] == [True, True], "metrics tell what they used")
     words: Any = ffi.new("struct vcuda_turns *")
     for grant in by_turns.promised_to(uid):
         ffi.buffer(words)[:] = (by_turns.disk.turns / grant.id / "words").read_bytes()
