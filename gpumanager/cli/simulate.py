@@ -10,7 +10,7 @@ import json
 import re
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +28,7 @@ from gpumanager.scheduler.claims.validate import DEVICES, validate_claim
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
+from gpumanager.settings import BY_COSTS, GPU_TIME
 from gpumanager.sim import events
 from gpumanager.sim.host_watch import HostWatch
 from gpumanager.sim.kubelet.pods import SimulatedPodStatus, pod_json
@@ -67,13 +68,14 @@ class Limits:
     started are told to end.
 
     serve: the port of the agent's pages, which then stay until somebody ends the simulation.
-    nodes: how many there are.
+    nodes: how many there are. gpu_time: as the agent's flag.
     """
 
     timeout: float
     stop_after: float | None = None
     serve: int | None = None
     nodes: int = 1
+    gpu_time: str = BY_COSTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,13 @@ class ServeCommand(click.Command):
     "its page at http://localhost:3456. The nodes' pages are at PORT, PORT+1 and so on.",
 )
 @click.option(
+    "--gpu-time",
+    type=click.Choice(GPU_TIME),
+    default=BY_COSTS,
+    show_default=True,
+    help="How containers share the time of a GPU, as the agent's flag; turns are experimental.",
+)
+@click.option(
     "--list-machines",
     is_flag=True,
     is_eager=True,
@@ -196,6 +205,7 @@ def command(
     strict: bool,
     serve: int | None,
     nodes: int,
+    gpu_time: str,
 ) -> None:
     """Run pods on a simulated node: the real node agent, with simulated GPUs and kubelet.
 
@@ -227,7 +237,7 @@ def command(
     for note in wanted.notes:
         click.echo(f"     note  {note}", err=True)
     try:
-        limits = Limits(timeout, stop_after, serve, nodes)
+        limits = Limits(timeout, stop_after, serve, nodes, gpu_time)
         outcome = asyncio.run(simulate(described, wanted, seed, limits))
     except asyncio.CancelledError:
         raise click.Abort from None
@@ -334,10 +344,15 @@ def _place(
         from gpumanager.cli.simulated_cluster import SimulatedCluster
 
         cluster = SimulatedCluster(
-            machine, limits.nodes, port=limits.serve, seed=seed, on_event=on_event
+            machine,
+            limits.nodes,
+            port=limits.serve,
+            seed=seed,
+            on_event=on_event,
+            agent_flags={"gpu-time": limits.gpu_time},
         )
         return cluster, partial(cluster.run, manifest.pods)
-    flags: Mapping[str, object] = {"query-port": limits.serve} if limits.serve else {}
+    flags = {"query-port": limits.serve or 0, "gpu-time": limits.gpu_time}
     if not manifest.objects:
         node = SimulatedNode(machine, seed=seed, on_event=on_event, agent_flags=flags)
         run = partial(_keep_running, node) if limits.serve else node.run

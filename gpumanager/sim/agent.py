@@ -45,6 +45,7 @@ class AgentProcess:
         flags = {
             "device-plugin-path": disk.kubelet,
             "virtual-manager-path": disk.virtual,
+            "turns-path": disk.turns,
             "checkpoint-path": disk.checkpoint,
             "volume-config": VOLUME_CONFIG,
             "volume-base": disk.volumes,

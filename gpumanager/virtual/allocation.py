@@ -208,10 +208,14 @@ class ServedAllocation:
             self._joined.add(slot, self._watcher.pidfd(process))
 
     def count_turns(self) -> bool:
-        """Enter into its meters what its turns were charged; False: it takes none."""
-        if self._joined is not None and not self._books.trouble:
+        """Enter into its meters what its turns were charged; False: it takes none, and pays by what
+        its launches cost."""
+        if self._joined is None or self._books.trouble:
+            return self._joined is not None
+        takes = self._joined.taken_by(one.slot for _, one in self._slots.all())
+        if takes:
             self._joined.write_meters(self._books.words.meters)
-        return self._joined is not None
+        return takes
 
     @property
     def takes_turns(self) -> bool:

@@ -270,8 +270,11 @@ class VirtualManager:
         answers: what the driver has told since then of how busy processes kept the GPUs.
         """
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
-        by_cost = [one for one in self._served.values() if not one.count_turns()]
-        self._sharing.tick(now_ns, by_cost, bared)
+        by_turns = {name: one for name, one in self._served.items() if one.count_turns()}
+        by_cost = [one for name, one in self._served.items() if name not in by_turns]
+        took = self._sharing.tick(now_ns, by_cost, bared, by_turns.values())
+        if self._turns is not None:
+            self._turns.note_foreign(took)
         self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
 
     def poll_now(self, now_ns: int) -> None:

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -61,6 +61,7 @@ class Turns:
         self._world = world
         self._arbiter: Any = None
         self._numbers: dict[GpuUUID, int] = {}
+        self._foreign: dict[GpuUUID, float] = {}
 
     def folder(self, allocation: AllocationID) -> Path:
         return self.root / allocation
@@ -93,6 +94,14 @@ class Turns:
         ceiling = min(max(limit.cores, limit.ceiling), CORES_PER_GPU)
         return gpu, limit.cores / CORES_PER_GPU, ceiling / CORES_PER_GPU
 
+    def note_foreign(self, parts: Mapping[GpuUUID, float]) -> None:
+        """The part of each GPU's time that containers without turns take now, by bare UUIDs."""
+        for gpu, number in self._numbers.items():
+            part = parts.get(gpu, 0.0)
+            if self._arbiter is not None and part != self._foreign.get(gpu, 0.0):
+                _module().lib.arbiter_foreign(self._arbiter, number, part)
+                self._foreign[gpu] = part
+
     def remove(self, allocation: AllocationID) -> None:
         """The folder of an allocation that is gone; safe to repeat."""
         with suppress(FileNotFoundError):
@@ -119,6 +128,7 @@ class AllocationTurns:
         self, folder: Path, arbiter: Any, seats: Sequence[tuple[int, float, float]], hints: int
     ) -> None:
         self._arbiter = arbiter
+        self._hints: Any = _shim.ffi.cast("struct vcuda_hints *", hints)
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         for closed in (folder.parent, folder):
             closed.chmod(0o711)
@@ -158,6 +168,10 @@ class AllocationTurns:
     def remove(self, slot: int) -> None:
         """Its process is gone."""
         _module().lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
+
+    def taken_by(self, slots: Iterable[int]) -> bool:
+        """Whether all these processes take turns: one whose container lacks the mount does not."""
+        return all(self._hints.of[0][slot].progress_ns for slot in slots)
 
     def write_meters(self, meters: Any) -> None:
         """Enter there what was charged and waited for so far: others read those."""

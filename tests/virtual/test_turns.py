@@ -215,6 +215,32 @@ async def test_books_with_hints_are_served_without_turns(
     answer.close()
 
 
+async def test_a_container_that_lacks_the_mount_pays_by_cost(manager: VirtualManager) -> None:
+    bare, other = await folder(manager), await folder(manager, AllocationID("a2"))
+    first = await say(manager.directory(NAME) / "vcuda.sock")
+    second = await say(manager.directory(AllocationID("a2")) / "vcuda.sock")
+    assert first is not None
+    assert second is not None
+    books: Any = ffi.new("struct vcuda_books *")
+    books.meters[0].charged_ns = 10**9
+    meter = bytes(ffi.buffer(ffi.addressof(books.meters[0])))
+    at = ffi.offsetof("struct vcuda_books", "meters")
+    os.pwrite(first.descriptors[0], meter, at)
+
+    manager.share_now(time.monotonic_ns(), {})
+    want(other, second.descriptors[0], second.slot)
+
+    assert await eventually(lambda: bool(turn(other) & lib.VCUDA_TURN_GRANTED), within=5)
+    assert turn(bare) & lib.VCUDA_TURN_GRANTED == 0
+    assert os.pread(first.descriptors[0], len(meter), at) == meter
+    hint = ffi.new("struct vcuda_hint *", {"progress_ns": 1})
+    os.pwrite(first.descriptors[0], bytes(ffi.buffer(hint)), HINTS_OFFSET + first.slot * HINT_BYTES)
+    manager.share_now(time.monotonic_ns(), {})
+    assert os.pread(first.descriptors[0], len(meter), at) != meter
+    first.close()
+    second.close()
+
+
 async def test_hints_are_emptied_when_their_slot_is_given_to_another_process(
     manager: VirtualManager, start_process: StartProcess
 ) -> None:

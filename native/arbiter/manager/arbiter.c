@@ -238,11 +238,11 @@ void arbiter_process_gone(struct arbiter *self, struct arbiter_container *contai
     nudge(self);
 }
 
-void arbiter_foreign(struct arbiter *self, uint32_t gpu, bool foreign)
+void arbiter_foreign(struct arbiter *self, uint32_t gpu, double part)
 {
     pthread_mutex_lock(&self->lock);
     if (gpu < ARBITER_GPUS && gpu_of(self, gpu) != NULL) {
-        self->gpus[gpu]->turns.foreign = foreign;
+        self->gpus[gpu]->turns.foreign = part;
         self->gpus[gpu]->next = 0;
     }
     pthread_mutex_unlock(&self->lock);

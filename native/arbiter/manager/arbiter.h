@@ -65,8 +65,8 @@ int arbiter_process(struct arbiter *self, struct arbiter_container *container, u
 /* The manager freed the slot. The thread may have seen the death before. */
 void arbiter_process_gone(struct arbiter *self, struct arbiter_container *container, uint32_t slot);
 
-/* A process outside of turns uses this GPU, or none does any more. */
-void arbiter_foreign(struct arbiter *self, uint32_t gpu, bool foreign);
+/* Work outside of turns takes this part of the GPU's time, below 1; 0: there is none any more. */
+void arbiter_foreign(struct arbiter *self, uint32_t gpu, double part);
 
 /* Since the container joined. Zeros where the device has no turns. */
 struct arbiter_account {

@@ -101,6 +101,7 @@ void turns_open(struct turns *turns, int books, int32_t slot)
     turns->world = find_world();
     open_ring(turns);
     turns->words = words;
+    atomic_store_explicit(&turns->hints->progress_ns, turns->world->now(), memory_order_release);
 }
 
 void turns_ring(struct turns *turns)

@@ -270,7 +270,7 @@ def test_a_device_without_a_weight_is_always_granted(arbiter: Any) -> None:
 def test_foreign_work_makes_drains_measure_nothing(arbiter: Any) -> None:
     one = Container(arbiter)
     one.process()
-    lib.arbiter_foreign(arbiter, 0, True)
+    lib.arbiter_foreign(arbiter, 0, 0.3)
 
     assert eventually(lambda: bool(one.bits() & SHARED))
 

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.harness import HarnessResult, Tenant, play
 from gpumanager.sim.harness.program import Program
 from gpumanager.sim.harness.tenants import TenantGroup
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages.books import Books
 from gpumanager.virtual.turns import AllocationTurns, Turns
+from gpumanager.virtual.values import AllocationID
 
 MISSING = namespaces_available()
 pytestmark = [
@@ -62,6 +66,35 @@ async def test_four_tenants_have_their_shares() -> None:
 
     for it in shares:
         assert played.share(f"{it}", since=1) == pytest.approx(it / 100, abs=POINT)
+
+
+@pytest.mark.parametrize("lacks", ["hints", "mount"])
+@pytest.mark.parametrize(
+    ("kernel", "points", "least"), [("200us", 1, 0.85), ("2ms", 2, 0.75), ("20ms", 6, 0.68)]
+)
+async def test_a_container_without_turns_keeps_its_share_beside_those_that_take_them(
+    monkeypatch: pytest.MonkeyPatch, lacks: str, kernel: str, points: float, least: float
+) -> None:
+    """It began under an agent without turns, or its mount of them is missing."""
+    prepare, folder = Books.prepare, VirtualManager.turns
+
+    def without_hints(directory: Path, boot: bytes, *, hints: bool) -> Books:
+        return prepare(directory, boot, hints=hints and directory.name != "old")
+
+    def without_mount(self: VirtualManager, name: AllocationID) -> Path | None:
+        return None if name == "old" else folder(self, name)
+
+    if lacks == "hints":
+        monkeypatch.setattr(Books, "prepare", without_hints)
+    else:
+        monkeypatch.setattr(VirtualManager, "turns", without_mount)
+    text = f"kernel={kernel} for=4s"
+    tenants = [Tenant("old", 30, text, ceiling=100), Tenant("a", 50, text), Tenant("b", 20, text)]
+    played = await turns(tenants, 4.0)
+
+    assert played.share("old", since=1) == pytest.approx(0.30, abs=points * POINT)
+    assert least * 0.50 < played.share("a", since=1) < 0.50 + POINT
+    assert least * 0.20 < played.share("b", since=1) < 0.20 + POINT
 
 
 @pytest.mark.parametrize(
@@ -196,7 +229,7 @@ async def test_without_the_arbiter_each_goes_on_by_its_guarantee(
 
     monkeypatch.setattr(VirtualClock, "world", seen)
     monkeypatch.setattr(Turns, "__init__", initialised)
-    for name in ("close", "remove"):
+    for name in ("close", "remove", "write_meters"):
         monkeypatch.setattr(AllocationTurns, name, unless_stopped(getattr(AllocationTurns, name)))
     at_change(monkeypatch, stop)
     interval = 0.01

@@ -69,6 +69,21 @@ spec:
 """
 
 
+TWO = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: two}
+spec:
+  restartPolicy: Never
+  containers:
+    - name: thirty
+      command: &command [sh, -c, "ls /etc/vcuda/turns; cuda-play launch --kernel 2ms --seconds 3"]
+      resources: {limits: {tencent.com/vcuda-core: 30, tencent.com/vcuda-memory: 4}}
+    - name: sixty
+      command: *command
+      resources: {limits: {tencent.com/vcuda-core: 60, tencent.com/vcuda-memory: 4}}
+"""
+
 TEMPLATE = """\
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
@@ -115,6 +130,17 @@ def simulate(text: str, *words: str) -> subprocess.CompletedProcess[str]:
 def rows(finished: subprocess.CompletedProcess[str]) -> list[Any]:
     found: list[Any] = json.loads(finished.stdout)["containers"]
     return found
+
+
+def test_pods_take_turns_where_that_is_asked_for() -> None:
+    finished = simulate(TWO, "--gpu-time", "turns", "--json")
+
+    assert finished.stderr.count("| ring") == 2, finished.stderr
+    for one, most in zip(rows(finished), (30, 60), strict=True):
+        assert one["exit_code"] == 0
+        assert 1 < one["share_achieved_percent"] < most + 5
+        assert one["throttled_launches"] > 0
+        assert one["throttled_seconds"] > 0
 
 
 def test_a_server_is_stopped_in_time_and_its_figures_are_shown() -> None:

@@ -133,8 +133,12 @@ static void say_waiting(struct wait *wait)
 {
     struct vcuda_hint *hint = wait->view.hint;
     atomic_store_explicit(&hint->waits_until_ns, wait->now + RENEWED_NS, memory_order_relaxed);
-    if (!wait->waits)
+    if (!wait->waits) {
+        struct vcuda_books *page = wait->view.process->session.books.page;
         atomic_fetch_add_explicit(&hint->waiting, 1, memory_order_release);
+        atomic_fetch_add_explicit(&page->meters[wait->view.index].throttled, 1,
+                                  memory_order_relaxed);
+    }
     wait->waits = true;
     turns_ring(wait->view.turns); /* again, too: rings may be lost, or not listened to */
 }
