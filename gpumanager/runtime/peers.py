@@ -38,7 +38,7 @@ class PodCheck:
         if found is None:
             self._say_once(process)
             return None
-        if found.pod_uid in map(_as_in_cgroups, owners):
+        if found.pod_uid in map(as_in_cgroups, owners):
             return None
         self.refusals += 1
         self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owners)
@@ -66,6 +66,6 @@ class PodCheck:
             )
 
 
-def _as_in_cgroups(uid: PodUID) -> str:
+def as_in_cgroups(uid: PodUID) -> str:
     """systemd has no `-` in the name of a slice, so that `_` and `-` are told apart no more."""
     return uid.replace("_", "-")

@@ -49,7 +49,7 @@ from gpumanager.virtual.overhead.staleness import Staleness
 from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.pages.region import read_usage
 from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.pausing import Pausing
+from gpumanager.virtual.pausing import Freezer, Pausing
 from gpumanager.virtual.peers import Neighbours, PeerCheck
 from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process
 from gpumanager.virtual.sampling import (
@@ -89,8 +89,9 @@ class VirtualManager:
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
     the driver to tell what processes hold. switch_us: what a GPU loses when it switches to another
-    process. pauses: whether containers that do not hold to their limiters are paused. turns: by
-    which containers share the time of GPUs; None: by what their launches cost.
+    process. pauses: whether containers that do not hold to their limiters are paused, and freezer:
+    by what; None where nobody can be. turns: by which containers share the time of GPUs; None: by
+    what their launches cost.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class VirtualManager:
         pass_seconds: float = PASS_SECONDS,
         switch_us: int = SWITCH_US,
         pauses: bool = False,
+        freezer: Freezer | None = None,
         turns: Turns | None = None,
     ) -> None:
         self._sweep_seconds = sweep_seconds
@@ -120,7 +122,7 @@ class VirtualManager:
         self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
         self._sampling = None if utilization is None else Sampling(utilization)
         self._sharing = Sharing(switch_us, pauses=pauses)
-        self._pausing = Pausing(self.directory, neighbours)
+        self._pausing = Pausing(self.directory, freezer)
         self._staleness = Staleness()
         self._sizes = ContextSizes(model_of)
         self._peers = peers
@@ -143,7 +145,7 @@ class VirtualManager:
             return directory
         try:
             served = self._served[allocation] = self._serve(directory, allocation, limits)
-            self._pausing.resume(allocation, served.processes)  # a manager before us paused it
+            self._pausing.resume(allocation)  # a manager before us paused it
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
         finally:
@@ -179,7 +181,7 @@ class VirtualManager:
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
         directory = self.directory(allocation)
-        self._pausing.resume(allocation, self._processes(allocation))
+        self._pausing.resume(allocation)
         served = self._served.pop(allocation, None)
         if served is not None:
             served.close()
@@ -196,7 +198,7 @@ class VirtualManager:
     async def stop(self) -> None:
         """Stop serving all of them. Directories stay; running containers stay limited."""
         for allocation, served in self._served.items():
-            self._pausing.resume(allocation, served.processes)
+            self._pausing.resume(allocation)
             served.close()
         self._served.clear()
         self._let_go()

@@ -42,8 +42,8 @@ class Sharing:
         self._said_overdrawn: frozenset[Holder] = frozenset()
         self.overdrawn: frozenset[AllocationID] = frozenset()
         """Containers that do not hold to their limiters, at the last look."""
-        self.paused: frozenset[AllocationID] = frozenset()
-        """Those of them that are to wait until the next look."""
+        self.paused: Mapping[AllocationID, float] = {}
+        """Those of them that are to wait until the next look: by how many ns each is ahead."""
 
     def tick(
         self, now_ns: int, served: Iterable[ServedAllocation], answers: UtilizationByGpu
@@ -76,9 +76,9 @@ class Sharing:
         self._noticed |= self._shares.collected.keys()
         overdrafts = self._shares.overdrafts.items()
         overdrawn = {who for who, one in overdrafts if (one.held if self._pauses else one.gross)}
-        paused = {who for who, one in overdrafts if self._pauses and one.paused}
+        paused = sorted((one.excess, who) for who, one in overdrafts if self._pauses and one.paused)
         self.overdrawn = frozenset(AllocationID(name) for name, _ in overdrawn)
-        self.paused = frozenset(AllocationID(name) for name, _ in paused)
+        self.paused = {AllocationID(name): excess for excess, (name, _) in paused}
         for holder in sorted(overdrawn - self._said_overdrawn):
             log.warning(
                 "allocation %s launches on its GPU %d although its GPU time is used up: it "
