@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.kube.pod import PodUID
-from gpumanager.runtime.cgroup import UNIFIED, CgroupMount, Place, directory, memberships, parse_places
+from gpumanager.runtime.cgroup import (
+    UNIFIED,
+    CgroupMount,
+    Place,
+    directory,
+    memberships,
+    parse_places,
+)
 from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
 from gpumanager.runtime.peers import Owners, as_in_cgroups
 from gpumanager.virtual.pausing import Cgroup

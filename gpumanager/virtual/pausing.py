@@ -2,7 +2,7 @@
 
 Which containers is decided at each tick (`gpumanager.compute.overdraft`); here their cgroups are
 frozen and thawed. A frozen container launches nothing, and what it has queued runs on and is paid
-for. Its processes can neither refuse that nor end it, however many they are, and no pid is signalled.
+for. Its processes can neither refuse that nor end it, however many they are; no pid is signalled.
 
 A container stays frozen when nobody thaws it. So before it is frozen its cgroup is written into the
 allocation's directory, and a manager that finds it there thaws it, whatever lives in it. Where it

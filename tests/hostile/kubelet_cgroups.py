@@ -35,7 +35,9 @@ async def in_cgroup(pod: Pod) -> AsyncIterator[Pod]:
     try:
         yield replace(pod, containers=(replace(main, command=(*enter, *main.command)),))
     finally:
-        await _remove(path)
+        _kill_all(path)
+        await until(lambda: not (path / "cgroup.procs").read_text())
+        _remove(path)
 
 
 def _hierarchy() -> Path:
@@ -48,13 +50,15 @@ def _hierarchy() -> Path:
     return Path(points[0])
 
 
-async def _remove(path: Path) -> None:
+def _remove(path: Path) -> None:
+    path.rmdir()
+    path.parent.rmdir()
+
+
+def _kill_all(path: Path) -> None:
     for name, word in THAWED.items():
         if (path / name).exists():
             (path / name).write_text(word)
     for pid in (path / "cgroup.procs").read_text().split():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)
-    await until(lambda: not (path / "cgroup.procs").read_text())
-    path.rmdir()
-    path.parent.rmdir()
