@@ -44,6 +44,16 @@ class PodCheck:
         self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owners)
         return f"this socket is another pod's; the caller is of pod {found.pod_uid}"
 
+    def owner(
+        self, allocations: Collection[AllocationID], process: Process
+    ) -> AllocationID | None:
+        found = self._containers.of(process)
+        if found is None:
+            return None
+        owners = ((one, map(as_in_cgroups, self._owners(one) or ())) for one in allocations)
+        known = [one for one, pods in owners if found.pod_uid in pods]
+        return known[0] if len(known) == 1 else None
+
     def _say(self, allocation: AllocationID, process: str, owners: Collection[PodUID]) -> None:
         """Once for each socket: a process may try for ever."""
         if allocation not in self._said:

@@ -35,6 +35,7 @@ from gpumanager.virtual.legacy.gateway import CALL_SECONDS, Gateway
 from gpumanager.virtual.legacy.gpu_client import ContainerMember, ForGpuClients, nobody
 from gpumanager.virtual.legacy.pods import ContainerNames, LegacyContainers, LegacyPods
 from gpumanager.virtual.listener import DEADLINE_SECONDS
+from gpumanager.virtual.outside import OutsideUse
 from gpumanager.virtual.overhead.driver_overhead import plain
 from gpumanager.virtual.overhead.measuring import (
     PASS_SECONDS,
@@ -133,6 +134,7 @@ class VirtualManager:
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
         self._turns = turns
+        self._outside = None if turns is None else OutsideUse(turns, peers)
         self._deaths: Deaths | None = None
         self._descriptors = Descriptors.allowed()
 
@@ -274,6 +276,9 @@ class VirtualManager:
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
         by_cost = [one for one in self._served.values() if not one.count_turns()]
         self._sharing.tick(now_ns, by_cost, bared)
+        if self._outside is not None:
+            takers = [one for one in self._served.values() if one.takes_turns]
+            self._outside.look(now_ns, takers, bared)
         self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
 
     def poll_now(self, now_ns: int) -> None:

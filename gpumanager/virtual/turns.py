@@ -93,6 +93,11 @@ class Turns:
         ceiling = min(max(limit.cores, limit.ceiling), CORES_PER_GPU)
         return gpu, limit.cores / CORES_PER_GPU, ceiling / CORES_PER_GPU
 
+    def foreign(self, gpu: GpuUUID, *, foreign: bool) -> None:
+        """Whether somebody outside of turns uses this GPU from now on. gpu: its bare UUID."""
+        if self._arbiter is not None and gpu in self._numbers:
+            _module().lib.arbiter_foreign(self._arbiter, self._numbers[gpu], foreign)
+
     def remove(self, allocation: AllocationID) -> None:
         """The folder of an allocation that is gone; safe to repeat."""
         with suppress(FileNotFoundError):
@@ -159,11 +164,20 @@ class AllocationTurns:
         """Its process is gone."""
         _module().lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
 
+    def charge(self, device: int, ns: int) -> None:
+        """GPU time that it took outside of its turns."""
+        _module().lib.arbiter_charge(self._arbiter, self._container[0], device, ns)
+
+    def account(self, device: int) -> Any:
+        """Its struct arbiter_account."""
+        account: Any = _module().ffi.new("struct arbiter_account *")
+        _module().lib.arbiter_account(self._arbiter, self._container[0], device, account)
+        return account
+
     def write_meters(self, meters: Any) -> None:
         """Enter there what was charged and waited for so far: others read those."""
-        account: Any = _module().ffi.new("struct arbiter_account *")
         for device in range(self._words.words.device_count):
-            _module().lib.arbiter_account(self._arbiter, self._container[0], device, account)
+            account = self.account(device)
             meters[device].charged_ns = meters[device].retired_ns = account.charged_ns
             meters[device].throttled_ns = account.waited_ns
 
