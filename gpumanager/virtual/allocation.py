@@ -227,7 +227,7 @@ class ServedAllocation:
         return 0 if self._joined is None else int(self._joined.account(device).charged_ns)
 
     def charge_turns(self, device: int, ns: int) -> None:
-        """GPU time that it took outside of its turns."""
+        """GPU time that it took outside of its turns; below 0: that others had in them."""
         if self._joined is not None:
             self._joined.charge(device, ns)
 

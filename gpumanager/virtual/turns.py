@@ -165,7 +165,7 @@ class AllocationTurns:
         _module().lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
 
     def charge(self, device: int, ns: int) -> None:
-        """GPU time that it took outside of its turns."""
+        """GPU time that it took outside of its turns; below 0: that others had in them."""
         _module().lib.arbiter_charge(self._arbiter, self._container[0], device, ns)
 
     def account(self, device: int) -> Any:

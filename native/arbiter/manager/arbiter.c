@@ -249,7 +249,7 @@ void arbiter_foreign(struct arbiter *self, uint32_t gpu, bool foreign)
 }
 
 void arbiter_charge(struct arbiter *self, struct arbiter_container *container, uint32_t device,
-                    uint64_t ns)
+                    int64_t ns)
 {
     pthread_mutex_lock(&self->lock);
     if (device < container->count && container->seats[device].gpu != NULL) {
@@ -258,9 +258,9 @@ void arbiter_charge(struct arbiter *self, struct arbiter_container *container, u
         double most_ns = turns->virtual_ns + turns->rules.debt / member->weight;
         member->virtual_ns = least(member->virtual_ns + (double)ns / member->weight,
                                    most(member->virtual_ns, most_ns));
-        member->tokens =
-            most(member->tokens - (double)ns, least(member->tokens, -turns->rules.debt));
-        member->charged_ns += (double)ns;
+        member->tokens = least(turns->rules.bucket, most(member->tokens - (double)ns,
+                                                         least(member->tokens, -turns->rules.debt)));
+        member->charged_ns = most(0, member->charged_ns + (double)ns);
         container->seats[device].gpu->next = 0;
     }
     pthread_mutex_unlock(&self->lock);

@@ -68,10 +68,11 @@ void arbiter_process_gone(struct arbiter *self, struct arbiter_container *contai
 /* A process outside of turns uses this GPU, or none does any more. */
 void arbiter_foreign(struct arbiter *self, uint32_t gpu, bool foreign);
 
-/* The container took GPU time outside of its turns. It counts as the time of turns does, up to
- * where none is charged ahead any further (struct turns_rules). */
+/* The container took GPU time outside of its turns: that counts as the time of turns does, up to
+ * where none is charged ahead any further (struct turns_rules). Below 0: of the time that it was
+ * charged, others outside of turns had so much. */
 void arbiter_charge(struct arbiter *self, struct arbiter_container *container, uint32_t device,
-                    uint64_t ns);
+                    int64_t ns);
 
 /* Since the container joined. Zeros where the device has no turns. */
 struct arbiter_account {
