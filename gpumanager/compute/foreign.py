@@ -19,9 +19,7 @@ LATELY_NS: Final = SECOND * 3 // 2
 """A second, and the time to the next question: sample periods last a second at most."""
 
 
-def foreign(
-    samples: Iterable[ProcessSample], now: int, inside: Collection[int]
-) -> dict[int, int]:
+def foreign(samples: Iterable[ProcessSample], now: int, inside: Collection[int]) -> dict[int, int]:
     """Pids outside of turns that used the GPU lately → when they count no longer. inside: the pids
     of the containers that take turns."""
     ends: dict[int, int] = {}

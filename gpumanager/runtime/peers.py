@@ -44,9 +44,7 @@ class PodCheck:
         self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owners)
         return f"this socket is another pod's; the caller is of pod {found.pod_uid}"
 
-    def owner(
-        self, allocations: Collection[AllocationID], process: Process
-    ) -> AllocationID | None:
+    def owner(self, allocations: Collection[AllocationID], process: Process) -> AllocationID | None:
         found = self._containers.of(process)
         if found is None:
             return None

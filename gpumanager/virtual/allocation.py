@@ -214,22 +214,9 @@ class ServedAllocation:
         return self._joined is not None
 
     @property
-    def takes_turns(self) -> bool:
-        return self._joined is not None
-
-    def places(self, gpu: GpuUUID) -> tuple[int, ...]:
-        """Its devices on this GPU, by the bare UUID, whose time it shares."""
-        limits = enumerate(self._limits)
-        return tuple(at for at, one in limits if bare(one.gpu) == gpu and shared(one))
-
-    def turns_charged(self, device: int) -> int:
-        """What its turns were charged so far, ns; 0: it takes none."""
-        return 0 if self._joined is None else int(self._joined.account(device).charged_ns)
-
-    def charge_turns(self, device: int, ns: int) -> None:
-        """GPU time that it took outside of its turns; below 0: that others had in them."""
-        if self._joined is not None:
-            self._joined.charge(device, ns)
+    def joined(self) -> AllocationTurns | None:
+        """Its turns; None: it takes none."""
+        return self._joined
 
     def write(self, limits: Sequence[Limit]) -> None:
         """From now on these hold; nothing is done where they do already."""

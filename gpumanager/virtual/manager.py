@@ -123,6 +123,8 @@ class VirtualManager:
         self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
         self._sampling = None if utilization is None else Sampling(utilization)
         self._sharing = Sharing(switch_us, pauses=pauses)
+        self._pauses = pauses
+        self._overdrawn: frozenset[AllocationID] = frozenset()
         self._pausing = Pausing(self.directory, freezer)
         self._staleness = Staleness()
         self._sizes = ContextSizes(model_of)
@@ -158,7 +160,7 @@ class VirtualManager:
     def turns(self, allocation: AllocationID) -> Path | None:
         """The folder to mount at /etc/vcuda/turns; None for one that takes no turns."""
         served = self._served.get(allocation)
-        if self._turns is None or served is None or not served.takes_turns:
+        if self._turns is None or served is None or served.joined is None:
             return None
         place = self.directory(allocation) / CONTAINER_TURNS.name
         try:
@@ -276,10 +278,13 @@ class VirtualManager:
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
         by_cost = [one for one in self._served.values() if not one.count_turns()]
         self._sharing.tick(now_ns, by_cost, bared)
+        held, paused = self._sharing.overdrawn, self._sharing.paused
         if self._outside is not None:
-            takers = [one for one in self._served.values() if one.takes_turns]
-            self._outside.look(now_ns, takers, bared)
-        self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
+            self._outside.look(now_ns, self._served, bared)
+            held |= self._outside.overdrawn
+            paused = {**paused, **(self._outside.paused if self._pauses else {})}
+        self._overdrawn = held
+        self._pausing.keep(held if self._pauses else (), paused, self._processes)
 
     def poll_now(self, now_ns: int) -> None:
         """Between two ticks: read the meters of the containers that lend their share."""
@@ -304,8 +309,7 @@ class VirtualManager:
         served = self._served.get(allocation)
         if served is not None:
             usage = served.usage()
-            known = allocation in self._sharing.overdrawn
-            return replace(usage, overdrawn=True) if known else usage
+            return replace(usage, overdrawn=True) if allocation in self._overdrawn else usage
         return replace(read_usage(self.directory(allocation)), processes=())
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:

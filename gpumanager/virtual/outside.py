@@ -7,22 +7,26 @@ nothing. Its time goes to the container of its cgroup, or to no one:
 * What others outside of turns had is given back to the containers that take turns, for a turn is
   charged by the clock, which runs on while the GPU works for somebody else.
 * A container for which samples show much more than its turns were charged is charged for the rest
-  (`gpumanager.compute.audit`), and nobody else ever is.
+  (`gpumanager.compute.audit`), and nobody else ever is. One that goes on is held to its guarantee
+  from outside, where that is enabled (`gpumanager.compute.overdraft`).
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.compute.audit import Audit, Payer, UnknownProcesses
-from gpumanager.compute.foreign import foreign
-from gpumanager.gpu.usage.samples import GpuUtilization, UtilizationByGpu
+from gpumanager.compute.audit import UNKNOWN_FORGETTING_NS, Audit, Payer, UnknownProcesses
+from gpumanager.compute.foreign import LEAST_PERCENT, foreign
+from gpumanager.compute.overdraft import Bypass, Overdraft
+from gpumanager.compute.values import SECOND
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.virtual.allocation import ServedAllocation
 from gpumanager.virtual.peers import PeerCheck
 from gpumanager.virtual.processes import find
-from gpumanager.virtual.turns import Turns
+from gpumanager.virtual.turns import AllocationTurns, Turns
 from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
@@ -30,19 +34,80 @@ log = logging.getLogger(__name__)
 LOOKUPS: Final = 64
 """Processes of an answer whose container is looked up."""
 
+OTHERS_AT_MOST: Final = 1.5
+"""Of what samples say that others had: a mean of 25 draws is off by a third often enough."""
+
+RESTED_NS: Final = 2 * SECOND
+"""A GPU on which samples name nobody is not looked at."""
+
 Place = tuple[AllocationID, int]
 """A container, and its device."""
 
 
 @dataclass(slots=True)
-class _Gpu:
-    """until: when nobody is foreign any more. others: of each container, who has the GPU beside
-    those that take turns and itself. charged: what its turns were, when that was last looked at."""
+class _Taker:
+    """One container on one GPU. guarantee: a part of the GPU's time. charged: what its turns were
+    at the last look, all that we added included. others: by NVML, those beside it that take no
+    turns."""
 
+    turns: AllocationTurns
+    device: int
+    guarantee: float
+    charged: int
+    bypass: Bypass
+    others: UnknownProcesses = field(default_factory=UnknownProcesses)
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """number: the arbiter's. until: when nobody is foreign any more. own: those that take turns, by
+    NVML; rate: what they are charged, a mean over as long. looked: the last time. held: containers
+    that are held to their guarantee."""
+
+    number: int
+    looked: int
     until: int = 0
+    rate: float = 0.0
+    own: UnknownProcesses = field(default_factory=UnknownProcesses)
     audit: Audit = field(default_factory=Audit)
-    others: dict[Place, UnknownProcesses] = field(default_factory=dict)
-    charged: dict[Place, int] = field(default_factory=dict)
+    takers: dict[Place, _Taker] = field(default_factory=dict)
+    held: Mapping[AllocationID, Overdraft] = field(default_factory=dict)
+
+    def seat(self, now: int, allocations: Mapping[AllocationID, ServedAllocation]) -> None:
+        """Those that take turns now."""
+        before, self.takers = self.takers, {}
+        for name, one in allocations.items():
+            if (turns := one.joined) is None:
+                continue
+            for device, guarantee in turns.guarantees(self.number).items():
+                taker = before.get((name, device)) or _Taker(
+                    turns, device, guarantee, turns.charged(device), Bypass(Overdraft(now, 0))
+                )
+                taker.turns, taker.guarantee = turns, guarantee
+                self.takers[name, device] = taker
+
+    def grown(self, now: int) -> dict[Place, int]:
+        """What turns were charged since the last look; nothing where that was long ago."""
+        grown = {
+            place: max(0, one.turns.charged(one.device) - one.charged)
+            for place, one in self.takers.items()
+        }
+        span = max(1, now - self.looked)
+        keep = math.exp(-span / UNKNOWN_FORGETTING_NS)
+        self.rate = self.rate * keep + sum(grown.values()) / span * (1 - keep)
+        self.looked = now
+        return grown if span < RESTED_NS else dict.fromkeys(grown, 0)
+
+    def others_had(self, place: Place) -> float:
+        """The part of a turn that others outside of turns had: what all turns are charged beyond
+        what NVML says that they took, and about as much as it says of the others at most."""
+        others = OTHERS_AT_MOST * self.takers[place].others.share
+        beyond = min(self.rate - self.own.share, others)
+        return min(1.0, max(0.0, beyond) / self.rate) if self.rate > 0 else 0.0
+
+
+def _works(sample: ProcessSample) -> bool:
+    return sample.percent >= LEAST_PERCENT
 
 
 class OutsideUse:
@@ -52,76 +117,88 @@ class OutsideUse:
         self._turns = turns
         self._peers = peers
         self._gpus: dict[GpuUUID, _Gpu] = {}
-        self._noticed: set[Place] = set()
+        self._noticed: frozenset[Place] = frozenset()
+        self.overdrawn: frozenset[AllocationID] = frozenset()
+        """Containers that go on taking time outside of their turns, at the last look."""
+        self.paused: Mapping[AllocationID, float] = {}
+        """Those of them that are to wait until the next look: by how many ns each is ahead."""
 
     def look(
-        self, now_ns: int, takers: Collection[ServedAllocation], answers: UtilizationByGpu
+        self,
+        now_ns: int,
+        takers: Mapping[AllocationID, ServedAllocation],
+        answers: UtilizationByGpu,
     ) -> None:
         """takers: the allocations that take turns. answers: as `VirtualManager.share_now`."""
-        for gpu in answers.keys() | self._gpus.keys():
-            places = {(one.allocation, at): one for one in takers for at in one.places(gpu)}
-            known = self._gpus.setdefault(gpu, _Gpu())
-            if gpu in answers and places:
-                self._enter(now_ns, gpu, answers[gpu], places)
-            if known.until > now_ns:
-                _give_back(known, places)
-            elif known.until:
-                known.until = 0
-                self._turns.foreign(gpu, foreign=False)
-            known.charged = {place: one.turns_charged(place[1]) for place, one in places.items()}
+        for gpu, number in self._turns.numbers.items():
+            known = self._gpus.setdefault(gpu, _Gpu(number, now_ns))
+            answer = answers.get(gpu)
+            if known.until or known.held or (answer and any(map(_works, answer.samples or ()))):
+                known.seat(now_ns, takers)
+                self._look(now_ns, known, takers, answer)
+        held = (known.held for known in self._gpus.values() if known.held)
+        accounts = {name: account for one in held for name, account in one.items()}
+        self.overdrawn = frozenset(accounts)
+        self.paused = {name: one.excess for name, one in accounts.items() if one.paused}
+
+    def _look(
+        self,
+        now: int,
+        known: _Gpu,
+        takers: Mapping[AllocationID, ServedAllocation],
+        answer: GpuUtilization | None,
+    ) -> None:
+        grown = known.grown(now)
+        if known.until > now:
+            for place, one in known.takers.items():
+                one.turns.charge(one.device, -round(known.others_had(place) * grown[place]))
+        elif known.until:
+            known.until = 0
+            self._turns.foreign(known.number, foreign=False)
+        owed = {} if answer is None else self._enter(now, known, takers, answer)
+        for place, one in known.takers.items():
+            debt = owed.get(place, 0)
+            if debt:
+                one.turns.charge(one.device, debt)
+            one.bypass.look(now, grown[place], debt, one.guarantee)
+            one.charged = one.turns.charged(one.device)
+        accounts = ((name, one.bypass.account) for (name, _), one in known.takers.items())
+        known.held = {name: account for name, account in accounts if account.held}
 
     def _enter(
         self,
         now: int,
-        gpu: GpuUUID,
+        known: _Gpu,
+        takers: Mapping[AllocationID, ServedAllocation],
         answer: GpuUtilization,
-        places: Mapping[Place, ServedAllocation],
-    ) -> None:
-        known = self._gpus[gpu]
-        pids = {one.allocation: {each.pid for each in one.processes} for one in places.values()}
+    ) -> Mapping[Place, int]:
+        """What each owes by this answer."""
+        pids = {name: {each.pid for each in takers[name].processes} for name, _ in known.takers}
         inside = frozenset[int]().union(*pids.values())
         ends = foreign(answer.samples or (), now, inside)
         if ends:
-            self._turns.foreign(gpu, foreign=True)
+            self._turns.foreign(known.number, foreign=True)
             known.until = max(known.until, *ends.values())
-        for pid, owner in self._owners(sorted(ends)[:LOOKUPS], pids.keys()).items():
-            pids[owner].add(pid)
-        known.others = {place: known.others.get(place) or UnknownProcesses() for place in places}
-        for (name, _), others in known.others.items():
-            others.enter(answer, inside | pids[name])
-        payers = [
-            Payer((name, device), frozenset(pids[name]), one.turns_charged(device))
-            for (name, device), one in places.items()
-        ]
-        for (name, device), debt in known.audit.enter(answer, payers).items():
-            place = AllocationID(name), device
-            places[place].charge_turns(device, debt)
-            self._say(place)
-
-    def _owners(
-        self, pids: Sequence[int], allocations: Collection[AllocationID]
-    ) -> Mapping[int, AllocationID]:
-        """Of those processes whose container is known."""
-        if self._peers is None:
-            return {}
-        processes = [one for one in map(find, pids) if one is not None]
-        owners = {one.pid: self._peers.owner(allocations, one) for one in processes}
-        return {pid: owner for pid, owner in owners.items() if owner is not None}
-
-    def _say(self, place: Place) -> None:
-        """Once."""
-        if place not in self._noticed:
-            self._noticed.add(place)
+        for pid in sorted(ends)[:LOOKUPS]:
+            if owner := self._owner(pid, pids.keys()):
+                pids[owner].add(pid)
+        known.own.enter(answer, frozenset(one.pid for one in answer.samples or ()) - inside)
+        payers = []
+        for (name, device), one in known.takers.items():
+            one.others.enter(answer, inside | pids[name])
+            payers.append(Payer((name, device), frozenset(pids[name]), one.turns.charged(device)))
+        debts = known.audit.enter(answer, payers)
+        owed = {(AllocationID(name), device): debt for (name, device), debt in debts.items()}
+        for place in sorted(owed.keys() - self._noticed):
             log.warning(
                 "allocation %s: NVML shows that it uses more of its GPU %d than its turns: the "
                 "excess over a tenth of the time is charged too",
                 *place,
             )
+        self._noticed |= owed.keys()
+        return owed
 
-
-def _give_back(known: _Gpu, places: Mapping[Place, ServedAllocation]) -> None:
-    """Of what turns were charged since the last look, the part that others had meanwhile."""
-    for place, one in places.items():
-        if place in known.charged and place in known.others:
-            grown = one.turns_charged(place[1]) - known.charged[place]
-            one.charge_turns(place[1], -round(known.others[place].share * max(0, grown)))
+    def _owner(self, pid: int, allocations: Collection[AllocationID]) -> AllocationID | None:
+        if self._peers is None or (process := find(pid)) is None:
+            return None
+        return self._peers.owner(allocations, process)

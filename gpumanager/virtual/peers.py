@@ -35,9 +35,7 @@ class PeerCheck(Protocol):
         process: as just found, by the pid that the kernel gave.
         """
 
-    def owner(
-        self, allocations: Collection[AllocationID], process: Process
-    ) -> AllocationID | None:
+    def owner(self, allocations: Collection[AllocationID], process: Process) -> AllocationID | None:
         """That of these which alone is for the pod of this process, as far as is known."""
 
 

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -93,10 +93,15 @@ class Turns:
         ceiling = min(max(limit.cores, limit.ceiling), CORES_PER_GPU)
         return gpu, limit.cores / CORES_PER_GPU, ceiling / CORES_PER_GPU
 
-    def foreign(self, gpu: GpuUUID, *, foreign: bool) -> None:
-        """Whether somebody outside of turns uses this GPU from now on. gpu: its bare UUID."""
-        if self._arbiter is not None and gpu in self._numbers:
-            _module().lib.arbiter_foreign(self._arbiter, self._numbers[gpu], foreign)
+    @property
+    def numbers(self) -> Mapping[GpuUUID, int]:
+        """Of the GPUs on which containers took turns so far, by their bare UUIDs."""
+        return self._numbers
+
+    def foreign(self, gpu: int, *, foreign: bool) -> None:
+        """Whether somebody outside of turns uses this GPU from now on. gpu: its number."""
+        if self._arbiter is not None:
+            _module().lib.arbiter_foreign(self._arbiter, gpu, foreign)
 
     def remove(self, allocation: AllocationID) -> None:
         """The folder of an allocation that is gone; safe to repeat."""
@@ -123,7 +128,7 @@ class AllocationTurns:
     def __init__(
         self, folder: Path, arbiter: Any, seats: Sequence[tuple[int, float, float]], hints: int
     ) -> None:
-        self._arbiter = arbiter
+        self._arbiter, self._seats = arbiter, seats
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         for closed in (folder.parent, folder):
             closed.chmod(0o711)
@@ -150,6 +155,7 @@ class AllocationTurns:
 
     def weigh(self, seats: Sequence[tuple[int, float, float]]) -> None:
         """Limits have changed."""
+        self._seats = seats
         self._words.words.device_count = len(seats)
         _module().lib.arbiter_weigh(self._arbiter, self._container[0], seats, len(seats))
 
@@ -163,6 +169,14 @@ class AllocationTurns:
     def remove(self, slot: int) -> None:
         """Its process is gone."""
         _module().lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
+
+    def guarantees(self, gpu: int) -> dict[int, float]:
+        """Its devices on this GPU, by the number: the part of its time that each has."""
+        return {at: one[1] for at, one in enumerate(self._seats) if one[0] == gpu and one[1] > 0}
+
+    def charged(self, device: int) -> int:
+        """GPU time so far, ns."""
+        return int(self.account(device).charged_ns)
 
     def charge(self, device: int, ns: int) -> None:
         """GPU time that it took outside of its turns; below 0: that others had in them."""

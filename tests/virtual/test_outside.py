@@ -11,9 +11,11 @@ import pytest
 from gpumanager.compute.foreign import LATELY_NS
 from gpumanager.compute.values import SECOND
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
+from gpumanager.sim.freezer import SimulatedFreezer
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pausing import Cgroup
 from gpumanager.virtual.processes import Process
-from gpumanager.virtual.turns import Turns
+from gpumanager.virtual.turns import AllocationTurns, Turns
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.container_process import ContainerProcess, StartProcess, eventually
 from tests.virtual.open_door import GPU, NAME, limit
@@ -35,9 +37,7 @@ class Peers:
     def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
         return None
 
-    def owner(
-        self, allocations: Collection[AllocationID], process: Process
-    ) -> AllocationID | None:
+    def owner(self, allocations: Collection[AllocationID], process: Process) -> AllocationID | None:
         owner = self.owners.get(process.pid)
         return owner if owner in allocations else None
 
@@ -49,14 +49,20 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.peers = Peers()
         self.root = root
+        self.freezer = SimulatedFreezer()
         self.manager = VirtualManager(
-            root / "vm", turns=Turns(root / "turns"), peers=self.peers, pauses=False
+            root / "vm",
+            turns=Turns(root / "turns"),
+            peers=self.peers,
+            pauses=True,
+            freezer=self.freezer,
         )
         self.now = time.monotonic_ns()
 
     async def container(self, name: AllocationID, start: StartProcess) -> ContainerProcess:
         process = await start(await self.manager.open(name, [limit()]) / "vcuda.sock")
         await process.answer()
+        self.freezer.containers[process.pid] = name, Cgroup(name)
         return process
 
     def look(self, seconds: float, **percents: int) -> None:
@@ -79,9 +85,14 @@ class Node:
 
         return await eventually(told, within=5)
 
+    def turns(self, name: AllocationID) -> AllocationTurns:
+        joined = self.manager._served[name].joined
+        assert joined is not None
+        return joined
+
     def charged(self, name: AllocationID) -> float:
         """Seconds."""
-        return self.manager._served[name].turns_charged(0) / SECOND
+        return self.turns(name).charged(0) / SECOND
 
 
 @pytest.fixture
@@ -138,6 +149,26 @@ async def test_time_of_a_process_that_goes_past_its_shim_is_charged_to_its_conta
     assert node.charged(OTHER) == 0
 
 
+async def test_a_container_that_goes_on_past_its_shim_is_frozen_in_turn(
+    node: Node, start_process: StartProcess
+) -> None:
+    """It has 30 % as promised, and its neighbour is left alone."""
+    cheat = await node.container(NAME, start_process)
+    await node.container(OTHER, start_process)
+    took, frozen = 0.0, 0
+    for _ in range(600):
+        runs = Cgroup(NAME) not in node.freezer.frozen
+        frozen += not runs
+        took += 0.1 * runs
+        node.look(0.1, **({f"pid{cheat.pid}": 100} if runs else {}))
+
+    assert node.manager.usage(NAME).overdrawn
+    assert not node.manager.usage(OTHER).overdrawn
+    assert node.freezer.frozen <= {Cgroup(NAME)}
+    assert 0.3 * 60 < took < 0.6 * 60
+    assert frozen > 240
+
+
 async def test_time_of_a_process_of_no_container_is_nobodys(
     node: Node, start_process: StartProcess
 ) -> None:
@@ -156,10 +187,9 @@ async def test_a_container_that_pays_for_what_it_takes_is_charged_nothing_more(
     node: Node, start_process: StartProcess
 ) -> None:
     own = await node.container(NAME, start_process)
-    served = node.manager._served[NAME]
 
     for _ in range(40):
-        served.charge_turns(0, SECOND // 4)  # as its turns do
+        node.turns(NAME).charge(0, SECOND // 4)  # as its turns do
         node.look(0.5, **{f"pid{own.pid}": 50})
 
     assert node.charged(NAME) == pytest.approx(10)

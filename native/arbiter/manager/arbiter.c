@@ -258,8 +258,9 @@ void arbiter_charge(struct arbiter *self, struct arbiter_container *container, u
         double most_ns = turns->virtual_ns + turns->rules.debt / member->weight;
         member->virtual_ns = least(member->virtual_ns + (double)ns / member->weight,
                                    most(member->virtual_ns, most_ns));
-        member->tokens = least(turns->rules.bucket, most(member->tokens - (double)ns,
-                                                         least(member->tokens, -turns->rules.debt)));
+        member->tokens =
+            least(turns->rules.bucket,
+                  most(member->tokens - (double)ns, least(member->tokens, -turns->rules.debt)));
         member->charged_ns = most(0, member->charged_ns + (double)ns);
         container->seats[device].gpu->next = 0;
     }

@@ -262,8 +262,9 @@ def test_time_outside_of_turns_is_charged_and_puts_a_container_behind_the_others
     arbiter: Any,
 ) -> None:
     cheat, other = Container(arbiter), Container(arbiter)
-    cheat.process(), other.process()
-    cheat.works(), other.works()
+    for one in (cheat, other):
+        one.process()
+        one.works()
     account = ffi.new("struct arbiter_account *")
     owed = []
     for ns in (0, 100 * MS, 10**18):
