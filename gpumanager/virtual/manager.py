@@ -51,7 +51,7 @@ from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.pages.region import read_usage
 from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.pausing import Freezer, Pausing
-from gpumanager.virtual.peers import Neighbours, PeerCheck
+from gpumanager.virtual.peers import Neighbours, PeerCheck, ProcessOwners
 from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process
 from gpumanager.virtual.sampling import (
     SAMPLE_SECONDS,
@@ -84,15 +84,14 @@ class VirtualManager:
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
     busy each keeps the GPUs; without, launches cost what the shim charges. model_of: tells a GPU's
     model, so that what is learnt of one helps with others. peers: knows whose processes call,
-    neighbours: which are of one container; None where nobody does. resident: the container that an
-    allocation is for, names: those of containers by their IDs, driver: the driver's version, for
-    gpu-client.
+    owners: whose use a GPU, neighbours: which are of one container; None where nobody does.
+    resident: the container that an allocation is for, names: those of containers by their IDs,
+    driver: the driver's version, for gpu-client.
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
-    the driver to tell what processes hold. switch_us: what a GPU loses when it switches to another
-    process. pauses: whether containers that do not hold to their limiters are paused, and freezer:
-    by what; None where nobody can be. turns: by which containers share the time of GPUs; None: by
-    what their launches cost.
+    the driver to tell what processes hold. switch_us: as --gpu-switch-cost. pauses: whether
+    containers that do not hold to their limiters are paused, and freezer: by what; None where
+    nobody can be. turns: by which containers share the time of GPUs; None: by their launches' cost.
     """
 
     def __init__(
@@ -103,6 +102,7 @@ class VirtualManager:
         utilization: UtilizationMeter | None = None,
         model_of: ModelOf = unknown_model,
         peers: PeerCheck | None = None,
+        owners: ProcessOwners | None = None,
         resident: Callable[[AllocationID], ContainerMember | None] = nobody,
         neighbours: Neighbours | None = None,
         names: ContainerNames | None = None,
@@ -136,7 +136,7 @@ class VirtualManager:
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
         self._turns = turns
-        self._outside = None if turns is None else OutsideUse(turns, peers)
+        self._outside = None if turns is None else OutsideUse(turns, owners)
         self._deaths: Deaths | None = None
         self._descriptors = Descriptors.allowed()
 

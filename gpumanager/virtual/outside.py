@@ -24,7 +24,7 @@ from gpumanager.compute.values import SECOND
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.virtual.allocation import ServedAllocation
-from gpumanager.virtual.peers import PeerCheck
+from gpumanager.virtual.peers import ProcessOwners
 from gpumanager.virtual.processes import find
 from gpumanager.virtual.turns import AllocationTurns, Turns
 from gpumanager.virtual.values import AllocationID
@@ -111,11 +111,11 @@ def _works(sample: ProcessSample) -> bool:
 
 
 class OutsideUse:
-    """Of all GPUs on which containers take turns. peers: knows the containers of processes."""
+    """Of all GPUs on which containers take turns."""
 
-    def __init__(self, turns: Turns, peers: PeerCheck | None = None) -> None:
+    def __init__(self, turns: Turns, owners: ProcessOwners | None = None) -> None:
         self._turns = turns
-        self._peers = peers
+        self._owners = owners
         self._gpus: dict[GpuUUID, _Gpu] = {}
         self._noticed: frozenset[Place] = frozenset()
         self.overdrawn: frozenset[AllocationID] = frozenset()
@@ -199,6 +199,6 @@ class OutsideUse:
         return owed
 
     def _owner(self, pid: int, allocations: Collection[AllocationID]) -> AllocationID | None:
-        if self._peers is None or (process := find(pid)) is None:
+        if self._owners is None or (process := find(pid)) is None:
             return None
-        return self._peers.owner(allocations, process)
+        return self._owners.owner(allocations, process)

@@ -35,6 +35,10 @@ class PeerCheck(Protocol):
         process: as just found, by the pid that the kernel gave.
         """
 
+
+class ProcessOwners(Protocol):
+    """Knows the pod of each process that uses a GPU. Asked in the loop: it must not wait."""
+
     def owner(self, allocations: Collection[AllocationID], process: Process) -> AllocationID | None:
         """That of these which alone is for the pod of this process, as far as is known."""
 

@@ -28,17 +28,14 @@ STRANGER = 2**22 + 1
 """No pid that the kernel gives."""
 
 
-class Peers:
+class Owners:
     """Knows the allocation of each pid that the test says."""
 
     def __init__(self) -> None:
-        self.owners: dict[int, AllocationID] = {}
-
-    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
-        return None
+        self.of: dict[int, AllocationID] = {}
 
     def owner(self, allocations: Collection[AllocationID], process: Process) -> AllocationID | None:
-        owner = self.owners.get(process.pid)
+        owner = self.of.get(process.pid)
         return owner if owner in allocations else None
 
 
@@ -47,13 +44,13 @@ class Node:
     is given."""
 
     def __init__(self, root: Path) -> None:
-        self.peers = Peers()
+        self.owners = Owners()
         self.root = root
         self.freezer = SimulatedFreezer()
         self.manager = VirtualManager(
             root / "vm",
             turns=Turns(root / "turns"),
-            peers=self.peers,
+            owners=self.owners,
             pauses=True,
             freezer=self.freezer,
         )
@@ -140,7 +137,7 @@ async def test_time_of_a_process_that_goes_past_its_shim_is_charged_to_its_conta
     cheat = await node.container(NAME, start_process)
     await node.container(OTHER, start_process)
     beside = os.getppid()
-    node.peers.owners[beside] = NAME
+    node.owners.of[beside] = NAME
 
     for _ in range(20):
         node.look(0.5, **{f"pid{cheat.pid}": 40, f"pid{beside}": 40})

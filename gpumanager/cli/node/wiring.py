@@ -342,6 +342,7 @@ class NodeAgent:
             utilization=NvmlUtilization(),
             model_of=self._model_of,
             peers=self._peers,
+            owners=self._peers,
             resident=self._confirmed,
             neighbours=self._containers,
             names=NamedContainers(self._containers, self._outside.runtime),
