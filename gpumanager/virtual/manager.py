@@ -122,7 +122,7 @@ class VirtualManager:
         self._directory = root / "alloc"
         self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
         self._sampling = None if utilization is None else Sampling(utilization)
-        self._sharing = Sharing(switch_us, pauses=pauses)
+        self._sharing = Sharing(switch_us, pauses=pauses, leases=turns is None)
         self._pauses = pauses
         self._overdrawn: frozenset[AllocationID] = frozenset()
         self._pausing = Pausing(self.directory, freezer)

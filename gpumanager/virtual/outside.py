@@ -12,13 +12,12 @@ nothing. Its time goes to the container of its cgroup, or to no one:
 """
 
 import logging
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.compute.audit import UNKNOWN_FORGETTING_NS, Audit, Payer, UnknownProcesses
-from gpumanager.compute.foreign import LEAST_PERCENT, foreign
+from gpumanager.compute.audit import Audit, Payer
+from gpumanager.compute.foreign import LEAST_PERCENT, DrawnShare, Mean, foreign
 from gpumanager.compute.overdraft import Bypass, Overdraft
 from gpumanager.compute.values import SECOND
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
@@ -35,7 +34,7 @@ LOOKUPS: Final = 64
 """Processes of an answer whose container is looked up."""
 
 OTHERS_AT_MOST: Final = 1.5
-"""Of what samples say that others had: a mean of 25 draws is off by a third often enough."""
+"""Of what samples say that others had: a mean of 50 draws is off by a fifth often enough."""
 
 RESTED_NS: Final = 2 * SECOND
 """A GPU on which samples name nobody is not looked at."""
@@ -55,7 +54,7 @@ class _Taker:
     guarantee: float
     charged: int
     bypass: Bypass
-    others: UnknownProcesses = field(default_factory=UnknownProcesses)
+    others: DrawnShare
 
 
 @dataclass(slots=True)
@@ -67,11 +66,14 @@ class _Gpu:
     number: int
     looked: int
     until: int = 0
-    rate: float = 0.0
-    own: UnknownProcesses = field(default_factory=UnknownProcesses)
+    rate: Mean = field(default_factory=Mean)
+    own: DrawnShare = field(init=False)
     audit: Audit = field(default_factory=Audit)
     takers: dict[Place, _Taker] = field(default_factory=dict)
     held: Mapping[AllocationID, Overdraft] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.own = DrawnShare(Mean(), self.looked)
 
     def seat(self, now: int, allocations: Mapping[AllocationID, ServedAllocation]) -> None:
         """Those that take turns now."""
@@ -81,7 +83,12 @@ class _Gpu:
                 continue
             for device, guarantee in turns.guarantees(self.number).items():
                 taker = before.get((name, device)) or _Taker(
-                    turns, device, guarantee, turns.charged(device), Bypass(Overdraft(now, 0))
+                    turns,
+                    device,
+                    guarantee,
+                    turns.charged(device),
+                    Bypass(Overdraft(now, 0)),
+                    DrawnShare(Mean(), now),
                 )
                 taker.turns, taker.guarantee = turns, guarantee
                 self.takers[name, device] = taker
@@ -93,17 +100,17 @@ class _Gpu:
             for place, one in self.takers.items()
         }
         span = max(1, now - self.looked)
-        keep = math.exp(-span / UNKNOWN_FORGETTING_NS)
-        self.rate = self.rate * keep + sum(grown.values()) / span * (1 - keep)
+        self.rate.enter(span, sum(grown.values()) / span)
         self.looked = now
         return grown if span < RESTED_NS else dict.fromkeys(grown, 0)
 
     def others_had(self, place: Place) -> float:
         """The part of a turn that others outside of turns had: what all turns are charged beyond
         what NVML says that they took, and about as much as it says of the others at most."""
-        others = OTHERS_AT_MOST * self.takers[place].others.share
-        beyond = min(self.rate - self.own.share, others)
-        return min(1.0, max(0.0, beyond) / self.rate) if self.rate > 0 else 0.0
+        rate = self.rate.value
+        others = OTHERS_AT_MOST * self.takers[place].others.mean.value
+        beyond = min(rate - self.own.mean.value, others)
+        return min(1.0, max(0.0, beyond) / rate) if rate > 0 else 0.0
 
 
 def _works(sample: ProcessSample) -> bool:
@@ -182,10 +189,11 @@ class OutsideUse:
         for pid in sorted(ends)[:LOOKUPS]:
             if owner := self._owner(pid, pids.keys()):
                 pids[owner].add(pid)
-        known.own.enter(answer, frozenset(one.pid for one in answer.samples or ()) - inside)
+        seen = frozenset(one.pid for one in answer.samples or ())
+        known.own.enter(answer, inside)
         payers = []
         for (name, device), one in known.takers.items():
-            one.others.enter(answer, inside | pids[name])
+            one.others.enter(answer, seen - inside - pids[name])
             payers.append(Payer((name, device), frozenset(pids[name]), one.turns.charged(device)))
         debts = known.audit.enter(answer, payers)
         owed = {(AllocationID(name), device): debt for (name, device), debt in debts.items()}

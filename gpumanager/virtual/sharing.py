@@ -32,10 +32,14 @@ SWITCH_US: Final = 50
 
 class Sharing:
     """Keeps what the decisions need to remember. switch_us: as --gpu-switch-cost. pauses: whether
-    containers that do not hold to their limiters are paused."""
+    containers that do not hold to their limiters are paused. leases: whether they get more than
+    their guarantees; not beside those that take turns, whose time nobody here knows of."""
 
-    def __init__(self, switch_us: int = SWITCH_US, *, pauses: bool = False) -> None:
+    def __init__(
+        self, switch_us: int = SWITCH_US, *, pauses: bool = False, leases: bool = True
+    ) -> None:
         self._pauses = pauses
+        self._leases = leases
         self._shares = Shares(switching=switch_us / (SLICE_US + switch_us))
         self._lenders: frozenset[AllocationID] = frozenset()
         self._noticed: set[Holder] = set()
@@ -93,7 +97,7 @@ class Sharing:
     @property
     def lending(self) -> bool:
         """Whether polling is worthwhile."""
-        return bool(self._lenders)
+        return self._leases and bool(self._lenders)
 
     def _grant(
         self,
@@ -101,5 +105,5 @@ class Sharing:
         allocations: Mapping[AllocationID, ServedAllocation],
         now_ns: int,
     ) -> None:
-        for (name, device), grant in grants.items():
+        for (name, device), grant in grants.items() if self._leases else ():
             allocations[AllocationID(name)].grant(device, grant, now_ns + LEASE_NS)

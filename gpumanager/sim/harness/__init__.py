@@ -106,12 +106,9 @@ async def play(
                 case Tenant():
                     await company.guarantee(moment)
                 case "look":
-                    answers = utilization()
-                    for one in (manager, older):
-                        one.share_now(time.now(), answers)
+                    manager.share_now(time.now(), utilization())
                 case "poll":
-                    for one in (manager, older):
-                        one.poll_now(time.now())
+                    manager.poll_now(time.now())
                 case "mark":
                     marks.append(company.received())
                     lost.append(company.lost())
