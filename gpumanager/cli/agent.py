@@ -319,8 +319,8 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     type=click.Choice(BEHIND_THE_SHIM),
     default=DEFAULTS.behind_the_shim,
     help="Action on containers that bypass their limits: only report them, pause those that exceed "
-    "their GPU time, or end their processes. pause and end act by pid: a pid that was reused is "
-    "another process of the host.",
+    "their GPU time, or end their processes. pause freezes their cgroups, and needs them mounted "
+    "writable; end acts by pid: a pid that was reused is another process of the host.",
 )
 @click.option(
     "--gpu-time",

@@ -23,6 +23,9 @@ What can be done about such a container, short of ending it, is to pause it from
 at each look that finds that above zero. It then gets what it was granted, and no more. A container
 that was held by mistake loses nothing of its GPU time: its limiter would not let it launch either.
 
+A container that takes turns cannot bypass a limiter in a page, but it can launch out of turn. What
+it took so is found by NVML's samples alone (`Bypass`), and counts against it from the first second.
+
 Pure: ns of CLOCK_MONOTONIC.
 """
 
@@ -112,3 +115,18 @@ class Overdraft:
     def paused(self) -> bool:
         """Whether it has had more than its rate, and is to wait."""
         return self.held and self.excess > 0
+
+
+@dataclass(slots=True)
+class Bypass:
+    """Of one container that takes turns, on one GPU. Its turns were granted, so that only what it
+    took outside of them counts, until it is held: then all does, beyond its guarantee."""
+
+    account: Overdraft
+    counted: int = 0
+
+    def look(self, now: int, turns: int, outside: int, guarantee: float) -> None:
+        """turns: charged since the last look; outside: found since then."""
+        held = self.account.held
+        self.counted += outside + (turns if held else 0)
+        self.account.look(now, self.counted, guarantee if held else 0.0, 0)

@@ -34,6 +34,9 @@ class Cluster(Protocol):
     def pod_name(self, pod: PodUID) -> str | None:
         """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
 
+    def terminating(self, pod: PodUID) -> bool:
+        """Whether a pod of this node, by the kubelet's UID, is being deleted."""
+
     async def run(self, facts: Callable[[], Facts]) -> None:
         """For as long as the task lives. facts: asked before each round."""
 
@@ -56,6 +59,10 @@ class Standalone:
     def pod_name(self, _: PodUID) -> str | None:
         """Pods are not known by name."""
         return None
+
+    def terminating(self, _: PodUID) -> bool:
+        """Nobody tells."""
+        return False
 
     async def run(self, _: Callable[[], Facts]) -> None:
         """There is no API server."""

@@ -106,6 +106,11 @@ class NodeCluster:
         known = self.store.get(pod)
         return None if known is None else known.full_name
 
+    def terminating(self, pod: PodUID) -> bool:
+        """Whether a pod of this node, by the kubelet's UID, is being deleted."""
+        known = self.store.get(pod)
+        return known is not None and known.terminating
+
     async def run(self, facts: Callable[[], Facts]) -> None:
         """For as long as the task lives. facts: asked before each round."""
         try:

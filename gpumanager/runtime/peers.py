@@ -20,7 +20,8 @@ Owners = Callable[[AllocationID], Collection[PodUID] | None]
 
 
 class PodCheck:
-    """Counts the callers that it has refused. Implements `virtual.peers.PeerCheck`."""
+    """Counts the callers that it has refused. Implements `virtual.peers.PeerCheck`
+    and `virtual.peers.ProcessOwners`."""
 
     def __init__(self, containers: Containers, owners: Owners) -> None:
         self._containers = containers
@@ -38,11 +39,19 @@ class PodCheck:
         if found is None:
             self._say_once(process)
             return None
-        if found.pod_uid in map(_as_in_cgroups, owners):
+        if found.pod_uid in map(as_in_cgroups, owners):
             return None
         self.refusals += 1
         self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owners)
         return f"this socket is another pod's; the caller is of pod {found.pod_uid}"
+
+    def owner(self, allocations: Collection[AllocationID], process: Process) -> AllocationID | None:
+        found = self._containers.of(process)
+        if found is None:
+            return None
+        owners = ((one, map(as_in_cgroups, self._owners(one) or ())) for one in allocations)
+        known = [one for one, pods in owners if found.pod_uid in pods]
+        return known[0] if len(known) == 1 else None
 
     def _say(self, allocation: AllocationID, process: str, owners: Collection[PodUID]) -> None:
         """Once for each socket: a process may try for ever."""
@@ -66,6 +75,6 @@ class PodCheck:
             )
 
 
-def _as_in_cgroups(uid: PodUID) -> str:
+def as_in_cgroups(uid: PodUID) -> str:
     """systemd has no `-` in the name of a slice, so that `_` and `-` are told apart no more."""
     return uid.replace("_", "-")

@@ -218,8 +218,9 @@ class ServedAllocation:
         return takes
 
     @property
-    def takes_turns(self) -> bool:
-        return self._joined is not None
+    def joined(self) -> AllocationTurns | None:
+        """Its turns; None: it takes none."""
+        return self._joined
 
     def write(self, limits: Sequence[Limit]) -> None:
         """From now on these hold; nothing is done where they do already."""

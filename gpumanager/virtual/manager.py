@@ -35,6 +35,7 @@ from gpumanager.virtual.legacy.gateway import CALL_SECONDS, Gateway
 from gpumanager.virtual.legacy.gpu_client import ContainerMember, ForGpuClients, nobody
 from gpumanager.virtual.legacy.pods import ContainerNames, LegacyContainers, LegacyPods
 from gpumanager.virtual.listener import DEADLINE_SECONDS
+from gpumanager.virtual.outside import OutsideUse
 from gpumanager.virtual.overhead.driver_overhead import plain
 from gpumanager.virtual.overhead.measuring import (
     PASS_SECONDS,
@@ -49,8 +50,8 @@ from gpumanager.virtual.overhead.staleness import Staleness
 from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.pages.region import read_usage
 from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.pausing import Pausing
-from gpumanager.virtual.peers import Neighbours, PeerCheck
+from gpumanager.virtual.pausing import Freezer, Pausing
+from gpumanager.virtual.peers import Neighbours, PeerCheck, ProcessOwners
 from gpumanager.virtual.processes import POLL_SECONDS, Deaths, Process
 from gpumanager.virtual.sampling import (
     SAMPLE_SECONDS,
@@ -83,14 +84,14 @@ class VirtualManager:
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
     busy each keeps the GPUs; without, launches cost what the shim charges. model_of: tells a GPU's
     model, so that what is learnt of one helps with others. peers: knows whose processes call,
-    neighbours: which are of one container; None where nobody does. resident: the container that an
-    allocation is for, names: those of containers by their IDs, driver: the driver's version, for
-    gpu-client.
+    owners: whose use a GPU, neighbours: which are of one container; None where nobody does.
+    resident: the container that an allocation is for, names: those of containers by their IDs,
+    driver: the driver's version, for gpu-client.
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
-    the driver to tell what processes hold. switch_us: what a GPU loses when it switches to another
-    process. pauses: whether containers that do not hold to their limiters are paused. turns: by
-    which containers share the time of GPUs; None: by what their launches cost.
+    the driver to tell what processes hold. switch_us: as --gpu-switch-cost. pauses: whether
+    containers that do not hold to their limiters are paused, and freezer: by what; None where
+    nobody can be. turns: by which containers share the time of GPUs; None: by their launches' cost.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class VirtualManager:
         utilization: UtilizationMeter | None = None,
         model_of: ModelOf = unknown_model,
         peers: PeerCheck | None = None,
+        owners: ProcessOwners | None = None,
         resident: Callable[[AllocationID], ContainerMember | None] = nobody,
         neighbours: Neighbours | None = None,
         names: ContainerNames | None = None,
@@ -112,6 +114,7 @@ class VirtualManager:
         pass_seconds: float = PASS_SECONDS,
         switch_us: int = SWITCH_US,
         pauses: bool = False,
+        freezer: Freezer | None = None,
         turns: Turns | None = None,
     ) -> None:
         self._sweep_seconds = sweep_seconds
@@ -119,8 +122,10 @@ class VirtualManager:
         self._directory = root / "alloc"
         self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
         self._sampling = None if utilization is None else Sampling(utilization)
-        self._sharing = Sharing(switch_us, pauses=pauses)
-        self._pausing = Pausing(self.directory, neighbours)
+        self._sharing = Sharing(switch_us, pauses=pauses, leases=turns is None)
+        self._pauses = pauses
+        self._overdrawn: frozenset[AllocationID] = frozenset()
+        self._pausing = Pausing(self.directory, freezer)
         self._staleness = Staleness()
         self._sizes = ContextSizes(model_of)
         self._peers = peers
@@ -131,6 +136,7 @@ class VirtualManager:
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
         self._turns = turns
+        self._outside = None if turns is None else OutsideUse(turns, owners)
         self._deaths: Deaths | None = None
         self._descriptors = Descriptors.allowed()
 
@@ -143,7 +149,7 @@ class VirtualManager:
             return directory
         try:
             served = self._served[allocation] = self._serve(directory, allocation, limits)
-            self._pausing.resume(allocation, served.processes)  # a manager before us paused it
+            self._pausing.resume(allocation)  # a manager before us paused it
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
         finally:
@@ -154,7 +160,7 @@ class VirtualManager:
     def turns(self, allocation: AllocationID) -> Path | None:
         """The folder to mount at /etc/vcuda/turns; None for one that takes no turns."""
         served = self._served.get(allocation)
-        if self._turns is None or served is None or not served.takes_turns:
+        if self._turns is None or served is None or served.joined is None:
             return None
         place = self.directory(allocation) / CONTAINER_TURNS.name
         try:
@@ -179,7 +185,7 @@ class VirtualManager:
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
         directory = self.directory(allocation)
-        self._pausing.resume(allocation, self._processes(allocation))
+        self._pausing.resume(allocation)
         served = self._served.pop(allocation, None)
         if served is not None:
             served.close()
@@ -196,7 +202,7 @@ class VirtualManager:
     async def stop(self) -> None:
         """Stop serving all of them. Directories stay; running containers stay limited."""
         for allocation, served in self._served.items():
-            self._pausing.resume(allocation, served.processes)
+            self._pausing.resume(allocation)
             served.close()
         self._served.clear()
         self._let_go()
@@ -272,10 +278,14 @@ class VirtualManager:
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
         by_turns = {name: one for name, one in self._served.items() if one.count_turns()}
         by_cost = [one for name, one in self._served.items() if name not in by_turns]
-        took = self._sharing.tick(now_ns, by_cost, bared, by_turns.values())
-        if self._turns is not None:
-            self._turns.note_foreign(took)
-        self._pausing.keep(self._sharing.overdrawn, self._sharing.paused, self._processes)
+        self._sharing.tick(now_ns, by_cost, bared)
+        held, paused = self._sharing.overdrawn, self._sharing.paused
+        if self._outside is not None:
+            self._outside.look(now_ns, by_turns, bared)
+            held |= self._outside.overdrawn
+            paused = {**paused, **(self._outside.paused if self._pauses else {})}
+        self._overdrawn = held
+        self._pausing.keep(held if self._pauses else (), paused, self._processes)
 
     def poll_now(self, now_ns: int) -> None:
         """Between two ticks: read the meters of the containers that lend their share."""
@@ -300,8 +310,7 @@ class VirtualManager:
         served = self._served.get(allocation)
         if served is not None:
             usage = served.usage()
-            known = allocation in self._sharing.overdrawn
-            return replace(usage, overdrawn=True) if known else usage
+            return replace(usage, overdrawn=True) if allocation in self._overdrawn else usage
         return replace(read_usage(self.directory(allocation)), processes=())
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:

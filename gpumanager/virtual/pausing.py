@@ -1,114 +1,195 @@
-"""Containers that do not hold to their limiters are stopped from outside, and go on in time.
+"""Containers that do not hold to their limiters are frozen from outside, and thawed in time.
 
-Which containers is decided at each tick (`gpumanager.compute.overdraft`); here their processes
-get SIGSTOP and SIGCONT. A stopped process launches nothing, and what it has queued runs on and is
-paid for. All processes of the container are stopped, as far as its cgroup tells them, so that none
-of them continues another; one that was continued nevertheless is stopped at the next tick.
+Which containers is decided at each tick (`gpumanager.compute.overdraft`); here their cgroups are
+frozen and thawed. A frozen container launches nothing, and what it has queued runs on and is paid
+for. Its processes can neither refuse that nor end it, however many they are; no pid is signalled.
 
-A process stays stopped when nobody continues it. So before the first of a container is stopped,
-that is written into the allocation's directory, and a manager that finds it there continues them
-all. Where it cannot be written nobody is paused.
+A container stays frozen when nobody thaws it. So before it is frozen its cgroup is written into the
+allocation's directory, and a manager that finds it there thaws it, whatever lives in it. Where it
+cannot be written nobody is frozen. A container of a pod that terminates is thawed: it has to end.
 """
 
 import logging
-import signal
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NewType, Protocol
 
-from gpumanager.virtual.peers import Neighbours
-from gpumanager.virtual.processes import Process, find, pidfd_of
+from gpumanager.compute.values import SECOND
+from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 
 MARK: Final = "paused"
-"""A file in the allocation's directory, while its container may be stopped."""
+"""A file in the allocation's directory, while its containers may be frozen: a cgroup a line."""
 
-MOST: Final = 1024
-"""Processes of a container that are signalled at a look."""
+CONTAINERS: Final = 64
+"""Of an allocation that are frozen: a claim may have several."""
+
+PROCESSES_PER_LOOK: Final = 16
+"""Of an allocation, whose containers are looked up: all of them in turn, some at each look."""
+
+EFFECT_LOOKS: Final = 20
+"""In a row, at which a container was to be frozen: then it is, or that is a finding."""
+
+Cgroup = NewType("Cgroup", str)
+"""The name of a container's cgroup, on one line; a later agent knows it, too."""
 
 
-def send(process: Process, number: signal.Signals) -> bool:
-    """Whether it was sent: not where the pid means another process by now."""
-    with pidfd_of(process) as pidfd:
-        if pidfd is None:
-            return False
-        try:
-            signal.pidfd_send_signal(pidfd, number)
-        except OSError as error:
-            log.warning("cannot signal process %d with %s: %s", process.pid, number.name, error)
-            return False
-    return True
+class Freezer(Protocol):
+    """Freezes containers, whatever their processes do. Called in the loop: it must not wait."""
+
+    def container(self, allocation: AllocationID, process: Process) -> Cgroup | None:
+        """That of this process; None where it is not known to be one of the allocation's pods."""
+
+    def terminates(self, cgroup: Cgroup) -> bool:
+        """Whether its pod is about to end."""
+
+    def freeze(self, cgroup: Cgroup) -> None:
+        """Safe to repeat; raises OSError, FileNotFoundError where it has ended."""
+
+    def thaw(self, cgroup: Cgroup) -> None:
+        """The same."""
+
+    def is_frozen(self, cgroup: Cgroup) -> bool:
+        """Whether all of its processes have stopped; False where it has ended."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """Of an allocation. next: the process to look up next; looks: in a row at which it was to be
+    frozen; excess: at the first of them."""
+
+    cgroups: list[Cgroup] = field(default_factory=list)
+    next: int = 0
+    looks: int = 0
+    excess: float = 0.0
 
 
 class Pausing:
-    """Of a node. directory: of an allocation; neighbours: finds the processes of a container.
-    send: as above."""
+    """Of a node. directory: of an allocation; freezer: None where nobody can be frozen."""
 
     def __init__(
-        self,
-        directory: Callable[[AllocationID], Path],
-        neighbours: Neighbours | None = None,
-        send: Callable[[Process, signal.Signals], bool] = send,
+        self, directory: Callable[[AllocationID], Path], freezer: Freezer | None = None
     ) -> None:
         self._directory = directory
-        self._neighbours = neighbours
-        self._send = send
-        self._stopped: dict[AllocationID, set[Process]] = {}
-        self._marked: set[AllocationID] = set()
+        self._freezer = freezer
+        self._held: dict[AllocationID, _Held] = {}
+        self._said: set[tuple[AllocationID, str]] = set()
 
     def keep(
         self,
         held: Collection[AllocationID],
-        paused: Collection[AllocationID],
-        processes: Callable[[AllocationID], Iterable[Process]],
+        paused: Mapping[AllocationID, float],
+        processes: Callable[[AllocationID], Sequence[Process]],
     ) -> None:
         """From now on these are paused, and nobody else. held: those that may be paused at any
-        look. processes: of an allocation, as far as it knows them."""
-        for one in self._marked - set(held):
-            self.resume(one, processes(one))
+        look. paused: by how many ns of GPU time each is ahead. processes: of an allocation."""
+        for one in self._held.keys() - set(held):
+            self.resume(one)
+        if self._freezer is None:
+            for one in paused:
+                self._say(one, "this agent freezes nobody")
+            return
         for one in held:
-            if one not in paused:
-                self._send_continue(one, ())
-            elif self._mark(one):
-                self._stop(one, processes(one))
+            state = self._held.setdefault(one, _Held())
+            self._find(self._freezer, one, state, processes(one))
+            if one in paused:
+                self._freeze_all(self._freezer, one, state, paused[one])
+            elif state.looks:
+                state.looks = 0
+                self._thaw_all(self._freezer, one, state.cgroups)
 
-    def resume(self, allocation: AllocationID, processes: Iterable[Process]) -> None:
-        """All of its processes, whoever stopped them; it is held no more."""
-        if allocation in self._marked or self._path(allocation).exists():
-            self._send_continue(allocation, self._all(processes))
-            with suppress(OSError):
-                self._path(allocation).unlink(missing_ok=True)
-            self._marked.discard(allocation)
-
-    def _path(self, allocation: AllocationID) -> Path:
-        return self._directory(allocation) / MARK
-
-    def _mark(self, allocation: AllocationID) -> bool:
-        if allocation in self._marked:
-            return True
+    def resume(self, allocation: AllocationID) -> None:
+        """All of its containers, whichever agent froze them; it is held no more."""
+        self._held.pop(allocation, None)
+        path = self._directory(allocation) / MARK
         try:
-            self._path(allocation).touch(mode=0o644)
+            cgroups = [Cgroup(line) for line in path.read_text().splitlines()]
+            if self._freezer is None:
+                log.warning("allocation %s may be frozen, and this agent thaws nobody", allocation)
+            elif self._thaw_all(self._freezer, allocation, cgroups):
+                path.unlink()
+        except FileNotFoundError:
+            return
         except OSError as error:
-            log.warning("cannot pause allocation %s: %s", allocation, error)
+            log.warning("allocation %s may stay frozen: %s", allocation, error)
+
+    def _find(
+        self,
+        freezer: Freezer,
+        allocation: AllocationID,
+        state: _Held,
+        processes: Sequence[Process],
+    ) -> None:
+        """Containers that are not known yet. What is found is written down first."""
+        begin = state.next if state.next < len(processes) else 0
+        some = processes[begin : begin + PROCESSES_PER_LOOK]
+        state.next = begin + len(some)
+        found = {freezer.container(allocation, one) for one in some}
+        fresh = sorted(one for one in found if one is not None and one not in state.cgroups)
+        cgroups = (state.cgroups + fresh)[:CONTAINERS]
+        if some and not cgroups:
+            self._say(allocation, "the cgroups of its processes name no container of its pods")
+        if cgroups == state.cgroups:
+            return
+        try:
+            (self._directory(allocation) / MARK).write_text("".join(f"{one}\n" for one in cgroups))
+        except OSError as error:
+            self._say(allocation, str(error))
+            return
+        state.cgroups = cgroups
+
+    def _freeze_all(
+        self, freezer: Freezer, allocation: AllocationID, state: _Held, excess: float
+    ) -> None:
+        """Those, too, that somebody has thawed meanwhile. Then look at what that does."""
+        known = tuple(state.cgroups)
+        frozen = [one for one in known if self._freeze(freezer, allocation, state, one)]
+        state.excess = min(state.excess, excess) if state.looks else excess
+        state.looks += 1
+        if state.looks <= EFFECT_LOOKS:
+            return
+        if not all(map(freezer.is_frozen, frozen)):
+            self._say(allocation, "its cgroup does not freeze")
+        elif frozen and excess > state.excess + SECOND:
+            self._say(allocation, "it uses GPU time although its containers are frozen")
+
+    def _freeze(
+        self, freezer: Freezer, allocation: AllocationID, state: _Held, cgroup: Cgroup
+    ) -> bool:
+        """Whether it is to be frozen now."""
+        try:
+            if freezer.terminates(cgroup):
+                freezer.thaw(cgroup)
+                return False
+            freezer.freeze(cgroup)
+        except FileNotFoundError:
+            state.cgroups.remove(cgroup)
             return False
-        self._marked.add(allocation)
+        except OSError as error:
+            self._say(allocation, str(error))
+            return False
         return True
 
-    def _all(self, processes: Iterable[Process]) -> set[Process]:
-        """Those of its container, too."""
-        known = set(processes)
-        beside = [self._neighbours.beside(one) for one in known] if self._neighbours else []
-        found = map(find, frozenset[int]().union(*beside))
-        return known | {one for one in found if one is not None}
+    def _thaw_all(
+        self, freezer: Freezer, allocation: AllocationID, cgroups: Sequence[Cgroup]
+    ) -> bool:
+        """Whether none of them is frozen any more."""
+        done = True
+        for cgroup in cgroups:
+            try:
+                freezer.thaw(cgroup)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                done = False
+                log.warning("allocation %s may stay frozen: %s", allocation, error)
+        return done
 
-    def _stop(self, allocation: AllocationID, processes: Iterable[Process]) -> None:
-        """Those that it has begun meanwhile as well, and those that somebody has continued."""
-        found = sorted(self._all(processes), key=lambda one: one.pid)[:MOST]
-        self._stopped[allocation] = {one for one in found if self._send(one, signal.SIGSTOP)}
-
-    def _send_continue(self, allocation: AllocationID, others: Iterable[Process]) -> None:
-        for one in self._stopped.pop(allocation, set()).union(others):
-            self._send(one, signal.SIGCONT)
+    def _say(self, allocation: AllocationID, why: str) -> None:
+        """Once each."""
+        if (allocation, why) not in self._said:
+            self._said.add((allocation, why))
+            log.warning("cannot pause allocation %s: %s", allocation, why)

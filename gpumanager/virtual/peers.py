@@ -8,7 +8,7 @@ import errno
 import socket
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -34,6 +34,13 @@ class PeerCheck(Protocol):
 
         process: as just found, by the pid that the kernel gave.
         """
+
+
+class ProcessOwners(Protocol):
+    """Knows the pod of each process that uses a GPU. Asked in the loop: it must not wait."""
+
+    def owner(self, allocations: Collection[AllocationID], process: Process) -> AllocationID | None:
+        """That of these which alone is for the pod of this process, as far as is known."""
 
 
 class Neighbours(Protocol):

@@ -61,7 +61,6 @@ class Turns:
         self._world = world
         self._arbiter: Any = None
         self._numbers: dict[GpuUUID, int] = {}
-        self._foreign: dict[GpuUUID, float] = {}
 
     def folder(self, allocation: AllocationID) -> Path:
         return self.root / allocation
@@ -94,13 +93,15 @@ class Turns:
         ceiling = min(max(limit.cores, limit.ceiling), CORES_PER_GPU)
         return gpu, limit.cores / CORES_PER_GPU, ceiling / CORES_PER_GPU
 
-    def note_foreign(self, parts: Mapping[GpuUUID, float]) -> None:
-        """The part of each GPU's time that containers without turns take now, by bare UUIDs."""
-        for gpu, number in self._numbers.items():
-            part = parts.get(gpu, 0.0)
-            if self._arbiter is not None and part != self._foreign.get(gpu, 0.0):
-                _module().lib.arbiter_foreign(self._arbiter, number, part)
-                self._foreign[gpu] = part
+    @property
+    def numbers(self) -> Mapping[GpuUUID, int]:
+        """Of the GPUs on which containers took turns so far, by their bare UUIDs."""
+        return self._numbers
+
+    def foreign(self, gpu: int, *, foreign: bool) -> None:
+        """Whether somebody outside of turns uses this GPU from now on. gpu: its number."""
+        if self._arbiter is not None:
+            _module().lib.arbiter_foreign(self._arbiter, gpu, foreign)
 
     def remove(self, allocation: AllocationID) -> None:
         """The folder of an allocation that is gone; safe to repeat."""
@@ -127,7 +128,7 @@ class AllocationTurns:
     def __init__(
         self, folder: Path, arbiter: Any, seats: Sequence[tuple[int, float, float]], hints: int
     ) -> None:
-        self._arbiter = arbiter
+        self._arbiter, self._seats = arbiter, seats
         self._hints: Any = _shim.ffi.cast("struct vcuda_hints *", hints)
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         for closed in (folder.parent, folder):
@@ -155,6 +156,7 @@ class AllocationTurns:
 
     def weigh(self, seats: Sequence[tuple[int, float, float]]) -> None:
         """Limits have changed."""
+        self._seats = seats
         self._words.words.device_count = len(seats)
         _module().lib.arbiter_weigh(self._arbiter, self._container[0], seats, len(seats))
 
@@ -173,11 +175,28 @@ class AllocationTurns:
         """Whether all these processes take turns: one whose container lacks the mount does not."""
         return all(self._hints.of[0][slot].progress_ns for slot in slots)
 
+    def guarantees(self, gpu: int) -> dict[int, float]:
+        """Its devices on this GPU, by the number: the part of its time that each has."""
+        return {at: one[1] for at, one in enumerate(self._seats) if one[0] == gpu and one[1] > 0}
+
+    def charged(self, device: int) -> int:
+        """GPU time so far, ns."""
+        return int(self.account(device).charged_ns)
+
+    def charge(self, device: int, ns: int) -> None:
+        """GPU time that it took outside of its turns; below 0: that others had in them."""
+        _module().lib.arbiter_charge(self._arbiter, self._container[0], device, ns)
+
+    def account(self, device: int) -> Any:
+        """Its struct arbiter_account."""
+        account: Any = _module().ffi.new("struct arbiter_account *")
+        _module().lib.arbiter_account(self._arbiter, self._container[0], device, account)
+        return account
+
     def write_meters(self, meters: Any) -> None:
         """Enter there what was charged and waited for so far: others read those."""
-        account: Any = _module().ffi.new("struct arbiter_account *")
         for device in range(self._words.words.device_count):
-            _module().lib.arbiter_account(self._arbiter, self._container[0], device, account)
+            account = self.account(device)
             meters[device].charged_ns = meters[device].retired_ns = account.charged_ns
             meters[device].throttled_ns = account.waited_ns
 

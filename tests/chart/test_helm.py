@@ -104,16 +104,18 @@ def test_the_agent_needs_no_privilege_where_nvidias_runtime_is_the_default() -> 
 
 
 @pytest.mark.parametrize(
-    ("action", "may_signal"), [("report", False), ("pause", True), ("end", True)]
+    ("action", "may_signal", "may_freeze"),
+    [("report", False, False), ("pause", False, True), ("end", True, False)],
 )
-def test_the_agent_may_signal_processes_of_others_only_to_pause_or_end_them(
-    action: str, *, may_signal: bool
+def test_the_agent_may_signal_and_freeze_others_only_where_it_is_to(
+    action: str, *, may_signal: bool, may_freeze: bool
 ) -> None:
     unprivileged = "agent.privileged=false,agent.runtimeClassName=nvidia"
 
     made = rendered("--set", f"{unprivileged},agent.behindTheShim={action}")
 
     assert ("- KILL " in made) is may_signal
+    assert ("mountPath: /sys/fs/cgroup, readOnly: false" in made) is may_freeze
 
 
 @pytest.mark.parametrize(("value", "turns"), [("costs", False), ("turns", True)])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpumanager.compute.overdraft import GROSS_NS, SLACK_NS, TOLERANCE, Overdraft
+from gpumanager.compute.overdraft import GROSS_NS, SLACK_NS, TOLERANCE, Bypass, Overdraft
 from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import SECOND, Holder, Reading, ShareLease
 from gpumanager.gpu.usage.samples import GpuUtilization
@@ -63,6 +63,27 @@ def test_who_forges_its_meter_gets_no_more_than_its_rate() -> None:
         overdraft.look(look * TICK, 0, 0.3, BURST, found)
 
     assert 0.2 < (took[6000] - took[4000]) / (2000 * TICK) < 0.31
+
+
+def bypassed(outside: float, turns: float, seconds: float) -> Bypass:
+    """Parts of the time. Outside of turns it is found each half second, and not while frozen."""
+    bypass, owed = Bypass(Overdraft(0, 0)), 0.0
+    for look in range(1, round(seconds * 10) + 1):
+        runs = not bypass.account.paused
+        owed += outside * TICK * runs
+        found, owed = (owed, 0.0) if look % 5 == 0 else (0.0, owed)
+        bypass.look(look * TICK, round(turns * TICK * runs), round(found), 0.3)
+    return bypass
+
+
+def test_turns_that_were_granted_are_no_overdraft_however_many() -> None:
+    assert not bypassed(0.0, 1.0, 600).account.held
+
+
+def test_who_launches_out_of_turn_is_held_to_its_guarantee_in_all() -> None:
+    assert not bypassed(0.5, 0.2, 2).account.held
+    assert bypassed(0.5, 0.2, 6).account.held
+    assert bypassed(0.5, 0.2, 30).counted / (30 * SECOND) < 0.3 + 0.1
 
 
 def test_who_was_paused_and_holds_to_its_limiter_again_is_let_go() -> None:

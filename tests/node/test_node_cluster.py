@@ -180,6 +180,23 @@ async def test_a_pod_s_name_is_known_once_the_watch_has_seen_it(world: ApiWorld)
     assert member.pod_name(PodUID("of another node")) is None
 
 
+async def test_a_pod_terminates_once_its_deletion_is_seen(world: ApiWorld) -> None:
+    uid = PodUID((await world.pod("a"))["metadata"]["uid"])
+
+    async with running(world, facts()) as member:
+
+        async def known() -> bool:
+            return member.pod_name(uid) is not None
+
+        async def terminating() -> bool:
+            return member.terminating(uid)
+
+        await until(known)
+        assert not member.terminating(uid)
+        await world.api.delete(world.pod_path("a"), {"apiVersion": "v1", "kind": "DeleteOptions"})
+        assert await until(terminating)
+
+
 async def test_the_same_event_again_is_counted_after_a_restart_too(world: ApiWorld) -> None:
     uid = (await world.pod("a"))["metadata"]["uid"]
 

@@ -8,7 +8,8 @@ from gpumanager.runtime.cgroup_files import CgroupFiles
 
 @dataclass(frozen=True, slots=True)
 class CgroupNode:
-    """base: an empty directory. With v1 the hierarchies of memory and systemd, or v2's one."""
+    """base: an empty directory. With v1 the hierarchies of memory, systemd and the freezer, or
+    v2's one."""
 
     base: Path
     unified: bool = True
@@ -25,7 +26,7 @@ class CgroupNode:
         (reader / "cgroup").write_text(own)
         kinds = ["cgroup2 cgroup2 rw"]
         if not self.unified:
-            kinds = ["cgroup cgroup rw,memory", "cgroup cgroup rw,name=systemd"]
+            kinds = [f"cgroup cgroup rw,{one}" for one in ("memory", "name=systemd", "freezer")]
         rows = (
             f"{number} 1 0:{number} {self.root} {self.mount(number)} rw - {kind}\n"
             for number, kind in enumerate(kinds)
@@ -43,7 +44,7 @@ class CgroupNode:
 
     def cgroup(self, path: str, *pids: int) -> None:
         """One cgroup, in every hierarchy, with its members."""
-        for number in range(1 if self.unified else 2):
+        for number in range(1 if self.unified else 3):
             directory = self.mount(number) / path.lstrip("/")
             directory.mkdir(parents=True, exist_ok=True)
             (directory / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))

@@ -1,151 +1,197 @@
-"""Containers that do not hold to their limiters are stopped from outside, and go on in time."""
+"""Containers that do not hold to their limiters are frozen from outside, and thawed in time."""
 
-import os
-import signal
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+import pytest
 
 from gpumanager.compute.overdraft import HELD_NS, SLACK_NS
+from gpumanager.compute.values import SECOND
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.sim.freezer import SimulatedFreezer
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.pausing import MARK, Pausing, send
-from gpumanager.virtual.processes import Process, find
+from gpumanager.virtual.pausing import EFFECT_LOOKS, MARK, PROCESSES_PER_LOOK, Cgroup, Pausing
+from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID, Limit
-from tests.virtual.container_process import ContainerProcess, StartProcess, eventually
+from tests.virtual.container_process import ContainerProcess, StartProcess
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 A, B = AllocationID("a"), AllocationID("b")
-ONE, TWO, OTHER = Process(101, 1), Process(102, 1), Process(201, 1)
+MAIN, SIDE, OTHER = Cgroup("freezer:/a/main"), Cgroup("freezer:/a/side"), Cgroup("freezer:/b/main")
+CONTAINERS = {101: (A, MAIN), 102: (A, SIDE), 201: (B, OTHER)}
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
 TICK = 100_000_000
 
 
 class Paused:
-    """Pausing of processes that are only written down."""
+    """Pausing of containers that are only written down. processes: by pid."""
 
-    def __init__(self, root: Path, neighbours: Any = None) -> None:
+    def __init__(self, root: Path, freezer: SimulatedFreezer | None = None) -> None:
         for name in (A, B):
             (root / name).mkdir(exist_ok=True)
         self.root = root
-        self.sent: list[tuple[int, str]] = []
-        self.processes: dict[AllocationID, list[Process]] = {A: [ONE], B: [OTHER]}
-        self.pausing = Pausing(lambda name: root / name, neighbours, self._send)
-
-    def _send(self, process: Process, number: signal.Signals) -> bool:
-        self.sent.append((process.pid, number.name))
-        return True
+        self.freezer = freezer or SimulatedFreezer(dict(CONTAINERS))
+        self.processes: dict[AllocationID, list[int]] = {A: [101], B: [201]}
+        self.pausing = Pausing(lambda name: root / name, self.freezer)
 
     def keep(
-        self, held: Iterable[AllocationID], paused: Iterable[AllocationID]
-    ) -> list[tuple[int, str]]:
-        self.sent.clear()
-        self.pausing.keep(frozenset(held), frozenset(paused), self.processes.__getitem__)
-        return self.sent
+        self, held: Collection[AllocationID], paused: Mapping[AllocationID, float]
+    ) -> set[Cgroup]:
+        """Who is frozen then."""
+        self.pausing.keep(held, paused, self._of)
+        return set(self.freezer.frozen)
+
+    def _of(self, allocation: AllocationID) -> list[Process]:
+        return [Process(pid, 1) for pid in self.processes[allocation]]
 
 
-def test_who_is_paused_is_stopped_and_nobody_else(tmp_path: Path) -> None:
-    paused = Paused(tmp_path)
-
-    assert paused.keep([A], []) == []
-    assert paused.keep([A], [A]) == [(101, "SIGSTOP")]
-    assert paused.keep([A], []) == [(101, "SIGCONT")]
-    assert paused.keep([A], []) == []
+@pytest.fixture
+def paused(tmp_path: Path) -> Paused:
+    return Paused(tmp_path)
 
 
-def test_who_was_continued_by_somebody_or_is_new_is_stopped_at_the_next_look(
-    tmp_path: Path,
+def test_who_is_paused_is_frozen_and_nobody_else(paused: Paused) -> None:
+    assert paused.keep([A], {}) == set()
+    assert paused.keep([A], {A: 1}) == {MAIN}
+    assert paused.keep([A], {}) == set()
+
+
+def test_who_was_thawed_by_somebody_or_is_new_is_frozen_at_the_next_look(paused: Paused) -> None:
+    paused.keep([A], {A: 1})
+    paused.freezer.thaw(MAIN)
+    paused.processes[A] = [101, 102]
+
+    assert paused.keep([A], {A: 1}) == {MAIN, SIDE}
+    assert paused.keep([A], {}) == set()
+
+
+def test_a_process_of_another_pod_or_of_the_host_freezes_nobody(paused: Paused) -> None:
+    """As after its pid was given to somebody else."""
+    paused.processes[A] = [201, 999]
+
+    assert paused.keep([A], {A: 1}) == set()
+
+
+def test_its_cgroups_are_written_down_as_long_as_a_container_may_be_frozen(paused: Paused) -> None:
+    mark = paused.root / A / MARK
+
+    paused.keep([A], {A: 1})
+    assert mark.read_text() == f"{MAIN}\n"
+    paused.keep([A], {})
+    assert mark.exists()
+    paused.keep([A], {A: 1})
+    assert paused.keep([], {}) == set()
+    assert not mark.exists()
+
+
+def test_nobody_is_frozen_whom_the_next_manager_would_not_thaw(
+    paused: Paused, caplog: pytest.LogCaptureFixture
 ) -> None:
-    paused = Paused(tmp_path)
-    paused.keep([A], [A])
-    paused.processes[A] = [ONE, TWO]
+    """A full disk, or one that cannot be written; that is said once."""
+    (paused.root / A).rmdir()
 
-    assert paused.keep([A], [A]) == [(101, "SIGSTOP"), (102, "SIGSTOP")]
-    assert sorted(paused.keep([A], [])) == [(101, "SIGCONT"), (102, "SIGCONT")]
-
-
-def test_it_stands_in_the_directory_as_long_as_a_container_may_be_stopped(tmp_path: Path) -> None:
-    paused = Paused(tmp_path)
-
-    paused.keep([A], [A])
-    assert (tmp_path / A / MARK).exists()
-    paused.keep([A], [])
-    assert (tmp_path / A / MARK).exists()
-    assert paused.keep([], []) == [(101, "SIGCONT")]
-    assert not (tmp_path / A / MARK).exists()
+    assert [paused.keep([A], {A: 1}) for _ in range(9)] == [set()] * 9
+    assert len(caplog.messages) == 1
 
 
-def test_nobody_is_paused_whom_the_next_manager_would_not_continue(tmp_path: Path) -> None:
-    """A full disk, or one that cannot be written."""
-    paused = Paused(tmp_path)
-    (tmp_path / A).rmdir()
-
-    assert paused.keep([A], [A]) == []
-
-
-def test_the_next_manager_continues_whom_the_last_has_stopped(tmp_path: Path) -> None:
-    Paused(tmp_path).keep([A], [A])
-    after = Paused(tmp_path)
-
-    after.pausing.resume(A, [ONE])
-    after.pausing.resume(B, [OTHER])
-
-    assert after.sent == [(101, "SIGCONT")]
-    assert not (tmp_path / A / MARK).exists()
-
-
-async def test_all_processes_of_the_container_are_stopped(
-    tmp_path: Path, start_process: StartProcess, sockets: VirtualManager
+def test_the_next_manager_thaws_whom_the_last_has_frozen_though_no_process_is_known(
+    paused: Paused,
 ) -> None:
-    """One that uses no GPU could continue the others."""
-    door = await sockets.open(A, [LIMIT]) / "vcuda.sock"
-    user, beside = await start_process(door), await start_process(door)
+    paused.keep([A, B], {A: 1, B: 1})
+    after = Paused(paused.root, paused.freezer)
+    after.processes = {A: [], B: []}
 
-    class Neighbours:
-        def beside(self, process: Process) -> tuple[int, ...]:
-            return (process.pid, beside.pid)
+    after.pausing.resume(A)
 
-    paused = Paused(tmp_path, Neighbours())
-    found = find(user.pid)
-    assert found is not None
-    paused.processes[A] = [found]
-
-    sent = paused.keep([A], [A])
-
-    assert sorted(sent) == sorted([(user.pid, "SIGSTOP"), (beside.pid, "SIGSTOP")])
+    assert paused.freezer.frozen == {OTHER}
+    assert not (paused.root / A / MARK).exists()
 
 
-def test_a_pid_that_means_another_process_by_now_is_left_alone() -> None:
-    assert not send(Process(os.getpid(), 1), signal.SIGCONT)
+def test_the_mark_stays_where_somebody_cannot_be_thawed(paused: Paused) -> None:
+    paused.keep([A], {A: 1})
+
+    Pausing(lambda name: paused.root / name).resume(A)
+
+    assert (paused.root / A / MARK).exists()
+
+
+def test_a_container_of_a_pod_that_terminates_is_thawed_and_stays_so(paused: Paused) -> None:
+    paused.processes[A] = [101, 102]
+    paused.keep([A], {A: 1})
+    paused.freezer.terminating.add(MAIN)
+
+    assert paused.keep([A], {A: 1}) == {SIDE}
+    assert paused.keep([A], {A: 1}) == {SIDE}
+
+
+def test_a_container_that_has_ended_is_forgotten(paused: Paused) -> None:
+    paused.processes[A] = [101, 102]
+    paused.keep([A], {A: 1})
+    paused.freezer.end(MAIN)
+
+    assert paused.keep([A], {A: 1}) == {SIDE}
+    assert paused.keep([], {}) == set()
+    assert not (paused.root / A / MARK).exists()
+
+
+def test_a_look_costs_the_same_however_many_processes_there_are(paused: Paused) -> None:
+    """1,100 sleepers of another container come first: all are looked up, in turn."""
+    paused.processes[A] = [*range(1000, 2100), 101]
+
+    paused.keep([A], {A: 1})
+    assert paused.freezer.lookups == PROCESSES_PER_LOOK
+    for _ in range(1100 // PROCESSES_PER_LOOK):
+        paused.keep([A], {A: 1})
+
+    assert paused.freezer.frozen == {MAIN}
+
+
+@pytest.mark.parametrize(
+    ("broken", "grows", "said"),
+    [
+        (False, 0, ""),
+        (True, 0, "its cgroup does not freeze"),
+        (False, SECOND // 10, "it uses GPU time although its containers are frozen"),
+    ],
+)
+def test_what_freezing_does_is_looked_at(
+    paused: Paused, caplog: pytest.LogCaptureFixture, *, broken: bool, grows: int, said: str
+) -> None:
+    if broken:
+        paused.freezer.broken.add(MAIN)
+
+    for look in range(2 * EFFECT_LOOKS):
+        paused.keep([A], {A: 1 + look * grows})
+
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == ([said] if said else [])
 
 
 class Cheat:
     """A container of 30 % that charges half of the time, and its manager, whose time is given."""
 
-    def __init__(self, manager: VirtualManager, process: ContainerProcess) -> None:
-        self.manager, self.process = manager, process
+    def __init__(
+        self, manager: VirtualManager, process: ContainerProcess, freezer: SimulatedFreezer
+    ) -> None:
+        self.manager, self.freezer = manager, freezer
+        freezer.containers[process.pid] = A, MAIN
         self.now = 1000 * TICK
         served = manager._served[A]
         self.meter = served._books.words.meters[0]
 
     @classmethod
-    async def begin(cls, manager: VirtualManager, start: StartProcess) -> Self:
+    async def begin(
+        cls, manager: VirtualManager, start: StartProcess, freezer: SimulatedFreezer
+    ) -> Self:
         process = await start(await manager.open(A, [LIMIT]) / "vcuda.sock")
         await process.answer()
-        return cls(manager, process)
+        return cls(manager, process, freezer)
 
     @property
-    def state(self) -> str:
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0]
-
-    async def is_stopped(self) -> bool:
-        return await eventually(lambda: self.state == "T")
-
-    async def goes_on(self) -> bool:
-        return await eventually(lambda: self.state != "T")
+    def frozen(self) -> bool:
+        return MAIN in self.freezer.frozen
 
     def look(self, share: float) -> None:
         self.meter.charged_ns += round(share * TICK)
@@ -159,44 +205,48 @@ class Cheat:
             self.look(0.5)
 
 
-async def test_it_is_stopped_until_it_has_waited_for_what_it_took(
+async def test_it_is_frozen_until_it_has_waited_for_what_it_took(
     root: Path, start_process: StartProcess
 ) -> None:
-    manager = VirtualManager(root, pauses=True)
-    cheat = await Cheat.begin(manager, start_process)
+    freezer = SimulatedFreezer()
+    manager = VirtualManager(root, pauses=True, freezer=freezer)
+    cheat = await Cheat.begin(manager, start_process, freezer)
 
     cheat.cheat()
-    assert await cheat.is_stopped()
+    assert cheat.frozen
     for _ in range(100):
         cheat.look(0.0)
-    assert await cheat.goes_on()
+    assert not cheat.frozen
     for _ in range(6):
         cheat.look(0.5)
-    assert await cheat.is_stopped()
+    assert cheat.frozen
     await manager.stop()
-    assert await cheat.goes_on()
+    assert not cheat.frozen
 
 
-async def test_a_manager_that_has_crashed_leaves_nobody_stopped_for_the_next(
+async def test_a_manager_that_has_crashed_leaves_nobody_frozen_for_the_next(
     root: Path, start_process: StartProcess
 ) -> None:
-    before, after = VirtualManager(root, pauses=True), VirtualManager(root)
-    cheat = await Cheat.begin(before, start_process)
+    freezer = SimulatedFreezer()
+    before = VirtualManager(root, pauses=True, freezer=freezer)
+    after = VirtualManager(root, freezer=freezer)
+    cheat = await Cheat.begin(before, start_process, freezer)
     cheat.cheat()
-    assert await cheat.is_stopped()
+    assert cheat.frozen
 
     await after.open(A, [LIMIT])
 
-    assert await cheat.goes_on()
+    assert not cheat.frozen
     await after.stop()
     await before.stop()
 
 
-async def test_without_the_policy_nobody_is_paused(root: Path, start_process: StartProcess) -> None:
-    manager = VirtualManager(root)
-    cheat = await Cheat.begin(manager, start_process)
+async def test_without_the_policy_nobody_is_frozen(root: Path, start_process: StartProcess) -> None:
+    freezer = SimulatedFreezer()
+    manager = VirtualManager(root, freezer=freezer)
+    cheat = await Cheat.begin(manager, start_process, freezer)
 
     cheat.cheat()
 
-    assert await cheat.goes_on()
+    assert not cheat.frozen
     await manager.stop()

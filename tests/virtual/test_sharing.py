@@ -14,6 +14,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.sharing import LEASE_NS, SLICE_US, SWITCH_US
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.programs.hello_client import Regions, exchange, hello
 from vcuda_shim._shim import ffi, lib
@@ -33,9 +34,9 @@ def limit(cores: int, ceiling: int = 0) -> Limit:
 class Node:
     """A manager whose time is given; this test is a process of every container."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, turns: Turns | None = None) -> None:
         self.root = root
-        self.manager = VirtualManager(root)
+        self.manager = VirtualManager(root, turns=turns)
         self.now = 1000 * SECOND
         self.pages: dict[str, Regions] = {}
 
@@ -79,6 +80,21 @@ async def node(root: Path) -> AsyncIterator[Node]:
     made = Node(root)
     yield made
     await made.manager.stop()
+
+
+async def test_beside_turns_a_container_of_before_has_its_guarantee(root: Path) -> None:
+    """Nobody knows what those that take turns leave it."""
+    before = Node(root)
+    await before.open("a", limit(30, ceiling=80))
+    await before.manager.stop()
+    node = Node(root, Turns(root / "turns"))
+    node.pages = before.pages
+    await node.open("a", limit(30, ceiling=80))
+
+    node.tick()
+
+    assert node.rate("a") == 300_000
+    await node.manager.stop()
 
 
 async def test_idle_share_is_lent_until_the_lease_ends(node: Node) -> None:

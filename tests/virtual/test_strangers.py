@@ -30,7 +30,7 @@ from vcuda_shim._shim import ffi, lib
 
 pytest_plugins = ["tests.virtual.virtual_fixtures", "tests.virtual.running_pod_fixtures"]
 
-NAME = AllocationID("a1")
+NAME, OTHER = AllocationID("a1"), AllocationID("a2")
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
 OURS = PodUID("7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21")
 THEIRS = PodUID("99999999-9a44-4e0b-8f57-0c2f9b1a6e21")
@@ -177,6 +177,30 @@ async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(r
         await sockets.stop()
 
     assert int(output) == -errno.ESRCH
+
+
+@pytest.mark.parametrize(
+    ("owners", "asked", "owner"),
+    [
+        ({NAME: OURS, OTHER: THEIRS}, [NAME, OTHER], NAME),
+        ({NAME: OURS, OTHER: THEIRS}, [OTHER], None),
+        ({NAME: OURS, OTHER: OURS}, [NAME, OTHER], None),
+        ({}, [NAME], None),
+    ],
+    ids=["its pod's", "not among them", "two of its pod", "nothing is known"],
+)
+def test_a_process_belongs_to_the_only_allocation_of_its_pod(
+    tmp_path: Path,
+    owners: Mapping[AllocationID, PodUID],
+    asked: list[AllocationID],
+    owner: AllocationID | None,
+) -> None:
+    node = Node(tmp_path, owners)
+    node.caller_is_in(f"/kubepods/burstable/pod{OURS}/{'ab' * 32}")
+    me = find(os.getpid())
+    assert me is not None
+
+    assert node.check.owner(asked, me) == owner
 
 
 # With the kernel's own cgroups.

@@ -58,6 +58,7 @@ from gpumanager.node.manager_watch import ManagerWatch
 from gpumanager.node.service import Facts, NodeCluster
 from gpumanager.recovery.legacy_containers import legacy_containers
 from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.freezer import READ_ONLY, CgroupFreezer
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
@@ -198,9 +199,11 @@ class NodeAgent:
         self._started = False
         self._judged = asyncio.Event()
         """Whether the health of the GPUs is known."""
-        self._containers = Containers(CgroupFiles.here())
+        cgroups = CgroupFiles.here()
+        self._containers = Containers(cgroups)
         self._peers = PodCheck(self._containers, self._owners)
-        self._virtual = self._sockets()
+        freezer = CgroupFreezer(cgroups, self._owners, outside.cluster.terminating)
+        self._virtual = self._sockets(freezer)
         isolation = Isolations(
             Means(self._virtual, outside.volumes),
             DeviceFiles(settings.device_directory, extra=settings.extra_devices),
@@ -329,19 +332,24 @@ class NodeAgent:
         gpu = self._granter.topology.by_uuid(uuid)
         return gpu.model if gpu else None
 
-    def _sockets(self) -> VirtualManager:
+    def _sockets(self, freezer: CgroupFreezer) -> VirtualManager:
+        pauses = self._settings.behind_the_shim == "pause"
+        if pauses and not freezer.writable:
+            log.warning("--behind-the-shim=pause: containers are only reported: %s", READ_ONLY)
         return VirtualManager(
             self._settings.virtual_manager_path,
             meter=NvmlMeter(),
             utilization=NvmlUtilization(),
             model_of=self._model_of,
             peers=self._peers,
+            owners=self._peers,
             resident=self._confirmed,
             neighbours=self._containers,
             names=NamedContainers(self._containers, self._outside.runtime),
             driver=self._outside.volumes.version,
             switch_us=self._settings.gpu_switch_cost,
-            pauses=self._settings.behind_the_shim == "pause",
+            pauses=pauses and freezer.writable,
+            freezer=freezer,
             turns=Turns(self._settings.turns_path) if self._settings.gpu_time == BY_TURNS else None,
         )
 

@@ -88,9 +88,11 @@ async def play(
         turns = Turns(disk.turns, world=time.world()) if limiter == "turns" else None
         manager = VirtualManager(disk.virtual, turns=turns)
         last_first.push_async_callback(manager.stop)
+        older = VirtualManager(disk.virtual.with_name("older"))
+        last_first.push_async_callback(older.stop)
         last_first.callback(time.end_world)
         company = TenantGroup(
-            disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus
+            disk, simulated, tenants, manager=manager, older=older, limiter=limiter, count=gpus
         )
         last_first.push_async_callback(company.close)
         count = sum(tenant.processes for tenant in tenants)

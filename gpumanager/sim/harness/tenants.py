@@ -36,10 +36,12 @@ class TenantGroup:
         tenants: Sequence[Tenant],
         *,
         manager: VirtualManager,
+        older: VirtualManager,
         limiter: LimiterKind,
         count: int = 1,
     ) -> None:
-        self._disk, self._gpus, self._manager = disk, gpus, manager
+        self._disk, self._gpus = disk, gpus
+        self._managers = {False: manager, True: older}
         self._shared = gpus.machine.topology.gpus[:count]
         self._tenants = tuple(tenants)
         self._limiter = limiter
@@ -76,7 +78,7 @@ class TenantGroup:
         if self._limiter not in SHIMS:
             return ProgramSetup(libraries, devices)
         allocation = await self.guarantee(tenant)
-        turns = self._manager.turns(AllocationID(tenant.container or tenant.name))
+        turns = self._managers[tenant.older].turns(AllocationID(tenant.container or tenant.name))
         return ProgramSetup(libraries, devices, allocation, turns)
 
     async def guarantee(self, tenant: Tenant) -> Path:
@@ -86,7 +88,8 @@ class TenantGroup:
         limits = [
             Limit(gpu.uuid, memory, tenant.cores, ceiling, tenant.burst_us) for gpu in self._shared
         ]
-        return await self._manager.open(AllocationID(tenant.container or tenant.name), limits)
+        allocation = AllocationID(tenant.container or tenant.name)
+        return await self._managers[tenant.older].open(allocation, limits)
 
     async def _start(
         self, tenant: Tenant, number: int, surroundings: ProgramSetup, clock: Clock, begin: int

@@ -19,6 +19,8 @@ class Tenant:
     seconds after the stage's. processes: that each do the workload. burst_us: how much unused time
     may be saved up; 0 for the shim's own choice. changes: guarantees made later, by the second.
     container: shared by the tenants that name it, whose guarantees are alike; by default its own.
+    older: it began before there were turns; its launches are limited by what they cost, to its
+    guarantee.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Tenant:
     burst_us: int = 0
     changes: tuple[tuple[float, int], ...] = ()
     container: str | None = None
+    older: bool = False
 
 
 @dataclass(frozen=True, slots=True)

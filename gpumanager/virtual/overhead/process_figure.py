@@ -5,9 +5,9 @@ and the client for managed memory is one); the ideal simulated driver includes i
 process that this one has opened may be in the figures of both. So processes write into their books
 how much of either they have. Two measurements of one process, between which that amount changed,
 give the answer: the figure changed by as much, or it stayed. Code that comes or goes in between may
-feign either: 20 MiB more of managed memory beside a module of 20 MiB less leave the figure as it was.
-So an answer is believed when it was seen twice, one after the other. Until then what the driver had
-before is taken to be what it has (own_bytes() in native/shim/core/region.c).
+feign either: 20 MiB more of managed memory beside a module of 20 MiB less leave the figure as it
+was. So an answer is believed when it was seen twice, one after the other. Until then what the
+driver had before is taken to be what it has (own_bytes() in native/shim/core/region.c).
 """
 
 from collections.abc import Iterator, Mapping

@@ -46,7 +46,7 @@ static void charge(struct turns_gpu *gpu, int at, double all_trusted, uint64_t n
     struct turns_member *member = &gpu->members[at];
     double span = since(gpu->last, now), own = member->seen.work_ns;
     double all = own + all_trusted - trusted(gpu, at);
-    double ns = (all > span ? own * span / all : own) * (1 - gpu->foreign);
+    double ns = all > span ? own * span / all : own;
     member->virtual_ns =
         least(member->virtual_ns + ns / member->weight,
               most(member->virtual_ns, gpu->virtual_ns + gpu->rules.debt / member->weight));

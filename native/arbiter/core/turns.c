@@ -331,7 +331,7 @@ static void tell(struct turns_gpu *gpu)
         if (!member->present)
             continue;
         adapt(gpu, member, at == waker ? woke_before : woke);
-        member->told.shared = late || gpu->foreign > 0 || member->seen.live > 1;
+        member->told.shared = late || gpu->foreign || member->seen.live > 1;
         member->told.bounded = present > 1 || is_capped(member);
         member->told.wanted = late || wanted;
     }

@@ -26,8 +26,7 @@
  * charge of others only as the holder, or while its turn's tail may last (`late_ns`). Work in
  * flight out of turn is charged on top, and a process without progress for a second changes the
  * charge of no other: what a container says of itself (struct turns_report) is believed against it
- * alone. Where containers outside of turns take a part of the GPU's time (`foreign`), all are
- * charged so much less: it runs in slices between theirs.
+ * alone.
  *
  * All of it is a function of plain values, moved forward by turns_step(): nothing here knows of
  * pages, clocks or threads. Times are ns of one clock. One thread at a time.
@@ -138,7 +137,7 @@ struct turns_gpu {
     double used;       /* of this turn, with work in flight */
     bool ending;       /* of the turn: what is launched now may outlast it */
     double left;       /* until the next decision, at the latest */
-    double foreign;    /* the part of the GPU's time that work outside of turns takes */
+    bool foreign;      /* somebody outside of turns uses the GPU */
     double virtual_ns; /* the average of those who want the GPU, or wanted it last */
 };
 

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/account.h"
 #include "manager/loop.h"
 
 static void nudge(struct arbiter *self)
@@ -238,12 +239,32 @@ void arbiter_process_gone(struct arbiter *self, struct arbiter_container *contai
     nudge(self);
 }
 
-void arbiter_foreign(struct arbiter *self, uint32_t gpu, double part)
+void arbiter_foreign(struct arbiter *self, uint32_t gpu, bool foreign)
 {
     pthread_mutex_lock(&self->lock);
     if (gpu < ARBITER_GPUS && gpu_of(self, gpu) != NULL) {
-        self->gpus[gpu]->turns.foreign = part;
+        self->gpus[gpu]->turns.foreign = foreign;
         self->gpus[gpu]->next = 0;
+    }
+    pthread_mutex_unlock(&self->lock);
+    nudge(self);
+}
+
+void arbiter_charge(struct arbiter *self, struct arbiter_container *container, uint32_t device,
+                    int64_t ns)
+{
+    pthread_mutex_lock(&self->lock);
+    if (device < container->count && container->seats[device].gpu != NULL) {
+        struct turns_gpu *turns = &container->seats[device].gpu->turns;
+        struct turns_member *member = &turns->members[container->seats[device].member];
+        double most_ns = turns->virtual_ns + turns->rules.debt / member->weight;
+        member->virtual_ns = least(member->virtual_ns + (double)ns / member->weight,
+                                   most(member->virtual_ns, most_ns));
+        member->tokens =
+            least(turns->rules.bucket,
+                  most(member->tokens - (double)ns, least(member->tokens, -turns->rules.debt)));
+        member->charged_ns = most(0, member->charged_ns + (double)ns);
+        container->seats[device].gpu->next = 0;
     }
     pthread_mutex_unlock(&self->lock);
     nudge(self);

@@ -65,8 +65,14 @@ int arbiter_process(struct arbiter *self, struct arbiter_container *container, u
 /* The manager freed the slot. The thread may have seen the death before. */
 void arbiter_process_gone(struct arbiter *self, struct arbiter_container *container, uint32_t slot);
 
-/* Work outside of turns takes this part of the GPU's time, below 1; 0: there is none any more. */
-void arbiter_foreign(struct arbiter *self, uint32_t gpu, double part);
+/* A process outside of turns uses this GPU, or none does any more. */
+void arbiter_foreign(struct arbiter *self, uint32_t gpu, bool foreign);
+
+/* The container took GPU time outside of its turns: that counts as the time of turns does, up to
+ * where none is charged ahead any further (struct turns_rules). Below 0: of the time that it was
+ * charged, others outside of turns had so much. */
+void arbiter_charge(struct arbiter *self, struct arbiter_container *container, uint32_t device,
+                    int64_t ns);
 
 /* Since the container joined. Zeros where the device has no turns. */
 struct arbiter_account {

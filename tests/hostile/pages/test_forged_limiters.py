@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.hostile.hostile_node import HostileNode, hostile, pod
+from tests.hostile.kubelet_cgroups import in_cgroup
 from tests.waiting import until
 
 pytestmark = pytest.mark.namespaces
@@ -30,9 +31,10 @@ async def test_it_is_paused_whenever_it_has_had_more() -> None:
     async with (
         HostileNode(**{"behind-the-shim": "pause"}) as node,
         node.beside(pod("good", LAUNCH, cores=60)),
+        in_cgroup(hostile("evil", "write_meter.py", SECONDS, "clock")) as evil,
     ):
         await until(lambda: bool(node.node.gpus.tenants()))
-        async with node.beside(hostile("evil", "write_meter.py", SECONDS, "clock")):
+        async with node.beside(evil):
             await node.agent_says("the agent pauses it")
             await asyncio.sleep(2)  # for what it took until then
             for _ in range(TRIES):

@@ -270,9 +270,30 @@ def test_a_device_without_a_weight_is_always_granted(arbiter: Any) -> None:
 def test_foreign_work_makes_drains_measure_nothing(arbiter: Any) -> None:
     one = Container(arbiter)
     one.process()
-    lib.arbiter_foreign(arbiter, 0, 0.3)
+    lib.arbiter_foreign(arbiter, 0, True)
 
     assert eventually(lambda: bool(one.bits() & SHARED))
+
+
+def test_time_outside_of_turns_is_charged_and_puts_a_container_behind_the_others(
+    arbiter: Any,
+) -> None:
+    cheat, other = Container(arbiter), Container(arbiter)
+    for one in (cheat, other):
+        one.process()
+        one.works()
+    account = ffi.new("struct arbiter_account *")
+    owed = []
+    for ns in (0, 100 * MS, 10**18):
+        lib.arbiter_charge(arbiter, cheat.handle, 0, ns)
+        lib.arbiter_account(arbiter, cheat.handle, 0, account)
+        owed.append(account.owed_ns)
+
+    assert account.charged_ns > 10**18
+    assert owed[0] - owed[1] > 50 * MS
+    assert -SECOND < owed[2] < owed[1]
+    lib.arbiter_account(arbiter, other.handle, 0, account)
+    assert account.charged_ns < SECOND
 
 
 def test_a_gpu_has_room_for_128_containers_and_refuses_more(arbiter: Any) -> None:

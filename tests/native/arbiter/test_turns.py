@@ -73,14 +73,6 @@ def test_hand_overs_cost_little_on_the_machine_of_an_h100(each: int, lost: float
     assert sum(play.member(player).turns for player in play.players) < 4 * 50
 
 
-def test_what_runs_outside_of_turns_is_not_charged_to_those_that_take_them() -> None:
-    play = Play([Player(trainer(200 * US), 0.7, 0.7)])
-    play.gpu.foreign = 0.3  # in slices between its own, on a real GPU
-
-    assert shares(play) == pytest.approx([1.0], abs=0.02)
-    assert charged(play, play.players[0]) == pytest.approx(0.7, abs=0.02)
-
-
 @pytest.mark.parametrize("each", [50 * US, 200 * US, 2 * MS, 40 * MS])
 def test_a_ceiling_holds_where_nobody_else_is(each: int) -> None:
     play = Play([Player(trainer(each), 0.3, 0.3)])
