@@ -93,7 +93,7 @@ class Sharing:
         """
         allocations = {one.allocation: one for one in by_cost}
         self._by_cost = frozenset(allocations)
-        shared = _gpus(allocations.values())
+        shared = _gpus(allocations.values()) if by_turns else frozenset[GpuUUID]()
         self._mixed = shared and shared & _gpus(by_turns)
         readings = self._readings(allocations.values(), now_ns)
         took = self._took.look(now_ns, [one for one in readings if one.gpu in self._mixed])
