@@ -129,6 +129,8 @@ class AllocationTurns:
         self, folder: Path, arbiter: Any, seats: Sequence[tuple[int, float, float]], hints: int
     ) -> None:
         self._arbiter, self._seats = arbiter, seats
+        self._taken = False
+        self._looked: dict[int, int] = {}
         self._hints: Any = _shim.ffi.cast("struct vcuda_hints *", hints)
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         for closed in (folder.parent, folder):
@@ -162,6 +164,7 @@ class AllocationTurns:
 
     def add(self, slot: int, pidfd: int | None) -> None:
         """A process has this slot from now on. pidfd: None where there is none."""
+        self._taken = False
         number = NO_PIDFD if pidfd is None else pidfd
         answer = _module().lib.arbiter_process(self._arbiter, self._container[0], slot, number)
         if answer != 0:
@@ -172,8 +175,13 @@ class AllocationTurns:
         _module().lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
 
     def taken_by(self, slots: Iterable[int]) -> bool:
-        """Whether all these processes take turns: one whose container lacks the mount does not."""
-        return all(self._hints.of[0][slot].progress_ns for slot in slots)
+        """Whether all these processes take turns: one whose container lacks the mount does not.
+        Once all have, they are not asked again."""
+        if self._taken:
+            return True
+        told = [self._hints.of[0][slot].progress_ns > 0 for slot in slots]
+        self._taken = bool(told) and all(told)
+        return all(told)
 
     def guarantees(self, gpu: int) -> dict[int, float]:
         """Its devices on this GPU, by the number: the part of its time that each has."""
@@ -196,6 +204,10 @@ class AllocationTurns:
     def write_meters(self, meters: Any) -> None:
         """Enter there what was charged and waited for so far: others read those."""
         for device in range(self._words.words.device_count):
+            looked = self._words.words.of[device].looked_ns
+            if looked == self._looked.get(device):
+                continue  # nobody wants the GPU, so that nothing was charged
+            self._looked[device] = looked
             account = self.account(device)
             meters[device].charged_ns = meters[device].retired_ns = account.charged_ns
             meters[device].throttled_ns = account.waited_ns
