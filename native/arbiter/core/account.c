@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 static const double longest_told = 1e9; /* of a launch */
+static const uint64_t back_dated = 100 * 1000;
 
 void turns_observe(struct turns_seen *seen, struct turns_process *process,
                    const struct turns_report *report, const struct turns_rules *rules,
@@ -21,6 +22,10 @@ void turns_observe(struct turns_seen *seen, struct turns_process *process,
             seen->stalled_ns += work;
         seen->held_ns += least(since(process->held_ns, report->held_ns), since(last, now));
     }
+    /* A process dates the end of its work back, to the middle between two looks of its own. Longer
+     * ago, it is not this. */
+    if (process->known && total < process->total_ns && process->total_ns - total < back_dated)
+        total = process->total_ns;
     uint64_t longest = (uint64_t)least((double)report->longest_ns, longest_told);
     if (longest > seen->longest_ns)
         seen->longest_ns = longest;

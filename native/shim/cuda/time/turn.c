@@ -44,7 +44,7 @@ static void sleep_on(struct wait *wait, const VCUDA_ATOMIC(uint32_t) * word, uin
     interruption_block(&(struct interruption){0});
     pthread_mutex_lock(&wait->view.device->mutex);
     wait->now = wait->view.world->now();
-    turn_look(&wait->view, wait->now);
+    turn_look(&wait->view, wait->now, false);
 }
 
 static uint64_t looked_at(const struct wait *wait)
@@ -242,7 +242,7 @@ bool turn_begin(struct process *process, unsigned device, struct launch *launch)
     wait.now = wait.begun = wait.view.world->now();
     wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
     if (wait.view.device->in_flight >= run_ahead_most(&wait.view.device->ahead))
-        turn_look(&wait.view, wait.now);
+        turn_look(&wait.view, wait.now, false);
     await_turn(&wait);
     wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
     bool first = wait.view.device->in_flight == 0;
@@ -295,7 +295,7 @@ void turn_waited(struct process *process, unsigned device, uint64_t stream)
     struct turn_view view = turn_view(process, device);
     pthread_mutex_lock(&view.device->mutex);
     uint64_t now = view.world->now();
-    turn_look(&view, now);
+    turn_look(&view, now, true);
     if (stream != GAP_ANY)
         turn_stream_ended(&view, stream, now);
     pthread_mutex_unlock(&view.device->mutex);

@@ -68,6 +68,7 @@ struct turn_device {
     bool watched; /* the watcher is there */
     bool shared;
     uint64_t launched, begun; /* the last launch; the first of those in flight */
+    uint64_t looked;          /* when something was last seen to be in flight still */
     uint64_t away;            /* last look of an arbiter that was found to be away */
     _Atomic uint32_t moved;   /* futex: counts what may let somebody go on */
     uint32_t head, tail;      /* of the marks, counted for ever */

@@ -11,6 +11,7 @@ enum {
     SELDOM_NS = 1000 * MICROSECOND,
     REST_NS = 1000 * 1000 * MICROSECOND, /* of the watcher, with nothing in flight */
     SLACK_NS = 100 * MICROSECOND, /* launches without a mark have ended by their time and this */
+    BACK_NS = 50 * MICROSECOND,   /* an end is dated back by no more */
 };
 
 struct turn_view turn_view(struct process *process, unsigned index)
@@ -198,7 +199,17 @@ static void ask(struct asked *asked)
     own_calls_end(mode);
 }
 
-void turn_look(const struct turn_view *view, uint64_t now)
+/* What is found to have ended now, and was in flight at the look before, ended in between. */
+static uint64_t ended_at(const struct turn_view *view, uint64_t now)
+{
+    uint64_t since = atomic_load_explicit(&view->hint->since_ns, memory_order_relaxed);
+    uint64_t looked = view->device->looked;
+    if (looked <= since || looked >= now)
+        return now;
+    return now - ((now - looked) / 2 < BACK_NS ? (now - looked) / 2 : BACK_NS);
+}
+
+void turn_look(const struct turn_view *view, uint64_t now, bool waited)
 {
     struct turn_device *device = view->device;
     if (device->looking)
@@ -220,15 +231,18 @@ void turn_look(const struct turn_view *view, uint64_t now)
             add(&drain, mark);
     }
     learn(view, &drain, now);
+    uint64_t ended = waited ? now : ended_at(view, now);
     for (uint32_t index = 0; index < asked.count; index++) {
         struct turn_mark *mark = &device->marks[asked.at[index] % TURN_MARKS];
         if (asked.passed[index] && !mark->ended) {
-            pass(view, mark, now);
+            pass(view, mark, ended);
             any = true;
         }
     }
     drop_passed(device);
     end_unmarked(view, now);
+    if (device->in_flight > 0)
+        device->looked = now;
     if (any)
         tell_moved(view);
 }
@@ -347,7 +361,7 @@ static void *watch(void *argument)
     for (;;) {
         pthread_mutex_lock(&view.device->mutex);
         uint64_t now = view.world->now();
-        turn_look(&view, now);
+        turn_look(&view, now, false);
         uint32_t moved = atomic_load_explicit(&view.device->moved, memory_order_acquire);
         uint64_t next = next_look(&view, now);
         view.device->waiting++;

@@ -33,8 +33,9 @@ void turn_count(const struct turn_view *view, uint32_t stream, bool collective, 
 void turn_uncount(const struct turn_view *view, uint32_t stream, uint32_t launches,
                   uint32_t collectives, uint64_t now);
 
-/* Look which marks were passed. With the lock, which it gives up meanwhile. */
-void turn_look(const struct turn_view *view, uint64_t now);
+/* Look which marks were passed. With the lock, which it gives up meanwhile. waited: what has ended
+ * has ended just now, for this thread waited for it. */
+void turn_look(const struct turn_view *view, uint64_t now, bool waited);
 
 /* All in this stream has ended (GAP_ANY: in all), marks or not. With the lock. */
 void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now);
