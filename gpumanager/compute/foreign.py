@@ -2,7 +2,7 @@
 
 A process is foreign while NVML samples show that it used the GPU and no container that takes turns
 has it: a display server, a container with a shim that has not heard of turns, a program that goes
-past its shim. A process that is listed without time is nobody.
+past its shim. A process that is listed without time does not count.
 
 Pure: ns of CLOCK_MONOTONIC.
 """

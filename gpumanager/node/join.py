@@ -61,7 +61,7 @@ class Standalone:
         return None
 
     def terminating(self, _: PodUID) -> bool:
-        """Nobody tells."""
+        """Without an API server it is not known."""
         return False
 
     async def run(self, _: Callable[[], Facts]) -> None:

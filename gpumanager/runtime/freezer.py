@@ -37,7 +37,7 @@ _FROZEN_V2: Final = "frozen 1"
 
 
 class CgroupFreezer:
-    """Freezes containers of pods that an allocation is for, and nobody else: the pod of a cgroup is
+    """Freezes containers of pods that an allocation is for, and no others: the pod of a cgroup is
     looked at, so that a pid which means a process of the host by now harms none. terminating:
     whether a pod is about to end. Implements `virtual.pausing.Freezer`."""
 
@@ -55,7 +55,7 @@ class CgroupFreezer:
 
     @property
     def writable(self) -> bool:
-        """Whether the node's cgroups are mounted so that anybody can be frozen."""
+        """Whether the node's cgroups are mounted so that containers can be frozen."""
         return any(not os.statvfs(one.point).f_flag & os.ST_RDONLY for one in self._mounts)
 
     def container(self, allocation: AllocationID, process: Process) -> Cgroup | None:
@@ -93,7 +93,7 @@ class CgroupFreezer:
             file, word = self._file(place, "cgroup.freeze"), "01"[frozen]
         else:
             file, word = self._file(place, "freezer.state"), "FROZEN" if frozen else "THAWED"
-        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)  # never made: it would freeze nobody
+        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)  # not made: that freezes nothing
         try:
             os.write(descriptor, word.encode())
         finally:

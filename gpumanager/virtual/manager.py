@@ -91,7 +91,7 @@ class VirtualManager:
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
     the driver to tell what processes hold. switch_us: as --gpu-switch-cost. pauses: whether
     containers that do not hold to their limiters are paused, and freezer: by what; None where
-    nobody can be. turns: by which containers share the time of GPUs; None: by their launches' cost.
+    none can be. turns: by which containers share the time of GPUs; None: by their launches' cost.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
 """GPU time outside of turns: the arbiter is told, and each pays for its own.
 
-NVML's samples show who takes time. A process without a slot in a container that takes turns is
-foreign while it works (`gpumanager.compute.foreign`): the arbiter knows then that a drain shows
-nothing. Its time goes to the container of its cgroup, or to no one:
+NVML's samples show which processes take time. A process without a slot in a container that takes
+turns is foreign while it works (`gpumanager.compute.foreign`): the arbiter knows then that a drain
+shows nothing. Its time goes to the container of its cgroup, or to none:
 
 * What others outside of turns had is given back to the containers that take turns, for a turn is
   charged by the clock, which runs on while the GPU works for somebody else.
 * A container for which samples show much more than its turns were charged is charged for the rest
-  (`gpumanager.compute.audit`), and nobody else ever is. One that goes on is held to its guarantee
+  (`gpumanager.compute.audit`), and no other ever is. One that goes on is held to its guarantee
   from outside, where that is enabled (`gpumanager.compute.overdraft`).
 """
 
@@ -37,7 +37,7 @@ OTHERS_AT_MOST: Final = 1.5
 """Of what samples say that others had: a mean of 50 draws is off by a fifth often enough."""
 
 RESTED_NS: Final = 2 * SECOND
-"""A GPU on which samples name nobody is not looked at."""
+"""A GPU on which samples name no process is not looked at."""
 
 Place = tuple[AllocationID, int]
 """A container, and its device."""
@@ -59,9 +59,9 @@ class _Taker:
 
 @dataclass(slots=True)
 class _Gpu:
-    """number: the arbiter's. until: when nobody is foreign any more. own: those that take turns, by
-    NVML; rate: what they are charged, a mean over as long. looked: the last time. held: containers
-    that are held to their guarantee."""
+    """number: the arbiter's. until: when no process is foreign any more. own: those that take turns,
+    by NVML; rate: what they are charged, a mean over as long. looked: the last time. held:
+    containers that are held to their guarantee."""
 
     number: int
     looked: int

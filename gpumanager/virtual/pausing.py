@@ -4,9 +4,9 @@ Which containers is decided at each tick (`gpumanager.compute.overdraft`); here 
 frozen and thawed. A frozen container launches nothing, and what it has queued runs on and is paid
 for. Its processes can neither refuse that nor end it, however many they are; no pid is signalled.
 
-A container stays frozen when nobody thaws it. So before it is frozen its cgroup is written into the
+A container stays frozen until it is thawed. So before it is frozen its cgroup is written into the
 allocation's directory, and a manager that finds it there thaws it, whatever lives in it. Where it
-cannot be written nobody is frozen. A container of a pod that terminates is thawed: it has to end.
+cannot be written, it is not frozen. A container of a pod that terminates is thawed: it has to end.
 """
 
 import logging
@@ -68,7 +68,7 @@ class _Held:
 
 
 class Pausing:
-    """Of a node. directory: of an allocation; freezer: None where nobody can be frozen."""
+    """Of a node. directory: of an allocation; freezer: None where none can be frozen."""
 
     def __init__(
         self, directory: Callable[[AllocationID], Path], freezer: Freezer | None = None
@@ -84,13 +84,13 @@ class Pausing:
         paused: Mapping[AllocationID, float],
         processes: Callable[[AllocationID], Sequence[Process]],
     ) -> None:
-        """From now on these are paused, and nobody else. held: those that may be paused at any
+        """From now on these are paused, and no others. held: those that may be paused at any
         look. paused: by how many ns of GPU time each is ahead. processes: of an allocation."""
         for one in self._held.keys() - set(held):
             self.resume(one)
         if self._freezer is None:
             for one in paused:
-                self._say(one, "this agent freezes nobody")
+                self._say(one, "this agent has no freezer")
             return
         for one in held:
             state = self._held.setdefault(one, _Held())
@@ -108,7 +108,7 @@ class Pausing:
         try:
             cgroups = [Cgroup(line) for line in path.read_text().splitlines()]
             if self._freezer is None:
-                log.warning("allocation %s may be frozen, and this agent thaws nobody", allocation)
+                log.warning("allocation %s may be frozen: this agent has no freezer", allocation)
             elif self._thaw_all(self._freezer, allocation, cgroups):
                 path.unlink()
         except FileNotFoundError:

@@ -33,7 +33,7 @@ SWITCH_US: Final = 50
 class Sharing:
     """Keeps what the decisions need to remember. switch_us: as --gpu-switch-cost. pauses: whether
     containers that do not hold to their limiters are paused. leases: whether they get more than
-    their guarantees; not beside those that take turns, whose time nobody here knows of."""
+    their guarantees; not beside those that take turns, whose time is not known here."""
 
     def __init__(
         self, switch_us: int = SWITCH_US, *, pauses: bool = False, leases: bool = True

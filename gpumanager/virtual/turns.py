@@ -206,7 +206,7 @@ class AllocationTurns:
         for device in range(self._words.words.device_count):
             looked = self._words.words.of[device].looked_ns
             if looked == self._looked.get(device):
-                continue  # nobody wants the GPU, so that nothing was charged
+                continue  # no container wants the GPU, so that nothing was charged
             self._looked[device] = looked
             account = self.account(device)
             meters[device].charged_ns = meters[device].retired_ns = account.charged_ns

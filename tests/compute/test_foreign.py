@@ -1,4 +1,4 @@
-"""Who counts as using a GPU outside of turns, and until when."""
+"""Which processes count as using a GPU outside of turns, and until when."""
 
 import pytest
 

@@ -4,13 +4,13 @@
  * while the container has the others, too. So these GPUs are one turn for it, a gang's: it is
  * granted all of them at one moment, and loses all of them at one.
  *
- * Each GPU decides as ever (turns.h) among all who want it. Where the turn would be a gang's, that
+ * Each GPU decides as ever (turns.h) among all that want it. Where the turn would be a gang's, that
  * GPU is ready for it, and goes on with whom it has meanwhile, so that none idles; once all GPUs of
  * the gang are ready they are granted. No GPU is kept for a gang, so gangs never wait for one
  * another. The turn ends on all GPUs as soon as it would on one.
  *
  * In its turn a gang is charged on each GPU what it used of the one that it used most: the others
- * could not have been anybody else's. So a container that says it runs collectives couples GPUs
+ * could not have been used by others. So a container that says it runs collectives couples GPUs
  * that it has shares of, and pays for all of them; what neighbours have stays as their weights are.
  */
 #ifndef ARBITER_CORE_GANG_H

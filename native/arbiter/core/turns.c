@@ -202,7 +202,7 @@ void turns_pass_on(struct turns_gpu *gpu)
     grant_next(gpu);
 }
 
-/* It still wants the turn, and is not far ahead of who has it now. */
+/* It still wants the turn, and is not far ahead of the one that has it now. */
 static bool is_ready(const struct turns_gpu *gpu, const struct turns_member *member)
 {
     const struct turns_member *holder = &gpu->members[gpu->holder < 0 ? 0 : gpu->holder];

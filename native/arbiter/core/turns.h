@@ -150,7 +150,7 @@ void turns_leave(struct turns_gpu *gpu, int member);
 /* Charge what was seen since the last step, and decide. */
 void turns_decide(struct turns_gpu *gpu, uint64_t now);
 
-/* Grant the turn to a gang, or take it back from one and grant it to who is next. */
+/* Grant the turn to a gang, or take it back from one and grant it to the next. */
 void turns_grant(struct turns_gpu *gpu, int member);
 void turns_pass_on(struct turns_gpu *gpu);
 
