@@ -59,7 +59,7 @@ class _Taker:
 
 @dataclass(slots=True)
 class _Gpu:
-    """number: the arbiter's. until: when no process is foreign any more. own: those that take turns,
+    """number: the arbiter's. until: when none is foreign any more. own: those that take turns,
     by NVML; rate: what they are charged, a mean over as long. looked: the last time. held:
     containers that are held to their guarantee."""
 
