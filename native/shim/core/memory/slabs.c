@@ -34,7 +34,8 @@ static uint32_t places_in(unsigned class)
 /* All that can happen. Each returns by how many pages the charge is to change. */
 typedef int (*event)(union slab_class *of, uint32_t places);
 
-static int change(struct slabs *slabs, struct slab_key key, unsigned class, event event)
+static int change_to(struct slabs *slabs, struct slab_key key, unsigned class, event event,
+                     union slab_class *after)
 {
     _Atomic uint64_t *word = &slabs->classes[key.device][key.kind][class];
     union slab_class now, next;
@@ -46,7 +47,14 @@ static int change(struct slabs *slabs, struct slab_key key, unsigned class, even
         pages = event(&next, places_in(class));
     } while (!atomic_compare_exchange_weak_explicit(word, &now.word, next.word,
                                                     memory_order_relaxed, memory_order_relaxed));
+    *after = next;
     return pages;
+}
+
+static int change(struct slabs *slabs, struct slab_key key, unsigned class, event event)
+{
+    union slab_class after;
+    return change_to(slabs, key, class, event, &after);
 }
 
 /* Pages that nobody needs. Each request and each free under way may be in a page of its own that
@@ -219,6 +227,14 @@ int slabs_leave_end(struct slabs *slabs, struct slab_key key, int slab)
         return 0;
     return -(slab == SLAB_STAYS ? change(slabs, key, class_of(key.bytes), end_free)
                                 : change(slabs, key, (unsigned)slab, end_last_free));
+}
+
+int slabs_leave_array(struct slabs *slabs, struct slab_key key, bool *unsure)
+{
+    union slab_class after;
+    int pages = -change_to(slabs, key, class_of(key.bytes), leave_array, &after);
+    *unsure = pages > 0 && after.arrays > 0;
+    return pages;
 }
 
 int slabs_leave(struct slabs *slabs, struct slab_key key, uint64_t address)

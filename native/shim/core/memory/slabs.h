@@ -85,6 +85,10 @@ enum { SLAB_UNKNOWN = -2, SLAB_STAYS = -1 };
 int slabs_leave_begin(struct slabs *slabs, struct slab_key key, uint64_t address);
 int slabs_leave_end(struct slabs *slabs, struct slab_key key, int slab);
 
+/* The same of an array. unsure: those that are left lay in fewer pages than were charged, perhaps,
+ * so that the driver gave none back. */
+int slabs_leave_array(struct slabs *slabs, struct slab_key key, bool *unsure);
+
 /* Both, of what was freed some time ago. */
 int slabs_leave(struct slabs *slabs, struct slab_key key, uint64_t address);
 

@@ -343,11 +343,17 @@ static void keep(const struct release *release)
     pointers_add(&process->holdings[release->kind], *kept);
 }
 
-/* What is small gives its page back only if it was the last in it. */
+/* What is small gives its page back only if it was the last in it. Arrays may have been charged
+ * more pages than they lay in: what was measured then lacks as much of the driver's own. */
 static void give_back_small(struct process *process, const struct pointer *gone, int slab)
 {
     struct slab_key key = key_of_pointer(gone);
-    give_back_pages(process, key, slabs_leave_end(&process->slabs, key, slab));
+    bool unsure = false;
+    int pages = key.kind == POINTER_ARRAY ? slabs_leave_array(&process->slabs, key, &unsure)
+                                          : slabs_leave_end(&process->slabs, key, slab);
+    if (unsure && books_looks(&process->session.books) > 0)
+        overhead_presume(process, key.device, (uint64_t)pages * SLAB_PAGE);
+    give_back_pages(process, key, pages);
     overhead_freed(process, gone->device);
 }
 

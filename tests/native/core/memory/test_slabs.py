@@ -234,6 +234,17 @@ def test_arrays_are_charged_the_pages_they_may_still_lie_in(slabs: Any) -> None:
     assert gone == [0, 0, 0, 0, 0, 0, 1, 1, 1]
 
 
+def test_pages_of_arrays_that_others_may_lie_in_are_given_back_as_unsure(slabs: Any) -> None:
+    """Of nine arrays in three pages, all three pages may be of use to the last three."""
+    small, unsure = key(512 * KIB, ARRAY), ffi.new("bool *")
+    for _ in range(9):
+        taken(slabs, small, 0)
+
+    gone = [(lib.slabs_leave_array(slabs, small, unsure), unsure[0]) for _ in range(9)]
+
+    assert gone == [(0, False)] * 6 + [(1, True), (1, True), (1, False)]
+
+
 def test_of_two_threads_that_pay_for_a_page_of_arrays_at_once_one_has_it_back(slabs: Any) -> None:
     small = key(512 * KIB, ARRAY)
 

@@ -259,3 +259,29 @@ tell(refused=refused, left=left, taken=vm.take(exported)[0], end=memory(driver)[
     assert told["left"] == LIMIT - CONTEXT - GIB
     assert (told["taken"], told["end"]) == (0, LIMIT - CONTEXT - GIB)
     assert measured.held() == 0
+
+
+async def test_pages_that_arrays_were_charged_too_much_hide_nothing_of_the_drivers(
+    measured: MeasuredNode,
+) -> None:
+    """Of 34 arrays 32 lie in one page. A module is measured when two pages are charged for the 32.
+    Once they are charged as one, the driver's own is more than was known by then."""
+    told = await measured.run(
+        """
+from tests.native.programs.array_words import U8, create, destroy
+make()
+arrays = [create(driver, 256, 256, kind=U8)[1] for _ in range(34)]
+for one in arrays[32:]:
+    assert destroy(driver, one) == SUCCESS
+load(MIB)
+for one in arrays[1:32]:
+    assert destroy(driver, one) == SUCCESS
+pages = 0
+while allocate(driver, PAGE)[0] == SUCCESS:
+    pages += 1
+tell(pages=pages)
+""".replace("MIB", str(MIB)).replace("PAGE", str(PAGE))
+    )
+
+    assert measured.account().bytes_peak == LIMIT
+    assert told["pages"] * PAGE < LIMIT - CONTEXT
