@@ -35,6 +35,17 @@ from tests.native.simulated_gpu import SimulatedNode
 from vcuda_shim import PROGRAMS, SHIM_CUDA
 
 NAME = AllocationID("storm")
+LEARNING = """
+from tests.native.programs.overhead_client import *
+make()
+address = ctypes.c_uint64()
+for _ in range(4):
+    assert driver.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t(8 * PAGE), 1) == SUCCESS
+    load(PAGE)
+tell(done=True)
+"""
+"""What comes before it: the manager learns that a process's figure contains managed memory. In the
+storm it may not come to that, and until then what the driver has besides is known roughly."""
 LIMIT = 256 * MIB + 1
 SAMPLE_SECONDS = 0.01
 BACK_WITHIN = round(1 / SAMPLE_SECONDS)
@@ -184,6 +195,7 @@ async def storm(
     manager = VirtualManager(work, meter=lambda _: node.meter())
     node: SimulatedNode = SimulatedNode(work, manager, shim, context_bytes=context_bytes)
     container = await node.container(NAME, LIMIT)
+    await container.run(LEARNING)
     watch, go_on = Watch(node, manager), work / "go-on"
     options = {
         "--processes": processes,
