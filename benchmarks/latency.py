@@ -22,6 +22,7 @@ from machine_line import machine_line
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.harness import HarnessResult, Tenant, play
 from gpumanager.sim.harness.tenants import LimiterKind
+from gpumanager.sim.machine import REAL, DriverBehaviour
 
 DESCRIPTION = "Latency of a service beside a trainer, on a simulated GPU."
 NOTE = """SIMULATED GPU, virtual clock. Real processes, the real shim and manager.
@@ -92,6 +93,8 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     add("--load", type=int, default=60, metavar="PERCENT", help="of the service's share")
     add("--host-ms", type=int, default=0, metavar="MS", help="the trainer's host time a step")
     add("--wake", type=int, metavar="US", help="how long a woken thread takes to go on")
+    add("--slice", type=int, metavar="US", help="the GPU's time slice, of a real driver's GPU")
+    add("--switch", type=int, metavar="US", help="what it loses at a switch between processes")
     add("--seconds", type=int, default=20, help=f"more than {WARM_UP_SECONDS}, which do not count")
     add("--seed", type=int, default=7, help="of the arrivals")
     add("--json", type=Path, metavar="FILE", help="write all figures there")
@@ -150,6 +153,13 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
             yield Case(share, trainer, limiter, ceiling)
 
 
+def driver(given: argparse.Namespace) -> DriverBehaviour | None:
+    """None: as the machine has it."""
+    asked = {"slice_ns": given.slice, "switch_ns": given.switch}
+    chosen = {name: us * US for name, us in asked.items() if us is not None}
+    return replace(REAL, **chosen) if chosen else None
+
+
 async def measure(given: argparse.Namespace, case: Case) -> HarnessResult:
     ceiling = 100 if case.ceiling == "elastic" else None
     tenants = [Tenant("service", case.share, service_text(given, case.share), ceiling)]
@@ -159,6 +169,7 @@ async def measure(given: argparse.Namespace, case: Case) -> HarnessResult:
     return await play(
         tenants,
         given.seconds,
+        driver=driver(given),
         limiter=LIMITER_KINDS[case.limiter],
         wake_ns=None if given.wake is None else given.wake * US,
     )
@@ -204,9 +215,14 @@ def describe(given: argparse.Namespace) -> str:
     each = ", each waited for" if given.decode else ""
     wake = "" if given.wake is None else f"; wakes of {given.wake} us"
     host = f"; {given.host_ms} ms of host time a step of the trainer" if given.host_ms else ""
+    gpu = "".join(
+        f"; {what} of {us} us"
+        for what, us in (("slices", given.slice), ("switches", given.switch))
+        if us is not None
+    )
     return (
         f"requests of {given.kernels} x {given.kernel_us} us{each}, {given.load} % of the "
-        f"service's share, {given.seconds} s{host}{wake}"
+        f"service's share, {given.seconds} s{host}{wake}{gpu}"
     )
 
 

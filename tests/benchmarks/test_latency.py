@@ -8,6 +8,7 @@ import pytest
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.harness import HarnessResult
+from gpumanager.sim.machine import REAL
 
 
 def test_each_share_and_trainer_is_run_alone_first() -> None:
@@ -39,6 +40,14 @@ def test_requests_arrive_at_the_load_of_the_services_share() -> None:
 
 def test_a_decoding_service_waits_for_each_kernel() -> None:
     assert "sync=1 host=20us" in latency.service_text(latency.options(["--decode"]), 50)
+
+
+def test_slices_and_switches_are_a_real_drivers_unless_given() -> None:
+    chosen = latency.driver(latency.options(["--slice", "250"]))
+
+    assert chosen is not None
+    assert (chosen.slice_ns, chosen.switch_ns) == (250_000, REAL.switch_ns)
+    assert latency.driver(latency.options([])) is None
 
 
 @pytest.mark.parametrize(
