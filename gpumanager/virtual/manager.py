@@ -84,7 +84,7 @@ class VirtualManager:
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
     busy each keeps the GPUs; without, launches cost what the shim charges. model_of: tells a GPU's
     model, so that what is learnt of one helps with others. peers: knows whose processes call,
-    owners: whose use a GPU, neighbours: which are of one container; None where nobody does.
+    owners: whose use a GPU, neighbours: which are of one container; None: they are not known.
     resident: the container that an allocation is for, names: those of containers by their IDs,
     driver: the driver's version, for gpu-client.
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.

@@ -1,11 +1,11 @@
-"""GPU time outside of turns: the arbiter is told, and each pays for its own.
+"""GPU time outside of turns: the agent tells the arbiter, and each container pays for its own.
 
 NVML's samples show which processes take time. A process without a slot in a container that takes
 turns is foreign while it works (`gpumanager.compute.foreign`): the arbiter knows then that a drain
 shows nothing. Its time goes to the container of its cgroup, or to none:
 
 * What others outside of turns had is given back to the containers that take turns, for a turn is
-  charged by the clock, which runs on while the GPU works for somebody else.
+  charged by the clock, which runs on while the GPU works for others.
 * A container for which samples show much more than its turns were charged is charged for the rest
   (`gpumanager.compute.audit`), and no other ever is. One that goes on is held to its guarantee
   from outside, where that is enabled (`gpumanager.compute.overdraft`).

@@ -144,7 +144,7 @@ class Pausing:
     def _freeze_all(
         self, freezer: Freezer, allocation: AllocationID, state: _Held, excess: float
     ) -> None:
-        """Those, too, that somebody has thawed meanwhile. Then look at what that does."""
+        """Containers that another program has thawed meanwhile, too. Then look at the effect."""
         known = tuple(state.cgroups)
         frozen = [one for one in known if self._freeze(freezer, allocation, state, one)]
         state.excess = min(state.excess, excess) if state.looks else excess

@@ -99,7 +99,7 @@ class Turns:
         return self._numbers
 
     def foreign(self, gpu: int, *, foreign: bool) -> None:
-        """Whether somebody outside of turns uses this GPU from now on. gpu: its number."""
+        """Whether a process outside of turns uses this GPU from now on. gpu: its number."""
         if self._arbiter is not None:
             _module().lib.arbiter_foreign(self._arbiter, gpu, foreign)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,10 +55,12 @@ class Container:
                 os.kill(one.pid, signal.SIGKILL)
             one.communicate()
         for path in (self.path, self.pod):
-            procs = path / "cgroup.procs"
-            while procs.read_text():
-                time.sleep(0.001)
+            wait_for(partial(is_empty, path))
             path.rmdir()
+
+
+def is_empty(cgroup: Path) -> bool:
+    return not (cgroup / "cgroup.procs").read_text()
 
 
 def wait_for(true: Callable[[], bool]) -> None:
@@ -78,11 +81,13 @@ def container(request: pytest.FixtureRequest) -> Iterator[Container]:
     files = CgroupFiles.here()
     for mount in files.mounts if not files.around else ():
         if mount.unified if request.param == "v2" else "freezer" in mount.options:
-            with contextlib.suppress(OSError):
+            try:
                 made = Container(mount)
-                yield made
-                made.remove()
-                return
+            except OSError:
+                continue
+            yield made
+            made.remove()
+            return
     pytest.skip(f"no cgroup of {request.param} can be made here")
 
 
@@ -114,7 +119,7 @@ def test_a_frozen_container_does_nothing_until_it_is_thawed(container: Container
     assert not ticks(program)
     freezer.thaw(cgroup)
     assert not freezer.is_frozen(cgroup)
-    assert ticks(program)
+    wait_for(lambda: ticks(program, 0.01))
 
 
 SHIELDED = """
@@ -145,13 +150,13 @@ def test_no_process_of_a_container_escapes(container: Container, others: int) ->
     wait_for(lambda: freezer.is_frozen(cgroup))
     assert not ticks(program)
     freezer.thaw(cgroup)
-    assert ticks(program)
+    wait_for(lambda: ticks(program, 0.01))
     for pid in (container.path / "cgroup.procs").read_text().split():
         os.kill(int(pid), signal.SIGKILL)
 
 
 def test_a_process_of_the_host_or_of_another_pod_has_no_container(container: Container) -> None:
-    """Whoever has the pid of a caller by now."""
+    """A process that has the pid of a caller by now."""
     program = container.start("sleep", "1000")
     wait_for(lambda: str(program.pid) in (container.path / "cgroup.procs").read_text())
     files = CgroupFiles.here()

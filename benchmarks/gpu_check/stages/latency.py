@@ -33,7 +33,7 @@ TOGETHER: Final = -1.0
 START_SECONDS: Final = 1.5
 """Until both have their contexts and wait for the moment at which they begin."""
 
-REQUESTS: Final = 300
+REQUESTS: Final = 200
 """So many at least, so that the slowest hundredth is some."""
 
 SECONDS: Final = 10.0

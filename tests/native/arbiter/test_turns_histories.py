@@ -85,6 +85,23 @@ def test_a_report_that_is_torn_is_charged_once() -> None:
     assert total == 4 * MS
 
 
+def test_an_end_that_is_dated_back_is_refunded_when_work_begins_again() -> None:
+    """Of 4 ms that were charged it had work for 3.95; then it has work for 2 ms more."""
+    rules = ffi.new("struct turns_rules *", lib.turns_rules())
+    process, report = ffi.new("struct turns_process *"), ffi.new("struct turns_report *")
+    work, busy = [], 3_950_000
+    steps = [(1, 10, 0), (1, 10, 0), (1, 10, 0), (0, 10, busy), (1, 16, busy), (1, 16, busy)]
+    for step, (in_flight, since, before) in enumerate(steps):
+        now = 10 * MS + step * 2 * MS
+        seen = ffi.new("struct turns_seen *")
+        report.in_flight, report.since_ns, report.busy_ns = in_flight, since * MS, before
+        report.progress_ns = now
+        lib.turns_observe(seen, process, report, rules, now - 2 * MS, now)
+        work.append(seen.work_ns)
+
+    assert work == [0, 2 * MS, 2 * MS, 0, 2 * MS - 50_000, 2 * MS]
+
+
 def test_a_process_that_once_claimed_all_time_is_charged_again_afterwards() -> None:
     rules = ffi.new("struct turns_rules *", lib.turns_rules())
     process, report = ffi.new("struct turns_process *"), ffi.new("struct turns_report *")
