@@ -154,8 +154,8 @@ void turns_decide(struct turns_gpu *gpu, uint64_t now);
 void turns_grant(struct turns_gpu *gpu, int member);
 void turns_pass_on(struct turns_gpu *gpu);
 
-/* Set what each container is told. Returns when to step again at the latest, always after `now`;
- * UINT64_MAX: not before a container says something new. */
+/* Tells each container what holds for it. Returns the latest time of the next step, always after
+ * `now`; UINT64_MAX: the next step waits until a container says something new. */
 uint64_t turns_tell(struct turns_gpu *gpu, uint64_t now);
 
 /* Both, of a GPU that no gang has. */
