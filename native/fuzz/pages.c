@@ -1,7 +1,6 @@
 #include "pages.h"
 
 #include "core/region.h"
-#include "core/time/limiter.h"
 #include "runtime/real.h"
 
 #include <string.h>
@@ -57,20 +56,6 @@ static void account(struct session *session, unsigned device, uint64_t bytes)
     books_degrade(books, (uint32_t)bytes);
 }
 
-static void launch(struct session *session, unsigned device, uint64_t now, uint64_t cost)
-{
-    struct limiter_terms terms = limiter_terms(&session->config->limits[device], now);
-    struct vcuda_meter *meter = &session->books.page->meters[device];
-    FUZZ_CHECK(terms.rate_ppm >= 1);
-    if (session->books.slot < 0)
-        return; /* an observer's page is read-only */
-    if (limiter_admit(meter, terms, now, cost) != 0)
-        limiter_charge(meter, terms, now, cost);
-    limiter_serve(meter, now);
-    limiter_settle(meter, terms, (int64_t)cost);
-    limiter_settle(meter, terms, -(int64_t)(cost / 2));
-}
-
 void pages_use(struct session *session, struct fuzz_reader *reader)
 {
     uint8_t uuid[16];
@@ -81,7 +66,6 @@ void pages_use(struct session *session, struct fuzz_reader *reader)
     FUZZ_CHECK(found >= -1 && found < VCUDA_DEVICES);
     unsigned device = found >= 0 ? (unsigned)found : (unsigned)(words[0] % VCUDA_DEVICES);
     account(session, device, words[0]);
-    launch(session, device, words[1], words[2]);
 }
 
 static void move_slot(struct vcuda_books *books, uint32_t pid, uint64_t start)
@@ -106,7 +90,7 @@ void pages_manage(struct vcuda_config *config, struct vcuda_books *books,
     for (uint32_t device = 0; device < VCUDA_DEVICES; device++)
         region_device_bytes(books, device);
     region_limit_store(config, words[0] % VCUDA_DEVICES, words[1], (uint32_t)words[2],
-                       (uint32_t)words[3], (uint32_t)words[0], (uint32_t)words[1]);
+                       (uint32_t)words[3]);
     region_device_add(config, uuid);
     region_config_publish(config);
     move_slot(books, (uint32_t)words[0] | 1, words[1]);

@@ -19,10 +19,11 @@
  *   - a total is never stored, always summed (books.h says in which order);
  *   - a process holds, for its life, an OFD write lock on byte VCUDA_ALIVE_BYTE + slot of the
  * books, and the manager gives no slot away whose byte is locked (peers.h);
- *   - `meters`, `collectives` and `logbooks` are moved by single atomic operations only.
+ *   - `meters` are moved by single atomic operations only.
  *
- * The layout is frozen per VCUDA_REGION_ABI. Python learns it from the compiler through cffi: no
- * other copy of it exists.
+ * Words named `before` were of the limiter by cost: shims of before that still run read or write
+ * them, and nothing else does. The layout is frozen per VCUDA_REGION_ABI. Python learns it from the
+ * compiler through cffi: no other copy of it exists.
  */
 #ifndef VCUDA_REGION_H
 #define VCUDA_REGION_H
@@ -47,7 +48,6 @@ enum {
     VCUDA_SLOTS = 1024,
     VCUDA_NAME_SIZE = 96,
     VCUDA_ALIVE_BYTE = 16, /* in the books: of slot 0 */
-    VCUDA_LOGGED = 64,     /* long launches that are remembered of a device */
 
     /* In a container with at most so many devices, used[VCUDA_BESIDE + device] is how much of
      * used[device] is managed memory, and context[VCUDA_BESIDE + device] how much memory of other
@@ -60,24 +60,13 @@ enum {
 
 /* What the container may use of one GPU. Each word is read on its own; a change needs no lock. */
 struct vcuda_limit {
-    uint8_t uuid[16];                     /* the GPU, as cuDeviceGetUuid says it */
-    VCUDA_ATOMIC(uint64_t) memory_bytes;  /* hard limit; 0 refuses everything */
-    VCUDA_ATOMIC(uint32_t) core_percent;  /* guaranteed share, 1-99; 100 or more: no limit */
-    VCUDA_ATOMIC(uint32_t) core_ceiling;  /* may burst up to this; equal to core_percent if not */
-    VCUDA_ATOMIC(uint32_t) rate_ppm;      /* GPU time per time allowed now, in millionths */
-    VCUDA_ATOMIC(uint32_t) burst_us;      /* how much unused time may be saved up */
+    uint8_t uuid[16];                    /* the GPU, as cuDeviceGetUuid says it */
+    VCUDA_ATOMIC(uint64_t) memory_bytes; /* hard limit; 0 refuses everything */
+    VCUDA_ATOMIC(uint32_t) core_percent; /* guaranteed share, 1-99; 100 or more: no limit */
+    VCUDA_ATOMIC(uint32_t) core_ceiling; /* may burst up to this; equal to core_percent if not */
+    uint8_t before[8];
     VCUDA_ATOMIC(uint64_t) context_bytes; /* what the driver is known to take for one context */
-    VCUDA_ATOMIC(uint64_t)
-    share_until;                       /* CLOCK_MONOTONIC, ns: after it, rate_ppm and others_ppm
-                                          say nothing and the guarantee holds; 0: for good */
-    VCUDA_ATOMIC(uint32_t) others_ppm; /* GPU time that others took of this GPU lately */
-    VCUDA_ATOMIC(uint32_t)
-    cost_ppm;                        /* what costs learnt from events are to be multiplied by,
-                                        in millionths, until share_until; 0: by 1 */
-    VCUDA_ATOMIC(uint32_t) long_ppm; /* the same of launches longer than a time slice */
-    VCUDA_ATOMIC(uint32_t)
-    neighbours; /* processes of others, at most, that may have time slices
-                   of this GPU; says nothing where others_ppm does not */
+    uint8_t before_too[24];
     uint8_t reserved[56];
 };
 
@@ -103,7 +92,7 @@ struct vcuda_slot {
 
 enum {
     VCUDA_DEGRADED_LOCK = 1,   /* no file lock that says it lives: the program closed the file */
-    VCUDA_DEGRADED_TIMING = 2, /* timing events fail in a stream: it pays by elapsed time */
+    VCUDA_DEGRADED_TIMING = 2, /* of shims of before: timing events fail in a stream */
     VCUDA_DEGRADED_ENTRY = 4,  /* the driver returned an entry point the shim could not place, or
                                   made memory at a location that the shim does not know */
     VCUDA_DEGRADED_MEASURE =
@@ -111,62 +100,21 @@ enum {
     VCUDA_UNLIMITED = 16, /* no degradation: functions that allocate or launch could not be placed,
                              and the program has the driver's own */
     VCUDA_DEGRADED_MASK = 0x6f,
-    VCUDA_EXPLORES = 0x80, /* no degradation: it has launched what it does not know the cost of */
+    VCUDA_EXPLORES = 0x80,     /* no degradation: of shims of before */
     VCUDA_NAMESPACE_SHIFT = 8, /* above: of the owner's pid namespace, 0 if it cannot tell */
 };
 
 /* Per device, shared by all processes of the container; a cache line pair each. */
 struct vcuda_meter {
-    VCUDA_ATOMIC(uint64_t) virtual_time; /* limiter: ns of CLOCK_MONOTONIC up to which is paid */
+    VCUDA_ATOMIC(uint64_t)
+    virtual_time; /* without an arbiter: ns of CLOCK_MONOTONIC up to which is paid */
     VCUDA_ATOMIC(uint64_t) charged_ns;   /* GPU time charged so far */
     VCUDA_ATOMIC(uint64_t) throttled_ns; /* time launches were made to wait */
     VCUDA_ATOMIC(uint64_t) launches;
     VCUDA_ATOMIC(uint64_t) memory_peak;   /* most bytes reserved at once */
     VCUDA_ATOMIC(uint64_t) memory_denied; /* reservations refused at the limit */
     VCUDA_ATOMIC(uint64_t) throttled;     /* launches made to wait */
-    VCUDA_ATOMIC(uint64_t)
-    served_until;                      /* limiter: ns of CLOCK_MONOTONIC up to which the container
-                                          is known to have had work on the GPU */
-    VCUDA_ATOMIC(uint64_t) retired_ns; /* of charged_ns: for work that is known to have ended */
-    VCUDA_ATOMIC(uint64_t)
-    turn; /* limiter: who launched last, and when (core/time/arbitration.h) */
-    VCUDA_ATOMIC(uint64_t)
-    waiting_served; /* limiter: GPU time that the waiting process which has had
-                       least has had, in ns; 0: nobody waits (core/time/arbitration.h) */
-    VCUDA_ATOMIC(uint64_t)
-    held_until;                        /* limiter: no turn for others until then; CLOCK_MONOTONIC,
-                                          ns, as the next */
-    VCUDA_ATOMIC(uint64_t) turn_since; /* limiter: when that one's burst began */
-    VCUDA_ATOMIC(uint64_t)
-    drained_at; /* limiter: when all that was charged has ended, without
-                   neighbours */
-    VCUDA_ATOMIC(uint64_t)
-    alone_since; /* limiter: drained_at, when the turn last went to another process */
-    VCUDA_ATOMIC(uint64_t)
-    awaited_ns; /* beside others: time threads waited for their work to end */
-};
-
-/* One launch longer than the GPU's time slices, as the process saw it that made it. Each word is a
- * hint: whoever reads them looks at `ticket` before and after (core/time/logbook.h). */
-struct vcuda_logged {
-    VCUDA_ATOMIC(uint64_t) ticket;  /* which one it is, counted from 1; 0: none, or being written */
-    VCUDA_ATOMIC(uint64_t) slot;    /* whose */
-    VCUDA_ATOMIC(uint64_t) begun;   /* CLOCK_MONOTONIC, ns; behind what was launched before it */
-    VCUDA_ATOMIC(uint64_t) ended;   /* 0: it is not known to have */
-    VCUDA_ATOMIC(uint64_t) cost_ns; /* what it took by all that events say */
-    VCUDA_ATOMIC(uint64_t) charged_ns; /* what was charged for it; 0: it was none of these */
-    uint8_t reserved[16];
-};
-
-/* Of one device. Written by all processes of the container, read by the manager. */
-struct vcuda_logbook {
-    VCUDA_ATOMIC(uint64_t) last;       /* ticket */
-    VCUDA_ATOMIC(uint64_t) charged_ns; /* of the meter's: for all launches ever logged here */
-    VCUDA_ATOMIC(uint64_t)
-    served_ns; /* limiter: what whoever launched last had had (core/time/arbitration.h);
-                  the meter is full */
-    uint8_t reserved[40];
-    struct vcuda_logged of[VCUDA_LOGGED]; /* each in the place of its ticket */
+    uint8_t before[72];
 };
 
 struct vcuda_books {
@@ -175,7 +123,7 @@ struct vcuda_books {
     uint32_t size;
     VCUDA_ATOMIC(uint32_t) slot_limit; /* slots at or above this were never used */
     uint8_t boot[16]; /* boot_id of the kernel they count under: none of it outlives a reboot */
-    VCUDA_ATOMIC(uint32_t) collectives[VCUDA_DEVICES]; /* launched, and when (core/time/gang.h) */
+    uint8_t before[64];
     uint8_t reserved[32];
     struct vcuda_meter meters[VCUDA_DEVICES];
     struct vcuda_slot slots[VCUDA_SLOTS];
@@ -189,7 +137,7 @@ struct vcuda_books {
                                                     owner; the low bits: how many are under way */
     VCUDA_ATOMIC(uint32_t) samples[VCUDA_SLOTS]; /* measurements entered, by the manager */
     VCUDA_ATOMIC(uint32_t) looks[VCUDA_SLOTS];   /* and those it began to enter */
-    struct vcuda_logbook logbooks[VCUDA_DEVICES];
+    uint8_t before_too[VCUDA_DEVICES][4160];
 };
 
 enum {
@@ -205,13 +153,11 @@ _Static_assert(sizeof(struct vcuda_slot) == 16, "frozen");
 _Static_assert(sizeof(struct vcuda_meter) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, meters) == 128, "frozen");
 _Static_assert(offsetof(struct vcuda_books, slots) == 128 + 128 * VCUDA_DEVICES, "frozen");
-_Static_assert(sizeof(struct vcuda_logged) == 64, "frozen");
-_Static_assert(sizeof(struct vcuda_logbook) == 64 + 64 * VCUDA_LOGGED, "frozen");
-_Static_assert(offsetof(struct vcuda_books, logbooks) ==
+_Static_assert(offsetof(struct vcuda_books, before_too) ==
                    128 + 128 * VCUDA_DEVICES + (16 + 32 * VCUDA_DEVICES + 16) * VCUDA_SLOTS,
                "frozen");
-_Static_assert(sizeof(struct vcuda_books) == offsetof(struct vcuda_books, logbooks) +
-                                                 sizeof(struct vcuda_logbook) * VCUDA_DEVICES,
+_Static_assert(sizeof(struct vcuda_books) ==
+                   offsetof(struct vcuda_books, before_too) + 4160 * VCUDA_DEVICES,
                "frozen");
 #endif
 

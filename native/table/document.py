@@ -58,7 +58,6 @@ KINDS = {
     "query": "reports memory, memory pools or processes",
     "launch": "takes GPU time",
     "work": "takes GPU time for the bytes it fills or copies inside a GPU",
-    "change": "changes the cost of a graph's launches",
     "capture": "begins or ends a capture, in which nothing runs",
 }
 

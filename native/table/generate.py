@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 VERSIONS = HERE.parent / "sim" / "table"
 
-WRITTEN = frozenset({"work", "change"})
+WRITTEN = frozenset({"work"})
 """Kinds whose hooks are written here."""
 
 EXPORTED = WRITTEN | {"init", "route", "alloc", "free", "launch", "capture", "query"}
@@ -60,7 +60,7 @@ class Library:
 class Row:
     """One function of the driver. parameters: C declarations; arguments: their names.
 
-    work: of that kind, what is to be paid for, in C.
+    work: of that kind, whether it takes GPU time, in C.
     """
 
     kind: str
@@ -225,33 +225,23 @@ def source(
 
 
 def work_hook(library: Library, row: Row) -> Iterable[str]:
-    """Paid for as a launch is (work.h)."""
+    """It takes turns as a launch does (work.h)."""
     real = f"REAL({row.symbol})({', '.join(row.arguments)})"
     yield f"{library.result} {row.symbol}({row.signature})\n{{"
-    yield f"    if (throttle_idle())\n        return {real};"
-    yield f"    struct work work = {row.work};"
-    yield f"    if (work.bytes == 0)\n        return {real};"
-    yield f"    struct launch launch = work_launch(work, {row.stream});"
+    yield f"    if (throttle_idle() || !({row.work}) || throttle_credited(NULL, {row.stream}))"
+    yield f"        return {real};"
+    yield f"    struct launch launch = {{.stream = {row.stream}}};"
     yield f"    {library.result} result = throttle_begin(&launch);"
     yield f"    return result != CUDA_SUCCESS ? result : throttle_end(&launch, {real});\n}}\n"
-
-
-def change_hook(library: Library, row: Row) -> Iterable[str]:
-    """What the launches of `exec` cost has to be learnt anew (graph/cost.h)."""
-    yield f"{library.result} {row.symbol}({row.signature})\n{{"
-    real = f"REAL({row.symbol})({', '.join(row.arguments)})"
-    yield f"    return graph_cost_changed(exec, {real});\n}}\n"
 
 
 def written(library: Library, rows: Sequence[Row]) -> Iterable[str]:
     """The hooks that are all alike."""
     if any(row.kind in WRITTEN for row in rows):
-        yield '#include "cuda/graph/cost.h"\n#include "cuda/time/work.h"\n'
+        yield '#include "cuda/time/work.h"\n'
     for row in rows:
         if row.kind == "work":
             yield from work_hook(library, row)
-        if row.kind == "change":
-            yield from change_hook(library, row)
 
 
 def version_script(library: Library, rows: Sequence[Row]) -> Iterable[str]:

@@ -27,10 +27,11 @@ static inline bool is_capped(const struct turns_member *member)
     return member->ceiling < 0.995;
 }
 
-/* What an empty bucket holds before it is used again: a gang's hand-over costs all of its GPUs. */
+/* What an empty bucket holds before it is used again: more of a large one, which is empty for less
+ * of the time, so that fewer of its turns are lost to hand-overs; a gang's cost all of its GPUs. */
 static inline double refill(const struct turns_gpu *gpu, const struct turns_member *member)
 {
-    return member->gang ? gpu->rules.quantum_long : gpu->rules.refill;
+    return member->gang ? gpu->rules.quantum_long : gpu->rules.refill * (1 + 3 * member->ceiling);
 }
 
 #endif

@@ -55,8 +55,9 @@ struct turns_rules {
     double forgotten;    /* what it was owed when it left, if it was away for longer */
     double bucket;       /* of a ceiling */
     double overdraft;    /* and the most that it is charged ahead: longer than a launch */
-    double refill;       /* an empty bucket holds so much before it is used again; a gang's, whose
-                            hand-over costs several GPUs, a long quantum */
+    double refill;       /* an empty bucket holds so much, and three times its ceiling's part of it,
+                            before it is used again; a gang's, whose hand-over costs several GPUs,
+                            a long quantum */
     double patience;     /* a container not far over its share waits no longer */
     double no_show;      /* for a holder that does not come when granted */
     double stalled;      /* without progress, work in flight changes no other's charge */
@@ -116,6 +117,7 @@ struct turns_member {
 
     double virtual_ns, tokens, owed; /* owed: when it left */
     double charged_ns, waited_ns;
+    double left_ns;        /* work of processes that ended since the last step */
     uint64_t turns, lates; /* granted; taken back with work in flight */
     bool active;           /* wants the GPU, or has work on it */
     bool starved;          /* its bucket is empty */

@@ -220,6 +220,7 @@ int arbiter_process(struct arbiter *self, struct arbiter_container *container, u
         struct process **link = process_of(container, slot);
         if (*link != NULL)
             loop_remove_process(self, container, link);
+        gpu_process_comes(container, process, self->world->now());
         process->next = container->processes;
         container->processes = process;
         gpu_mark_due(container);

@@ -69,28 +69,61 @@ static void observe_collectives(struct arbiter_container *container, struct proc
     process->collectives[device] = launched;
 }
 
+/* busy_ns last: turns_observe() knows that the rest may be older. Acquire pairs with the process's
+ * release of each word. */
+static struct turns_report report_of(const struct vcuda_hint *hint, uint64_t now)
+{
+    return (struct turns_report){
+        .waiting = now < atomic_load_explicit(&hint->waits_until_ns, memory_order_acquire)
+                       ? atomic_load_explicit(&hint->waiting, memory_order_acquire)
+                       : 0,
+        .in_flight = atomic_load_explicit(&hint->in_flight, memory_order_acquire),
+        .since_ns = atomic_load_explicit(&hint->since_ns, memory_order_acquire),
+        .progress_ns = atomic_load_explicit(&hint->progress_ns, memory_order_acquire),
+        .longest_ns = atomic_load_explicit(&hint->longest_ns, memory_order_acquire),
+        .held_ns = atomic_load_explicit(&hint->held_ns, memory_order_acquire),
+        .busy_ns = atomic_load_explicit(&hint->busy_ns, memory_order_acquire),
+    };
+}
+
+static void observe_process(const struct gpu *gpu, struct arbiter_container *container,
+                            struct process *process, uint32_t device, struct turns_seen *seen,
+                            uint64_t now)
+{
+    struct turns_report report = report_of(&container->hints->of[device][process->slot], now);
+    turns_observe(seen, &process->of[device], &report, &gpu->turns.rules, gpu->turns.last, now);
+}
+
+void gpu_process_comes(struct arbiter_container *container, struct process *process, uint64_t now)
+{
+    for (uint32_t device = 0; device < container->count; device++) {
+        struct turns_seen seen = {0};
+        if (container->seats[device].gpu != NULL)
+            observe_process(container->seats[device].gpu, container, process, device, &seen, now);
+    }
+}
+
+void gpu_process_goes(struct arbiter_container *container, struct process *process, uint64_t now)
+{
+    for (uint32_t device = 0; device < container->count; device++) {
+        struct turns_seen seen = {0};
+        const struct seat *seat = &container->seats[device];
+        if (seat->gpu == NULL)
+            continue;
+        observe_process(seat->gpu, container, process, device, &seen, now);
+        seat->gpu->turns.members[seat->member].left_ns += seen.work_ns;
+    }
+}
+
 static void observe(struct gpu *gpu, int at, uint64_t now)
 {
     struct arbiter_container *container = gpu->containers[at];
     struct turns_seen *seen = &gpu->turns.members[at].seen;
     uint32_t device = gpu->devices[at];
-    *seen = (struct turns_seen){0};
+    *seen = (struct turns_seen){.work_ns = gpu->turns.members[at].left_ns};
+    gpu->turns.members[at].left_ns = 0;
     for (struct process *process = container->processes; process != NULL; process = process->next) {
-        const struct vcuda_hint *hint = &container->hints->of[device][process->slot];
-        /* busy_ns last: turns_observe() knows that the rest may be older. Acquire pairs with the
-         * process's release of each word. */
-        struct turns_report report = {
-            .waiting = now < atomic_load_explicit(&hint->waits_until_ns, memory_order_acquire)
-                           ? atomic_load_explicit(&hint->waiting, memory_order_acquire)
-                           : 0,
-            .in_flight = atomic_load_explicit(&hint->in_flight, memory_order_acquire),
-            .since_ns = atomic_load_explicit(&hint->since_ns, memory_order_acquire),
-            .progress_ns = atomic_load_explicit(&hint->progress_ns, memory_order_acquire),
-            .longest_ns = atomic_load_explicit(&hint->longest_ns, memory_order_acquire),
-            .held_ns = atomic_load_explicit(&hint->held_ns, memory_order_acquire),
-            .busy_ns = atomic_load_explicit(&hint->busy_ns, memory_order_acquire),
-        };
-        turns_observe(seen, &process->of[device], &report, &gpu->turns.rules, gpu->turns.last, now);
+        observe_process(gpu, container, process, device, seen, now);
         observe_collectives(container, process, device, now);
     }
     gpu->turns.members[at].populated = container->processes != NULL;

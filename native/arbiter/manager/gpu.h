@@ -60,6 +60,10 @@ const struct turns_gang *gpu_gangs(struct arbiter_container *containers, uint64_
 void gpu_step(struct gpu *const *gpus, unsigned count, const struct turns_gang *gangs,
               const struct vcuda_world *world, uint64_t now);
 
+/* A process is to be charged for what it does from now on, or has done until now. */
+void gpu_process_comes(struct arbiter_container *container, struct process *process, uint64_t now);
+void gpu_process_goes(struct arbiter_container *container, struct process *process, uint64_t now);
+
 /* All devices of a container are looked at next. */
 void gpu_mark_due(struct arbiter_container *container);
 

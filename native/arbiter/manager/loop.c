@@ -61,6 +61,7 @@ void loop_remove_process(struct arbiter *self, struct arbiter_container *contain
                          struct process **link)
 {
     struct process *process = *link;
+    gpu_process_goes(container, process, self->world->now());
     *link = process->next;
     loop_free_process(self, process);
     gpu_mark_due(container);

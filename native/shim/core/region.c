@@ -1,57 +1,19 @@
 #include "core/region.h"
 
 #include "core/memory/slot.h"
-#include "core/time/limiter.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
 void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t memory_bytes,
-                        uint32_t core_percent, uint32_t core_ceiling, uint32_t rate_ppm,
-                        uint32_t burst_us)
+                        uint32_t core_percent, uint32_t core_ceiling)
 {
     struct vcuda_limit *limit = &config->limits[device];
     /* relaxed: each word stands alone; the order is made by region_config_publish() */
     atomic_store_explicit(&limit->memory_bytes, memory_bytes, memory_order_relaxed);
     atomic_store_explicit(&limit->core_percent, core_percent, memory_order_relaxed);
     atomic_store_explicit(&limit->core_ceiling, core_ceiling, memory_order_relaxed);
-    atomic_store_explicit(&limit->rate_ppm, rate_ppm, memory_order_relaxed);
-    atomic_store_explicit(&limit->burst_us, burst_us, memory_order_relaxed);
-}
-
-void region_share_store(struct vcuda_config *config, uint32_t device, uint32_t rate_ppm,
-                        uint32_t others_ppm, uint32_t neighbours, uint32_t cost_ppm,
-                        uint32_t long_ppm, uint64_t share_until)
-{
-    struct vcuda_limit *limit = &config->limits[device];
-    atomic_store_explicit(&limit->rate_ppm, rate_ppm, memory_order_relaxed);
-    atomic_store_explicit(&limit->others_ppm, others_ppm, memory_order_relaxed);
-    atomic_store_explicit(&limit->neighbours, neighbours, memory_order_relaxed);
-    atomic_store_explicit(&limit->cost_ppm, cost_ppm, memory_order_relaxed);
-    atomic_store_explicit(&limit->long_ppm, long_ppm, memory_order_relaxed);
-    /* release, and last: pairs with the limiter's acquire load of the lease */
-    atomic_store_explicit(&limit->share_until, share_until, memory_order_release);
-}
-
-/* Of work that has ended, since it was measured. */
-static void retire(struct vcuda_meter *meter, int64_t debt_ns)
-{
-    uint64_t given_back = debt_ns < 0 ? -(uint64_t)debt_ns : 0;
-    uint64_t old = atomic_load_explicit(&meter->retired_ns, memory_order_relaxed);
-    uint64_t new;
-    do
-        new = debt_ns >= 0 ? old + (uint64_t)debt_ns : old > given_back ? old - given_back : 0;
-    while (!atomic_compare_exchange_weak_explicit(&meter->retired_ns, &old, new,
-                                                  memory_order_relaxed, memory_order_relaxed));
-}
-
-void region_debt_settle(struct vcuda_books *books, uint32_t device, uint32_t rate_ppm,
-                        int64_t debt_ns)
-{
-    struct limiter_terms terms = {.rate_ppm = rate_ppm};
-    limiter_settle(&books->meters[device], terms, debt_ns);
-    retire(&books->meters[device], debt_ns);
 }
 
 int region_device_add(struct vcuda_config *config, const uint8_t *uuid)

@@ -11,23 +11,7 @@
 
 /* Change what may be used of one device. Call region_config_publish() after the last change. */
 void region_limit_store(struct vcuda_config *config, uint32_t device, uint64_t memory_bytes,
-                        uint32_t core_percent, uint32_t core_ceiling, uint32_t rate_ppm,
-                        uint32_t burst_us);
-
-/* Say what may be charged of one device until `share_until` (CLOCK_MONOTONIC, ns; 0: for good),
- * what others took of it lately, how many they are, and by what costs are to be multiplied. Cheap,
- * and without region_config_publish(): each launch reads these words anew. Whoever reads them reads
- * `share_until` first, acquire. Then a lease that has not ended never stands beside a rate of
- * before it was renewed, and the other mixtures are harmless: a new rate whose old lease ends
- * sooner, for this one launch. */
-void region_share_store(struct vcuda_config *config, uint32_t device, uint32_t rate_ppm,
-                        uint32_t others_ppm, uint32_t neighbours, uint32_t cost_ppm,
-                        uint32_t long_ppm, uint64_t share_until);
-
-/* Charge GPU time that was taken by work that has ended and was not paid for, or, below 0, give
- * back. Any time: processes move the same words by atomic operations. */
-void region_debt_settle(struct vcuda_books *books, uint32_t device, uint32_t rate_ppm,
-                        int64_t debt_ns);
+                        uint32_t core_percent, uint32_t core_ceiling);
 
 /* Name one more device, whose limit is stored already. `uuid` is 16 bytes. Returns 0, or -ENOSPC.
  */

@@ -121,13 +121,11 @@ static CUresult destroy(CUresult (*function)(CUcontext), CUcontext context, bool
     bool ours = pointers_take(contexts, (uintptr_t)context, &known) == 0;
     process_move_begin(process);
     struct ending ending = release_context_begin(process, context);
-    unsigned long long watched = timing_context_ends(process, context);
-    turn_context_ends(process, context);
+    unsigned long long number = turn_context_ends(process, context);
     CUresult result = function(context);
     bool gone = result == CUDA_SUCCESS && (surely || ended(context));
     release_context_end(&ending, gone);
-    if (gone)
-        timing_context_ended(process, watched);
+    turn_context_ended(process, context, gone ? number : 0);
     if (!gone && ours)
         pointers_add(contexts, known);
     process_move_end(process);
@@ -219,13 +217,11 @@ static CUresult deactivate(CUresult (*function)(CUdevice), CUdevice ordinal, boo
     int device = process_device(process, ordinal);
     CUcontext primary = primary_of(ordinal);
     struct ending ending = release_context_begin(process, primary);
-    unsigned long long watched = timing_context_ends(process, primary);
-    turn_context_ends(process, primary);
+    unsigned long long number = turn_context_ends(process, primary);
     CUresult result = function(ordinal);
     bool gone = primary != NULL && ((surely && result == CUDA_SUCCESS) || !primary_active(ordinal));
     release_context_end(&ending, gone);
-    if (gone)
-        timing_context_ended(process, watched);
+    turn_context_ended(process, primary, gone ? number : 0);
     process_move_end(process);
     if (gone && device >= 0)
         account_end(process, (unsigned)device);

@@ -104,17 +104,6 @@ void process_degrade(struct process *process, uint32_t flag)
         books_degrade(&process->session.books, flag);
 }
 
-void process_explore(struct process *process, unsigned device, bool explores)
-{
-    unsigned bit = 1U << device;
-    if (((atomic_load_explicit(&process->explores, memory_order_relaxed) & bit) != 0) == explores)
-        return;
-    unsigned others = explores ? atomic_fetch_or(&process->explores, bit)
-                               : atomic_fetch_and(&process->explores, ~bit) & ~bit;
-    if (others == 0)
-        books_explore(&process->session.books, explores);
-}
-
 struct process *process_limited(void)
 {
     struct process *process = process_known();

@@ -1,4 +1,4 @@
-/* All the CUDA shim knows of this process: its session, its allocations, what its launches cost. */
+/* All the CUDA shim knows of this process: its session, its allocations, its work in flight. */
 #ifndef SHIM_CUDA_PROCESS_H
 #define SHIM_CUDA_PROCESS_H
 
@@ -6,13 +6,10 @@
 #include "core/memory/pointers.h"
 #include "core/memory/pools.h"
 #include "core/memory/slabs.h"
-#include "core/time/arbitration.h"
-#include "core/time/cost.h"
-#include "core/time/sampling_window.h"
+#include "core/time/event_pool.h"
 #include "cuda/graph/state.h"
 #include "cuda/memory/tally.h"
 #include "cuda/own_calls.h"
-#include "cuda/time/timing.h"
 #include "cuda/time/turn.h"
 #include "cuda_hooks.h"
 #include "runtime/session.h"
@@ -37,15 +34,6 @@ struct stream_list {
     uint64_t streams[STREAMS_NOTED];
 };
 
-/* The process on one of its devices, among others whose kernels wait for its own
- * (core/time/gang.h). collectives: launched so far, the last one at `last`. apart: it was found not
- * to be in step. */
-struct rank {
-    _Atomic uint32_t collectives;
-    _Atomic uint64_t last;
-    atomic_bool apart;
-};
-
 /* Functions that were launched, by a hash of their handles: one of two that share a bit may pass
  * for launched. All zero is none. */
 enum { LAUNCHED_BITS = 1 << 16 };
@@ -65,24 +53,18 @@ struct process {
     struct stream_list streams;
     struct physicals physicals; /* of cuMemCreate, and what keeps them */
     atomic_uint degraded; /* VCUDA_DEGRADED_* seen before the session could tell the manager */
-    atomic_uint explores; /* devices on which a launch of unknown cost is under way, as bits */
     _Atomic int8_t devices[PROCESS_ORDINALS]; /* by CUDA ordinal: index + 2; 1 none, 0 not asked */
     struct tally tallies[VCUDA_DEVICES];
     _Atomic uint64_t let_go[VCUDA_DEVICES]; /* bytes of shared memory, unmeasured (virtual.c) */
     _Atomic uint64_t silent_until; /* by clock_now(): the manager did not answer, do not ask */
     _Atomic uint64_t measured_at;  /* by clock_now() */
     struct graph_memory graphs;
-    atomic_uint captures; /* of streams, under way: at most (capturing.h) */
-    struct in_flight in_flight[VCUDA_DEVICES];
-    _Atomic uint64_t served[VCUDA_DEVICES]; /* of the container's GPU time (arbitration_served()) */
-    struct sampling_window sampling_windows[VCUDA_DEVICES];
-    struct timing timing;
+    atomic_uint captures;      /* of streams, under way: at most (capturing.h) */
+    struct event_pools events; /* of marks */
     struct turn_device turn_devices[VCUDA_DEVICES];
     struct pointers collectives;  /* handles (collective.h) */
     atomic_uint collective_count; /* 0: there never was one */
-    struct rank ranks[VCUDA_DEVICES];
     struct launched launched;
-    struct cost_table costs;
 };
 
 /* What a hook has to do. */
@@ -125,12 +107,6 @@ static inline uint64_t process_epoch(const struct process *process)
     return atomic_load_explicit(&process->epoch, memory_order_relaxed);
 }
 
-/* Who it is among those of the container that take turns. Attached processes only. */
-static inline uint32_t process_turn(const struct process *process)
-{
-    return (uint32_t)process->session.books.slot & ARBITRATION_SLOT_MASK;
-}
-
 /* The process if it is attached and the call is the program's, else NULL. Never attaches. */
 struct process *process_limited(void);
 
@@ -146,10 +122,6 @@ enum gate process_begin(void);
 
 /* Tell the manager of a degradation, VCUDA_DEGRADED_*, now or when there is a session. */
 void process_degrade(struct process *process, uint32_t flag);
-
-/* Whether a launch of unknown cost is under way on a device: the manager looks at that when the
- * process has ended. Attached processes only. */
-void process_explore(struct process *process, unsigned device, bool explores);
 
 /* Index in the configuration of a CUDA ordinal; -1 if it is not granted. Calls the driver. */
 int process_device(struct process *process, CUdevice ordinal);

@@ -86,26 +86,47 @@ static int open_ring(struct turns *turns)
     return ring;
 }
 
-void turns_open(struct turns *turns, int books, int32_t slot)
+/* A container that began under an agent of before lacks the mount, or its books have no hints:
+ * words that no arbiter ever wrote grant nothing, so that its own bucket holds it, and what it
+ * tells stays here. */
+static void open_alone(struct turns *turns)
+{
+    static const struct vcuda_turns no_words;
+    static struct vcuda_hints no_hints;
+    turns->hints = &no_hints.of[0][0];
+    turns->words = &no_words;
+}
+
+static bool open_told(struct turns *turns, int books, int32_t slot)
 {
     const struct vcuda_turns *words = map_words();
     if (words == NULL)
-        return;
+        return false;
     struct vcuda_hints *hints =
         map(books, sizeof *hints, vcuda_hints_offset(), PROT_READ | PROT_WRITE);
-    if (hints == NULL) { /* books of a manager of before */
+    if (hints == NULL) {
         munmap((void *)(uintptr_t)words, sizeof *words);
-        return;
+        return false;
     }
     turns->hints = &hints->of[0][slot];
-    turns->world = find_world();
     open_ring(turns);
     turns->words = words;
+    turns->told = true;
     atomic_store_explicit(&turns->hints->progress_ns, turns->world->now(), memory_order_release);
+    return true;
+}
+
+void turns_open(struct turns *turns, int books, int32_t slot)
+{
+    turns->world = find_world();
+    if (!open_told(turns, books, slot))
+        open_alone(turns);
 }
 
 void turns_ring(struct turns *turns)
 {
+    if (!turns->told)
+        return;
     int ring = atomic_load(&turns->ring);
     turns->world->wake(NULL);
     if (ring < 0 || !file_same(file_identity(ring), turns->pipe)) /* the program closed it */

@@ -1,8 +1,7 @@
 /* This process's view of its container's turns (vcuda_turns.h): the words of the arbiter, its own
  * hints, the pipe to ring by, and the clock and the waits of the world that it runs in.
  *
- * Opened once, when the session is attached; without the words there are no turns, and GPU time is
- * limited by what launches cost.
+ * Opened once, when the session is attached.
  */
 #ifndef SHIM_RUNTIME_TURNS_H
 #define SHIM_RUNTIME_TURNS_H
@@ -15,7 +14,8 @@
 
 /* All zero: none. */
 struct turns {
-    const struct vcuda_turns *words; /* NULL: no turns */
+    const struct vcuda_turns *words; /* NULL: not attached, or without a slot */
+    bool told;                       /* an arbiter writes them, or did */
     struct vcuda_hint *hints;        /* of this process: [device * VCUDA_SLOTS] */
     const struct vcuda_world *world;
     atomic_int ring;

@@ -306,14 +306,3 @@ void books_degrade(struct books *books, uint32_t flag)
     if (books->slot >= 0)
         atomic_fetch_or(&books->page->slots[books->slot].flags, flag);
 }
-
-void books_explore(struct books *books, bool explores)
-{
-    if (books->slot < 0)
-        return;
-    VCUDA_ATOMIC(uint32_t) *flags = &books->page->slots[books->slot].flags;
-    if (explores)
-        atomic_fetch_or(flags, VCUDA_EXPLORES);
-    else
-        atomic_fetch_and(flags, ~(uint32_t)VCUDA_EXPLORES);
-}

@@ -114,7 +114,4 @@ void books_lose(struct books *books);
 /* Tell the manager of a degradation, VCUDA_DEGRADED_*. */
 void books_degrade(struct books *books, uint32_t flag);
 
-/* Tell the manager whether a launch of unknown cost is under way. */
-void books_explore(struct books *books, bool explores);
-
 #endif

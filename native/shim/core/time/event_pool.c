@@ -11,27 +11,26 @@ static struct event_pool *find(struct event_pools *pools, uint64_t context)
     return NULL;
 }
 
-void *event_pools_take(struct event_pools *pools, uint64_t context, enum event_kind kind)
+void *event_pools_take(struct event_pools *pools, uint64_t context)
 {
     pthread_mutex_lock(&pools->mutex);
     struct event_pool *pool = find(pools, context);
-    bool any = pool != NULL && pool->count[kind] > 0;
-    void *event = any ? pool->events[kind][--pool->count[kind]] : NULL;
+    bool any = pool != NULL && pool->count > 0;
+    void *event = any ? pool->events[--pool->count] : NULL;
     pthread_mutex_unlock(&pools->mutex);
     return event;
 }
 
-bool event_pools_give(struct event_pools *pools, uint64_t context, enum event_kind kind,
-                      void *event)
+bool event_pools_give(struct event_pools *pools, uint64_t context, void *event)
 {
     pthread_mutex_lock(&pools->mutex);
     struct event_pool *pool = find(pools, context);
     if (pool == NULL)
         pool = find(pools, 0);
-    bool room = pool != NULL && pool->count[kind] < EVENT_POOL_SIZE;
+    bool room = pool != NULL && pool->count < EVENT_POOL_SIZE;
     if (room) {
         pool->context = context;
-        pool->events[kind][pool->count[kind]++] = event;
+        pool->events[pool->count++] = event;
     }
     pthread_mutex_unlock(&pools->mutex);
     return room;
@@ -43,7 +42,7 @@ void event_pools_context_ended(struct event_pools *pools, uint64_t context)
     struct event_pool *pool = find(pools, context);
     if (pool != NULL && context != 0) {
         pool->context = 0;
-        pool->count[EVENT_TIMED] = pool->count[EVENT_UNTIMED] = 0;
+        pool->count = 0;
     }
     pthread_mutex_unlock(&pools->mutex);
 }

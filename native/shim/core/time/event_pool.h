@@ -1,7 +1,7 @@
 /* Events of the driver that are free to be recorded again, by the context they belong to.
  *
- * A measured launch needs two or three events and a mark one; making and destroying them would
- * cost about as much as recording them. Knows no driver: an event is a pointer.
+ * Making and destroying an event for each mark would cost about as much as recording it. Knows no
+ * driver: an event is a pointer.
  *
  * Any thread: a short mutex. All zero is empty. Events of a context that has ended are forgotten:
  * they ended with it.
@@ -17,15 +17,13 @@
 
 enum {
     EVENT_POOL_CONTEXTS = 16, /* further ones have no pool */
-    EVENT_POOL_SIZE = 64,     /* of each kind, at most */
+    EVENT_POOL_SIZE = 64,
 };
-
-enum event_kind { EVENT_TIMED, EVENT_UNTIMED, EVENT_KINDS };
 
 struct event_pool {
     uint64_t context; /* 0: the pool is nobody's */
-    uint32_t count[EVENT_KINDS];
-    void *events[EVENT_KINDS][EVENT_POOL_SIZE];
+    uint32_t count;
+    void *events[EVENT_POOL_SIZE];
 };
 
 struct event_pools {
@@ -38,11 +36,10 @@ struct event_pools {
 };
 
 /* A free event of this context; NULL if there is none. */
-void *event_pools_take(struct event_pools *pools, uint64_t context, enum event_kind kind);
+void *event_pools_take(struct event_pools *pools, uint64_t context);
 
 /* Keep an event for later. False if there is no room: the caller destroys it. */
-bool event_pools_give(struct event_pools *pools, uint64_t context, enum event_kind kind,
-                      void *event);
+bool event_pools_give(struct event_pools *pools, uint64_t context, void *event);
 
 /* That context has ended, and its events with it. */
 void event_pools_context_ended(struct event_pools *pools, uint64_t context);

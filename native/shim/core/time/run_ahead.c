@@ -44,13 +44,29 @@ static uint64_t average(struct run_ahead *ahead, uint64_t ns, uint32_t launches,
     return each == 0 ? 1 : each;
 }
 
-void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches, uint64_t now,
-                     uint64_t window_ns, bool shared)
+/* Beside others a drain takes several times as long as alone, and most are beside others. */
+static void learn_untold(struct run_ahead *ahead, uint64_t each)
 {
+    enum { STRETCHED = 64 };
+    if (ahead->each_ns == 0 || each < ahead->each_ns)
+        ahead->each_ns = each;
+    else
+        ahead->each_ns += (each - ahead->each_ns) / STRETCHED;
+    ahead->longest_ns = ahead->each_ns;
+}
+
+void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches, uint64_t now,
+                     uint64_t window_ns, enum drain_kind kind)
+{
+    bool shared = kind == DRAIN_SHARED;
     uint64_t from = begun > ahead->ended_ns ? begun : ahead->ended_ns;
     ahead->ended_ns = now > ahead->ended_ns ? now : ahead->ended_ns;
     if (launches == 0 || now <= from)
         return;
+    if (kind == DRAIN_UNTOLD) {
+        learn_untold(ahead, (now - from) / launches + 1);
+        return;
+    }
     uint64_t each = average(ahead, now - from, launches, window_ns, shared);
     bool believed = !shared || (ahead->sum_ns >= 2 * window_ns &&
                                 (ahead->each_ns == 0 || each < ahead->each_ns));

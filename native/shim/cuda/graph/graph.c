@@ -1,5 +1,4 @@
 /* Executable graphs: what each needs is found out when it is made or changed, for its launches. */
-#include "cuda/graph/cost.h"
 #include "cuda/graph/memory.h"
 #include "cuda/memory/overhead.h"
 #include "cuda/time/collective.h"
@@ -81,7 +80,7 @@ static CUresult make_end(struct making *making, CUresult result, CUgraphExec *ou
         return result;
     result = graph_flight_end(&making->flight, result);
     if (result == CUDA_SUCCESS)
-        result = graph_cost_changed(*out, enter(making, *out));
+        result = enter(making, *out);
     if (result == CUDA_SUCCESS) {
         collective_set(making->process, *out, making->collective);
         making->exec = NULL; /* the table's now */
@@ -175,7 +174,7 @@ static CUresult update_end(struct making *making, CUresult result, CUgraphExec h
         making->exec = result == CUDA_SUCCESS ? NULL : making->exec;
     }
     give_up(making);
-    return graph_cost_changed(handle, result);
+    return result;
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *reason)

@@ -1,5 +1,7 @@
 #include "cuda/launch/capturing.h"
 
+#include "cuda/time/turn.h"
+
 bool capture_has(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -17,6 +19,7 @@ static struct process *begin(void)
         return NULL;
     process_enter(process);
     atomic_fetch_add(&process->captures, 1);
+    turn_credits_end(process);
     return process;
 }
 

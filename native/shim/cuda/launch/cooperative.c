@@ -1,5 +1,4 @@
 /* Launches whose blocks may wait for one another. */
-#include "cuda/launch/shape.h"
 #include "cuda/time/throttle.h"
 
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -7,15 +6,10 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_z, unsigned int shared, CUstream stream,
                                    void **parameters)
 {
-    if (throttle_passes(function))
+    if (throttle_passes(function, stream))
         return REAL(cuLaunchCooperativeKernel)(function, grid_x, grid_y, grid_z, block_x, block_y,
                                                block_z, shared, stream, parameters);
-    struct launch launch = {
-        .function = function,
-        .blocks = launch_product(grid_x, grid_y, grid_z),
-        .threads = launch_product(block_x, block_y, block_z),
-        .stream = stream,
-    };
+    struct launch launch = {.function = function, .stream = stream};
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
@@ -30,15 +24,10 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x
                                         unsigned int block_z, unsigned int shared, CUstream stream,
                                         void **parameters)
 {
-    if (throttle_passes(function))
+    if (throttle_passes(function, process_own_stream(stream)))
         return REAL(cuLaunchCooperativeKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x,
                                                     block_y, block_z, shared, stream, parameters);
-    struct launch launch = {
-        .function = function,
-        .blocks = launch_product(grid_x, grid_y, grid_z),
-        .threads = launch_product(block_x, block_y, block_z),
-        .stream = process_own_stream(stream),
-    };
+    struct launch launch = {.function = function, .stream = process_own_stream(stream)};
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;

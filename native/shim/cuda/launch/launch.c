@@ -3,37 +3,20 @@
  * What is exported only asks whether there is anything to do. Both ways on from there take the same
  * arguments, so that the compiler can jump instead of calling and passing eleven of them anew.
  */
-#include "cuda/launch/shape.h"
-#include "cuda/time/prepaid.h"
-
-static struct launch launch_of(const CUlaunchConfig *config, CUfunction function)
-{
-    return (struct launch){
-        .function = function,
-        .blocks = launch_product(config->gridDimX, config->gridDimY, config->gridDimZ),
-        .threads = launch_product(config->blockDimX, config->blockDimY, config->blockDimZ),
-        .stream = config->hStream,
-        .config = config,
-    };
-}
+#include "cuda/time/throttle.h"
 
 static NOT_INLINE CUresult limited(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                    unsigned int block_z, unsigned int shared, CUstream stream,
                                    void **parameters, void **extra)
 {
-    struct launch launch = {
-        .function = function,
-        .blocks = launch_product(grid_x, grid_y, grid_z),
-        .threads = launch_product(block_x, block_y, block_z),
-        .stream = stream,
-    };
-    CUresult result = prepaid_begin(&launch);
+    struct launch launch = {.function = function, .stream = stream};
+    CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                   shared, stream, parameters, extra);
-    return prepaid_end(&launch, result);
+    return throttle_end(&launch, result);
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -41,7 +24,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
                         unsigned int block_z, unsigned int shared, CUstream stream,
                         void **parameters, void **extra)
 {
-    if (throttle_passes(function))
+    if (throttle_passes(function, stream))
         return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                     shared, stream, parameters, extra);
     return limited(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
@@ -54,18 +37,13 @@ static NOT_INLINE CUresult limited_ptsz(CUfunction function, unsigned int grid_x
                                         unsigned int block_z, unsigned int shared, CUstream stream,
                                         void **parameters, void **extra)
 {
-    struct launch launch = {
-        .function = function,
-        .blocks = launch_product(grid_x, grid_y, grid_z),
-        .threads = launch_product(block_x, block_y, block_z),
-        .stream = process_own_stream(stream),
-    };
-    CUresult result = prepaid_begin(&launch);
+    struct launch launch = {.function = function, .stream = process_own_stream(stream)};
+    CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                        shared, stream, parameters, extra);
-    return prepaid_end(&launch, result);
+    return throttle_end(&launch, result);
 }
 
 CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -73,7 +51,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned 
                              unsigned int block_z, unsigned int shared, CUstream stream,
                              void **parameters, void **extra)
 {
-    if (throttle_passes(function))
+    if (throttle_passes(function, process_own_stream(stream)))
         return REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y,
                                          block_z, shared, stream, parameters, extra);
     return limited_ptsz(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
@@ -83,18 +61,18 @@ CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned 
 static NOT_INLINE CUresult limited_ex(const CUlaunchConfig *config, CUfunction function,
                                       void **parameters, void **extra)
 {
-    struct launch launch = launch_of(config, function);
-    CUresult result = prepaid_begin(&launch);
+    struct launch launch = {.function = function, .stream = config->hStream};
+    CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuLaunchKernelEx)(config, function, parameters, extra);
-    return prepaid_end(&launch, result);
+    return throttle_end(&launch, result);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
                           void **extra)
 {
-    if (config == NULL || throttle_passes(function))
+    if (config == NULL || throttle_passes(function, config->hStream))
         return REAL(cuLaunchKernelEx)(config, function, parameters, extra);
     return limited_ex(config, function, parameters, extra);
 }
@@ -102,19 +80,18 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
 static NOT_INLINE CUresult limited_ex_ptsz(const CUlaunchConfig *config, CUfunction function,
                                            void **parameters, void **extra)
 {
-    struct launch launch = launch_of(config, function);
-    launch.stream = process_own_stream(launch.stream);
-    CUresult result = prepaid_begin(&launch);
+    struct launch launch = {.function = function, .stream = process_own_stream(config->hStream)};
+    CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
     result = REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
-    return prepaid_end(&launch, result);
+    return throttle_end(&launch, result);
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
                                void **extra)
 {
-    if (config == NULL || throttle_passes(function))
+    if (config == NULL || throttle_passes(function, process_own_stream(config->hStream)))
         return REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
     return limited_ex_ptsz(config, function, parameters, extra);
 }

@@ -1,31 +1,20 @@
-/* The launches that came before cuLaunchKernel: the shape of a block is the function's. It is not
- * known here, and need not be: what is learnt is learnt of the function as it is set. */
-#include "cuda/launch/shape.h"
+/* The launches that came before cuLaunchKernel. */
 #include "cuda/time/throttle.h"
-
-static struct launch launch_of(CUfunction function, int grid_x, int grid_y, CUstream stream)
-{
-    return (struct launch){
-        .function = function,
-        .blocks = launch_product((unsigned int)grid_x, (unsigned int)grid_y, 1),
-        .stream = stream,
-    };
-}
 
 CUresult cuLaunch(CUfunction function)
 {
-    if (throttle_passes(function))
+    if (throttle_passes(function, NULL))
         return REAL(cuLaunch)(function);
-    struct launch launch = launch_of(function, 1, 1, NULL);
+    struct launch launch = {.function = function};
     CUresult result = throttle_begin(&launch);
     return result != CUDA_SUCCESS ? result : throttle_end(&launch, REAL(cuLaunch)(function));
 }
 
 CUresult cuLaunchGrid(CUfunction function, int grid_x, int grid_y)
 {
-    if (throttle_passes(function))
+    if (throttle_passes(function, NULL))
         return REAL(cuLaunchGrid)(function, grid_x, grid_y);
-    struct launch launch = launch_of(function, grid_x, grid_y, NULL);
+    struct launch launch = {.function = function};
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;
@@ -34,9 +23,9 @@ CUresult cuLaunchGrid(CUfunction function, int grid_x, int grid_y)
 
 CUresult cuLaunchGridAsync(CUfunction function, int grid_x, int grid_y, CUstream stream)
 {
-    if (throttle_passes(function))
+    if (throttle_passes(function, stream))
         return REAL(cuLaunchGridAsync)(function, grid_x, grid_y, stream);
-    struct launch launch = launch_of(function, grid_x, grid_y, stream);
+    struct launch launch = {.function = function, .stream = stream};
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
         return result;

@@ -1,5 +1,4 @@
 /* One launch on several devices at once: each pays for its part, in its own context. */
-#include "cuda/launch/shape.h"
 #include "cuda/time/throttle.h"
 
 /* What is launched on one of them. */
@@ -20,16 +19,9 @@ static void leave_context(bool entered)
         REAL(cuCtxPopCurrent_v2)(&context);
 }
 
-/* One device's part is a kind of its own: none waits for what another is measured to take. */
-static void describe(struct part *part, const CUDA_LAUNCH_PARAMS *params, uint64_t index)
+static void describe(struct part *part, const CUDA_LAUNCH_PARAMS *params)
 {
-    uint64_t threads =
-        launch_product(params->blockDimX, params->blockDimY, params->blockDimZ) | index << 32;
-    uint64_t blocks = launch_product(params->gridDimX, params->gridDimY, params->gridDimZ);
-    *part = (struct part){.launch = {.function = params->function,
-                                     .blocks = blocks,
-                                     .threads = threads,
-                                     .stream = params->hStream}};
+    *part = (struct part){.launch = {.function = params->function, .stream = params->hStream}};
     if (REAL(cuStreamGetCtx)(params->hStream, &part->context) != CUDA_SUCCESS)
         part->context = NULL; /* no stream: the driver will say so */
 }
@@ -55,7 +47,7 @@ static CUresult limited(CUDA_LAUNCH_PARAMS *list, unsigned int count, unsigned i
     CUresult result = CUDA_SUCCESS;
     unsigned int begun = 0;
     while (begun < count && result == CUDA_SUCCESS) {
-        describe(&parts[begun], &list[begun], begun);
+        describe(&parts[begun], &list[begun]);
         result = begin_part(&parts[begun++]);
     }
     if (result == CUDA_SUCCESS)

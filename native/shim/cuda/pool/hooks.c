@@ -202,28 +202,18 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
     return trim_end(wait, result);
 }
 
-struct pause {
-    struct wait wait;
-    uint64_t begun;
-};
-
-static struct pause pause_begin(void)
-{
-    return (struct pause){.wait = wait_begin(), .begun = throttle_wait()};
-}
-
 /* And what was launched before it has ended. */
-static CUresult pause_end(struct pause pause, CUresult result, uint64_t stream)
+static CUresult pause_end(struct wait wait, CUresult result, uint64_t stream)
 {
-    result = wait_end(pause.wait, result, stream);
-    throttle_waited(pause.begun, stream);
+    result = wait_end(wait, result, stream);
+    throttle_waited(stream);
     return result;
 }
 
 CUresult cuCtxSynchronize(void)
 {
-    struct pause pause = pause_begin();
-    return pause_end(pause, REAL(cuCtxSynchronize)(), GAP_ANY);
+    struct wait wait = wait_begin();
+    return pause_end(wait, REAL(cuCtxSynchronize)(), GAP_ANY);
 }
 
 /* Of another context than the current one only what its pools gave back is seen, as behind an
@@ -231,29 +221,29 @@ CUresult cuCtxSynchronize(void)
 CUresult cuCtxSynchronize_v2(CUcontext context)
 {
     CUcontext current = NULL;
-    struct pause pause = pause_begin();
+    struct wait wait = wait_begin();
     CUresult result = REAL(cuCtxSynchronize_v2)(context);
-    if (pause.wait.process != NULL && context != NULL)
+    if (wait.process != NULL && context != NULL)
         REAL(cuCtxGetCurrent)(&current);
-    return pause_end(pause, result, context == current ? GAP_ANY : GAP_CLOSED);
+    return pause_end(wait, result, context == current ? GAP_ANY : GAP_CLOSED);
 }
 
 CUresult cuStreamSynchronize(CUstream stream)
 {
-    struct pause pause = pause_begin();
-    return pause_end(pause, REAL(cuStreamSynchronize)(stream), pool_stream_key(stream));
+    struct wait wait = wait_begin();
+    return pause_end(wait, REAL(cuStreamSynchronize)(stream), pool_stream_key(stream));
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
-    struct pause pause = pause_begin();
-    return pause_end(pause, REAL(cuStreamSynchronize_ptsz)(stream),
+    struct wait wait = wait_begin();
+    return pause_end(wait, REAL(cuStreamSynchronize_ptsz)(stream),
                      pool_stream_key(process_own_stream(stream)));
 }
 
 /* Nobody knows what of which stream lies before an event: only what pools gave back is seen. */
 CUresult cuEventSynchronize(CUevent event)
 {
-    struct pause pause = pause_begin();
-    return pause_end(pause, REAL(cuEventSynchronize)(event), GAP_CLOSED);
+    struct wait wait = wait_begin();
+    return pause_end(wait, REAL(cuEventSynchronize)(event), GAP_CLOSED);
 }

@@ -1,27 +1,22 @@
-/* Hold a launch until the container may have the GPU time for it. */
+/* Hold a launch until its container may use the GPU. */
 #ifndef SHIM_CUDA_TIME_THROTTLE_H
 #define SHIM_CUDA_TIME_THROTTLE_H
 
 #include "cuda/process.h"
+#include "cuda/time/collective.h"
 
 #define NOT_INLINE __attribute__((noinline))
 
-/* A launch: of which function and shape, and in which stream. */
+/* A launch: of which function, and in which stream. */
 struct launch {
     CUfunction function;
-    uint64_t blocks;
-    uint64_t threads;
     CUstream stream;
-    const CUlaunchConfig *config; /* NULL if it has none */
     /* Set by throttle_begin(): */
-    struct process *process; /* NULL: not limited */
-    struct flight *flight;   /* that watches it, or NULL */
-    bool first;              /* of its function: the driver may take memory for it */
-    struct process *turned;  /* it goes in a turn of this process, which is to be told; or NULL */
+    bool first;             /* of its function: the driver may take memory for it */
+    struct process *turned; /* it goes in a turn of this process, which is to be told; or NULL */
     bool collective;
     uint64_t began_ns;
     unsigned device;
-    uint64_t paid_ns;
 };
 
 /* Is the GPU time of this device limited? */
@@ -62,27 +57,38 @@ static inline bool throttle_launched(const struct process *process, CUfunction f
            1;
 }
 
-/* The same for a function that was launched before. A first launch goes the long way, for a module
- * that is loaded lazily takes its memory there, as does a kernel that needs more local memory. */
-static inline bool throttle_passes(CUfunction function)
+/* Has the thread credit for a launch in this stream? Then it is counted here, without a lock, a
+ * clock or a call. A collective is told each time. */
+static inline bool throttle_credited(CUfunction function, CUstream stream)
 {
-    return throttle_idle() && throttle_launched(process_known(), function);
+    if (!turn_credit_covers(stream))
+        return false;
+    struct process *process = process_known();
+    if (!throttle_launched(process, function) ||
+        (collective_any(process) && collective_has(process, function)))
+        return false;
+    turn_credit_use();
+    return true;
 }
 
-/* Wait, pay, and begin to measure if it is time to. On an error the launch must not be made.
- * The wait is bounded and holds nothing: kernels that wait for each other come together, and a
- * thread that leaves it by a jump, or is cancelled, leaves nothing behind. */
+/* May this launch go straight to the driver? A first launch of its function goes the long way, for
+ * a module that is loaded lazily takes its memory there, as does a kernel that needs more local
+ * memory. */
+static inline bool throttle_passes(CUfunction function, CUstream stream)
+{
+    return throttle_credited(function, stream) ||
+           (throttle_idle() && throttle_launched(process_known(), function));
+}
+
+/* Wait for the turn. On an error the launch must not be made. The wait is bounded and holds
+ * nothing: kernels that wait for each other come together, and a thread that leaves it by a jump,
+ * or is cancelled, leaves nothing behind. */
 CUresult throttle_begin(struct launch *launch);
 
 /* The driver has answered. Returns its answer. */
 CUresult throttle_end(struct launch *launch, CUresult result);
 
-/* The program is going to wait for the GPU. Returns when that began; 0: nobody else is there, so
- * that it is of no interest. */
-uint64_t throttle_wait(void);
-
-/* It has waited for this stream (pool_stream_key(), or GAP_ANY for all): what was watched is
- * probably done. */
-void throttle_waited(uint64_t begun, uint64_t stream);
+/* The program has waited for this stream (pool_stream_key(), or GAP_ANY for all). */
+void throttle_waited(uint64_t stream);
 
 #endif

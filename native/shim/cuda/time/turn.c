@@ -1,5 +1,6 @@
 #include "cuda/time/turn.h"
 
+#include "cuda/launch/capturing.h"
 #include "cuda/pool/pool.h"
 #include "cuda/time/collective.h"
 #include "cuda/time/throttle.h"
@@ -17,10 +18,14 @@ enum {
     HELD_TIMES = 10,
     ROOM_NS = 3 * MILLISECOND, /* for room, or by what is in flight: */
     ROOM_TIMES = 3,
-    MARK_NS = 50 * MICROSECOND,  /* after so long the next launch carries a mark */
+    MARK_NS = 50 * MICROSECOND,  /* after so long the next launch carries a mark, */
+    MARKS = 8,                   /* or so many in a window, whichever are fewer */
     SAVED_NS = 50 * MILLISECOND, /* of the bucket */
+    BURST_NS = 2 * MILLISECOND,  /* of GPU time, that it lends */
     COSTS_NS = MILLISECOND,      /* a launch, where nothing is known */
 };
+
+_Thread_local struct turn_credit turn_credit;
 
 /* One launch on its way. */
 struct wait {
@@ -80,9 +85,11 @@ static uint64_t pay_alone(struct wait *wait)
     uint32_t percent = atomic_load_explicit(&session->config->limits[view->index].core_percent,
                                             memory_order_relaxed);
     uint64_t each = view->device->ahead.each_ns == 0 ? COSTS_NS : view->device->ahead.each_ns;
+    uint64_t lent = view->device->spent ? 0 : BURST_NS * 100 / (percent + !percent);
     uint64_t until = atomic_load_explicit(paid, memory_order_relaxed), from;
     do {
-        if (until > wait->now)
+        view->device->spent = until > wait->now + lent;
+        if (view->device->spent)
             return until < wait->now + AGAIN_NS ? until : wait->now + AGAIN_NS;
         from = until + SAVED_NS < wait->now ? wait->now - SAVED_NS : until;
     } while (!atomic_compare_exchange_weak(paid, &until, from + each * 100 / (percent + !percent)));
@@ -228,6 +235,55 @@ static void await_turn(struct wait *wait)
     }
 }
 
+/* Of GPU time, between two marks of one stream. */
+static uint64_t between_marks(const struct turn_view *view)
+{
+    uint64_t part = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed) / MARKS;
+    return part > MARK_NS ? part : MARK_NS;
+}
+
+/* A stream that each thread or context has one of may be of another device next time. */
+static bool has_name(const struct wait *wait)
+{
+    return wait->view.process->session.config->device_count == 1 ||
+           (uintptr_t)wait->handle > (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+/* Where several streams have work each carries its own marks. */
+static bool may_lend(const struct wait *wait, uint32_t word)
+{
+    const struct turn_device *device = wait->view.device;
+    return !wait->collective && has_name(wait) && (word & VCUDA_TURN_GRANTED) != 0 &&
+           !is_stale(wait) && device->ahead.each_ns > 0 && wait->stream != TURN_STREAMS - 1 &&
+           device->in_flight == device->streams[wait->stream].in_flight &&
+           !capture_may_be_on(wait->view.process);
+}
+
+static void give_credit(struct wait *wait)
+{
+    struct turn_device *device = wait->view.device;
+    struct turn_stream *stream = &device->streams[wait->stream];
+    uint32_t word = turn_word(&wait->view), most = run_ahead_most(&device->ahead);
+    turn_credit.left = 0;
+    if (!may_lend(wait, word) || device->in_flight >= most)
+        return;
+    uint64_t launches = between_marks(&wait->view) / device->ahead.each_ns;
+    uint32_t room = most - device->in_flight;
+    if (!stream->lent)
+        device->lent++;
+    stream->lent = true;
+    stream->ended = false;
+    turn_credit = (struct turn_credit){
+        .stream = wait->handle,
+        .left = launches < room ? (uint32_t)launches : room,
+        .stamp = atomic_fetch_add(&stream->stamp, 1) + 1, /* another thread's ends */
+        .turn = word,
+        .stamped = &stream->stamp,
+        .used = &stream->used,
+        .word = &wait->view.word->turn,
+    };
+}
+
 /* A collective never waits for room: others wait for it. */
 bool turn_begin(struct process *process, unsigned device, struct launch *launch)
 {
@@ -240,6 +296,7 @@ bool turn_begin(struct process *process, unsigned device, struct launch *launch)
     wait.collective = collective_any(process) && collective_has(process, launch->function);
     pthread_mutex_lock(&wait.view.device->mutex);
     wait.now = wait.begun = wait.view.world->now();
+    turn_count_credited(&wait.view, wait.now);
     wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
     if (wait.view.device->in_flight >= run_ahead_most(&wait.view.device->ahead))
         turn_look(&wait.view, wait.now, false);
@@ -247,7 +304,8 @@ bool turn_begin(struct process *process, unsigned device, struct launch *launch)
     wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
     bool first = wait.view.device->in_flight == 0;
     wait.view.device->shared = (turn_word(&wait.view) & VCUDA_TURN_SHARED) != 0;
-    turn_count(&wait.view, wait.stream, wait.collective, wait.now);
+    turn_count(&wait.view, wait.stream, 1, wait.collective, wait.now);
+    give_credit(&wait);
     if (first)
         turn_watch(&wait.view);
     pthread_mutex_unlock(&wait.view.device->mutex);
@@ -263,6 +321,7 @@ static bool is_due(const struct turn_view *view, const struct turn_stream *strea
 {
     return (turn_word(view) & VCUDA_TURN_WANTED) != 0 || stream->collectives > 0 ||
            now - stream->marked >= MARK_NS ||
+           view->device->ahead.each_ns * stream->unmarked >= between_marks(view) ||
            view->device->in_flight > stream->in_flight || /* several: one has little in each */
            2 * stream->unmarked >= run_ahead_most(&view->device->ahead);
 }
@@ -289,7 +348,8 @@ void turn_end(struct launch *launch, CUresult result)
 void turn_waited(struct process *process, unsigned device, uint64_t stream)
 {
     struct interruption before;
-    if (process->turn_devices[device].in_flight == 0)
+    if (process->session.turns.words == NULL ||
+        (process->turn_devices[device].in_flight == 0 && process->turn_devices[device].lent == 0))
         return;
     interruption_block(&before);
     struct turn_view view = turn_view(process, device);
@@ -302,20 +362,52 @@ void turn_waited(struct process *process, unsigned device, uint64_t stream)
     interruption_allow(&before);
 }
 
-void turn_context_ends(struct process *process, CUcontext context)
+typedef void visit_device(const struct turn_view *view, CUcontext context);
+
+/* With the lock of each, once no thread asks the driver for marks: that is short. */
+static void visit_all(struct process *process, CUcontext context, visit_device *visit)
 {
-    if (context == NULL || process->session.turns.words == NULL)
+    struct interruption before;
+    if (process->session.turns.words == NULL)
         return;
+    interruption_block(&before);
     for (unsigned device = 0; device < process->session.config->device_count; device++) {
         struct turn_view view = turn_view(process, device);
         pthread_mutex_lock(&view.device->mutex);
-        for (int tries = 0; view.device->looking && tries < 100; tries++) { /* a look is short */
+        for (int tries = 0; context != NULL && view.device->looking && tries < 100; tries++) {
             pthread_mutex_unlock(&view.device->mutex);
             view.world->wait(&view.device->moved, view.device->moved,
                              view.world->now() + 100 * MICROSECOND);
             pthread_mutex_lock(&view.device->mutex);
         }
-        turn_marks_forget(&view, context, view.world->now());
+        visit(&view, context);
         pthread_mutex_unlock(&view.device->mutex);
     }
+    interruption_allow(&before);
+}
+
+/* What is in flight there is charged until the driver has ended it. */
+unsigned long long turn_context_ends(struct process *process, CUcontext context)
+{
+    visit_all(process, context, turn_marks_leave);
+    return context == NULL || process->session.turns.words == NULL ? 0
+                                                                   : turn_context_number(context);
+}
+
+void turn_context_ended(struct process *process, CUcontext context, unsigned long long number)
+{
+    visit_all(process, context, turn_marks_left);
+    if (number != 0)
+        event_pools_context_ended(&process->events, number);
+}
+
+static void end_credit(const struct turn_view *view, CUcontext context)
+{
+    (void)context;
+    turn_end_credit(view->device);
+}
+
+void turn_credits_end(struct process *process)
+{
+    visit_all(process, NULL, end_credit);
 }

@@ -28,6 +28,23 @@ struct turn_view turn_view(struct process *process, unsigned index)
     };
 }
 
+static void end_credit(struct turn_device *device, struct turn_stream *stream)
+{
+    if (!stream->lent || stream->ended)
+        return;
+    atomic_fetch_add(&stream->stamp, 1);
+    stream->ended = true;
+    device->ends = true;
+}
+
+void turn_end_credit(struct turn_device *device)
+{
+    for (uint32_t at = 0, found = 0; found < device->lent; at++) {
+        found += device->streams[at].lent;
+        end_credit(device, &device->streams[at]);
+    }
+}
+
 uint32_t turn_stream_of(struct turn_device *device, uint64_t key)
 {
     uint32_t unused = TURN_STREAMS - 1;
@@ -37,25 +54,35 @@ uint32_t turn_stream_of(struct turn_device *device, uint64_t key)
         if (device->streams[at].in_flight == 0)
             unused = at;
     }
-    if (unused != TURN_STREAMS - 1)
-        device->streams[unused] = (struct turn_stream){.key = key};
+    if (unused != TURN_STREAMS - 1) {
+        struct turn_stream *stream = &device->streams[unused];
+        end_credit(device, stream);
+        stream->key = key;
+        stream->unmarked = stream->collectives = 0;
+        stream->begun = stream->marked = 0;
+    }
     return unused;
 }
 
-void turn_count(const struct turn_view *view, uint32_t stream, bool collective, uint64_t now)
+void turn_count(const struct turn_view *view, uint32_t stream, uint32_t launches, bool collective,
+                uint64_t now)
 {
     struct turn_device *device = view->device;
     struct turn_stream *counted = &device->streams[stream];
-    if (counted->unmarked++ == 0)
+    if (counted->unmarked == 0)
         counted->begun = now;
-    counted->in_flight++;
+    counted->unmarked += launches;
+    counted->in_flight += launches;
+    atomic_fetch_add_explicit(&view->process->session.books.page->meters[view->index].launches,
+                              launches, memory_order_relaxed);
     if (collective) {
         counted->collectives++;
         atomic_fetch_add_explicit(&view->hint->collectives_launched, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&view->hint->collectives, 1, memory_order_relaxed);
     }
     device->launched = now;
-    if (device->in_flight++ > 0)
+    device->in_flight += launches;
+    if (device->in_flight > launches)
         return;
     device->begun = now;
     atomic_store_explicit(&view->hint->since_ns, now, memory_order_relaxed);
@@ -63,9 +90,32 @@ void turn_count(const struct turn_view *view, uint32_t stream, bool collective, 
     atomic_store_explicit(&view->hint->in_flight, 1, memory_order_release);
 }
 
+/* One that was found to be void is looked at once more, for its thread may have been under way. */
+void turn_count_credited(const struct turn_view *view, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    device->ends = false;
+    for (uint32_t at = 0, left = device->lent; left > 0; at++) {
+        struct turn_stream *stream = &device->streams[at];
+        if (!stream->lent)
+            continue;
+        left--;
+        uint32_t used = atomic_load_explicit(&stream->used, memory_order_relaxed);
+        uint32_t launches = used - stream->counted;
+        stream->counted = used;
+        if (launches > 0)
+            turn_count(view, at, launches, false, now);
+        if (stream->ended) {
+            stream->lent = stream->ended = false;
+            device->lent--;
+        }
+    }
+}
+
 /* Nothing is in flight any more. */
 static void rest(const struct turn_view *view, uint64_t now)
 {
+    turn_end_credit(view->device);
     uint64_t since = atomic_load_explicit(&view->hint->since_ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&view->hint->busy_ns, now > since ? now - since : 0,
                               memory_order_relaxed);
@@ -80,6 +130,13 @@ static void tell_moved(const struct turn_view *view)
     atomic_fetch_add_explicit(&view->device->moved, 1, memory_order_release);
     if (view->device->waiting > 0)
         view->world->wake(&view->device->moved);
+}
+
+unsigned long long turn_context_number(CUcontext context)
+{
+    unsigned long long number;
+    CUresult result = REAL(cuCtxGetId)(context, &number);
+    return result == CUDA_SUCCESS ? number : (unsigned long long)(uintptr_t)context;
 }
 
 void turn_uncount(const struct turn_view *view, uint32_t stream, uint32_t launches,
@@ -116,21 +173,21 @@ static void learn(const struct turn_view *view, const struct drain *drain, uint6
     if (drain->launches == 0)
         return;
     uint64_t window = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed);
-    bool shared = drain->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0;
-    run_ahead_learn(&view->device->ahead, drain->begun, drain->launches, now, window, shared);
+    enum drain_kind kind = !view->turns->told ? DRAIN_UNTOLD
+                           : drain->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0
+                               ? DRAIN_SHARED
+                               : DRAIN_ALONE;
+    run_ahead_learn(&view->device->ahead, drain->begun, drain->launches, now, window, kind);
 }
 
 static void pass(const struct turn_view *view, struct turn_mark *mark, uint64_t now)
 {
     struct turn_device *device = view->device;
     mark->ended = true;
-    atomic_fetch_add_explicit(&view->process->session.books.page->meters[view->index].launches,
-                              mark->launches, memory_order_relaxed);
     atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
     atomic_store_explicit(&view->hint->longest_ns, device->ahead.longest_ns, memory_order_relaxed);
     turn_uncount(view, mark->stream, mark->launches, mark->collectives, now);
-    if (mark->event != NULL &&
-        !event_pools_give(&view->process->timing.events, mark->number, EVENT_UNTIMED, mark->event))
+    if (mark->event != NULL && !event_pools_give(&view->process->events, mark->number, mark->event))
         OWN_CALL(REAL(cuEventDestroy_v2)(mark->event));
     mark->event = NULL;
 }
@@ -215,6 +272,7 @@ void turn_look(const struct turn_view *view, uint64_t now, bool waited)
     if (device->looking)
         return;
     struct asked asked;
+    turn_count_credited(view, now);
     choose(device, &asked);
     if (asked.count > 0) {
         device->looking = true;
@@ -250,6 +308,7 @@ void turn_look(const struct turn_view *view, uint64_t now, bool waited)
 void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now)
 {
     struct turn_device *device = view->device;
+    turn_count_credited(view, now);
     for (uint32_t at = device->tail; at != device->head; at++) {
         struct turn_mark *mark = &device->marks[at % TURN_MARKS];
         if (!mark->ended && mark->event != NULL && !device->looking &&
@@ -277,8 +336,8 @@ static CUevent record(const struct turn_view *view, struct turn_mark *mark, CUst
     CUstreamCaptureMode mode = own_calls_begin();
     if (REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && context != NULL) {
         mark->context = context;
-        mark->number = timing_context();
-        event = event_pools_take(&view->process->timing.events, mark->number, EVENT_UNTIMED);
+        mark->number = turn_context_number(context);
+        event = event_pools_take(&view->process->events, mark->number);
         if (event == NULL)
             REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
         if (event != NULL && REAL(cuEventRecord)(event, handle) != CUDA_SUCCESS) {
@@ -319,15 +378,25 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
     }
 }
 
-void turn_marks_forget(const struct turn_view *view, CUcontext context, uint64_t now)
+/* Events end with their context. */
+void turn_marks_leave(const struct turn_view *view, CUcontext context)
 {
     struct turn_device *device = view->device;
     for (uint32_t at = device->tail; at != device->head; at++) {
         struct turn_mark *mark = &device->marks[at % TURN_MARKS];
-        if (mark->ended || mark->event == NULL || mark->context != context)
-            continue;
-        mark->event = NULL; /* it ends with its context */
-        pass(view, mark, now);
+        if (!mark->ended && mark->context == context)
+            mark->event = NULL;
+    }
+}
+
+void turn_marks_left(const struct turn_view *view, CUcontext context)
+{
+    struct turn_device *device = view->device;
+    uint64_t now = view->world->now();
+    for (uint32_t at = device->tail; at != device->head; at++) {
+        struct turn_mark *mark = &device->marks[at % TURN_MARKS];
+        if (!mark->ended && mark->event == NULL && context != NULL && mark->context == context)
+            pass(view, mark, now);
     }
     drop_passed(device);
     tell_moved(view);
@@ -347,7 +416,7 @@ static uint64_t next_look(const struct turn_view *view, uint64_t now)
 {
     const struct turn_device *device = view->device;
     if (device->in_flight == 0)
-        return now + REST_NS;
+        return now + (device->ends ? WANTED_NS : REST_NS);
     bool wanted = (turn_word(view) & VCUDA_TURN_WANTED) != 0;
     uint64_t latest = now + (wanted ? WANTED_NS : SELDOM_NS);
     uint64_t next = run_ahead_next_look(&device->ahead, device->begun, device->in_flight, now);
@@ -364,12 +433,9 @@ static void *watch(void *argument)
         turn_look(&view, now, false);
         uint32_t moved = atomic_load_explicit(&view.device->moved, memory_order_acquire);
         uint64_t next = next_look(&view, now);
-        view.device->waiting++;
+        view.device->rests = view.device->in_flight == 0;
         pthread_mutex_unlock(&view.device->mutex);
         view.world->wait(&view.device->moved, moved, next);
-        pthread_mutex_lock(&view.device->mutex);
-        view.device->waiting--;
-        pthread_mutex_unlock(&view.device->mutex);
     }
     return NULL;
 }
@@ -395,8 +461,12 @@ static bool make_watcher(const struct turn_view *view)
 
 void turn_watch(const struct turn_view *view)
 {
-    if (!view->device->watched)
-        view->device->watched = make_watcher(view);
-    else
-        tell_moved(view);
+    struct turn_device *device = view->device;
+    if (!device->watched) {
+        device->watched = make_watcher(view);
+    } else if (device->rests) {
+        device->rests = false;
+        atomic_fetch_add_explicit(&device->moved, 1, memory_order_release);
+        view->world->wake(&device->moved);
+    }
 }

@@ -26,8 +26,15 @@ static inline uint32_t turn_word(const struct turn_view *view)
 /* Its place, which is made if need be. With the lock. */
 uint32_t turn_stream_of(struct turn_device *device, uint64_t key);
 
-/* Count a launch that is about to be made. With the lock. */
-void turn_count(const struct turn_view *view, uint32_t stream, bool collective, uint64_t now);
+/* Count launches that are about to be made, or were just made. With the lock. */
+void turn_count(const struct turn_view *view, uint32_t stream, uint32_t launches, bool collective,
+                uint64_t now);
+
+/* Count in what threads launched by credit. With the lock. */
+void turn_count_credited(const struct turn_view *view, uint64_t now);
+
+/* All credit of the device is void. With the lock. */
+void turn_end_credit(struct turn_device *device);
 
 /* So many launches of a stream are in flight no more. With the lock. */
 void turn_uncount(const struct turn_view *view, uint32_t stream, uint32_t launches,
@@ -44,8 +51,14 @@ void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now)
  * meanwhile. */
 void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, uint64_t now);
 
-/* All marks of this context count as passed. With the lock. */
-void turn_marks_forget(const struct turn_view *view, CUcontext context, uint64_t now);
+/* The marks of this context are asked for no more. With the lock. */
+void turn_marks_leave(const struct turn_view *view, CUcontext context);
+
+/* And count as passed. With the lock. */
+void turn_marks_left(const struct turn_view *view, CUcontext context);
+
+/* The number of a context, which no later one has. */
+unsigned long long turn_context_number(CUcontext context);
 
 /* When to look whether the oldest in flight have ended. */
 uint64_t turn_next_look(const struct turn_device *device, uint64_t now);
