@@ -43,7 +43,7 @@ class SimulatedCluster:
     """Use as an async context manager. count: of nodes, all of one machine.
 
     port: of the first node's pages; those of the others follow. page_port: of the extender, for
-    which 0 is any; afterwards the one that it has. agent_flags: more flags of the agents.
+    which 0 is any; afterwards the one that it has.
     """
 
     def __init__(
@@ -55,9 +55,7 @@ class SimulatedCluster:
         page_port: int = EXTENDER_PORT,
         seed: int = 0,
         on_event: events.OnEvent = events.ignore,
-        agent_flags: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
-        self._agent_flags = agent_flags
         self._machine, self._seed, self._on_event = machine, seed, on_event
         self.page_port = page_port
         self._ports = {f"node-{index}": port + index for index in range(count)}
@@ -88,7 +86,6 @@ class SimulatedCluster:
                 seed=self._seed,
                 on_event=self._on_event,
                 agent_flags={
-                    **self._agent_flags,
                     "kubeconfig": directory / "kubeconfig",
                     "hostname-override": name,
                     "query-port": port,
