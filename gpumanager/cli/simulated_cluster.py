@@ -7,11 +7,10 @@ that finds no node waits, and is tried again; one that has ended is started agai
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Self
 
 from gpumanager import __version__

@@ -288,7 +288,9 @@ class VirtualManager:
         served = self._served.get(allocation)
         if served is not None:
             usage = served.usage()
-            return replace(usage, overdrawn=True) if allocation in self._outside.overdrawn else usage
+            return (
+                replace(usage, overdrawn=True) if allocation in self._outside.overdrawn else usage
+            )
         return replace(read_usage(self.directory(allocation)), processes=())
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:

@@ -184,7 +184,7 @@ class OutsideUse:
         pids = {name: {each.pid for each in takers[name].processes} for name, _ in known.takers}
         inside = frozenset[int]().union(*pids.values())
         ends = foreign(answer.samples or (), now, inside)
-        outside = [one for pid in sorted(ends)[:LOOKUPS] if (one := find(pid)) is not None]
+        outside = list(filter(None, map(find, sorted(ends)[:LOOKUPS])))
         if outside:
             self._turns.foreign(known.number, foreign=True)
             known.until = max(known.until, *(ends[one.pid] for one in outside))
