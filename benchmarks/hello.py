@@ -29,6 +29,7 @@ from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
@@ -56,7 +57,9 @@ def start_manager(root: Path, limit: Limit = LIMIT) -> tuple[int, str]:
 
     async def serve() -> None:
         check = PodCheck(Containers(CgroupFiles.here()), {NAME: {POD}}.get)
-        directory = await VirtualManager(root, peers=check).open(NAME, [limit])
+        directory = await VirtualManager(root, turns=Turns(root / "turns"), peers=check).open(
+            NAME, [limit]
+        )
         os.write(tell, str(directory / "vcuda.sock").encode())
         await asyncio.Event().wait()
 

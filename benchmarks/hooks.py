@@ -28,6 +28,7 @@ from gpumanager.sim.container.process import namespaces_available, start_contain
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim import SHIM_CUDA
 
@@ -209,7 +210,7 @@ async def serve(root: Path, manager: VirtualManager) -> Bench:
 
 
 async def run(options: argparse.Namespace, root: Path) -> None:
-    manager = VirtualManager(root)
+    manager = VirtualManager(root, turns=Turns(root / "turns"))
     try:
         bench = await serve(root, manager)
         figures = await measure(bench, options)

@@ -19,11 +19,6 @@ ANNOTATION_DEVICE: Final = "tencent.com/vcuda-device"
 ANNOTATION_CORE_LIMIT: Final = "tencent.com/vcuda-core-limit"
 """Pod annotation by the user: the compute share it may burst up to, percent."""
 
-ANNOTATION_PROFILE: Final = "tencent.com/vcuda-profile"
-"""Pod annotation by the user, new: `latency` lets the share be used in longer bursts."""
-
-PROFILE_LATENCY: Final = "latency"
-
 ANNOTATIONS_OURS: Final = "tencent.com/"
 """What annotations and labels that concern us begin with."""
 

@@ -29,10 +29,6 @@ LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
 BEHIND_THE_SHIM: Final = ("report", "pause", "end")
 """What may be done about containers that get round their limits."""
-BY_COSTS: Final = "costs"
-BY_TURNS: Final = "turns"
-GPU_TIME: Final = (BY_COSTS, BY_TURNS)
-"""By what containers share the time of a GPU."""
 DEVICE_PLUGINS: Final = "device-plugin"
 CLAIMS: Final = "claims"
 INTERFACES: Final = (DEVICE_PLUGINS, CLAIMS, "both")
@@ -111,9 +107,6 @@ class AgentSettings:
     recycle_failed_pods: bool = True
     reserved_memory: Bytes | None = None
     """Of each GPU, never granted; None: what its driver keeps for itself."""
-    gpu_switch_cost: int = 50
-    """Microseconds that a GPU loses when it switches to another process. Nothing is published;
-    the GPU check's `time slices of two processes` measures it: 151 on an H100."""
     interface: str = DEVICE_PLUGINS
     """By what the kubelet asks for GPUs: one of INTERFACES."""
     device_plugin_cdi: bool = False
@@ -137,7 +130,5 @@ class AgentSettings:
     keeps the capacity of a device plugin that has stopped."""
     behind_the_shim: str = BEHIND_THE_SHIM[0]
     """What is done about containers that take more than limits allow: one of these."""
-    gpu_time: str = BY_COSTS
-    """How containers share a GPU's time: by what launches cost, or by turns; one of GPU_TIME."""
     turns_path: Path = Path(TURNS_PATH)
     """Where the words of turns lie, on a tmpfs."""

@@ -29,7 +29,6 @@ from gpumanager.settings import (
     CGROUP_DRIVERS,
     CUDA_COMPAT,
     DRIVERS,
-    GPU_TIME,
     INTERFACES,
     LOAD_MODULES,
     NOT_USED_YET,
@@ -308,13 +307,6 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "driver reserves.",
 )
 @click.option(
-    "--gpu-switch-cost",
-    metavar="MICROSECONDS",
-    type=click.IntRange(0, 500),
-    default=DEFAULTS.gpu_switch_cost,
-    help="Time that a GPU loses when it switches to another process.",
-)
-@click.option(
     "--behind-the-shim",
     type=click.Choice(BEHIND_THE_SHIM),
     default=DEFAULTS.behind_the_shim,
@@ -323,17 +315,10 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "writable; end acts by pid: a pid that was reused is another process of the host.",
 )
 @click.option(
-    "--gpu-time",
-    type=click.Choice(GPU_TIME),
-    default=DEFAULTS.gpu_time,
-    help="How containers share the time of a GPU: each launch is charged what it costs, or they "
-    "take turns (experimental). It holds for containers that start after it was changed.",
-)
-@click.option(
     "--turns-path",
     type=Path,
     default=DEFAULTS.turns_path,
-    help="With --gpu-time=turns: directory on a tmpfs for what tells containers their turns.",
+    help="Directory on a tmpfs for what tells containers their turns.",
 )
 @click.option(
     "--interface",

@@ -28,7 +28,6 @@ from gpumanager.scheduler.claims.validate import DEVICES, validate_claim
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
-from gpumanager.settings import BY_COSTS, GPU_TIME
 from gpumanager.sim import events
 from gpumanager.sim.host_watch import HostWatch
 from gpumanager.sim.kubelet.pods import SimulatedPodStatus, pod_json
@@ -68,14 +67,13 @@ class Limits:
     started are told to end.
 
     serve: the port of the agent's pages, which then stay until somebody ends the simulation.
-    nodes: how many there are. gpu_time: as the agent's flag.
+    nodes: how many there are.
     """
 
     timeout: float
     stop_after: float | None = None
     serve: int | None = None
     nodes: int = 1
-    gpu_time: str = BY_COSTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +177,6 @@ class ServeCommand(click.Command):
     "its page at http://localhost:3456. The nodes' pages are at PORT, PORT+1 and so on.",
 )
 @click.option(
-    "--gpu-time",
-    type=click.Choice(GPU_TIME),
-    default=BY_COSTS,
-    show_default=True,
-    help="How containers share the time of a GPU, as the agent's flag; turns are experimental.",
-)
-@click.option(
     "--list-machines",
     is_flag=True,
     is_eager=True,
@@ -205,7 +196,6 @@ def command(
     strict: bool,
     serve: int | None,
     nodes: int,
-    gpu_time: str,
 ) -> None:
     """Run pods on a simulated node: the real node agent, with simulated GPUs and kubelet.
 
@@ -237,7 +227,7 @@ def command(
     for note in wanted.notes:
         click.echo(f"     note  {note}", err=True)
     try:
-        limits = Limits(timeout, stop_after, serve, nodes, gpu_time)
+        limits = Limits(timeout, stop_after, serve, nodes)
         outcome = asyncio.run(simulate(described, wanted, seed, limits))
     except asyncio.CancelledError:
         raise click.Abort from None
@@ -349,10 +339,9 @@ def _place(
             port=limits.serve,
             seed=seed,
             on_event=on_event,
-            agent_flags={"gpu-time": limits.gpu_time},
         )
         return cluster, partial(cluster.run, manifest.pods)
-    flags = {"query-port": limits.serve or 0, "gpu-time": limits.gpu_time}
+    flags = {"query-port": limits.serve or 0}
     if not manifest.objects:
         node = SimulatedNode(machine, seed=seed, on_event=on_event, agent_flags=flags)
         run = partial(_keep_running, node) if limits.serve else node.run

@@ -7,11 +7,10 @@ that finds no node waits, and is tried again; one that has ended is started agai
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Self
 
 from gpumanager import __version__
@@ -43,7 +42,7 @@ class SimulatedCluster:
     """Use as an async context manager. count: of nodes, all of one machine.
 
     port: of the first node's pages; those of the others follow. page_port: of the extender, for
-    which 0 is any; afterwards the one that it has. agent_flags: more flags of the agents.
+    which 0 is any; afterwards the one that it has.
     """
 
     def __init__(
@@ -55,9 +54,7 @@ class SimulatedCluster:
         page_port: int = EXTENDER_PORT,
         seed: int = 0,
         on_event: events.OnEvent = events.ignore,
-        agent_flags: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
-        self._agent_flags = agent_flags
         self._machine, self._seed, self._on_event = machine, seed, on_event
         self.page_port = page_port
         self._ports = {f"node-{index}": port + index for index in range(count)}
@@ -88,7 +85,6 @@ class SimulatedCluster:
                 seed=self._seed,
                 on_event=self._on_event,
                 agent_flags={
-                    **self._agent_flags,
                     "kubeconfig": directory / "kubeconfig",
                     "hostname-override": name,
                     "query-port": port,

@@ -2,7 +2,8 @@
 
 A process is foreign while NVML samples show that it used the GPU and no container that takes turns
 has it: a display server, a container with a shim that has not heard of turns, a program that goes
-past its shim. A process that is listed without time does not count.
+past its shim. A process that is listed without time does not count, and neither does one that is
+gone: else a container would get back the time of its own processes that live for a moment.
 
 Pure: ns of CLOCK_MONOTONIC.
 """

@@ -185,12 +185,12 @@ def _scattered(
 def _differing(claim: ResourceClaim, groups: Sequence[tuple[str, ...]]) -> Refused | None:
     """Where a grant has one burst ceiling, and its requests ask for several."""
     for group in groups:
-        limits = {name: (one.ceiling, one.burst_us) for name, one in _limiting(claim, group)}
+        limits = {name: one.ceiling for name, one in _limiting(claim, group)}
         if len(set(limits.values())) > 1:
             names = ", ".join(sorted({base(name) for name in limits}))
             return Refused(
                 f"claim {claim}: requests {names} are used by the same containers, and their "
-                "coreLimit or profile differ; write the same for all of them",
+                "coreLimit differs; write the same for all of them",
                 "invalid",
             )
     return None
@@ -239,7 +239,6 @@ def _grant(
         time=now,
         state=State.CONFIRMED,
         ceiling=config.ceiling,
-        burst_us=config.burst_us,
         pod=_first_user(claim, requests),
     )
 

@@ -142,7 +142,6 @@ class Grant:
 
     evaluator, why: how its GPUs were chosen.
     ceiling: percent of the GPU it may burst up to; None: what it asked for.
-    burst_us: how much unused GPU time it may save up; 0: the shim's own choice.
     graphics: whether its container gets OpenGL, EGL and Vulkan, which no share limits.
     candidate: the container it was expected for; pod: the container that has it.
     suspect: the kubelet has since given its devices to another pod, so its own was rejected or has
@@ -159,7 +158,6 @@ class Grant:
     isolation: str = ""
     state: State = State.ANSWERED
     ceiling: int | None = None
-    burst_us: int = 0
     graphics: bool = True
     candidate: Claimant | None = None
     pod: Claimant | None = None

@@ -93,7 +93,6 @@ def record(grant: Grant) -> dict[str, Any]:
         "why": grant.why,
         "time": grant.time,
         "ceiling": grant.ceiling,
-        "burst_us": grant.burst_us,
         "graphics": grant.graphics,
         "candidate": _claimant_record(grant.candidate),
         "pod": _claimant_record(grant.pod),
@@ -135,7 +134,6 @@ def _grant(
         why=record["why"],
         time=float(record["time"]),
         ceiling=record["ceiling"],
-        burst_us=int(record.get("burst_us", 0)),  # the first journals have none
         graphics=bool(record.get("graphics", True)),
         candidate=_claimant(record["candidate"]),
         pod=_claimant(record["pod"]),

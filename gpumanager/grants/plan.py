@@ -17,13 +17,8 @@ from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_PLAN,
     ANNOTATION_PREDICATE_GPU_INDEX,
-    ANNOTATION_PROFILE,
-    PROFILE_LATENCY,
 )
 from gpumanager.units import CORES_PER_GPU, natural_number
-
-LATENCY_BURST_US: Final = 250_000
-"""Enough for an answer that needs the GPU whole and seldom; the share over seconds is the same."""
 
 VERSION: Final = 1
 MOST_GPUS: Final = 256
@@ -84,9 +79,3 @@ def ceiling(annotations: Mapping[str, str]) -> int | None:
     """The share a pod may burst up to, percent; None where its annotation is no such number."""
     number = natural_number(annotations.get(ANNOTATION_CORE_LIMIT, ""))
     return min(number, CORES_PER_GPU) if number else None
-
-
-def burst_us(annotations: Mapping[str, str]) -> int:
-    """How much unused GPU time a pod's containers may save up; 0 for the shim's own choice."""
-    profile = annotations.get(ANNOTATION_PROFILE, "").strip()
-    return LATENCY_BURST_US if profile == PROFILE_LATENCY else 0

@@ -3,7 +3,6 @@
     apiVersion: gpu.tencent.com/v1alpha1
     kind: VcudaConfig
     coreLimit: 60          # the share it may burst up to, percent
-    profile: latency       # the share may be used in longer bursts
     policy: binpack        # for whoever chooses the node
 
 Pure. Each means what the pod's annotation of the same name means. A field that is not known is an
@@ -16,36 +15,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpumanager.grants.plan import LATENCY_BURST_US
-from gpumanager.names import PROFILE_LATENCY
 from gpumanager.placement.preference import read_preference
 from gpumanager.units import CORES_PER_GPU
 
 API_VERSION: Final = "gpu.tencent.com/v1alpha1"
 KIND: Final = "VcudaConfig"
-FIELDS: Final = ("apiVersion", "kind", "coreLimit", "profile", "policy")
+FIELDS: Final = ("apiVersion", "kind", "coreLimit", "policy")
+UNUSED: Final = "profile"
+"""A field of earlier versions: claims that have it are as good as without."""
 
 
 @dataclass(frozen=True, slots=True)
 class VcudaConfig:
-    """ceiling: percent, None for the share alone. profile, policy: empty where not said."""
+    """ceiling: percent, None for the share alone. policy: empty where not said."""
 
     ceiling: int | None = None
-    profile: str = ""
     policy: str = ""
 
     def over(self, earlier: "VcudaConfig") -> "VcudaConfig":
         """This, and of the earlier one what is not said here."""
         return VcudaConfig(
             earlier.ceiling if self.ceiling is None else self.ceiling,
-            self.profile or earlier.profile,
             self.policy or earlier.policy,
         )
-
-    @property
-    def burst_us(self) -> int:
-        """How much unused GPU time may be saved up; 0 for the shim's own choice."""
-        return LATENCY_BURST_US if self.profile == PROFILE_LATENCY else 0
 
 
 def read_vcuda_config(parameters: Any, where: str = KIND) -> VcudaConfig:
@@ -55,9 +47,7 @@ def read_vcuda_config(parameters: Any, where: str = KIND) -> VcudaConfig:
     """
     if wrong := [f"{where}{field}: {fault}" for field, fault in _faults(parameters)]:
         raise ValueError("; ".join(wrong))
-    return VcudaConfig(
-        parameters.get("coreLimit"), parameters.get("profile", ""), parameters.get("policy", "")
-    )
+    return VcudaConfig(parameters.get("coreLimit"), parameters.get("policy", ""))
 
 
 def _faults(parameters: Any) -> Iterator[tuple[str, str]]:
@@ -68,16 +58,13 @@ def _faults(parameters: Any) -> Iterator[tuple[str, str]]:
     if (parameters.get("apiVersion"), parameters.get("kind")) != (API_VERSION, KIND):
         yield "", f"parameters of another kind; write apiVersion: {API_VERSION}, kind: {KIND}"
         return
-    for name in sorted(str(name)[:40] for name in parameters if name not in FIELDS):
+    for name in sorted(str(name)[:40] for name in parameters if name not in (*FIELDS, UNUSED)):
         near = difflib.get_close_matches(name, FIELDS, 1)
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(FIELDS[2:])}"
         yield f".{name}", f"unknown field; {meant}"
     ceiling = parameters.get("coreLimit")
     if ceiling is not None and (type(ceiling) is not int or not 1 <= ceiling <= CORES_PER_GPU):
         yield ".coreLimit", f"{str(ceiling)[:40]!r}; write 1 to {CORES_PER_GPU}, percent of a GPU"
-    profile = parameters.get("profile", "")
-    if profile not in ("", PROFILE_LATENCY):
-        yield ".profile", f"{str(profile)[:40]!r}; write {PROFILE_LATENCY}, or leave it out"
     policy = parameters.get("policy", "")
     if not isinstance(policy, str):
         yield ".policy", "not a text"

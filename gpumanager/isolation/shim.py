@@ -52,7 +52,6 @@ def limits(grant: Grant) -> tuple[Limit, ...]:
             Bytes(share.blocks * MEMORY_BLOCK),
             share.cores,
             max(grant.ceiling or 0, share.cores),
-            grant.burst_us,
         )
         for gpu, share in grant.shares.items()
     )

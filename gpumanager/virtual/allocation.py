@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from gpumanager.compute.values import Reading, ShareLease
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.names import BOOKS_NAME, CONFIG_NAME
@@ -37,7 +36,6 @@ from gpumanager.virtual.overhead.measuring import (
 from gpumanager.virtual.pages.books import Books, boot_id
 from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.pages.mapping import RegionUnreadable, close_all, open_region
-from gpumanager.virtual.pages.meters import Meters
 from gpumanager.virtual.pages.region import UsageReader
 from gpumanager.virtual.pages.slot_file import SlotFile
 from gpumanager.virtual.pages.slot_table import SlotTable
@@ -102,13 +100,13 @@ class ServedAllocation:
         allocation: AllocationID,
         limits: Sequence[Limit],
         *,
+        turns: Turns,
         measuring: Measuring | None = None,
         sizes: ContextSizes | None = None,
         on_size: Callable[[], None] | None = None,
         clients: ForGpuClients,
         deaths: Deaths,
         peers: PeerCheck | None = None,
-        turns: Turns | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
@@ -128,9 +126,7 @@ class ServedAllocation:
                 (directory / name).unlink(missing_ok=True)
         with ExitStack() as undo:
             self._config = undo.enter_context(Config.prepare(directory, allocation, limits))
-            self._books = undo.enter_context(
-                Books.prepare(directory, boot, hints=turns is not None)
-            )
+            self._books = undo.enter_context(Books.prepare(directory, boot))
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
             measured = 0 if measuring is None else len(self._limits)
@@ -147,7 +143,6 @@ class ServedAllocation:
                 sizes or ContextSizes(),
                 on_size or self.write_contexts,
             )
-            self._meters = Meters(allocation, self._config.limits(), self._books)
             self._recall_sizes()
             self._clients = GpuClients(
                 clients,
@@ -177,8 +172,7 @@ class ServedAllocation:
         """Once all that it takes is there; safe to repeat."""
         limits = self._config.limits()
         if (
-            self._turns is None
-            or self._joined is not None
+            self._joined is not None
             or not self._books.has_hints
             or not any(shared(limit) for limit in limits)
         ):
@@ -208,8 +202,7 @@ class ServedAllocation:
             self._joined.add(slot, self._watcher.pidfd(process))
 
     def count_turns(self) -> bool:
-        """Enter into its meters what its turns were charged; False: it takes none, and pays by what
-        its launches cost."""
+        """Enter into its meters what its turns were charged; False: it takes none."""
         if self._joined is None or self._books.trouble:
             return self._joined is not None
         takes = self._joined.taken_by(one.slot for _, one in self._slots.all())
@@ -230,9 +223,8 @@ class ServedAllocation:
         self._limits = tuple(limits)
         self.write_contexts()
         limits = self._config.limits()
-        self._meters = Meters(self.allocation, limits, self._books, before=self._meters)
         self._clients.limits_changed()
-        if self._turns is not None and self._joined is not None:
+        if self._joined is not None:
             self._joined.weigh(self._turns.seats(limits))
         else:
             self._join_turns()
@@ -257,19 +249,6 @@ class ServedAllocation:
     def processes(self) -> tuple[Process, ...]:
         """Those that are known."""
         return tuple(owner for owner, _ in self._slots.all())
-
-    def readings(self, now_ns: int) -> tuple[Reading, ...]:
-        """What its meters say of each of its GPUs, as far as it can be; nothing while its books are
-        missing."""
-        if self._books.trouble:
-            return ()
-        return self._meters.read(self._slots.people, now_ns)
-
-    def grant(self, device: int, grant: ShareLease, until_ns: int) -> None:
-        """What it may charge of a GPU until then."""
-        self._config.grant(device, grant, until_ns)
-        if grant.debt_ns:
-            self._books.charge_debt(device, grant)
 
     def write_contexts(self) -> None:
         """Tell running processes what contexts take, as far as that is known by now."""

@@ -58,7 +58,6 @@ from gpumanager.virtual.sampling import (
     Sampling,
     UtilizationMeter,
 )
-from gpumanager.virtual.sharing import POLLS, SWITCH_US, Sharing
 from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 
@@ -66,6 +65,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_ROOT: Final = Path("/etc/gpu-manager/vm")
 SWEEP_SECONDS: Final = 1.0
+TICK_SECONDS: Final = 0.1
+"""Between two looks at the turns of all containers."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SPARE: Final = ".spare-*"
 """Directories that earlier versions made ahead, for no allocation."""
@@ -82,22 +83,23 @@ class VirtualManager:
     """Serves allocations under `root`, in the loop of its first open(), until stop().
 
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
-    busy each keeps the GPUs; without, launches cost what the shim charges. model_of: tells a GPU's
+    busy each keeps the GPUs; without, time outside of turns is not seen. model_of: tells a GPU's
     model, so that what is learnt of one helps with others. peers: knows whose processes call,
     owners: whose use a GPU, neighbours: which are of one container; None: they are not known.
     resident: the container that an allocation is for, names: those of containers by their IDs,
     driver: the driver's version, for gpu-client.
     deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
-    the driver to tell what processes hold. switch_us: as --gpu-switch-cost. pauses: whether
-    containers that do not hold to their limiters are paused, and freezer: by what; None where
-    none can be. turns: by which containers share the time of GPUs; None: by their launches' cost.
+    the driver to tell what processes hold. turns: by which containers share the time of GPUs.
+    pauses: whether containers that go past them are paused, and freezer: by what; None where none
+    can be.
     """
 
     def __init__(
         self,
         root: Path = DEFAULT_ROOT,
         *,
+        turns: Turns,
         meter: Meter | None = None,
         utilization: UtilizationMeter | None = None,
         model_of: ModelOf = unknown_model,
@@ -112,19 +114,15 @@ class VirtualManager:
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
         pass_seconds: float = PASS_SECONDS,
-        switch_us: int = SWITCH_US,
         pauses: bool = False,
         freezer: Freezer | None = None,
-        turns: Turns | None = None,
     ) -> None:
         self._sweep_seconds = sweep_seconds
         self._sweep: asyncio.TimerHandle | None = None
         self._directory = root / "alloc"
         self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
         self._sampling = None if utilization is None else Sampling(utilization)
-        self._sharing = Sharing(switch_us, pauses=pauses, leases=turns is None)
         self._pauses = pauses
-        self._overdrawn: frozenset[AllocationID] = frozenset()
         self._pausing = Pausing(self.directory, freezer)
         self._staleness = Staleness()
         self._sizes = ContextSizes(model_of)
@@ -136,7 +134,7 @@ class VirtualManager:
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
         self._turns = turns
-        self._outside = None if turns is None else OutsideUse(turns, owners)
+        self._outside = OutsideUse(turns, owners)
         self._deaths: Deaths | None = None
         self._descriptors = Descriptors.allowed()
 
@@ -160,7 +158,7 @@ class VirtualManager:
     def turns(self, allocation: AllocationID) -> Path | None:
         """The folder to mount at /etc/vcuda/turns; None for one that takes no turns."""
         served = self._served.get(allocation)
-        if self._turns is None or served is None or served.joined is None:
+        if served is None or served.joined is None:
             return None
         place = self.directory(allocation) / CONTAINER_TURNS.name
         try:
@@ -191,8 +189,7 @@ class VirtualManager:
             served.close()
         self._let_go()
         try:
-            if self._turns is not None:
-                self._turns.remove(allocation)
+            self._turns.remove(allocation)
             await asyncio.to_thread(shutil.rmtree, directory)
         except FileNotFoundError:
             return
@@ -206,8 +203,7 @@ class VirtualManager:
             served.close()
         self._served.clear()
         self._let_go()
-        if self._turns is not None:
-            await asyncio.to_thread(self._turns.stop)
+        await asyncio.to_thread(self._turns.stop)
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -251,45 +247,27 @@ class VirtualManager:
             self._served[name].enter(marks[name], held, exited[name])
 
     async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:
-        """Keep the compute shares of all containers current, until cancelled."""
+        """Look at the turns of all containers again and again, until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self._sampling is not None:
                 group.create_task(self._sampling.sample_every(sample_seconds, self._sampled))
             while True:
                 answers = {} if self._sampling is None else self._sampling.take()
                 self.share_now(time.monotonic_ns(), answers)
-                await self._poll_for(seconds)
-
-    async def _poll_for(self, seconds: float) -> None:
-        """Until the next look."""
-        left = POLLS
-        while left > 1 and self._sharing.lending:
-            await asyncio.sleep(seconds / POLLS)
-            self.poll_now(time.monotonic_ns())
-            left -= 1
-        await asyncio.sleep(seconds * left / POLLS)
+                await asyncio.sleep(seconds)
 
     def share_now(self, now_ns: int, answers: UtilizationByGpu) -> None:
-        """One look at all meters, and what follows from it.
+        """One look at all turns: their meters, and time outside of them.
 
         now_ns: of CLOCK_MONOTONIC, as the containers have it; never earlier than the last time.
         answers: what the driver has told since then of how busy processes kept the GPUs.
         """
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
-        by_turns = {name: one for name, one in self._served.items() if one.count_turns()}
-        by_cost = [one for name, one in self._served.items() if name not in by_turns]
-        self._sharing.tick(now_ns, by_cost, bared)
-        held, paused = self._sharing.overdrawn, self._sharing.paused
-        if self._outside is not None:
-            self._outside.look(now_ns, by_turns, bared)
-            held |= self._outside.overdrawn
-            paused = {**paused, **(self._outside.paused if self._pauses else {})}
-        self._overdrawn = held
-        self._pausing.keep(held if self._pauses else (), paused, self._processes)
-
-    def poll_now(self, now_ns: int) -> None:
-        """Between two ticks: read the meters of the containers that lend their share."""
-        self._sharing.poll(now_ns, self._served)
+        takers = {name: one for name, one in self._served.items() if one.count_turns()}
+        outside = self._outside
+        outside.look(now_ns, takers, bared)
+        if self._pauses:
+            self._pausing.keep(outside.overdrawn, outside.paused, self._processes)
 
     def _sampled(self) -> frozenset[GpuUUID]:
         """The GPUs, by their bare UUIDs, that processes share."""
@@ -310,7 +288,9 @@ class VirtualManager:
         served = self._served.get(allocation)
         if served is not None:
             usage = served.usage()
-            return replace(usage, overdrawn=True) if allocation in self._overdrawn else usage
+            return (
+                replace(usage, overdrawn=True) if allocation in self._outside.overdrawn else usage
+            )
         return replace(read_usage(self.directory(allocation)), processes=())
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
@@ -333,8 +313,7 @@ class VirtualManager:
     async def remove_spares(self) -> None:
         """After an upgrade from a version that made directories ahead; and what allocations that
         are gone have left of their turns."""
-        if self._turns is not None:
-            self._turns.remove_leftovers(self.allocations())
+        self._turns.remove_leftovers(self.allocations())
         for spare in self._directory.glob(_SPARE):
             await asyncio.to_thread(shutil.rmtree, spare, ignore_errors=True)
 

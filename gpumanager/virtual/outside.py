@@ -12,13 +12,13 @@ shows nothing. Its time goes to the container of its cgroup, or to none:
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from gpumanager.compute.audit import Audit, Payer
 from gpumanager.compute.foreign import LEAST_PERCENT, DrawnShare, Mean, foreign
-from gpumanager.compute.overdraft import Bypass, Overdraft
+from gpumanager.compute.overdraft import Overdraft
 from gpumanager.compute.values import SECOND
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
@@ -31,7 +31,7 @@ from gpumanager.virtual.values import AllocationID
 log = logging.getLogger(__name__)
 
 LOOKUPS: Final = 64
-"""Processes of an answer whose container is looked up."""
+"""Processes of an answer that are looked up; no others count as foreign."""
 
 OTHERS_AT_MOST: Final = 1.5
 """Of what samples say that others had: a mean of 50 draws is off by a fifth often enough."""
@@ -53,7 +53,7 @@ class _Taker:
     device: int
     guarantee: float
     charged: int
-    bypass: Bypass
+    account: Overdraft
     others: DrawnShare
 
 
@@ -87,7 +87,7 @@ class _Gpu:
                     device,
                     guarantee,
                     turns.charged(device),
-                    Bypass(Overdraft(now, 0)),
+                    Overdraft(now),
                     DrawnShare(Mean(), now),
                 )
                 taker.turns, taker.guarantee = turns, guarantee
@@ -167,10 +167,11 @@ class OutsideUse:
             debt = owed.get(place, 0)
             if debt:
                 one.turns.charge(one.device, debt)
-            one.bypass.look(now, grown[place], debt, one.guarantee)
+            one.account.look(now, grown[place], debt, one.guarantee)
             one.charged = one.turns.charged(one.device)
-        accounts = ((name, one.bypass.account) for (name, _), one in known.takers.items())
-        known.held = {name: account for name, account in accounts if account.held}
+        known.held = {
+            name: one.account for (name, _), one in known.takers.items() if one.account.held
+        }
 
     def _enter(
         self,
@@ -183,18 +184,20 @@ class OutsideUse:
         pids = {name: {each.pid for each in takers[name].processes} for name, _ in known.takers}
         inside = frozenset[int]().union(*pids.values())
         ends = foreign(answer.samples or (), now, inside)
-        if ends:
+        outside = list(filter(None, map(find, sorted(ends)[:LOOKUPS])))
+        if outside:
             self._turns.foreign(known.number, foreign=True)
-            known.until = max(known.until, *ends.values())
-        for pid in sorted(ends)[:LOOKUPS]:
-            if owner := self._owner(pid, pids.keys()):
-                pids[owner].add(pid)
-        seen = frozenset(one.pid for one in answer.samples or ())
+            known.until = max(known.until, *(ends[one.pid] for one in outside))
+        for one in outside:
+            if self._owners and (owner := self._owners.owner(pids.keys(), one)):
+                pids[owner].add(one.pid)
+        others = frozenset(one.pid for one in outside)
         known.own.enter(answer, inside)
         payers = []
-        for (name, device), one in known.takers.items():
-            one.others.enter(answer, seen - inside - pids[name])
-            payers.append(Payer((name, device), frozenset(pids[name]), one.turns.charged(device)))
+        for (name, device), taker in known.takers.items():
+            taker.others.enter(answer, others - pids[name])
+            charged = taker.turns.charged(device)
+            payers.append(Payer((name, device), frozenset(pids[name]), charged))
         debts = known.audit.enter(answer, payers)
         owed = {(AllocationID(name), device): debt for (name, device), debt in debts.items()}
         for place in sorted(owed.keys() - self._noticed):
@@ -205,8 +208,3 @@ class OutsideUse:
             )
         self._noticed |= owed.keys()
         return owed
-
-    def _owner(self, pid: int, allocations: Collection[AllocationID]) -> AllocationID | None:
-        if self._owners is None or (process := find(pid)) is None:
-            return None
-        return self._owners.owner(allocations, process)

@@ -87,8 +87,7 @@ class Turns:
         gpu = self._numbers.setdefault(bare(limit.gpu), len(self._numbers))
         if gpu >= MAX_GPUS:
             raise GpuManagerError(
-                f"GPU {limit.gpu}: containers take turns on {MAX_GPUS} GPUs of a node at most; "
-                "run the agent with --gpu-time=costs"
+                f"GPU {limit.gpu}: containers take turns on {MAX_GPUS} GPUs of a node at most"
             )
         ceiling = min(max(limit.cores, limit.ceiling), CORES_PER_GPU)
         return gpu, limit.cores / CORES_PER_GPU, ceiling / CORES_PER_GPU

@@ -16,12 +16,9 @@ class Limit:
 
     memory: bytes, hard. cores: percent of the GPU's time guaranteed, 1-99, or 100 for no limit.
     ceiling: percent it may burst up to; equal to `cores` for a hard limit.
-    burst_us: how much unused GPU time it may save up, and how deep it may launch ahead; 0: the
-    shim's own choice.
     """
 
     gpu: GpuUUID
     memory: Bytes
     cores: int
     ceiling: int
-    burst_us: int = 0

@@ -12,7 +12,7 @@ import yaml
 from gpumanager import cli
 from gpumanager.cli import agent, webhook
 from gpumanager.cli.extender import read_address, read_policy
-from gpumanager.settings import BY_TURNS, AgentSettings
+from gpumanager.settings import AgentSettings
 from tests.chart import generate, goldens
 from tests.chart.goldens import Object
 
@@ -152,7 +152,7 @@ def _paths_of_the_agent_are_mounted(settings: AgentSettings, workload: Object) -
         settings.device_plugin_path,
         settings.pod_resources_socket,
         Path((settings.container_runtime_endpoint or "").removeprefix("unix://")),
-        *([settings.turns_path] if settings.gpu_time == BY_TURNS else []),
+        settings.turns_path,
     ]
     for wanted in same:
         assert wanted is not None

@@ -20,8 +20,6 @@ REFUSED = {
     "agent.port=x": "/agent/port",
     "agent.prot=1": "'prot' not allowed",
     "agent.reservedMemory=much": "/agent/reservedMemory",
-    "agent.gpuTime=turn": "/agent/gpuTime",
-    "agent.gpuSwitchCost=501": "/agent/gpuSwitchCost",
     "nothing=1": "'nothing' not allowed",
     "extender.replicas=0": "/extender/replicas",
     "extender.tls.source=nobody": "/extender/tls/source",
@@ -118,15 +116,13 @@ def test_the_agent_may_signal_and_freeze_others_only_where_it_is_to(
     assert ("mountPath: /sys/fs/cgroup, readOnly: false" in made) is may_freeze
 
 
-@pytest.mark.parametrize(("value", "turns"), [("costs", False), ("turns", True)])
-def test_turns_need_the_hosts_directory_and_may_have_real_time(value: str, *, turns: bool) -> None:
-    made = rendered("--values", "ci/runtime-class-values.yaml", "--set", f"agent.gpuTime={value}")
+def test_turns_need_the_hosts_directory_and_may_have_real_time() -> None:
+    made = rendered("--values", "ci/runtime-class-values.yaml")
     (agent,) = (one for one in yaml.safe_load_all(made) if one and one["kind"] == "DaemonSet")
     container = goldens.container(agent)
 
-    assert ("--gpu-time=turns" in container["args"]) is turns
-    assert ("SYS_NICE" in container["securityContext"]["capabilities"]["add"]) is turns
-    assert ("turns" in [one["name"] for one in container["volumeMounts"]]) is turns
+    assert "SYS_NICE" in container["securityContext"]["capabilities"]["add"]
+    assert "turns" in [one["name"] for one in container["volumeMounts"]]
 
 
 def test_openshift_is_recognized_by_its_api() -> None:

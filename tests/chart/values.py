@@ -16,7 +16,6 @@ import yaml
 from gpumanager.placement.nearness import NEARNESS
 from gpumanager.placement.policies import ROWS
 from gpumanager.placement.preference import ALIASES
-from gpumanager.settings import GPU_TIME
 
 CHART: Final = Path(__file__).parents[2] / "charts" / "gpu-manager"
 Schema = dict[str, Any]
@@ -127,8 +126,6 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "agent.gpuPolicy": one_of(*GPU_POLICIES),
     "agent.reservedMemory": {"type": "string", "pattern": f"^({SIZE})?$"},
     "agent.address": {"type": "string", "pattern": "^([0-9.]+|[0-9a-fA-F:]+|localhost)?$"},
-    "agent.gpuSwitchCost": {"type": "integer", "minimum": 0, "maximum": 500},
-    "agent.gpuTime": one_of(*GPU_TIME),
     "agent.behindTheShim": one_of("report", "pause", "end"),
     "agent.cudaCompat": one_of("shim", "image"),
     "agent.port": {"type": "integer", "minimum": 0, "maximum": 65535},

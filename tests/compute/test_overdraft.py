@@ -1,9 +1,9 @@
 """Who launches on although its GPU time is used up."""
 
 import pytest
+from gpumanager.compute.shares import Shares
 
 from gpumanager.compute.overdraft import GROSS_NS, SLACK_NS, TOLERANCE, Bypass, Overdraft
-from gpumanager.compute.shares import Shares
 from gpumanager.compute.values import SECOND, Holder, Reading, ShareLease
 from gpumanager.gpu.usage.samples import GpuUtilization
 from tests.compute.model_node import GPU, TICK, Container, Node, elastic, hard

@@ -34,10 +34,10 @@ from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual import allocation
-from gpumanager.virtual.manager import VirtualManager
 from tests.crashes.disk import AgentDied, CrashingDisk, Fault
 from tests.deviceplugin.admission.admission_node import VOLUMES, gpus
 from tests.dra.claim_node import NODE, AnsweringApi, claim_item, pod_item, result
+from tests.virtual.open_door import virtual_manager
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class ClaimHistory:
     def _make_agent(self) -> None:
         self.disk.asleep = False
         self.generation += 1
-        self.virtual = VirtualManager(self.root / "vm")
+        self.virtual = virtual_manager(self.root / "vm")
         self.cdi = CdiFiles(self.root / "cdi")
         deps = ClaimDependencies(
             isolation=Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev")),

@@ -91,7 +91,7 @@ def opaque(requests: list[str], **parameters: Any) -> Any:
         ([opaque([], coreLimit=50)], "g", 50),
         ([opaque([], coreLimit=50), opaque(["g"], coreLimit=90)], "g", 90),
         ([opaque([], coreLimit=50), opaque(["h"], coreLimit=90)], "g", 50),
-        ([opaque([], coreLimit=50), opaque(["g"], profile="latency")], "g", 50),
+        ([opaque([], coreLimit=50), opaque(["g"], policy="binpack")], "g", 50),
         ([opaque(["g"], coreLimit=50)], "g/t0", 50),
         ([opaque(["g/t1"], coreLimit=50)], "g/t0", None),
         ([opaque(["g/t0"], coreLimit=50)], "g/t0", 50),
@@ -121,7 +121,7 @@ def test_parameters_that_mean_nothing_are_no_claim() -> None:
     [
         ({}, VcudaConfig()),
         ({"coreLimit": 60}, VcudaConfig(60)),
-        ({"profile": "latency"}, VcudaConfig(profile="latency")),
+        ({"profile": "latency"}, VcudaConfig()),  # of an earlier version
         ({"policy": "binpack"}, VcudaConfig(policy="binpack")),
     ],
 )
@@ -140,20 +140,14 @@ def test_parameters_are_read(parameters: dict[str, Any], config: VcudaConfig) ->
         (KIND | {"coreLimit": 101}, "coreLimit"),
         (KIND | {"coreLimit": True}, "coreLimit"),
         (KIND | {"coreLimit": "60"}, "coreLimit"),
-        (KIND | {"profile": "throughput"}, "profile"),
-        (KIND | {"profile": ["latency"]}, "profile"),
         (KIND | {"policy": "bin-pack"}, "policy"),
         (KIND | {"policy": 3}, "policy"),
-        (KIND | {"burst": 3}, "burst: unknown field; there are coreLimit, profile, policy"),
+        (KIND | {"burst": 3}, "burst: unknown field; there are coreLimit, policy"),
     ],
 )
 def test_parameters_that_cannot_be_meant_are_refused_by_name(parameters: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_vcuda_config(parameters)
-
-
-def test_latency_saves_up_gpu_time() -> None:
-    assert VcudaConfig(profile="latency").burst_us > VcudaConfig().burst_us == 0
 
 
 def test_a_device_keeps_the_name_of_its_gpu() -> None:

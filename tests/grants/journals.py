@@ -79,7 +79,6 @@ of_devices = st.builds(
     why=texts,
     time=st.floats(0, 1e12),
     ceiling=st.none() | st.integers(1, 100),
-    burst_us=st.integers(0, 1_000_000),
     candidate=st.none() | st.just(CLAIMANT),
     pod=st.none() | st.just(CLAIMANT),
     suspect=st.booleans(),

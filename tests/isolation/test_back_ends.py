@@ -112,15 +112,15 @@ async def test_a_grant_that_changes_is_held_as_it_is_prepared(row: BackEnd) -> N
 
 async def test_the_shim_holds_a_container_to_its_share_and_to_its_ceiling() -> None:
     virtual = Opened()
-    one = replace(grant(Share(30, 4), "shim"), ceiling=60, burst_us=7)
+    one = replace(grant(Share(30, 4), "shim"), ceiling=60)
 
     await isolations(virtual).update(grant(Share(30, 4), "shim"))
     plain = virtual.limits(NAME)
     await isolations(virtual).update(one)
 
     memory = Bytes(4 * MEMORY_BLOCK)
-    assert plain == (Limit(GPU.uuid, memory, 30, 30, 0),)
-    assert virtual.limits(NAME) == (Limit(GPU.uuid, memory, 30, 60, 7),)
+    assert plain == (Limit(GPU.uuid, memory, 30, 30),)
+    assert virtual.limits(NAME) == (Limit(GPU.uuid, memory, 30, 60),)
 
 
 async def test_a_grant_that_none_of_ours_holds_is_left_alone() -> None:

@@ -7,7 +7,6 @@ from typing import Final
 import pytest
 
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.grants.plan import LATENCY_BURST_US
 from gpumanager.kube.pod import PodUID
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.reconciler import ASKED_EVERY
@@ -147,7 +146,7 @@ async def test_what_the_kubelet_gives_and_nobody_recorded_is_held(node: Node) ->
 async def test_what_was_settled_while_no_pods_could_be_read_has_its_pod_s_name_later(
     node: Node,
 ) -> None:
-    one = pod("a", container(30, 4), vcuda_core_limit="80", vcuda_profile="latency")
+    one = pod("a", container(30, 4), vcuda_core_limit="80")
     node.listing.readable = False
     await node.run(one)
     (before,) = node.allocator.journal.live()
@@ -158,9 +157,9 @@ async def test_what_was_settled_while_no_pods_could_be_read_has_its_pod_s_name_l
     (after,) = node.allocator.journal.live()
     assert (before.pod and before.pod.name, before.ceiling) == ("", None)
     assert str(after.pod) == "default/a (main)"
-    assert (after.ceiling, after.burst_us) == (80, LATENCY_BURST_US)
+    assert after.ceiling == 80
     (limit,) = node.virtual.open_now[after.id]
-    assert (limit.ceiling, limit.burst_us) == (80, LATENCY_BURST_US)
+    assert limit.ceiling == 80
     assert JournalFile(node.directory / JOURNAL).load().live() == (after,)
 
 

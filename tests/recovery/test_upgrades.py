@@ -20,7 +20,6 @@ from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.units import Bytes
-from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.deviceplugin.admission.admission_node import (
     JOURNAL,
@@ -30,6 +29,7 @@ from tests.deviceplugin.admission.admission_node import (
     gpus,
     pod,
 )
+from tests.virtual.open_door import virtual_manager
 
 LEFT = Path(__file__).parent / "upgrades" / "node.json"
 
@@ -57,7 +57,7 @@ async def node(base: Path, left: dict[str, Any]) -> AsyncIterator[Node]:
         directory.mkdir(parents=True)
         (directory / "config").write_bytes(zlib.decompress(base64.b64decode(packed)))
     node = Node(base, gpus(6))
-    sockets = VirtualManager(base / "vm")
+    sockets = virtual_manager(base / "vm")
     node.virtual = sockets  # type: ignore[assignment]
     node.listing.listed = {one.uid: one for one in map(_pod, left["pods"])}
     node.runtime.containers = [_container(one) for one in left["containers"]]

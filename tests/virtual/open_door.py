@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.programs.hello_client import Answer, exchange, hello
 
@@ -15,6 +17,11 @@ NAME = AllocationID("a1")
 
 def limit(memory: int = GIB) -> Limit:
     return Limit(GPU, memory=Bytes(memory), cores=30, ceiling=30)
+
+
+def virtual_manager(root: Path, **options: Any) -> VirtualManager:
+    """Its containers find their turns below `root`, too."""
+    return VirtualManager(root, turns=Turns(root / "turns"), **options)
 
 
 def pids(sockets: VirtualManager) -> set[int]:

@@ -15,7 +15,7 @@ from gpumanager.virtual.descriptors import Descriptors
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.peers import send_welcome
 from tests.virtual.container_process import StartProcess, eventually
-from tests.virtual.open_door import NAME, limit, pids
+from tests.virtual.open_door import NAME, limit, pids, virtual_manager
 from tests.virtual.programs.hello_client import Answer, connect, hello, receive
 from vcuda_shim._shim import lib
 
@@ -118,7 +118,7 @@ async def test_where_descriptors_are_short_connections_are_not_kept(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Descriptors, "allowed", lambda: Descriptors(pidfds=2))
-    manager = VirtualManager(root)
+    manager = virtual_manager(root)
     door = await manager.open(NAME, [limit()]) / "vcuda.sock"
 
     with connect(door) as connection:
@@ -135,7 +135,7 @@ async def four_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     """The socket of a manager that answers four calls and then none for long."""
     monkeypatch.setattr(listener, "CALLS_AT_ONCE", 4)
     monkeypatch.setattr(listener, "CALLS_PER_SECOND", 0.001)
-    manager = VirtualManager(root)
+    manager = virtual_manager(root)
     yield await manager.open(NAME, [limit()]) / "vcuda.sock"
     await manager.stop()
 

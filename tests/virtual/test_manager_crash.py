@@ -19,6 +19,7 @@ from gpumanager.virtual.pages.usage import AllocationUsage
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.container_process import PROGRAMS, SECONDS, StartProcess, eventually
+from tests.virtual.open_door import virtual_manager
 from tests.virtual.programs.hello_client import OBSERVER, Answer, Regions, exchange, hello
 from tests.virtual.programs.manager_process import LIMIT
 
@@ -71,7 +72,7 @@ def recovered(root: Path) -> AllocationUsage:
     """What the next manager finds, after it has opened the allocation."""
 
     async def reopen() -> AllocationUsage:
-        sockets = VirtualManager(root)
+        sockets = virtual_manager(root)
         await sockets.open(NAME, [LIMIT])
         usage = sockets.usage(NAME)
         await sockets.stop()

@@ -13,11 +13,11 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.sampling import Sampling
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import SECONDS, eventually
+from tests.virtual.open_door import virtual_manager
 from tests.virtual.programs.hello_client import exchange, hello
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
@@ -100,7 +100,7 @@ async def test_sharing_goes_on_by_itself_and_samples_only_while_there_is_a_proce
     root: Path,
 ) -> None:
     driver = Driver()
-    manager = VirtualManager(root, utilization=driver)
+    manager = virtual_manager(root, utilization=driver)
     directory = await manager.open(AllocationID("a"), [Limit(GPU, Bytes(GIB), 30, 80)])
     sharing = asyncio.create_task(manager.share_every(0.01, sample_seconds=0.01))
 
@@ -127,7 +127,7 @@ async def test_no_thread_is_left_when_the_manager_has_stopped(root: Path) -> Non
     def ask(what: str) -> Callable[[object], dict[GpuUUID, Any]]:
         return lambda _: asked.update({what: threading.current_thread()}) or {}
 
-    manager = VirtualManager(root, meter=ask("held"), utilization=ask("busy"))
+    manager = virtual_manager(root, meter=ask("held"), utilization=ask("busy"))
     directory = await manager.open(AllocationID("a"), [Limit(GPU, Bytes(GIB), 30, 80)])
     answer = await asyncio.to_thread(exchange, directory / "vcuda.sock", hello())
     work = [asyncio.create_task(one) for one in (manager.share_every(1), manager.measure_every(1))]

@@ -19,11 +19,11 @@ from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.processes import Process, find
 from gpumanager.virtual.values import AllocationID, Limit
 from tests import ROOT
 from tests.virtual.container_process import PROGRAMS, SECONDS, ContainerProcess
+from tests.virtual.open_door import virtual_manager
 from tests.virtual.programs.hello_client import OBSERVER, Answer, exchange, hello
 from tests.virtual.running_pod import Running
 from vcuda_shim._shim import ffi, lib
@@ -58,7 +58,7 @@ class Node:
     @contextlib.asynccontextmanager
     async def door(self) -> AsyncIterator[Path]:
         """The socket, served."""
-        sockets = VirtualManager(self.proc / "vm", peers=self.check)
+        sockets = virtual_manager(self.proc / "vm", peers=self.check)
         try:
             yield await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
         finally:
@@ -165,7 +165,7 @@ class Moved:
 
 async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(root: Path) -> None:
     """A child that inherited the connection would get the descriptors."""
-    sockets = VirtualManager(root, peers=Moved(), deadline_seconds=SECONDS)
+    sockets = virtual_manager(root, peers=Moved(), deadline_seconds=SECONDS)
     try:
         door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
         program = "tests.virtual.programs.orphaned_observer"
@@ -209,7 +209,7 @@ def test_a_process_belongs_to_the_only_allocation_of_its_pod(
 @pytest.fixture
 async def guarded(root: Path) -> AsyncIterator[tuple[PodCheck, Path]]:
     check = PodCheck(Containers(CgroupFiles.here()), {NAME: {OURS}}.get)
-    sockets = VirtualManager(root, peers=check)
+    sockets = virtual_manager(root, peers=check)
     yield check, await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
     await sockets.stop()
 
@@ -272,7 +272,7 @@ async def test_a_process_of_another_pod_that_the_books_name_is_not_taken_up(sett
         file.seek(ffi.offsetof("struct vcuda_books", "slot_limit"))
         file.write(struct.pack("<I", 1))
 
-    sockets = VirtualManager(settled.proc / "vm", peers=settled.check)
+    sockets = virtual_manager(settled.proc / "vm", peers=settled.check)
     await sockets.open(NAME, [LIMIT])
 
     assert sockets.usage(NAME).processes == ()
@@ -280,7 +280,7 @@ async def test_a_process_of_another_pod_that_the_books_name_is_not_taken_up(sett
 
 
 async def test_whose_processes_are_whose_is_not_read_from_the_books(root: Path) -> None:
-    sockets = VirtualManager(root)
+    sockets = virtual_manager(root)
     directory = await sockets.open(NAME, [LIMIT])
     with (directory / "books").open("r+b") as file:
         file.seek(ffi.offsetof("struct vcuda_books", "slots"))

@@ -17,14 +17,14 @@ from gpumanager.virtual.pages.mapping import RegionBroken
 from gpumanager.virtual.pages.slot_file import SlotFile
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.container_process import SECONDS, StartProcess, eventually
-from tests.virtual.open_door import NAME, held, limit, open_descriptors, pids, say
+from tests.virtual.open_door import NAME, held, limit, open_descriptors, pids, say, virtual_manager
 from tests.virtual.programs.hello_client import OBSERVER, Regions, connect, hello
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 
 def test_it_is_the_virtual_manager_the_allocator_asks_for(root: Path) -> None:
-    manager: AllocationServer = VirtualManager(root)
+    manager: AllocationServer = virtual_manager(root)
     assert manager is not None
 
 
@@ -99,7 +99,7 @@ async def test_a_killed_process_gives_its_slot_and_bytes_back_within_a_second(
 async def test_where_the_kernel_has_no_pidfd_a_death_is_noticed_all_the_same(
     root: Path, start_process: StartProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sockets = VirtualManager(root, poll_seconds=0.02)
+    sockets = virtual_manager(root, poll_seconds=0.02)
     door = await sockets.open(NAME, [limit()]) / "vcuda.sock"
     process = await start_process(door)
     monkeypatch.delattr(os, "pidfd_open")
@@ -211,7 +211,7 @@ async def test_what_a_crash_left_over_is_listed_and_can_be_closed(
 
 
 async def test_a_root_too_deep_for_a_socket_is_a_clear_error(root: Path) -> None:
-    sockets = VirtualManager(root / ("x" * 90))
+    sockets = virtual_manager(root / ("x" * 90))
     before = open_descriptors()
 
     with pytest.raises(GpuManagerError, match="choose a shorter --virtual-manager-path"):
@@ -246,7 +246,7 @@ async def test_a_file_in_the_way_is_an_error_of_ours(root: Path) -> None:
     (root / "alloc").write_text("")
 
     with pytest.raises(GpuManagerError, match=r"cannot serve .*alloc/a1: "):
-        await VirtualManager(root).open(NAME, [limit()])
+        await virtual_manager(root).open(NAME, [limit()])
 
 
 def test_any_user_of_the_container_may_connect(door: Path) -> None:

@@ -14,7 +14,7 @@ from gpumanager.runtime.cgroup import CgroupMount
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.virtual.manager import VirtualManager
 from tests.virtual.container_process import ContainerProcess, StartProcess
-from tests.virtual.open_door import NAME, limit
+from tests.virtual.open_door import NAME, limit, virtual_manager
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def root() -> Iterator[Path]:
 @pytest.fixture
 async def sockets(root: Path) -> AsyncIterator[VirtualManager]:
     """Patient with callers that a busy machine keeps from speaking."""
-    manager = VirtualManager(root, deadline_seconds=120, call_seconds=120)
+    manager = virtual_manager(root, deadline_seconds=120, call_seconds=120)
     yield manager
     await manager.stop()
 
@@ -35,7 +35,7 @@ async def sockets(root: Path) -> AsyncIterator[VirtualManager]:
 @pytest.fixture
 async def hurried(root: Path) -> AsyncIterator[VirtualManager]:
     """Hangs up soon on who says nothing."""
-    manager = VirtualManager(root, deadline_seconds=0.3, call_seconds=0.3)
+    manager = virtual_manager(root, deadline_seconds=0.3, call_seconds=0.3)
     yield manager
     await manager.stop()
 

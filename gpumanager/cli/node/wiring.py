@@ -62,10 +62,9 @@ from gpumanager.runtime.freezer import READ_ONLY, CgroupFreezer
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
-from gpumanager.settings import BY_TURNS, CLAIMS, AgentSettings
+from gpumanager.settings import CLAIMS, AgentSettings
 from gpumanager.supervisor import Start, Supervisor
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.sharing import TICK_SECONDS
+from gpumanager.virtual.manager import TICK_SECONDS, VirtualManager
 from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID
 from gpumanager.volume.config import SHIPPED, read_config
@@ -338,6 +337,7 @@ class NodeAgent:
             log.warning("--behind-the-shim=pause: containers are only reported: %s", READ_ONLY)
         return VirtualManager(
             self._settings.virtual_manager_path,
+            turns=Turns(self._settings.turns_path),
             meter=NvmlMeter(),
             utilization=NvmlUtilization(),
             model_of=self._model_of,
@@ -347,10 +347,8 @@ class NodeAgent:
             neighbours=self._containers,
             names=NamedContainers(self._containers, self._outside.runtime),
             driver=self._outside.volumes.version,
-            switch_us=self._settings.gpu_switch_cost,
             pauses=pauses and freezer.writable,
             freezer=freezer,
-            turns=Turns(self._settings.turns_path) if self._settings.gpu_time == BY_TURNS else None,
         )
 
 

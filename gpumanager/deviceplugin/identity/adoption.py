@@ -29,7 +29,7 @@ from gpumanager.grants.grant import (
     State,
     shares_of,
 )
-from gpumanager.grants.plan import burst_us, ceiling
+from gpumanager.grants.plan import ceiling
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ENV_VISIBLE
 from gpumanager.isolation.table import isolation_of
 from gpumanager.kube.pod import PodUID
@@ -153,7 +153,6 @@ def _used(topology: Topology, evidence: Evidence, now: float) -> Iterator[Grant]
             yield replace(
                 _in_amounts(draft, _request(limits), (limit.gpu for limit in limits), BY_DIRECTORY),
                 ceiling=limits[0].ceiling,
-                burst_us=limits[0].burst_us,
             )
 
 
@@ -193,7 +192,6 @@ def _draft(
         time=now,
         state=State.CONFIRMED if key else State.ANSWERED,
         ceiling=ceiling(pod.annotations) if pod else None,
-        burst_us=burst_us(pod.annotations) if pod else 0,
         pod=_claimant(key, evidence) if key else None,
     )
 

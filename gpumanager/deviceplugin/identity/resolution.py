@@ -13,7 +13,7 @@ from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.device_ledger import DeviceLedger, all_ids, holders, resized
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended, owner
 from gpumanager.grants.grant import Claimant, Grant, RetryLater, State
-from gpumanager.grants.plan import burst_us, ceiling
+from gpumanager.grants.plan import ceiling
 from gpumanager.kube.pod import PodUID, PodView
 from gpumanager.names import (
     VCORE,
@@ -152,7 +152,6 @@ def confirmed(
         pod=_claimant(allocation, container, pod),
         suspect=False,
         ceiling=ceiling(pod.annotations) if pod else allocation.ceiling,
-        burst_us=burst_us(pod.annotations) if pod else allocation.burst_us,
         graphics=_graphics(pod, container.name) if pod else allocation.graphics,
     )
 
@@ -173,7 +172,6 @@ def _told(allocation: Grant, claimant: Claimant, pod: PodView) -> Grant:
         allocation,
         pod=replace(claimant, namespace=pod.namespace, name=pod.name),
         ceiling=ceiling(pod.annotations),
-        burst_us=burst_us(pod.annotations),
         graphics=_graphics(pod, claimant.container),
     )
 

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from gpumanager.grants.vcuda_config import API_VERSION, KIND
+from gpumanager.grants.vcuda_config import API_VERSION, KIND, UNUSED
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_MODEL_EXCLUDED,
     ANNOTATION_MODEL_WANTED,
-    ANNOTATION_PROFILE,
     ANNOTATION_UUID_EXCLUDED,
     ANNOTATION_UUID_WANTED,
     CLAIM_DEVICE_CLASS,
@@ -38,10 +37,7 @@ IN_USE: Final = f"device.attributes['{CLAIM_DRIVER}'].freeCores < {CORES_PER_GPU
 """What a share's first alternative asks of its GPU where there are two."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
-PARAMETERS: Final[Mapping[str, str]] = {
-    ANNOTATION_CORE_LIMIT: "coreLimit",
-    ANNOTATION_PROFILE: "profile",
-}
+PARAMETERS: Final[Mapping[str, str]] = {ANNOTATION_CORE_LIMIT: "coreLimit"}
 """Annotations of a pod, and the field of VcudaConfig that says the same. How a node is chosen is
 read from the pod by the extender; how a GPU is chosen the node says by its slice's order."""
 
@@ -195,7 +191,8 @@ def read_shape(text: str) -> ClaimShape:
 
 
 def _known(content: Any) -> list[str]:
-    return [field for field in PARAMETERS.values() if field in content["parameters"]]
+    fields = (*PARAMETERS.values(), UNUSED)  # the template is named after all that stands there
+    return [field for field in fields if field in content["parameters"]]
 
 
 def _row(row: Any) -> tuple[str, int, int]:

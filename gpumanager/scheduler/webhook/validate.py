@@ -19,9 +19,7 @@ from gpumanager.names import (
     ANNOTATION_PLAN,
     ANNOTATION_POLICY,
     ANNOTATION_PREDICATE_GPU_INDEX,
-    ANNOTATION_PROFILE,
     ANNOTATIONS_OURS,
-    PROFILE_LATENCY,
     VCORE,
     VMEMORY,
 )
@@ -40,9 +38,6 @@ from gpumanager.scheduler.webhook.asks import (
 from gpumanager.scheduler.webhook.nodes import NodeKind, unmeetable
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
 from gpumanager.units import CORES_PER_GPU, bytes_for_blocks
-
-CHOICES: Final[Mapping[str, tuple[str, ...]]] = {ANNOTATION_PROFILE: (PROFILE_LATENCY,)}
-"""Annotations of a pod that have one of few values."""
 
 READERS: Final[Mapping[str, Callable[[str], object]]] = {
     ANNOTATION_POLICY: read_preference,
@@ -147,9 +142,6 @@ def _request(request: Request) -> str:
 def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAmounts]) -> Iterator[Remark]:
     if ANNOTATION_CORE_LIMIT in found:
         yield from _core_limit(str(found[ANNOTATION_CORE_LIMIT]).strip(), asks)
-    for key, words in CHOICES.items():
-        if key in found and found[key] not in words:
-            yield Remark(f"annotation {key}: {found[key]!r} is unknown; write {_or(words)}")
     for key, read in READERS.items():
         if key in found and (fault := _misread(read, found[key])):
             yield Remark(f"annotation {key}: {fault}")
@@ -201,7 +193,3 @@ def _plan(text: Any) -> str:
 def _is_strange(key: str) -> bool:
     ours = key.startswith(ANNOTATIONS_OURS)
     return ours and key not in KNOWN and not key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)
-
-
-def _or(words: Collection[str]) -> str:
-    return " or ".join(words)

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from gpumanager.compute.values import ShareLease
 from gpumanager.names import BOOKS_NAME
 from gpumanager.units import Bytes
 from gpumanager.virtual.overhead.process_figure import FigureContents
@@ -138,16 +137,14 @@ class Books:
         return cls(directory, new_books(slots.boot), slots)
 
     @classmethod
-    def prepare(cls, directory: Path, boot: bytes, *, hints: bool = False) -> Self:
+    def prepare(cls, directory: Path, boot: bytes) -> Self:
         """Those of this boot, or new ones where no process can have any.
-
-        hints: new ones have room for them.
 
         Raises GpuManagerError and OSError, and then nothing has changed.
         """
         path = directory / BOOKS_NAME
         if lost_with_the_machine(path):
-            return cls._begin(directory, boot, hints=hints)
+            return cls._begin(directory, boot)
         if _is_plain(path):
             books = cls(directory, open_region(path, writable=True))
             if bytes(ffi.buffer(books.words.boot)) == boot:
@@ -156,13 +153,13 @@ class Books:
         else:
             slots = SlotFile.read(directory)
             if slots.boot == boot:
-                return cls._of_this_boot(slots, hints=hints)
+                return cls._of_this_boot(slots)
         log.info("%s is from before the last reboot; recreated", path)
-        return cls._begin(directory, boot, hints=hints)
+        return cls._begin(directory, boot)
 
     @classmethod
-    def _begin(cls, directory: Path, boot: bytes, *, hints: bool) -> Self:
-        descriptor = new_books(boot, hints=hints)
+    def _begin(cls, directory: Path, boot: bytes) -> Self:
+        descriptor = new_books(boot)
         try:
             slots = SlotFile.begin(directory, boot, identity(descriptor))
         except OSError:
@@ -171,7 +168,7 @@ class Books:
         return cls(directory, descriptor, slots)
 
     @classmethod
-    def _of_this_boot(cls, slots: SlotFile, *, hints: bool) -> Self:
+    def _of_this_boot(cls, slots: SlotFile) -> Self:
         holders = tuple(slots.living())
         found = _given_back(slots, (*holders, slots.manager))
         if found.descriptor is not None:
@@ -180,7 +177,7 @@ class Books:
         # One may have none of them: a manager that was killed before its WELCOME was sent.
         holders = tuple(one for one in holders if mapped(one.pid, slots.books))
         if not holders:
-            return cls._begin(slots.directory, slots.boot, hints=hints)
+            return cls._begin(slots.directory, slots.boot)
         log.warning(
             "%s: %d processes have this shared memory mapped, and it cannot be recovered from any "
             "of them%s: new processes of this container are refused until those have ended",
@@ -189,7 +186,7 @@ class Books:
             " (the manager needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)" * found.forbidden,
         )
         missing = MISSING_FORBIDDEN if found.forbidden else MISSING
-        return cls(slots.directory, new_books(slots.boot, hints=True), slots, missing)
+        return cls(slots.directory, new_books(slots.boot), slots, missing)
 
     @property
     def path(self) -> Path:
@@ -327,10 +324,6 @@ class Books:
             lib.region_slot_leave(self.words, slot, process.pid, process.start_time, devices)
         )
 
-    def explores(self, slot: int) -> bool:
-        """Whether its owner has a launch under way of which it does not know the cost."""
-        return bool(self.words.slots[slot].flags & lib.VCUDA_EXPLORES)
-
     def free(self, slot: int) -> None:
         """Empty and free a slot, whoever has it."""
         if self.slots is not None:
@@ -388,11 +381,6 @@ class Books:
         """All devices of a slot are measured."""
         lib.region_sample_publish(self.words, slot)
 
-    def charge_debt(self, device: int, grant: ShareLease) -> None:
-        """Charge GPU time that was taken without being paid for, at the rate that holds now."""
-        debt = max(-MOST, min(grant.debt_ns, MOST))
-        lib.region_debt_settle(self.words, device, grant.debt_ppm or grant.rate_ppm, debt)
-
     def owners(self) -> Iterator[tuple[int, Process | None]]:
         """Each slot that was ever used, and its process."""
         for slot in range(min(self.words.slot_limit, MAX_PROCESSES)):
@@ -444,13 +432,13 @@ class Books:
         )
 
 
-def new_books(boot: bytes, *, hints: bool = False) -> int:
-    """The descriptor of empty books. hints: with room for them. Raises OSError."""
+def new_books(boot: bytes) -> int:
+    """The descriptor of empty books. Raises OSError."""
     books: Any = ffi.new("struct vcuda_books *")
     begin(books, BOOKS)
     books.boot = boot
     head = bytes(ffi.buffer(books))[: ffi.offsetof("struct vcuda_books", "meters")]
-    descriptor = sealed_memory.create(BOOKS.sizes[hints])
+    descriptor = sealed_memory.create(max(BOOKS.sizes))
     try:
         write_whole(descriptor, head, 0)
     except OSError:

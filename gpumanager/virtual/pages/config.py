@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from gpumanager.compute.values import MILLION, ShareLease
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import CONFIG_NAME
@@ -35,6 +34,8 @@ from vcuda_shim._shim import ffi, lib
 
 CONFIG: Final = StructLayout(CONFIG_NAME, "struct vcuda_config", lib.VCUDA_CONFIG_MAGIC, 0o644)
 MAX_DEVICES: Final[int] = lib.VCUDA_DEVICES
+
+MILLION: Final = 1_000_000
 
 _GPU_PREFIX: Final = "GPU-"
 
@@ -156,13 +157,6 @@ class Config:
         if self.lost:
             raise RegionUnwritable(self.path)
 
-    def grant(self, device: int, grant: ShareLease, until_ns: int) -> None:
-        """What may be charged from now until then; no file is written, nobody is woken."""
-        shares = (grant.rate_ppm, grant.others_ppm, grant.neighbours)
-        prices = (MILLION, grant.long_ppm)
-        for words in self._copies():
-            lib.region_share_store(words, device, *shares, *prices, until_ns)
-
     def contexts(self) -> Iterator[tuple[GpuUUID, Bytes]]:
         """What is known of a context on each GPU; a file keeps it for the next manager."""
         for device, limit in enumerate(self.limits()):
@@ -184,11 +178,9 @@ class Config:
             yield self._page.words
 
     def _write_all(self, page: Any) -> None:
-        """Limits as configured; each share is the guarantee until the next tick."""
         for device, limit in enumerate(self.limits()):
             _store_limit(page, device, limit)
             lib.region_context_store(page, device, self.words.limits[device].context_bytes)
-            lib.region_share_store(page, device, _rate(limit), 0, 0, 0, 0, 0)
             if device >= page.device_count:
                 lib.region_device_add(page, gpu_bytes(limit.gpu))
         lib.region_config_publish(page)
@@ -200,14 +192,8 @@ def withdrawn(gpu: GpuUUID) -> Limit:
 
 
 def _store_limit(words: Any, device: int, limit: Limit) -> None:
-    lib.region_limit_store(
-        words, device, limit.memory, limit.cores, limit.ceiling, _rate(limit), limit.burst_us
-    )
-
-
-def _rate(limit: Limit) -> int:
-    """GPU time per time, in millionths."""
-    return min(limit.cores, CORES_PER_GPU) * MILLION // CORES_PER_GPU
+    rate_ppm = min(limit.cores, CORES_PER_GPU) * MILLION // CORES_PER_GPU
+    lib.region_limit_store(words, device, limit.memory, limit.cores, limit.ceiling, rate_ppm, 0)
 
 
 def _config_head(allocation: AllocationID) -> bytes:
@@ -219,8 +205,7 @@ def _config_head(allocation: AllocationID) -> bytes:
 
 def _read_limit(words: Any) -> Limit:
     gpu = GpuUUID(_GPU_PREFIX + str(uuid.UUID(bytes=bytes(ffi.buffer(words.uuid)))))
-    memory, burst_us = Bytes(words.memory_bytes), words.burst_us
-    return Limit(gpu, memory, words.core_percent, words.core_ceiling, burst_us)
+    return Limit(gpu, Bytes(words.memory_bytes), words.core_percent, words.core_ceiling)
 
 
 def gpu_bytes(gpu: GpuUUID) -> bytes:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from gpumanager.virtual.pages.alive import locked
 from gpumanager.virtual.pages.books import Books
-from gpumanager.virtual.pages.meters import People
 from gpumanager.virtual.processes import Process, Watcher, find, stack_of
 from gpumanager.virtual.protocol import Hello, HelloRefused
 
@@ -54,8 +53,6 @@ class SlotTable:
         self._watcher = watcher
         self._taken: dict[Process, TakenSlot] = {}
         self._exited: dict[Process, int] = {}
-        self._pids: frozenset[int] | None = None
-        self._departed = 0
         self._take_up(is_ours)
 
     def __len__(self) -> int:
@@ -72,13 +69,6 @@ class SlotTable:
 
     def of_pid(self, pid: int) -> Process | None:
         return next((process for process in self._taken if process.pid == pid), None)
-
-    @property
-    def people(self) -> People:
-        if self._pids is None:
-            self._pids = frozenset(process.pid for process in self._taken)
-        unpaid = any(self._books.explores(taken.slot) for taken in self._taken.values())
-        return People(self._pids, self._departed, unpaid)
 
     def watch(self, pid: int) -> Process | None:
         """The living process of this pid; its exit is noticed from now on."""
@@ -107,7 +97,6 @@ class SlotTable:
         if taken is not None and taken.slot != slot:
             self._on_slot(taken.slot, None)
         self._taken[process] = taken = TakenSlot(slot, process.stack)
-        self._pids = None
         self._on_slot(slot, process)
         return taken
 
@@ -115,8 +104,6 @@ class SlotTable:
         """It is dead, or never got to know that it has one: what it held is free."""
         taken = self._taken.pop(process, None)
         if taken is not None:
-            self._pids = None
-            self._departed += 1
             self._on_slot(taken.slot, None)
             self._empty(taken.slot, process)
 

@@ -67,7 +67,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         (["--gpu-policy="], "gpu_policy", "binpack"),
         (["--gpu-policy=Spread"], "gpu_policy", "spread"),
         (["--gpu-policy=least-fragmentation"], "gpu_policy", "least-waste"),
-        (["--gpu-switch-cost=120"], "gpu_switch_cost", 120),
         (["--query-addr=0.0.0.0"], "query_addr", "0.0.0.0"),
         ([], "query_port", 5678),
         (["--query_port=9"], "query_port", 9),

@@ -215,20 +215,6 @@ async def test_a_core_limit_annotation_is_the_ceiling(node: Node) -> None:
     assert node.limits(asked)[0].ceiling == 70
 
 
-@pytest.mark.parametrize(
-    ("profile", "burst_us"), [("latency", 250_000), (" latency ", 250_000), ("fast", 0)]
-)
-async def test_the_latency_profile_saves_up_more_and_any_other_is_no_profile(
-    node: Node, profile: str, burst_us: int
-) -> None:
-    asked = pod("a", container(30, 4), vcuda_profile=profile)
-
-    await node.run(asked)
-
-    (settled,) = node.allocator.journal.live()
-    assert settled.burst_us == node.limits(asked)[0].burst_us == burst_us
-
-
 async def test_a_restarted_container_is_settled_as_before(node: Node) -> None:
     asked = pod("a", container(30, 4))
     await node.run(asked)

@@ -1,7 +1,6 @@
-"""Containers of real pods that take turns: `--gpu-time=turns`."""
+"""Containers of real pods that take turns."""
 
 import re
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -24,21 +23,7 @@ SHARES: Final = {"third": 30, "more": 60}
 SHARE_POINTS: Final = 5
 
 
-@pytest.fixture
-def by_turns(agent: RealAgent) -> Iterator[RealAgent]:
-    """The node's agent, with that flag."""
-    before = agent.flags
-    agent.stop()
-    agent.flags = (*before, "--gpu-time=turns")
-    agent.start()
-    yield agent
-    agent.stop()
-    agent.flags = before
-    agent.start()
-    agent.wait_until_advertised()
-
-
-def test_two_containers_of_a_gpu_take_turns(by_turns: RealAgent, pods: RealPods) -> None:
+def test_two_containers_of_a_gpu_take_turns(agent: RealAgent, pods: RealPods) -> None:
     uid = pods.create(pod("turned", *(container(who, WORDS, it, 4) for who, it in SHARES.items())))
     for who, share in SHARES.items():
         log = pods.printed("turned", who, "ended")
@@ -49,6 +34,6 @@ def test_two_containers_of_a_gpu_take_turns(by_turns: RealAgent, pods: RealPods)
     used = partial(metric, "gpumanager_container_gpu_seconds_total", pod="turned")
     wait_for(lambda: [one > 0.1 for one in used()] == [True, True], "metrics tell what they used")
     words: Any = ffi.new("struct vcuda_turns *")
-    for grant in by_turns.promised_to(uid):
-        ffi.buffer(words)[:] = (by_turns.disk.turns / grant.id / "words").read_bytes()
+    for grant in agent.promised_to(uid):
+        ffi.buffer(words)[:] = (agent.disk.turns / grant.id / "words").read_bytes()
         assert words.of[0].turn // lib.VCUDA_TURN_STEP > SHARE_POINTS * 2

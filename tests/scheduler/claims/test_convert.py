@@ -214,7 +214,6 @@ def test_an_init_container_uses_a_later_request_that_is_enough_and_else_its_own(
 def test_annotations_become_parameters_and_wishes_become_selectors() -> None:
     said = {
         "tencent.com/vcuda-core-limit": "60",
-        "tencent.com/vcuda-profile": "latency",
         "tencent.com/include-gpu-model": 'A100, h"100',
         "tencent.com/exclude-gpu-uuid": "GPU-1",
         "other": "kept",
@@ -225,7 +224,7 @@ def test_annotations_become_parameters_and_wishes_become_selectors() -> None:
     template = template_of(after)
     (config,) = template["spec"]["spec"]["devices"]["config"]
     read = read_vcuda_config(config["opaque"]["parameters"])
-    assert read == VcudaConfig(60, "latency")
+    assert read == VcudaConfig(60)
     assert [config] == [
         {
             "opaque": {
@@ -234,7 +233,6 @@ def test_annotations_become_parameters_and_wishes_become_selectors() -> None:
                     "apiVersion": "gpu.tencent.com/v1alpha1",
                     "kind": "VcudaConfig",
                     "coreLimit": 60,
-                    "profile": "latency",
                 },
             }
         }
@@ -263,7 +261,7 @@ def test_a_share_without_memory_gets_what_the_policy_gives() -> None:
 
 
 def test_what_could_never_run_is_refused_here_since_nobody_sees_it_later() -> None:
-    decision = decided(pod(container(150, 8), annotations={"tencent.com/vcuda-profile": "x"}))
+    decision = decided(pod(container(150, 8), annotations={"tencent.com/vcuda-policy": "x"}))
 
     assert outcome_of(decision) == "refused"
     assert len(decision.errors) == 2

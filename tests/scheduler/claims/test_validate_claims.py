@@ -33,7 +33,6 @@ def test_a_claim_as_it_should_be_is_let_in_without_a_word() -> None:
     [
         ({"coreLimits": 60}, f"{PATH}.coreLimits: unknown field; did you mean coreLimit?"),
         ({"coreLimit": 101}, f"{PATH}.coreLimit: '101'; write 1 to 100, percent of a GPU"),
-        ({"profile": "fast"}, f"{PATH}.profile: 'fast'; write latency, or leave it out"),
         (
             {"apiVersion": "gpu.tencent.com/v1"},
             f"{PATH}: parameters of another kind; write apiVersion: {API_VERSION}, kind: {KIND}",

@@ -19,10 +19,10 @@ LIMIT = "tencent.com/vcuda-core-limit"
         pod(container(cores=1, blocks=1)),
         pod(container(cores=800, blocks=320)),
         pod(container(cores=99, blocks=1), annotations={LIMIT: "100"}),
-        pod(annotations={"tencent.com/vcuda-profile": "latency", "team/x": "y"}),
+        pod(annotations={"tencent.com/vcuda-policy": "binpack", "team/x": "y"}),
         pod({"name": "main", "image": "none"}, annotations={LIMIT: "nonsense"}),
     ],
-    ids=["share", "whole", "least", "eight", "burst", "profile", "not ours"],
+    ids=["share", "whole", "least", "eight", "burst", "policy", "not ours"],
 )
 def test_a_pod_as_it_should_be_passes_without_a_word(made: dict[str, object]) -> None:
     assert validate(made, POLICY) == AdmissionVerdict()
@@ -118,10 +118,6 @@ def test_a_burst_limit_beyond_a_gpu_is_warned_of() -> None:
     verdict = validate(pod(annotations={LIMIT: "150"}), POLICY)
 
     assert verdict == AdmissionVerdict((), (f"annotation {LIMIT}: 150 counts as 100",))
-
-
-def test_an_unknown_word_for_the_profile_is_refused_with_those_there_are() -> None:
-    assert "write latency" in errors(pod(annotations={"tencent.com/vcuda-profile": "fast"}))
 
 
 @pytest.mark.parametrize(

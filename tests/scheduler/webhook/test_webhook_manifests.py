@@ -232,13 +232,13 @@ async def test_a_real_api_server_refuses_claims_in_our_words_in_every_version(
 
 
 async def test_a_real_api_server_refuses_classes_too_and_their_updates(world: RealWorld) -> None:
-    with pytest.raises(ApiRefused, match=r"spec.config\[0\].opaque.parameters.profile"):
-        await world.write(CLASSES, device_class([opaque(profile="fast")]))
-    with pytest.raises(ApiRefused, match=r"spec.config\[0\].opaque.parameters.profile"):
+    with pytest.raises(ApiRefused, match=r"spec.config\[0\].opaque.parameters.coreLimit"):
+        await world.write(CLASSES, device_class([opaque(coreLimit=0)]))
+    with pytest.raises(ApiRefused, match=r"spec.config\[0\].opaque.parameters.coreLimit"):
         await world.write(
             CLASSES,
-            device_class([opaque(profile="latency")]),
-            {"spec": {"config": [opaque(profile="fast")]}},
+            device_class([opaque(coreLimit=60)]),
+            {"spec": {"config": [opaque(coreLimit=0)]}},
         )
 
 

@@ -27,7 +27,7 @@ from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import SECONDS, StartProcess, eventually
 from tests.virtual.legacy.gpu_client_calls import refused, register
 from tests.virtual.legacy.gpu_client_play import FAILED, METHOD, call, dial
-from tests.virtual.open_door import GPU, NAME, limit, open_descriptors, say
+from tests.virtual.open_door import GPU, NAME, limit, open_descriptors, say, virtual_manager
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
@@ -57,7 +57,7 @@ class Node:
         return "this socket is another pod's" if process.pid in self.strangers else None
 
     def manager(self, call_seconds: float = SECONDS) -> VirtualManager:
-        return VirtualManager(
+        return virtual_manager(
             self.root,
             peers=self,
             resident=self.residents.get,
@@ -336,7 +336,7 @@ async def test_the_kernel_itself_tells_which_processes_a_container_has(
     pods, containers = cgroup / "kubepods/burstable", Containers(CgroupFiles.here())
     check = PodCheck(containers, {NAME: {PodUID(UID)}}.get)
     node = Node(root)
-    manager = VirtualManager(root, peers=check, neighbours=containers, sweep_seconds=0.02)
+    manager = virtual_manager(root, peers=check, neighbours=containers, sweep_seconds=0.02)
     door = await manager.open(NAME, [limit()]) / "vcuda.sock"
     client = (
         sys.executable,

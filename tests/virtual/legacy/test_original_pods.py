@@ -26,7 +26,7 @@ from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.container_process import StartProcess
 from tests.virtual.legacy.gpu_client_play import call, dial
-from tests.virtual.open_door import limit
+from tests.virtual.open_door import limit, virtual_manager
 from tests.virtual.programs.hello_client import exchange, hello
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
@@ -84,7 +84,7 @@ def node(root: Path) -> Node:
 
 @pytest.fixture
 async def manager(node: Node) -> AsyncIterator[VirtualManager]:
-    manager = VirtualManager(node.root, peers=node, neighbours=node, names=node)
+    manager = virtual_manager(node.root, peers=node, neighbours=node, names=node)
     yield manager
     await manager.stop()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import Limit
 from tests.virtual.container_process import SECONDS
+from tests.virtual.open_door import virtual_manager
 from tests.virtual.overhead.measured import GPU, NAME, Driver, Process
 
 
@@ -20,7 +20,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 async def process(root: Path, driver: Driver) -> AsyncIterator[Process]:
-    manager = VirtualManager(root, meter=driver, pass_seconds=SECONDS)
+    manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
     directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
     made = Process(manager, directory)
     await made.attach()

@@ -11,6 +11,7 @@ from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.overhead.measuring import ASSUMED, ContextSizes
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import SECONDS, StartProcess
+from tests.virtual.open_door import virtual_manager
 from tests.virtual.overhead.measured import GPU, NAME, OTHER, Driver, Process
 
 pytest_plugins = ["tests.virtual.virtual_fixtures", "tests.virtual.overhead.measured_fixtures"]
@@ -29,7 +30,7 @@ async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives
     root: Path, driver: Driver, pid: int
 ) -> None:
     models = {GPU: "T4", OTHER: "T4"}
-    manager = VirtualManager(root, meter=driver, model_of=models.get)
+    manager = virtual_manager(root, meter=driver, model_of=models.get)
     both = [Limit(gpu, Bytes(GIB), 100, 100) for gpu in (GPU, OTHER)]
     process = Process(manager, await manager.open(NAME, both))
     await process.attach()
@@ -42,7 +43,7 @@ async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives
     assert sizes == [300 * MIB] * 2
     await show(manager, "second")
     await manager.stop()
-    successor = VirtualManager(root, meter=driver, model_of=models.get)
+    successor = virtual_manager(root, meter=driver, model_of=models.get)
     for name in (NAME, AllocationID("second")):
         await successor.open(name, both)
     late = Process(successor, await successor.open(AllocationID("late"), both))
@@ -55,7 +56,7 @@ async def test_a_gpu_that_appears_late_has_what_is_known_of_its_model(
     root: Path, driver: Driver, pid: int
 ) -> None:
     models = {GPU: "T4"}
-    manager = VirtualManager(root, meter=driver, model_of=models.get)
+    manager = virtual_manager(root, meter=driver, model_of=models.get)
     driver.held = {GPU: {pid: Bytes(300 * MIB)}}
     for name in ("first", "second"):
         await show(manager, name)
@@ -94,7 +95,7 @@ async def test_what_a_program_before_an_exec_had_is_not_taken_for_a_context(
     root: Path, driver: Driver, start_process: StartProcess
 ) -> None:
     """The driver may let go of it late."""
-    manager = VirtualManager(root, meter=driver, pass_seconds=SECONDS)
+    manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
     directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
     container = await start_process(directory / "vcuda.sock")
     await container.answer()
@@ -116,7 +117,7 @@ async def test_what_one_container_shows_counts_for_itself_alone(
     root: Path, driver: Driver, pid: int
 ) -> None:
     """It can hold memory that it does not book, so that its context looks large."""
-    manager = VirtualManager(root, meter=driver)
+    manager = virtual_manager(root, meter=driver)
     driver.held = {GPU: {pid: Bytes(500 * MIB)}}
     liar = await show(manager, "liar")
     limits = [Limit(GPU, Bytes(GIB), 100, 100)]
@@ -135,7 +136,7 @@ async def test_what_one_container_shows_counts_for_itself_alone(
 async def test_what_the_driver_does_not_tell_is_assumed_for_its_container_alone(
     root: Path, driver: Driver
 ) -> None:
-    manager = VirtualManager(root, meter=driver)
+    manager = virtual_manager(root, meter=driver)
     unlisted = await show(manager, "unlisted")
     neighbour = await show(manager, "neighbour")
     late = Process(
@@ -151,7 +152,7 @@ async def test_what_the_driver_does_not_tell_is_assumed_for_its_container_alone(
 async def test_a_process_that_lies_about_its_memory_does_not_make_contexts_small(
     root: Path, driver: Driver, pid: int
 ) -> None:
-    manager = VirtualManager(root, meter=driver)
+    manager = virtual_manager(root, meter=driver)
     driver.held = {GPU: {pid: Bytes(300 * MIB)}}
     for name in ("one", "two"):
         limits = [Limit(GPU, Bytes(GIB), 100, 100)]

@@ -11,13 +11,13 @@ from gpumanager.gpu.poll_interval import LONGEST_SECONDS, MOST_OF_TIME, poll_int
 from gpumanager.gpu.values import bare
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.allocation import MEASURING_TRIES
-from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.overhead.driver_overhead import OverheadMark
 from gpumanager.virtual.overhead.measuring import APART_SECONDS, Measuring
 from gpumanager.virtual.overhead.staleness import LAUNCHED_SECONDS, Staleness
 from gpumanager.virtual.pages.slot_table import TakenSlot
 from gpumanager.virtual.processes import Process as Owner
 from gpumanager.virtual.values import AllocationID, Limit
+from tests.virtual.open_door import virtual_manager
 from tests.virtual.overhead.measured import GPU, NAME, OTHER, Driver, Process
 from vcuda_shim._shim import lib
 
@@ -240,7 +240,7 @@ def test_an_allocation_that_is_opened_anew_is_stale() -> None:
 
 
 async def test_utilization_is_asked_of_gpus_whose_time_is_shared(root: Path) -> None:
-    manager = VirtualManager(root)
+    manager = virtual_manager(root)
     limits = [Limit(GPU, Bytes(GIB), 50, 50), Limit(OTHER, Bytes(GIB), 100, 100)]
     process = Process(manager, await manager.open(NAME, limits))
     before = manager._sampled()

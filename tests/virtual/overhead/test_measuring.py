@@ -10,7 +10,6 @@ import pytest
 
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.overhead.measuring import (
     ASSUMED,
     Held,
@@ -19,6 +18,7 @@ from gpumanager.virtual.overhead.measuring import (
 )
 from gpumanager.virtual.values import Limit
 from tests.virtual.container_process import SECONDS, StartProcess, eventually
+from tests.virtual.open_door import virtual_manager
 from tests.virtual.overhead.measured import GPU, MEASURE, NAME, Driver, Process
 from tests.virtual.programs.hello_client import connect, receive
 from vcuda_shim._shim import lib
@@ -101,7 +101,7 @@ async def test_what_is_assumed_of_a_context_goes_when_one_is_measured(
 ) -> None:
     await process.measure()
     await process.manager.stop()
-    process.manager = VirtualManager(root, meter=driver, pass_seconds=SECONDS)
+    process.manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
     await process.manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
     assert process.context_size() == ASSUMED
     driver.held[GPU][pid] = Bytes(600 * MIB)
@@ -232,7 +232,7 @@ async def test_many_who_ask_at_once_share_a_pass(process: Process, driver: Drive
 
 
 async def test_without_a_meter_a_caller_is_told_at_once(root: Path) -> None:
-    manager = VirtualManager(root)
+    manager = virtual_manager(root)
     process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)]))
     await process.attach()
 
@@ -241,7 +241,7 @@ async def test_without_a_meter_a_caller_is_told_at_once(root: Path) -> None:
 
 
 async def test_who_was_never_seated_is_not_measured(root: Path, driver: Driver) -> None:
-    manager = VirtualManager(root, meter=driver, pass_seconds=SECONDS)
+    manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
     process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)]))
 
     assert await process.measure() == -errno.ENODATA
@@ -279,7 +279,7 @@ async def test_a_regular_measurement_enters_all_processes_and_survives_a_broken_
 
 
 async def test_nobody_is_asked_while_there_is_nobody_to_measure(root: Path, driver: Driver) -> None:
-    manager = VirtualManager(root, meter=driver, pass_seconds=SECONDS)
+    manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
     await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
 
     await manager.measure()

@@ -20,6 +20,7 @@ from gpumanager.virtual.pages.slot_table import TakenSlot
 from gpumanager.virtual.processes import find
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import SECONDS, StartProcess, eventually
+from tests.virtual.open_door import virtual_manager
 from tests.virtual.programs.hello_client import exchange, hello
 from vcuda_shim._shim import lib
 
@@ -64,7 +65,7 @@ async def test_without_pidfds_a_death_is_noticed_within_a_second(
     root: Path, start_process: StartProcess, monkeypatch: pytest.MonkeyPatch, *, polls: bool
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    sockets = VirtualManager(root) if polls else VirtualManager(root, poll_seconds=3600)
+    sockets = virtual_manager(root) if polls else virtual_manager(root, poll_seconds=3600)
     process = await start_process(await sockets.open(NAME, [LIMIT]) / "vcuda.sock")
     await process.answer()
     await process.ask("hold 1000")

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID
+from tests.virtual.open_door import virtual_manager
 from tests.virtual.programs.manager_process import LIMIT
 
 TRACED = ("gpumanager/virtual/", "/pathlib.py", "/socket.py")
@@ -37,11 +37,11 @@ def die_before_call(number: int) -> None:
 
 async def open_one(name: AllocationID, at: int, root: Path) -> None:
     die_before_call(at)
-    await VirtualManager(root).open(name, [LIMIT])
+    await virtual_manager(root).open(name, [LIMIT])
 
 
 async def serve_one(name: AllocationID, at: int, root: Path) -> None:
-    await VirtualManager(root).open(name, [LIMIT])
+    await virtual_manager(root).open(name, [LIMIT])
     die_before_call(at)
     os.write(1, b"ready\n")
     await asyncio.sleep(600)
