@@ -21,7 +21,6 @@ from machine_line import machine_line
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.harness import HarnessResult, Tenant, play
-from gpumanager.sim.harness.tenants import LimiterKind
 from gpumanager.sim.machine import REAL, DriverBehaviour
 
 DESCRIPTION = "Latency of a service beside a trainer, on a simulated GPU."
@@ -42,13 +41,6 @@ WARM_UP_SECONDS = 2
 
 DECODING_HOST_US = 20
 UNLIMITED = ("alone", "none")
-LIMITERS = ("shim", "turns")
-LIMITER_KINDS: dict[str, LimiterKind] = {
-    "alone": "none",
-    "none": "none",
-    "shim": "shim",
-    "turns": "turns",
-}
 US = 1000
 
 
@@ -83,7 +75,6 @@ class Row:
 def options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=DESCRIPTION)
     add = parser.add_argument
-    add("--limiters", type=names(LIMITERS), default=[*LIMITERS], help="beside none; shim,turns")
     add("--ceilings", type=names(("hard", "elastic")), default=["hard"], help="hard,elastic")
     add("--shares", type=numbers(1, 99), default=[10, 20, 30, 50, 70], help="percent; 10,50")
     add("--trainers", type=names(TRAINERS), default=["200us"], help=",".join(TRAINERS))
@@ -149,8 +140,7 @@ def cases(given: argparse.Namespace) -> Iterator[Case]:
     """Alone first: the others are compared with it."""
     for share, trainer in product(given.shares, given.trainers):
         yield from (Case(share, trainer, limiter, "-") for limiter in UNLIMITED)
-        for limiter, ceiling in product(given.limiters, given.ceilings):
-            yield Case(share, trainer, limiter, ceiling)
+        yield from (Case(share, trainer, "shim", ceiling) for ceiling in given.ceilings)
 
 
 def driver(given: argparse.Namespace) -> DriverBehaviour | None:
@@ -170,7 +160,7 @@ async def measure(given: argparse.Namespace, case: Case) -> HarnessResult:
         tenants,
         given.seconds,
         driver=driver(given),
-        limiter=LIMITER_KINDS[case.limiter],
+        limiter="shim" if case.limiter == "shim" else "none",
         wake_ns=None if given.wake is None else given.wake * US,
     )
 

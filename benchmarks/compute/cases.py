@@ -74,7 +74,6 @@ class Actor:
     end: float | None = None
     ceiling: int | None = None
     processes: int = 1
-    burst_us: int = 0
     changes: tuple[tuple[float, int], ...] = ()
 
     @property
@@ -91,7 +90,6 @@ class Actor:
             ceiling=self.ceiling,
             start=self.begin,
             processes=self.processes,
-            burst_us=self.burst_us,
             changes=self.changes,
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from compute.cases import WHOLE_GPU, Actor, Bars, Case, Phase, actor, due
+from compute.cases import Bars, Case, Phase, actor, due
 from compute.metrics import window
 
 FINE = 0.02
@@ -44,11 +44,6 @@ def bursting() -> Iterator[Case]:
     yield Case("burst/take", pair, 15.0, phases, FINE)
     hungry = (actor("a", 10, "1ms", ceiling=100), actor("b", 30, "1ms", ceiling=100))
     yield Case("burst/weights", hungry, 10.0, (due(0, 10, "", TAKEN, a=25, b=75),), FINE)
-    deep = Actor(
-        "a", 30, f"kernel=2ms pattern=burst count=100 every=1s {WHOLE_GPU}", 2e-3, burst_us=250_000
-    )
-    profile = Bars(error=None, settled=None)
-    yield Case("burst/latency profile", (deep,), 10.0, (due(0, 10, "", profile, a=30),), FINE)
 
 
 def lent(borrower: tuple[str, str], lender: tuple[str, str], number: int) -> Case:

@@ -14,7 +14,6 @@ from typing import Any
 from machine_line import machine_line
 
 from compute import figures, report
-from compute.ablation import CORRECTIONS, bench_without
 from compute.baselines import build
 from compute.cases import Case
 from compute.grid import QUICK, REAL, cases, chosen, compared
@@ -40,28 +39,18 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=DESCRIPTION)
     add = parser.add_argument
     add("--case", action="append", default=[], metavar="NAME", help="only these; * and ? work")
-    add("--without", action="append", default=[], metavar="NAME", help="lacking this correction")
     add("--quick", action="store_true", help="some of the cases, in about a minute")
     add("--clock", choices=("virtual", "real"), default="virtual")
     add("--driver", choices=BEHAVIOURS, help="how it behaves in all that is not said otherwise")
     add("--switch-cost", type=microseconds, metavar="US", help="lost at each switch of processes")
     add("--samples", choices=SAMPLES, help="what NVML tells of processes' utilisation")
-    add("--event-floor", type=floor, metavar="US[:IDLE]", help="more in each pair of timing events")
     add("--rounds", type=int, help="how often each case is run; 3 on the real clock")
     add("--no-baselines", action="store_true", help="leave the comparison out")
     add("--json", type=Path, metavar="FILE", help="write all figures there")
     add("--drawings", type=Path, metavar="FOLDER", help="write shares.svg and baselines.svg there")
     add("--strict", action="store_true", help="fail if a bar is missed")
-    add("--list", action="store_true", help="say what cases and corrections there are, and end")
+    add("--list", action="store_true", help="say what cases there are, and end")
     return parser.parse_args(words)
-
-
-def words_without(words: Sequence[str]) -> list[str]:
-    """The same options but `--without` and `--case`."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("--without", "--case"):
-        parser.add_argument(name, action="append")
-    return parser.parse_known_args(words)[1]
 
 
 def microseconds(text: str) -> int:
@@ -71,21 +60,12 @@ def microseconds(text: str) -> int:
     return int(text) * US
 
 
-def floor(text: str) -> tuple[int, int]:
-    """Behind other work, and what is added on an idle stream."""
-    busy, _, idle = text.partition(":")
-    return microseconds(busy), microseconds(idle or "0")
-
-
 def behaviour(given: argparse.Namespace) -> DriverBehaviour:
     found = BEHAVIOURS[given.driver] if given.driver else DEFAULT_BEHAVIOUR
     if given.switch_cost is not None:
         found = replace(found, switch_ns=given.switch_cost)
     if given.samples is not None:
         found = replace(found, samples=SAMPLES[given.samples])
-    if given.event_floor is not None:
-        busy, idle = given.event_floor
-        found = replace(found, event_floor_ns=busy, event_idle_ns=idle)
     return found
 
 
@@ -95,8 +75,7 @@ def shown_behaviour(driver: DriverBehaviour) -> str:
     slices = f"{driver.slice_ns / US:g} us" if driver.slice_ns else "2 ms"
     return (
         f"slices of {slices}, {driver.switch_ns / US:g} us for a "
-        f"switch of processes; event pairs +{driver.event_floor_ns / US:g} us, idle "
-        f"+{driver.event_idle_ns / US:g} us more; utilisation samples: {samples}"
+        f"switch of processes; utilisation samples: {samples}"
     )
 
 
@@ -227,11 +206,8 @@ async def bench(given: argparse.Namespace) -> int:
 def main(words: Sequence[str]) -> int:
     given = options(words)
     if given.list:
-        names = [one.name for one in (*cases(), *compared())]
-        print("\n".join([*names, *(one.name for one in CORRECTIONS)]))
+        print("\n".join(one.name for one in (*cases(), *compared())))
         return 0
-    if given.without:
-        return bench_without(given.without, words_without(words), given.case)
     if not wanted(given) and not rivals(given):
         raise SystemExit(f"no case is called {' or '.join(given.case)}; see --list")
     return asyncio.run(bench(given))

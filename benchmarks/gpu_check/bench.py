@@ -45,7 +45,6 @@ class Bench:
     deadline: float
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _place: "Place | None" = None
-    _turns: "Place | None" = None
 
     @property
     def left(self) -> float:
@@ -68,18 +67,6 @@ class Bench:
             machine = await look(self.python, self.gpu, self.work)
             self._place = await self._stack.enter_async_context(furnished(machine, self.work))
         return self._place
-
-    async def place_by_turns(self) -> "Place":
-        """Others, whose programs take turns on the GPU."""
-        if self._turns is None:
-            from gpu_check.place import furnished
-
-            machine, work = (await self.place()).machine, self.work / "turns"
-            work.mkdir()
-            self._turns = await self._stack.enter_async_context(
-                furnished(machine, work, turns=True)
-            )
-        return self._turns
 
     async def require(self, modules: tuple[str, ...]) -> None:
         """Raises Absent where the workloads' Python lacks one, and Lost where PyTorch, which is

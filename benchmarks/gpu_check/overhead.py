@@ -22,7 +22,7 @@ ROUNDS, CALLS = 150, 100
 LAUNCH_SECONDS: Final = 20.0
 LIMITED: Final = 99
 TURNS: Final = 9
-"""The first is for warming up: the shim learns the kernels, the host their code."""
+"""The first is for warming up: the host learns their code."""
 
 SETTLE, WINDOW = 0.1, 0.3
 STEP_SIZE, STEP_KERNELS = {"driver": 5000, "torch": 1000}, 100
@@ -62,7 +62,7 @@ async def of_a_launch(place: Place) -> AsyncIterator[Finding]:
 
 def launch_finding(about: str, lines: Sequence[str]) -> Finding:
     """lines: side, mean and slowest ns of a round, `driver 2100.0 4000.0`, `shim 2109.5 9000.0`; of
-    which each two belong together. The slowest is one of the shim's measured launches, if any is.
+    which each two belong together.
     """
     rows = [line.split() for line in lines]
     sides = {name: [float(row[1]) for row in rows if row[0] == name] for name in ("driver", "shim")}

@@ -52,7 +52,7 @@ FILLED_MEMORY: Final = Bytes(3 * GIB)
 """Limits of programs that compute, and of those that fill their limit."""
 
 UNTHROTTLED: Final = 99
-"""Percent: all hooks of GPU time are at work, and what a program has saved up lasts for seconds."""
+"""Percent: all hooks of GPU time are at work, and hardly hold a program back."""
 
 PART: Final = 0.4
 """Of the GPU's memory at most for one program."""
@@ -170,9 +170,8 @@ class Place:
 
 
 @asynccontextmanager
-async def furnished(machine: Machine, work: Path, *, turns: bool = False) -> AsyncIterator[Place]:
-    """The place, with its manager running; `work` has a short name and is the caller's. turns: the
-    rooms take turns on the GPU."""
+async def furnished(machine: Machine, work: Path) -> AsyncIterator[Place]:
+    """The place, with its manager running; `work` has a short name and is the caller's."""
     with NvmlMeter() as meter, NvmlUtilization() as sampler:
         rooms = {name: furnish(machine, work, name) for name in ROOMS}
         manager = VirtualManager(
@@ -180,7 +179,7 @@ async def furnished(machine: Machine, work: Path, *, turns: bool = False) -> Asy
             meter=meter,
             utilization=sampler,
             model_of={machine.gpu: model_of(machine.gpu)}.get,
-            turns=Turns(work / "words") if turns else None,
+            turns=Turns(work / "words"),
         )
         looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))
         tasks = [asyncio.ensure_future(one) for one in looking]

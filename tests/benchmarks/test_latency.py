@@ -14,7 +14,7 @@ from gpumanager.sim.machine import REAL
 def test_each_share_and_trainer_is_run_alone_first() -> None:
     words = ["--shares", "10,50", "--trainers", "2ms", "--ceilings", "hard,elastic"]
 
-    found = list(latency.cases(latency.options([*words, "--limiters", "turns"])))
+    found = list(latency.cases(latency.options(words)))
 
     assert [(one.share, one.limiter, one.ceiling) for one in found] == [
         (share, limiter, ceiling)
@@ -22,8 +22,8 @@ def test_each_share_and_trainer_is_run_alone_first() -> None:
         for limiter, ceiling in (
             ("alone", "-"),
             ("none", "-"),
-            ("turns", "hard"),
-            ("turns", "elastic"),
+            ("shim", "hard"),
+            ("shim", "elastic"),
         )
     ]
 
@@ -51,7 +51,7 @@ def test_slices_and_switches_are_a_real_drivers_unless_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["--limiters none", "--shares 0", "--shares ten", "--trainers 3ms", "--seconds 2"]
+    "words", ["--ceilings none", "--shares 0", "--shares ten", "--trainers 3ms", "--seconds 2"]
 )
 def test_an_option_that_makes_no_sense_is_refused(words: str) -> None:
     with pytest.raises(SystemExit):
@@ -72,14 +72,14 @@ async def test_the_table_shows_what_a_neighbour_costs(
     file = tmp_path / "figures.json"
     words = ["--shares", "50", "--seconds", "4", "--wake", "50", "--json", str(file)]
 
-    assert await latency.bench(latency.options([*words, "--limiters", "turns"])) == 0
+    assert await latency.bench(latency.options(words)) == 0
 
     written = json.loads(file.read_text())
-    alone, none, turns = written["rows"]
+    alone, none, shim = written["rows"]
     assert written["simulated"]
     assert "simulated" in capsys.readouterr().out
-    assert [one["limiter"] for one in written["rows"]] == ["alone", "none", "turns"]
+    assert [one["limiter"] for one in written["rows"]] == ["alone", "none", "shim"]
     assert alone["p50"] == pytest.approx(3, rel=0.5)
-    assert none["p99"] > 2 * alone["p99"] > turns["p99"]
-    assert none["lost"] > turns["lost"] > 0
-    assert alone["trained"] == 0 < turns["trained"]
+    assert none["p99"] > 2 * alone["p99"] > shim["p99"]
+    assert none["lost"] > shim["lost"] > 0
+    assert alone["trained"] == 0 < shim["trained"]

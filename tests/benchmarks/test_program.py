@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from compute import figures, program
-from compute.ablation import CORRECTIONS
 from compute.baselines import build
 from compute.grid import cases, chosen, compared
 from compute.runner import Runner
@@ -22,10 +21,10 @@ from gpumanager.sim.machine import (
 )
 
 
-def test_the_list_names_every_case_and_correction(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--list"]) == 0
 
-    names = [*(one.name for one in (*cases(), *compared())), *(one.name for one in CORRECTIONS)]
+    names = [one.name for one in (*cases(), *compared())]
     assert capsys.readouterr().out.split("\n")[:-1] == names
 
 
@@ -42,26 +41,24 @@ def test_drawings_need_only_cases_that_exist() -> None:
 
 
 def test_options_say_how_the_driver_behaves() -> None:
-    words = ["--switch-cost", "150", "--samples", "none", "--event-floor", "3:6"]
+    words = ["--switch-cost", "150", "--samples", "none"]
 
     chosen = program.behaviour(program.options(words))
-    real = program.behaviour(program.options(["--driver", "real", "--event-floor", "2"]))
+    real = program.behaviour(program.options(["--driver", "real", "--switch-cost", "2"]))
 
     assert chosen == replace(
         DEFAULT_BEHAVIOUR,
         switch_ns=150_000,
         samples=UtilizationSamples.NONE,
-        event_floor_ns=3_000,
-        event_idle_ns=6_000,
     )
-    assert real == replace(REAL, event_floor_ns=2_000, event_idle_ns=0)
+    assert real == replace(REAL, switch_ns=2_000)
     assert program.behaviour(program.options([])) == DEFAULT_BEHAVIOUR
 
 
-@pytest.mark.parametrize("words", ["3us", "-1", "", "1:2:3", "2000000"])
-def test_a_floor_that_is_no_time_is_refused(words: str) -> None:
+@pytest.mark.parametrize("words", ["3us", "-1", "", "2000000"])
+def test_a_switch_cost_that_is_no_time_is_refused(words: str) -> None:
     with pytest.raises(SystemExit):
-        program.options([f"--event-floor={words}"])
+        program.options([f"--switch-cost={words}"])
 
 
 @pytest.mark.namespaces

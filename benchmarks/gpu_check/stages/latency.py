@@ -1,5 +1,4 @@
-"""What a service's users wait beside training: alone, without a limiter, behind the shim, and by
-turns.
+"""What a service's users wait beside training: alone, without a limiter, and behind the shim.
 
 Two tenants as users have them (programs/tenants.c): requests of 15 kernels of 200 µs at random
 times, for 60 % of the service's share, and training that never waits. Without the shim, time slices
@@ -115,18 +114,16 @@ async def tenants(bench: Bench) -> Tenants:
 async def latency(bench: Bench) -> AsyncIterator[Finding]:
     """A finding for each row; raises CheckFailed and Lost."""
     both = await tenants(bench)
-    bare = both.place.outside()
-    limited = {"shim": both.place, "turns": await bench.place_by_turns()}
+    place, bare = both.place, both.place.outside()
     for row in ROWS:
+        service = await place.limit(row.share, room="a")
+        training = await place.limit(WHOLE - row.share, room="b")
         seen = {
             ALONE: await both.play(row, bare, None),
             "no limiter": await both.play(row, bare, bare),
+            "shim": await both.play(row, place.inside(service), place.inside(training)),
         }
-        for name, place in limited.items():
-            service = await place.limit(row.share, room="a")
-            training = await place.limit(WHOLE - row.share, room="b")
-            seen[name] = await both.play(row, place.inside(service), place.inside(training))
-            place.require_books([service, training])
+        place.require_books([service, training])
         yield judged(row, seen)
 
 

@@ -41,9 +41,6 @@ class Engine:
         return self.driver.micros(before, after) / TIMED
 
     def load(self, size, kernels):
-        """As a function of its own: the shim learns the cost of each, and one that was short until
-        now is another experiment.
-        """
         self._spin = self.driver.function(self.driver.module(), "spin")
         self._size, self._kernels = size, kernels
 

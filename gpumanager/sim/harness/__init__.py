@@ -30,7 +30,7 @@ from gpumanager.sim.machine import DriverBehaviour, Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.utilization import SimulatedUtilization
 from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.sharing import POLLS, TICK_SECONDS
+from gpumanager.virtual.sharing import TICK_SECONDS
 from gpumanager.virtual.turns import Turns
 
 __all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
@@ -50,7 +50,7 @@ DRAIN_STEP: Final = NS // 20
 LATE: Final = NS // 20
 
 ClockKind: TypeAlias = Literal["virtual", "real"]
-Moment: TypeAlias = Tenant | Literal["look", "poll", "mark"]
+Moment: TypeAlias = Tenant | Literal["look", "mark"]
 
 
 async def play(
@@ -69,11 +69,11 @@ async def play(
     """Play it to its end. Raises HarnessFailed if a program fails, or another GpuManagerError.
 
     driver: how it behaves; None: as the machine has it. gpus: that each tenant has its share of.
-    limiter: the shim, by what launches cost or by "turns", or "none", or a library to preload in
-    its place, which finds its limit in BASELINE_PERCENT. managed: whether the manager looks at the
-    meters ten times a second, as an agent does; if not, it is away. same_pids: whether the driver
-    knows processes by the numbers that the manager does. wake_ns: how long a woken thread takes to
-    go on, on the virtual clock; None: the clock's own.
+    limiter: the shim, or "none", or a library to preload in its place, which finds its limit in
+    BASELINE_PERCENT. managed: whether the manager looks at what processes use ten times a second,
+    as an agent does; the arbiter of turns runs all the same. same_pids: whether the driver knows
+    processes by the numbers that the manager does. wake_ns: how long a woken thread takes to go on,
+    on the virtual clock; None: the clock's own.
     """
     if missing := await asyncio.to_thread(namespaces_available):
         raise GpuManagerError(missing)
@@ -85,15 +85,11 @@ async def play(
             time.set_wake(wake_ns)
         simulated = furnish(disk, _machine(driver, gpus))
         last_first.callback(simulated.close)
-        turns = Turns(disk.turns, world=time.world()) if limiter == "turns" else None
-        manager = VirtualManager(disk.virtual, turns=turns)
+        world = time.world() if limiter == "shim" else 0
+        manager = VirtualManager(disk.virtual, turns=Turns(disk.turns, world=world))
         last_first.push_async_callback(manager.stop)
-        older = VirtualManager(disk.virtual.with_name("older"))
-        last_first.push_async_callback(older.stop)
         last_first.callback(time.end_world)
-        company = TenantGroup(
-            disk, simulated, tenants, manager=manager, older=older, limiter=limiter, count=gpus
-        )
+        company = TenantGroup(disk, simulated, tenants, manager, limiter, gpus)
         last_first.push_async_callback(company.close)
         count = sum(tenant.processes for tenant in tenants)
         begin = await _assembled(company, time, count)
@@ -107,8 +103,6 @@ async def play(
                     await company.guarantee(moment)
                 case "look":
                     manager.share_now(time.now(), utilization())
-                case "poll":
-                    manager.poll_now(time.now())
                 case "mark":
                     marks.append(company.received())
                     lost.append(company.lost())
@@ -145,16 +139,11 @@ def agenda(
     return sorted(
         [
             *_every(interval, seconds, "mark")[1:],
-            *(_looks(seconds) if managed else ()),
+            *(_every(TICK_SECONDS, seconds, "look") if managed else ()),
             *((at, replace(one, cores=cores)) for one in tenants for at, cores in one.changes),
         ],
         key=lambda row: row[0],
     )
-
-
-def _looks(seconds: float) -> list[tuple[float, Moment]]:
-    moments = _every(TICK_SECONDS / POLLS, seconds, "poll")
-    return [(at, "poll" if number % POLLS else "look") for number, (at, _) in enumerate(moments)]
 
 
 def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Moment]]:

@@ -16,14 +16,12 @@ from gpumanager.sim.harness.program import Program, ProgramSetup, words_of
 from gpumanager.sim.harness.values import Tenant
 from gpumanager.sim.host import NodeDisk
 from gpumanager.sim.libraries import lay_out
-from gpumanager.units import Bytes
+from gpumanager.units import CORES_PER_GPU, Bytes
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.values import AllocationID, Limit
 
-LimiterKind: TypeAlias = Literal["shim", "turns", "none"] | Path
+LimiterKind: TypeAlias = Literal["shim", "none"] | Path
 BASELINE_PERCENT: Final = "BASELINE_PERCENT"
-SHIMS: Final = ("shim", "turns")
-"""Limiters that are the shim: by what launches cost, or by turns."""
 
 
 class TenantGroup:
@@ -34,14 +32,12 @@ class TenantGroup:
         disk: NodeDisk,
         gpus: SimulatedGpus,
         tenants: Sequence[Tenant],
-        *,
         manager: VirtualManager,
-        older: VirtualManager,
         limiter: LimiterKind,
         count: int = 1,
     ) -> None:
         self._disk, self._gpus = disk, gpus
-        self._managers = {False: manager, True: older}
+        self._manager = manager
         self._shared = gpus.machine.topology.gpus[:count]
         self._tenants = tuple(tenants)
         self._limiter = limiter
@@ -50,12 +46,12 @@ class TenantGroup:
     async def assemble(self, clock: Clock, begin: int) -> None:
         """Start all programs as far as their start lines; the stage's start is at `begin`."""
         cuda, nvml = (self._disk.libraries / name for name in SONAMES.values())
-        shim = self._limiter in SHIMS
+        shim = self._limiter == "shim"
         libraries = lay_out(self._disk.base / "lib", cuda, nvml, shim=shim)
         starts = []
         settings = [await self._surroundings(tenant, libraries) for tenant in self._tenants]
-        if self._limiter == "turns":
-            await clock.line_up_threads()
+        if shim and any(tenant.cores < CORES_PER_GPU for tenant in self._tenants):
+            await clock.line_up_threads()  # the arbiter's
         for tenant, surroundings in zip(self._tenants, settings, strict=True):
             starts += [
                 self._start(tenant, number, surroundings, clock, begin)
@@ -75,21 +71,19 @@ class TenantGroup:
             percent = {BASELINE_PERCENT: str(tenant.cores)}
             preload = (self._limiter,)
             return ProgramSetup(libraries, devices, preload=preload, environment=percent)
-        if self._limiter not in SHIMS:
+        if self._limiter != "shim":
             return ProgramSetup(libraries, devices)
         allocation = await self.guarantee(tenant)
-        turns = self._managers[tenant.older].turns(AllocationID(tenant.container or tenant.name))
-        return ProgramSetup(libraries, devices, allocation, turns)
+        turns = self._manager.turns(AllocationID(tenant.container or tenant.name))
+        return ProgramSetup(libraries, devices, allocation, None if tenant.older else turns)
 
     async def guarantee(self, tenant: Tenant) -> Path:
         """What the manager writes for it, in running programs too; the allocation's directory."""
         ceiling = max(tenant.cores, tenant.ceiling or 0)
         memory = Bytes(self._shared[0].memory // len(self._tenants))
-        limits = [
-            Limit(gpu.uuid, memory, tenant.cores, ceiling, tenant.burst_us) for gpu in self._shared
-        ]
+        limits = [Limit(gpu.uuid, memory, tenant.cores, ceiling) for gpu in self._shared]
         allocation = AllocationID(tenant.container or tenant.name)
-        return await self._managers[tenant.older].open(allocation, limits)
+        return await self._manager.open(allocation, limits)
 
     async def _start(
         self, tenant: Tenant, number: int, surroundings: ProgramSetup, clock: Clock, begin: int

@@ -16,11 +16,9 @@ class Tenant:
     """One container. workload: text for cuda-work, or the words of another of our programs.
 
     cores, ceiling: percent of the GPU guaranteed, and at most (None: only the guarantee). start:
-    seconds after the stage's. processes: that each do the workload. burst_us: how much unused time
-    may be saved up; 0 for the shim's own choice. changes: guarantees made later, by the second.
-    container: shared by the tenants that name it, whose guarantees are alike; by default its own.
-    older: it began before there were turns; its launches are limited by what they cost, to its
-    guarantee.
+    seconds after the stage's. processes: that each do the workload. changes: guarantees made later,
+    by the second. container: shared by the tenants that name it, whose guarantees are alike; by
+    default its own. older: it began under an agent without turns, and no words are mounted in it.
     """
 
     name: str
@@ -29,7 +27,6 @@ class Tenant:
     ceiling: int | None = None
     start: float = 0.0
     processes: int = 1
-    burst_us: int = 0
     changes: tuple[tuple[float, int], ...] = ()
     container: str | None = None
     older: bool = False

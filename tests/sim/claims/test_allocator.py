@@ -258,7 +258,7 @@ def test_more_than_32_devices_are_more_than_a_claim_can_have() -> None:
 
 
 def test_an_allocation_names_its_node_its_shares_and_its_configuration() -> None:
-    opaque = {"opaque": {"driver": DRIVER, "parameters": {"profile": "latency"}}}
+    opaque = {"opaque": {"driver": DRIVER, "parameters": {"coreLimit": 60}}}
     asking = claim(request("gpu", 30, "2Gi"), config=[{"requests": ["gpu"], **opaque}])
     classes, slices = {"gpu": device_class()}, [read_slice(eight())]
 

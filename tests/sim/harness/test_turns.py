@@ -10,13 +10,11 @@ import pytest
 
 from gpumanager.sim.clock import VirtualClock
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.harness import HarnessResult, Tenant, play
+from gpumanager.sim.harness import Tenant, play
 from gpumanager.sim.harness.program import Program
 from gpumanager.sim.harness.tenants import TenantGroup
-from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.pages.books import Books
 from gpumanager.virtual.turns import AllocationTurns, Turns
-from gpumanager.virtual.values import AllocationID
 
 MISSING = namespaces_available()
 pytestmark = [
@@ -25,10 +23,6 @@ pytestmark = [
 ]
 
 POINT = 0.01
-
-
-async def turns(tenants: Sequence[Tenant], seconds: float, **how: Any) -> HarnessResult:
-    return await play(tenants, seconds, limiter="turns", **how)
 
 
 def two(text: str, more: str = "") -> list[Tenant]:
@@ -48,21 +42,21 @@ def two(text: str, more: str = "") -> list[Tenant]:
 async def test_two_that_want_all_of_it_have_their_shares(
     text: str, more: str, points: float
 ) -> None:
-    played = await turns(two(text, more), 3.0)
+    played = await play(two(text, more), 3.0)
 
     assert played.share("a", since=1) == pytest.approx(0.30, abs=points * POINT)
     assert played.share("b", since=1) == pytest.approx(0.70, abs=points * POINT)
 
 
 async def test_played_twice_it_is_the_same_to_the_nanosecond() -> None:
-    first, second = [await turns(two("kernel=200us"), 1.0) for _ in range(2)]
+    first, second = [await play(two("kernel=200us"), 1.0) for _ in range(2)]
 
     assert first == second
 
 
 async def test_four_tenants_have_their_shares() -> None:
     shares = (10, 20, 30, 40)
-    played = await turns([Tenant(f"{it}", it, "kernel=200us for=3s") for it in shares], 3.0)
+    played = await play([Tenant(f"{it}", it, "kernel=200us for=3s") for it in shares], 3.0)
 
     for it in shares:
         assert played.share(f"{it}", since=1) == pytest.approx(it / 100, abs=POINT)
@@ -74,21 +68,17 @@ async def test_a_container_without_turns_keeps_its_share_beside_those_that_take_
     monkeypatch: pytest.MonkeyPatch, lacks: str, kernel: str, points: float, least: float
 ) -> None:
     """It began under an agent without turns, or its mount of them is missing."""
-    prepare, folder = Books.prepare, VirtualManager.turns
+    prepare = Books.prepare
 
     def without_hints(directory: Path, boot: bytes, *, hints: bool) -> Books:
         return prepare(directory, boot, hints=hints and directory.name != "old")
 
-    def without_mount(self: VirtualManager, name: AllocationID) -> Path | None:
-        return None if name == "old" else folder(self, name)
-
     if lacks == "hints":
         monkeypatch.setattr(Books, "prepare", without_hints)
-    else:
-        monkeypatch.setattr(VirtualManager, "turns", without_mount)
     text = f"kernel={kernel} for=4s"
-    tenants = [Tenant("old", 30, text, ceiling=100), Tenant("a", 50, text), Tenant("b", 20, text)]
-    played = await turns(tenants, 4.0)
+    old = Tenant("old", 30, text, ceiling=100, older=lacks == "mount")
+    tenants = [old, Tenant("a", 50, text), Tenant("b", 20, text)]
+    played = await play(tenants, 4.0)
 
     assert played.share("old", since=1) == pytest.approx(0.30, abs=points * POINT)
     assert least * 0.50 < played.share("a", since=1) < 0.50 + POINT
@@ -100,7 +90,7 @@ async def test_beside_an_older_shim_those_that_take_turns_have_their_shares() ->
     text = "kernel=2ms for=10s"
     tenants = [Tenant("old", 30, text, older=True), Tenant("b", 50, text), Tenant("c", 20, text)]
 
-    played = await turns(tenants, 10.0)
+    played = await play(tenants, 10.0)
 
     assert played.share("b", since=1) > 0.88 * 0.50
     assert played.share("c", since=1) > 0.88 * 0.20
@@ -111,7 +101,7 @@ async def test_beside_an_older_shim_those_that_take_turns_have_their_shares() ->
     ("kernel", "seconds"), [("50us", 2.0), ("200us", 3.0), ("2ms", 3.0), ("40ms", 5.0)]
 )
 async def test_a_ceiling_holds_whoever_is_alone(kernel: str, seconds: float) -> None:
-    played = await turns([Tenant("a", 30, f"kernel={kernel} for={seconds:g}s")], seconds)
+    played = await play([Tenant("a", 30, f"kernel={kernel} for={seconds:g}s")], seconds)
 
     assert played.share("a", since=1) == pytest.approx(0.30, abs=POINT)
 
@@ -120,7 +110,7 @@ async def test_a_ceiling_holds_whoever_is_alone(kernel: str, seconds: float) -> 
 async def test_the_processes_of_a_container_have_one_turn(kernel: str) -> None:
     """What the GPU loses when it switches between them is theirs."""
     text = f"kernel={kernel} for=3s"
-    played = await turns([Tenant("a", 30, text, processes=4), Tenant("b", 70, text)], 3.0)
+    played = await play([Tenant("a", 30, text, processes=4), Tenant("b", 70, text)], 3.0)
 
     lost = sum(played.lost) / played.seconds
     assert lost < 3.5 * POINT
@@ -135,7 +125,7 @@ STREAMS = "kernel=200us streams=16 blocks=16 threads=256 for=2s"
 
 async def test_streams_that_overlap_do_their_share_of_the_work() -> None:
     alone = await play([Tenant("a", 40, STREAMS)], 2.0, limiter="none")
-    held = await turns([Tenant("a", 40, STREAMS)], 2.0)
+    held = await play([Tenant("a", 40, STREAMS)], 2.0)
 
     done = held.reports["a"]["kernels"] / alone.reports["a"]["kernels"]
     bucket = 0.05 / 2.0
@@ -148,7 +138,7 @@ async def test_collectives_of_long_kernels_end(ranks: str) -> None:
     text = f"kernel=20ms pattern=allreduce {ranks} blocks=264 threads=1024 for=2s"
     tenants = [Tenant("job", 50, text), Tenant("b", 30, "kernel=200us for=2s")]
     alone = await play(tenants[:1], 6.0, gpus=2, limiter="none")
-    played = await turns(tenants, 6.0, gpus=2)
+    played = await play(tenants, 6.0, gpus=2)
 
     done = played.reports["job"]["kernels"] / alone.reports["job"]["kernels"]
     assert 0.8 * 0.50 < done < 0.53
@@ -206,7 +196,7 @@ async def test_when_one_is_killed_the_other_goes_on(
         Tenant("victim", victim, text, changes=((at, 1),)),
         Tenant("other", 100 - victim, text, ceiling=100),
     ]
-    played = await turns(tenants, 2.0, interval=interval)
+    played = await play(tenants, 2.0, interval=interval)
 
     after = played.busy["other"][round(at / interval) :]
     assert longest_pause(after[:900], interval) <= 0.020
@@ -247,7 +237,7 @@ async def test_without_the_arbiter_each_goes_on_by_its_guarantee(
         Tenant("a", 30, "kernel=200us for=3s", changes=((1.0, 1),)),
         Tenant("b", 70, "kernel=200us for=3s"),
     ]
-    played = await turns(tenants, 3.0, interval=interval)
+    played = await play(tenants, 3.0, interval=interval)
     assert stopped
 
     for name, share in (("a", 0.30), ("b", 0.70)):

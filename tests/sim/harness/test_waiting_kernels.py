@@ -34,7 +34,7 @@ async def without_turns(tenant: Tenant, gpus: int = 2) -> HarnessResult:
 
 
 async def beside_a_neighbour(tenants: Sequence[Tenant], gpus: int = 2) -> HarnessResult:
-    return await play([*tenants, NEIGHBOUR], 6.0, gpus=gpus, limiter="turns")
+    return await play([*tenants, NEIGHBOUR], 6.0, gpus=gpus)
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,15 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.pod import ContainerKind
-from gpumanager.names import (
-    ANNOTATION_CORE_LIMIT,
-    ANNOTATION_PROFILE,
-    PROFILE_LATENCY,
-    VCORE,
-    VMEMORY,
-)
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.container.process import namespaces_available
@@ -29,11 +21,9 @@ from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.pages.region import read_usage
 from tests.sim.host_watch import HostWatch
 from tests.waiting import until
-from vcuda_shim._shim import ffi, lib
 
 MISSING = namespaces_available()
 pytestmark = [
@@ -68,15 +58,6 @@ async def watched() -> AsyncIterator[Watched]:
 @pytest.fixture
 def node(watched: Watched) -> SimulatedNode:
     return watched.node
-
-
-BURSTS = {ANNOTATION_CORE_LIMIT: "80", ANNOTATION_PROFILE: PROFILE_LATENCY}
-
-
-def rate(config: Config) -> int:
-    """GPU time per time that the limiter would let it charge now, in millionths."""
-    limit: Any = ffi.addressof(config.words.limits[0])
-    return int(lib.limiter_terms(limit, time.monotonic_ns()).rate_ppm)
 
 
 def container(
@@ -282,31 +263,3 @@ async def _end(watched: Watched, running: asyncio.Task[tuple[ContainerResult, ..
 
 def _gpus(node: SimulatedNode) -> tuple[Gpu, ...]:
     return node.machine.topology.gpus
-
-
-async def test_what_the_agent_lends_ends_without_it_and_comes_back_with_it(
-    node: SimulatedNode,
-) -> None:
-    bursting = replace(
-        pod(container("cuda-play", "launch", "--seconds", "600")), annotations=BURSTS
-    )
-    running = asyncio.create_task(node.run([bursting]))
-    configs = node.disk.virtual / "alloc"
-    await until(lambda: any(configs.glob("[!.]*/config")))
-    (path,) = configs.glob("[!.]*/config")
-
-    def lends(ppm: int) -> bool:
-        with Config(path.parent, writable=False) as config:
-            return rate(config) == ppm
-
-    await until(lambda: lends(800_000))
-    with Config(path.parent, writable=False) as config:
-        assert config.limits()[0].burst_us == 250_000
-
-    running.cancel()
-    await asyncio.wait((running,))
-    await node.kill_agent()
-    await until(lambda: lends(300_000))
-
-    await node.start_agent()
-    await until(lambda: lends(800_000))

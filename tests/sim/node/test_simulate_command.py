@@ -132,8 +132,8 @@ def rows(finished: subprocess.CompletedProcess[str]) -> list[Any]:
     return found
 
 
-def test_pods_take_turns_where_that_is_asked_for() -> None:
-    finished = simulate(TWO, "--gpu-time", "turns", "--json")
+def test_pods_take_turns() -> None:
+    finished = simulate(TWO, "--json")
 
     assert finished.stderr.count("| ring") == 2, finished.stderr
     for one, most in zip(rows(finished), (30, 60), strict=True):
@@ -200,7 +200,7 @@ def test_a_workload_with_volumes_and_variables_runs_as_in_a_cluster() -> None:
     ("before", "after", "said"),
     [
         ("vcuda-memory: 4", "vcuda-memory: 2Gi", "counted in blocks of 256 MiB: write 8"),
-        ("{name: server}", "{name: server, annotations: {tencent.com/vcuda-profile: latncy}}", ""),
+        ("{name: server}", "{name: server, annotations: {tencent.com/vcuda-core-limit: high}}", ""),
         ("while sleep 1; do :; done", "exit 3", ""),
     ],
 )
@@ -217,7 +217,7 @@ def test_strict_fails_where_a_pod_is_refused_or_fails(before: str, after: str, s
 def test_the_webhook_speaks() -> None:
     text = SERVER.replace(
         "{name: server}",
-        "{name: server, annotations: {tencent.com/vcuda-profile: latncy, "
+        "{name: server, annotations: {tencent.com/vcuda-core-limit: high, "
         'tencent.com/vcuda-corelimit: "80"}}',
     )
 
@@ -225,7 +225,7 @@ def test_the_webhook_speaks() -> None:
 
     said = " ".join(finished.stdout.split())
     assert finished.returncode == 0
-    assert "the webhook would refuse it: annotation tencent.com/vcuda-profile: 'latncy'" in said
+    assert "the webhook would refuse it: annotation tencent.com/vcuda-core-limit: 'high'" in said
     assert "vcuda-corelimit is unknown; did you mean tencent.com/vcuda-core-limit?" in said
 
 
