@@ -208,7 +208,7 @@ class AllocationTurns:
                 continue  # no container wants the GPU, so that nothing was charged
             self._looked[device] = looked
             account = self.account(device)
-            meters[device].charged_ns = meters[device].retired_ns = account.charged_ns
+            meters[device].charged_ns = account.charged_ns
             meters[device].throttled_ns = account.waited_ns
 
     def close(self) -> None:

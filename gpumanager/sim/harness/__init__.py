@@ -29,8 +29,7 @@ from gpumanager.sim.host import NodeDisk, furnish, make_disk
 from gpumanager.sim.machine import DriverBehaviour, Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.utilization import SimulatedUtilization
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.sharing import TICK_SECONDS
+from gpumanager.virtual.manager import TICK_SECONDS, VirtualManager
 from gpumanager.virtual.turns import Turns
 
 __all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]

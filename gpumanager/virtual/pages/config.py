@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import CONFIG_NAME
-from gpumanager.units import CORES_PER_GPU, Bytes
+from gpumanager.units import Bytes
 from gpumanager.virtual.pages.mapping import (
     MappedStruct,
     RegionBroken,
@@ -35,7 +35,6 @@ from vcuda_shim._shim import ffi, lib
 CONFIG: Final = StructLayout(CONFIG_NAME, "struct vcuda_config", lib.VCUDA_CONFIG_MAGIC, 0o644)
 MAX_DEVICES: Final[int] = lib.VCUDA_DEVICES
 
-MILLION: Final = 1_000_000
 
 _GPU_PREFIX: Final = "GPU-"
 
@@ -192,8 +191,7 @@ def withdrawn(gpu: GpuUUID) -> Limit:
 
 
 def _store_limit(words: Any, device: int, limit: Limit) -> None:
-    rate_ppm = min(limit.cores, CORES_PER_GPU) * MILLION // CORES_PER_GPU
-    lib.region_limit_store(words, device, limit.memory, limit.cores, limit.ceiling, rate_ppm, 0)
+    lib.region_limit_store(words, device, limit.memory, limit.cores, limit.ceiling)
 
 
 def _config_head(allocation: AllocationID) -> bytes:

@@ -197,7 +197,7 @@ static void *manage(void *argument)
     for (uint32_t pid = 100; atomic_load(&managing); pid++) {
         int slot = region_slot_claim(page, pid, pid, pid);
         expect(slot >= PROCESSES, "a slot that is taken is not given");
-        region_limit_store(&config, 0, LIMIT, 50, 50, pid % 1000, pid % 1000);
+        region_limit_store(&config, 0, LIMIT, 50, pid % 100);
         region_config_publish(&config);
         region_device_bytes(page, 0);
         expect(region_slot_release(page, (uint32_t)slot, pid, pid) == 0, "a slot is given back");

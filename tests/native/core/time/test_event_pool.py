@@ -6,27 +6,24 @@ import pytest
 
 from vcuda_shim._shim import ffi, lib
 
-TIMED, UNTIMED = lib.EVENT_TIMED, lib.EVENT_UNTIMED
-
 
 @pytest.fixture
 def pools() -> Any:
     return ffi.new("struct event_pools *")
 
 
-def give(pools: Any, context: int, event: int, kind: int = TIMED) -> bool:
-    return bool(lib.event_pools_give(pools, context, kind, ffi.cast("void *", event)))
+def give(pools: Any, context: int, event: int) -> bool:
+    return bool(lib.event_pools_give(pools, context, ffi.cast("void *", event)))
 
 
-def take(pools: Any, context: int, kind: int = TIMED) -> int:
-    return int(ffi.cast("uintptr_t", lib.event_pools_take(pools, context, kind)))
+def take(pools: Any, context: int) -> int:
+    return int(ffi.cast("uintptr_t", lib.event_pools_take(pools, context)))
 
 
-def test_an_event_is_taken_once_by_its_context_and_for_what_it_is(pools: Any) -> None:
+def test_an_event_is_taken_once_by_its_context(pools: Any) -> None:
     assert give(pools, 5, 100)
 
     assert take(pools, 6) == 0
-    assert take(pools, 5, UNTIMED) == 0
     assert [take(pools, 5), take(pools, 5)] == [100, 0]
 
 
