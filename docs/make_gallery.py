@@ -40,7 +40,6 @@ ORDER: Final = (
     "thirty-and-sixty",
     "idle-share-is-lent",
     "bursts-beside-training",
-    "latency-profile",
     "greedy-memory",
     "memory-only",
     "two-containers",
