@@ -10,6 +10,7 @@ import pytest
 
 from gpumanager.sim.clock import virtual_clock
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from tests.native.gpu_node import Node, SimulatedMachine
 from tests.native.measured_node import MeasuredNode
 from tests.native.one_gpu import GpuNode, SimulatedGpu
@@ -39,7 +40,7 @@ def plain_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def manager(work: Path) -> AsyncIterator[VirtualManager]:
-    sockets = VirtualManager(work)
+    sockets = VirtualManager(work, turns=Turns(work / "turns"))
     yield sockets
     await sockets.stop()
 
@@ -92,12 +93,12 @@ def one_gpu(work: Path, gpu: SimulatedGpu, manager: VirtualManager) -> GpuNode:
 
 
 @pytest.fixture
-async def timed(work: Path, manager: VirtualManager) -> AsyncIterator[TimedGpu]:
+async def timed(work: Path) -> AsyncIterator[TimedGpu]:
     """One simulated GPU on a virtual clock."""
     with virtual_clock(work / "clock") as clock:
-        made = TimedGpu(work, clock, manager)
+        made = TimedGpu(work, clock)
         yield made
-        made.gpu.close()
+        await made.close()
 
 
 @pytest.fixture

@@ -90,4 +90,5 @@ class Node:
         granted = [Limit(gpu_uuid(gpu), Bytes(size), cores, cores) for gpu, size in limits.items()]
         directory = await self.manager.open(AllocationID(name), granted)
         devices = self.machine.devices([*limits] if shown is None else shown)
-        return Container(self._libraries, directory, self._work, devices)
+        turns = self.manager.turns(AllocationID(name))
+        return Container(self._libraries, directory, self._work, devices, turns)

@@ -14,6 +14,7 @@ from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import GIB, MIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.programs.shim_client import soon
 from tests.native.shim_container import Container
@@ -76,7 +77,9 @@ class MeasuredNode:
         self.gpus.close()
 
     def new_manager(self) -> VirtualManager:
-        return VirtualManager(self.work / "vm", meter=self.meter)
+        return VirtualManager(
+            self.work / "vm", meter=self.meter, turns=Turns(self.work / "turns")
+        )
 
     async def container(
         self, memory: int = LIMIT, gpu: GpuUUID | None = None, cores: int = 100

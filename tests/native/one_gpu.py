@@ -74,7 +74,8 @@ class GpuNode:
     async def container(self, name: str, cores: int, memory: int = LIMIT) -> Container:
         limit = Limit(GPU, Bytes(memory), cores, cores)
         directory = await self._manager.open(AllocationID(name), [limit])
-        return Container(self._libraries, directory, self._work, self._gpu.devices)
+        turns = self._manager.turns(AllocationID(name))
+        return Container(self._libraries, directory, self._work, self._gpu.devices, turns)
 
 
 def bare_container(work: Path, gpu: SimulatedGpu) -> Container:

@@ -51,7 +51,8 @@ class SimulatedNode:
         directory = await self.open(self._manager, name, memory, cores)
         devices = self.gpus.device_directory
         nodes = (BindMount(str(path), f"/dev/{path.name}") for path in sorted(devices.iterdir()))
-        return Container(self.libraries, directory, self._work, tuple(nodes))
+        turns = self._manager.turns(AllocationID(name))
+        return Container(self.libraries, directory, self._work, tuple(nodes), turns)
 
     async def open(self, manager: VirtualManager, name: str, memory: int, cores: int = 100) -> Path:
         """Serve the allocation of a container, by this manager."""

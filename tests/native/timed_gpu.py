@@ -1,7 +1,7 @@
 """One simulated GPU on the virtual clock, and containers with a share of it behind the shim.
 
-Their programs live by that clock, so a share is what the limiter makes it, however busy the machine
-is. Nobody looks at the meters: what a launch costs is what the shim finds out by itself.
+Their programs and the arbiter live by that clock, so a share is what turns make it, however busy
+the machine is. No agent looks at samples.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from typing import Any
 
 from gpumanager.sim.clock import NS, VirtualClock
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from tests.native.one_gpu import GpuNode, SimulatedGpu
 from tests.native.shim_container import Container
 
@@ -19,16 +20,25 @@ STEP = NS // 200
 class TimedGpu:
     """To be made under the clock."""
 
-    def __init__(
-        self, work: Path, clock: VirtualClock, manager: VirtualManager, **driver: int
-    ) -> None:
+    def __init__(self, work: Path, clock: VirtualClock, **driver: int) -> None:
         self.gpu = SimulatedGpu(work / "dev", memory_bandwidth=10**9, **driver)
         self.clock = clock
         self._work = work
-        self._node = GpuNode(work, self.gpu, manager)
+        self._manager = VirtualManager(work, turns=Turns(work / "turns", world=clock.world()))
+        self._node = GpuNode(work, self.gpu, self._manager)
+        self._own = 1
 
     async def container(self, name: str, cores: int) -> Container:
-        return await self._node.container(name, cores)
+        container = await self._node.container(name, cores)
+        if container.turns is not None and self._own == 1:
+            await self.clock.line_up_threads()  # the arbiter's
+            self._own = 2
+        return container
+
+    async def close(self) -> None:
+        self.clock.end_world()
+        await self._manager.stop()
+        self.gpu.close()
 
     def start(self, container: Container, script: str) -> asyncio.Task[dict[str, Any]]:
         """It runs while somebody lets time pass."""
@@ -52,7 +62,7 @@ def line_up():
 
     async def passes(self, nanoseconds: int) -> None:
         """Let so much time pass, or none while nobody lives by the clock."""
-        if len(self.clock.takers()) == 1:
+        if len(self.clock.takers()) == self._own:
             await asyncio.sleep(0.005)
             return
         await self.clock.sleep_until(self.clock.now() + nanoseconds)

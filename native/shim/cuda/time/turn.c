@@ -18,8 +18,9 @@ enum {
     HELD_TIMES = 10,
     ROOM_NS = 3 * MILLISECOND, /* for room, or by what is in flight: */
     ROOM_TIMES = 3,
-    MARK_NS = 50 * MICROSECOND,  /* after so long the next launch carries a mark, */
-    MARKS = 8,                   /* or so many in a window, whichever are fewer */
+    MARK_NS = 50 * MICROSECOND,  /* after so long the next launch carries a mark; */
+    MARKS = 2,                   /* by credit so many in a window, */
+    MARKS_WANTED = 8,            /* or so many while others wait, each MARK_NS at most */
     SAVED_NS = 50 * MILLISECOND, /* of the bucket */
     BURST_NS = 2 * MILLISECOND,  /* of GPU time, that it lends */
     COSTS_NS = MILLISECOND,      /* a launch, where nothing is known */
@@ -238,7 +239,9 @@ static void await_turn(struct wait *wait)
 /* Of GPU time, between two marks of one stream. */
 static uint64_t between_marks(const struct turn_view *view)
 {
-    uint64_t part = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed) / MARKS;
+    bool wanted = (turn_word(view) & VCUDA_TURN_WANTED) != 0;
+    uint64_t part = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed) /
+                    (wanted ? MARKS_WANTED : MARKS);
     return part > MARK_NS ? part : MARK_NS;
 }
 

@@ -30,6 +30,7 @@ from gpumanager.cli.node.wiring import MEASURE_SECONDS
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.units import MIB
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID
 from tests.native.simulated_gpu import SimulatedNode
 from vcuda_shim import PROGRAMS, SHIM_CUDA
@@ -192,7 +193,9 @@ async def storm(
     shim: Path = SHIM_CUDA,
 ) -> Outcome:
     """requests: after which it ends, 0 for never. kinds: no names for all. shim: another build."""
-    manager = VirtualManager(work, meter=lambda _: node.meter())
+    manager = VirtualManager(
+        work, meter=lambda _: node.meter(), turns=Turns(work / "turns")
+    )
     node: SimulatedNode = SimulatedNode(work, manager, shim, context_bytes=context_bytes)
     container = await node.container(NAME, LIMIT)
     await container.run(LEARNING)

@@ -10,6 +10,7 @@ import pytest
 
 from gpumanager.units import GIB, MIB
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from tests.native.shim_container import ALLOCATION, Container
 from tests.native.shim_container import LIMIT as CAP
 from tests.native.simulated_gpu import SimulatedNode
@@ -95,7 +96,7 @@ async def test_a_thread_that_jumps_out_of_cuinit_keeps_no_thread_from_starting(
 
     process = await container.start((str(jumps), "init"), read)
     await asyncio.wait_for(jumped.wait(), 60)
-    successor = VirtualManager(work)
+    successor = VirtualManager(work, turns=Turns(work / "turns"))
     await simulated_node.open(successor, "one", LIMIT)
     status = await asyncio.wait_for(process.wait(), 60)
     await process.close()

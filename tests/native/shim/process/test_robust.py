@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.pages.books import Books
 from tests.native.shim_container import LIMIT, Container
 from tests.native.simulated_gpu import SimulatedNode
@@ -174,7 +175,7 @@ tell(wrong=wrong, left=memory(driver)[0] + len(held) * {LIMIT // 8})
     replaced, current = 0, manager
     while not running.done():
         await current.stop()
-        current = VirtualManager(work)
+        current = VirtualManager(work, turns=Turns(work / "turns"))
         await simulated_node.open(current, "one", LIMIT)
         await asyncio.sleep(0.02)
         replaced += 1

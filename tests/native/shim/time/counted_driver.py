@@ -43,6 +43,11 @@ static void *find(const char *name)
 {
     return dlsym(dlopen(getenv("COUNTED_DRIVER"), RTLD_NOW), name);
 }
+
+const void *vcudaSimulatedWorld(void)
+{
+    return ((const void *(*)(void))find("vcudaSimulatedWorld"))();
+}
 """
 MORE: Final = (
     ("cuDeviceGet", "CUdevice *device, int ordinal", "device, ordinal"),

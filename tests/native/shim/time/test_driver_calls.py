@@ -20,8 +20,12 @@ from tests.native.timed_gpu import TimedGpu
 
 pytestmark = pytest.mark.namespaces
 
-BAR = 0.003
-"""Of the launching thread's time."""
+MARK_US = 2.0
+"""A mark takes so much of the GPU's time."""
+MARKS = 0.003
+"""Of the GPU's time."""
+CALLS = 0.015
+"""Of the launching thread's: most of it while that waits for room."""
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +50,7 @@ def go(seconds):
     while time.monotonic() < end:
         for _ in range(100):
             spin(driver, function, {length})
-go(0.2)  # the first of a kind are all measured
+go(1.5)  # no other container has woken for a second
 before, begun = counts(), time.monotonic()
 go(1)
 tell(counts={{name: count - before[name] for name, count in counts().items()}},
@@ -54,7 +58,7 @@ tell(counts={{name: count - before[name] for name, count in counts().items()}},
 """
 
 
-async def test_at_200_000_launches_a_second_measuring_takes_three_thousandths_of_the_thread(
+async def test_at_200_000_launches_a_second_marks_take_three_thousandths_of_the_gpu(
     timed: TimedGpu, libraries: Path
 ) -> None:
     told = await calls(timed, libraries, STEADY.format(length=5_000))
@@ -62,4 +66,5 @@ async def test_at_200_000_launches_a_second_measuring_takes_three_thousandths_of
     launches = told["counts"]["cuLaunchKernel"] / told["seconds"]
     assert launches == pytest.approx(198_000, rel=0.02)
     assert told["counts"]["cuEventCreate"] + told["counts"]["cuEventDestroy_v2"] <= 2
-    assert cost_us(told["counts"]) / 1e6 / told["seconds"] <= BAR
+    assert told["counts"]["cuEventRecord"] * MARK_US / 1e6 / told["seconds"] <= MARKS
+    assert cost_us(told["counts"]) / 1e6 / told["seconds"] <= CALLS
