@@ -4,15 +4,13 @@
  * The first two processes are of one program, so that a sanitizer sees all that they share. Prints
  * what is wrong and returns 1, or returns 0.
  */
+#include "core/life.h"
 #include "core/memory/array_size.h"
 #include "core/memory/books.h"
-#include "core/time/cost.h"
-#include "core/time/flight.h"
-#include "core/life.h"
-#include "core/time/limiter.h"
-#include "core/peers.h"
 #include "core/memory/pointers.h"
+#include "core/peers.h"
 #include "core/region.h"
+#include "core/time/event_pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,9 +27,7 @@ enum { LIMIT = PROCESSES * THREADS * HELD * LARGEST / 5 };
 static struct process {
     struct books books;
     struct pointers pointers;
-    struct cost_table costs;
-    struct flights flights;
-    struct in_flight in_flight;
+    struct event_pools events;
 } processes[PROCESSES];
 
 static struct vcuda_config config = {.limits[0] = {.memory_bytes = LIMIT, .core_percent = 50}};
@@ -68,55 +64,14 @@ static void release(struct process *process, uint64_t address, uint64_t bytes)
     books_release(&process->books, 0, taken.bytes);
 }
 
-static void launch(struct process *process, unsigned *seed)
+/* Events of a few contexts, which end now and then. */
+static void mark(struct process *process, unsigned *seed)
 {
-    struct vcuda_meter *meter = &process->books.page->meters[0];
-    uint64_t key = cost_key(rand_r(seed) % 2000, 1, 32), now = 1 + (uint64_t)rand_r(seed), cost;
-    struct limiter_terms terms = limiter_terms(&config.limits[0], now);
-    uint64_t measured = rand_r(seed) % 100000;
-    cost_estimate(&process->costs, key, &cost);
-    if (limiter_admit(meter, terms, now, cost) != 0)
-        limiter_charge(meter, terms, now, cost);
-    if (cost_due(&process->costs, key, cost))
-        cost_record(&process->costs, key, now, measured, cost_certain(measured, terms));
-    limiter_serve(meter, now);
-    limiter_settle(meter, terms, (int64_t)(rand_r(seed) % 2000) - 1000);
-}
-
-/* Launches are watched by whoever holds their flight; others look, and give some up. */
-static void watch(struct process *process, unsigned *seed)
-{
-    struct in_flight *in_flight = &process->in_flight;
-    uint64_t now = 1 + (uint64_t)rand_r(seed), work;
-    in_flight_add(in_flight, 1000);
-    work = in_flight_mark(in_flight, 3000, now);
-    struct flight *flight = work == 0 ? NULL : flights_take(&process->flights, now % 2);
-    if (flight == NULL) {
-        in_flight_unmark(in_flight, work);
-        flights_give_up(&process->flights, 0, now % 3, in_flight);
-        return;
-    }
-    flight->paid_ns = flight->work_ns = work;
-    flight->key = now % 3;
-    flight->begun_ns = now;
-    flight->given_up = false;
-    flight_let_go(flight, FLIGHT_FLYING);
-    flights_oldest(&process->flights, 0);
-    if (!flights_measure(&process->flights, 0, 1) || !flight_hold(flight, FLIGHT_FLYING))
-        return;
-    expect(flight->paid_ns == flight->work_ns, "a flight that is held is whole");
-    flight_uncount(flight, in_flight);
-    flight_let_go(flight, FLIGHT_NONE);
-}
-
-/* At the end nothing is under way: what is counted is what no flight stands for any more. */
-static void land(struct process *process)
-{
-    for (int index = 0; index < FLIGHTS; index++)
-        if (flight_hold(&process->flights.of[index], FLIGHT_FLYING))
-            flight_uncount(&process->flights.of[index], &process->in_flight);
-    expect(in_flight_work(&process->in_flight) == process->in_flight.unmarked_ns,
-           "work is counted as in flight once");
+    uint64_t context = 1 + (uint64_t)rand_r(seed) % 3;
+    void *event = event_pools_take(&process->events, context);
+    if (rand_r(seed) % 64 == 0)
+        event_pools_context_ended(&process->events, context);
+    event_pools_give(&process->events, context, event == NULL ? seed : event);
 }
 
 static uint64_t size_of(unsigned *seed)
@@ -142,8 +97,7 @@ static void *work(void *argument)
         } else {
             bytes[place] = wanted;
         }
-        launch(worker->process, &worker->seed);
-        watch(worker->process, &worker->seed);
+        mark(worker->process, &worker->seed);
     }
     for (int place = 0; place < HELD; place++)
         if (bytes[place] != 0)
@@ -214,7 +168,6 @@ static void run_managed(struct vcuda_books *page)
     atomic_store(&managing, false);
     pthread_join(manager, NULL);
     for (int process = 0; process < PROCESSES; process++)
-        land(&processes[process]);
 }
 
 enum { PEERS = 6, FIRST_PEER = PROCESSES, LAST_PEER = FIRST_PEER + PEERS };

@@ -19,7 +19,7 @@ class Drain(NamedTuple):
     launches: int
     now: int
     window: int = WINDOW
-    shared: bool = False
+    kind: int = lib.DRAIN_ALONE
 
 
 @pytest.fixture
@@ -107,11 +107,22 @@ def test_beside_others_only_growth_is_believed(ahead: Any, each: int, most: int)
     learn(ahead, *steady(200 * US, 5))
 
     beside = [
-        drain._replace(begun=4 * MS + drain.begun, now=4 * MS + drain.now, shared=True)
+        drain._replace(begun=4 * MS + drain.begun, now=4 * MS + drain.now, kind=lib.DRAIN_SHARED)
         for drain in steady(each, 20)
     ]
     assert learn(ahead, *beside) == most
     assert ahead.each_ns == min(each, 200 * US)
+
+
+def test_where_nobody_tells_who_else_is_there_the_shortest_drains_count(ahead: Any) -> None:
+    """Beside three others three of four drains take four times as long."""
+    drains = [
+        drain._replace(now=drain.now + (0 if at % 4 == 0 else 12 * MS))
+        for at, drain in enumerate(steady(1 * MS, 400, kind=lib.DRAIN_UNTOLD))
+    ]
+    learn(ahead, *[drain._replace(begun=drain.now - 4 * MS) for drain in drains])
+
+    assert ahead.each_ns == pytest.approx(1 * MS, rel=0.05)
 
 
 def test_launches_that_had_ended_before_unmarked_do_not_look_short(ahead: Any) -> None:
@@ -122,15 +133,15 @@ def test_launches_that_had_ended_before_unmarked_do_not_look_short(ahead: Any) -
     for begun in slices:
         learn(
             ahead,
-            Drain(begun, 50, begun + 8 * MS, shared=True),
-            Drain(begun, 50, begun + 8 * MS + 14 * US, shared=True),
+            Drain(begun, 50, begun + 8 * MS, kind=lib.DRAIN_SHARED),
+            Drain(begun, 50, begun + 8 * MS + 14 * US, kind=lib.DRAIN_SHARED),
         )
 
     assert ahead.each_ns == 20 * US
 
 
 def test_a_drain_that_is_not_believed_ends_all_the_same(ahead: Any) -> None:
-    learn(ahead, *steady(200 * US, 5), Drain(4 * MS, 4, 40 * MS, shared=True))
+    learn(ahead, *steady(200 * US, 5), Drain(4 * MS, 4, 40 * MS, kind=lib.DRAIN_SHARED))
 
     assert ahead.ended_ns == 40 * MS
     assert lib.run_ahead_next_look(ahead, 4 * MS, 2, 0) == 40 * MS + 300 * US
