@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpumanager.virtual.sharing import TICK_SECONDS
-
 import vcuda_shim
 from gpu_check.bench import WORKLOADS
 from gpu_check.clock import model_of
@@ -29,6 +27,7 @@ from gpumanager.gpu.usage.process_memory import NvmlMeter
 from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.sharing import TICK_SECONDS
 from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.driver import Driver
