@@ -26,7 +26,7 @@ from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, Utilizat
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import TICK_SECONDS, VirtualManager
-from gpumanager.virtual.pages.books import Books
+from gpumanager.virtual.pages.books import HINTS_OFFSET
 from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import ffi, lib
@@ -36,7 +36,7 @@ WARM = 60
 
 
 def say_hello(path: Path) -> None:
-    """From now on this is a process of the container."""
+    """From now on this is a process of the container, whose shim has its turns open."""
     message: Any = ffi.new("struct vcuda_hello *")
     message.magic, message.version = lib.VCUDA_PROTOCOL_MAGIC, lib.VCUDA_PROTOCOL_VERSION
     message.kind, message.region_abi = lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI
@@ -46,10 +46,11 @@ def say_hello(path: Path) -> None:
         connection.connect(str(path))
         connection.sendall(bytes(ffi.buffer(message)))
         _welcome, descriptors, _flags, _address = socket.recv_fds(connection, 128, 2)
-    for descriptor in descriptors:
-        os.close(descriptor)
     if len(descriptors) != 1:
         raise SystemExit(f"{path}: the manager refused")
+    hint = ffi.new("struct vcuda_hint *", {"progress_ns": 1})
+    os.pwrite(descriptors[0], bytes(ffi.buffer(hint)), HINTS_OFFSET)
+    os.close(descriptors[0])
 
 
 class Node:
@@ -68,9 +69,6 @@ class Node:
             limit = Limit(gpu, Bytes(GIB), cores, 100)
             directory = await self.manager.open(AllocationID(f"c{number}"), [limit])
             await asyncio.to_thread(say_hello, directory / "vcuda.sock")
-            with Books.existing(directory) as books:
-                hints: Any = ffi.cast("struct vcuda_hints *", books.hints)
-                hints.of[0][0].progress_ns = 1  # its shim has the words open
 
     def answers(self, tick: int) -> UtilizationByGpu:
         """Three in five looks bring something new."""

@@ -70,7 +70,7 @@ class ContainerSnapshot:
     degraded: how many of its processes lack what, by the names of `books.DEGRADATIONS`.
     unlimited: processes of which the shim reports that it cannot hold their limits.
     read: whether its books have ever been; of a whole GPU there are none.
-    overdrawn: it launches on although its GPU time is used up.
+    overdrawn: it goes on launching out of turn.
     """
 
     owner: Claimant

@@ -125,6 +125,7 @@ class OutsideUse:
         self._owners = owners
         self._gpus: dict[GpuUUID, _Gpu] = {}
         self._noticed: frozenset[Place] = frozenset()
+        self._said: frozenset[AllocationID] = frozenset()
         self.overdrawn: frozenset[AllocationID] = frozenset()
         """Containers that go on taking time outside of their turns, at the last look."""
         self.paused: Mapping[AllocationID, float] = {}
@@ -143,10 +144,17 @@ class OutsideUse:
             if known.until or known.held or (answer and any(map(_works, answer.samples or ()))):
                 known.seat(now_ns, takers)
                 self._look(now_ns, known, takers, answer)
-        held = (known.held for known in self._gpus.values() if known.held)
-        accounts = {name: account for one in held for name, account in one.items()}
-        self.overdrawn = frozenset(accounts)
-        self.paused = {name: one.excess for name, one in accounts.items() if one.paused}
+        accounts = [each for known in self._gpus.values() for each in known.held.items()]
+        self.overdrawn = frozenset(name for name, _ in accounts)
+        paused = sorted((one.excess, name) for name, one in accounts if one.paused)
+        self.paused = {name: excess for excess, name in paused}  # of several GPUs the most
+        for name in sorted(self.overdrawn - self._said):
+            log.warning(
+                "allocation %s goes on launching out of turn: it bypasses its shim; with "
+                "--behind-the-shim=pause the agent pauses it whenever it has had its share",
+                name,
+            )
+        self._said |= self.overdrawn
 
     def _look(
         self,

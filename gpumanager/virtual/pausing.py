@@ -1,4 +1,4 @@
-"""Containers that do not hold to their limiters are frozen from outside, and thawed in time.
+"""Containers that go on launching out of turn are frozen from outside, and thawed in time.
 
 Which containers is decided at each tick (`gpumanager.compute.overdraft`); here their cgroups are
 frozen and thawed. A frozen container launches nothing, and what it has queued runs on and is paid

@@ -29,7 +29,6 @@ size_t fuzz_example(unsigned number, uint8_t *out, size_t capacity)
     for (int device = 0; device < VCUDA_DEVICES; device++) {
         config.limits[device].memory_bytes = 1u << 20;
         config.limits[device].core_percent = 30;
-        config.limits[device].rate_ppm = 300000;
     }
     memcpy(out, &config, sizeof config);
     memset(out + sizeof config, 4 * (int)number, 256);

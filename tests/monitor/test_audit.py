@@ -86,7 +86,7 @@ def test_more_than_the_limit_is_found_at_the_process_that_holds_the_most() -> No
     )
 
 
-def test_who_launches_on_although_its_gpu_time_is_used_up_is_found() -> None:
+def test_who_launches_outside_of_its_turns_is_found() -> None:
     snapshot = seen(booked(1, 300 * MIB), resident(3, GIB, of=member(OTHER)))
     views = [replace(one, overdrawn=one.owner == OWNER) for one in snapshot.containers]
 
@@ -97,7 +97,7 @@ def test_who_launches_on_although_its_gpu_time_is_used_up_is_found() -> None:
     ]
 
     assert [(one.process.pid, one.owner, one.certain) for one in found] == [(1, OWNER, True)]
-    assert "launches on GPU0 although its container's GPU time is used up" in str(found[0])
+    assert "launches on GPU0 outside of its container's turns" in str(found[0])
 
 
 @pytest.mark.parametrize("of", [None, member(OTHER)])

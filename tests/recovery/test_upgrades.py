@@ -92,8 +92,8 @@ async def take_over(node: Node) -> None:
 def limits(left: dict[str, Any]) -> dict[AllocationID, tuple[Limit, ...]]:
     return {
         AllocationID(name): tuple(
-            Limit(gpu, Bytes(memory), cores, ceiling, burst)
-            for gpu, memory, cores, ceiling, burst in found
+            Limit(gpu, Bytes(memory), cores, ceiling)
+            for gpu, memory, cores, ceiling, _burst in found
         )
         for name, found in left["limits"].items()
     }

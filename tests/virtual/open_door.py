@@ -1,12 +1,18 @@
 """One allocation with its door open, and words for what its manager then says."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.pages import sealed_memory
+from gpumanager.virtual.pages.books import BOOKS
 from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.programs.hello_client import Answer, exchange, hello
@@ -22,6 +28,15 @@ def limit(memory: int = GIB) -> Limit:
 def virtual_manager(root: Path, **options: Any) -> VirtualManager:
     """Its containers find their turns below `root`, too."""
     return VirtualManager(root, turns=Turns(root / "turns"), **options)
+
+
+@contextmanager
+def before_turns() -> Iterator[None]:
+    """New books have no room for hints, as those of an earlier manager."""
+    create = sealed_memory.create
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealed_memory, "create", lambda _: create(BOOKS.size))
+        yield
 
 
 def pids(sockets: VirtualManager) -> set[int]:

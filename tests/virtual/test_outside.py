@@ -12,13 +12,13 @@ from gpumanager.compute.foreign import LATELY_NS
 from gpumanager.compute.values import SECOND
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.sim.freezer import SimulatedFreezer
-from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual import outside
 from gpumanager.virtual.pausing import Cgroup
 from gpumanager.virtual.processes import Process
-from gpumanager.virtual.turns import AllocationTurns, Turns
+from gpumanager.virtual.turns import AllocationTurns
 from gpumanager.virtual.values import AllocationID
 from tests.virtual.container_process import ContainerProcess, StartProcess, eventually
-from tests.virtual.open_door import GPU, NAME, limit
+from tests.virtual.open_door import GPU, NAME, before_turns, limit, virtual_manager
 from vcuda_shim._shim import ffi, lib
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
@@ -47,13 +47,7 @@ class Node:
         self.owners = Owners()
         self.root = root
         self.freezer = SimulatedFreezer()
-        self.manager = VirtualManager(
-            root / "vm",
-            turns=Turns(root / "turns"),
-            owners=self.owners,
-            pauses=True,
-            freezer=self.freezer,
-        )
+        self.manager = virtual_manager(root, owners=self.owners, pauses=True, freezer=self.freezer)
         self.now = time.monotonic_ns()
 
     async def container(self, name: AllocationID, start: StartProcess) -> ContainerProcess:
@@ -107,7 +101,7 @@ async def test_a_foreign_process_makes_drains_measure_nothing_while_it_works(
 
     node.look(0.5, **{f"pid{own.pid}": 90})
     assert await node.is_shared(NAME, shared=False)
-    node.look(0.5, **{f"pid{own.pid}": 60, f"pid{STRANGER}": 30})
+    node.look(0.5, **{f"pid{own.pid}": 60, f"pid{os.getppid()}": 30})
     assert await node.is_shared(NAME, shared=True)
     node.look(LATELY_NS / SECOND - 0.1)
     assert await node.is_shared(NAME, shared=True)
@@ -118,8 +112,9 @@ async def test_a_foreign_process_makes_drains_measure_nothing_while_it_works(
 async def test_a_container_of_before_turns_is_foreign_while_it_works(
     root: Path, node: Node, start_process: StartProcess
 ) -> None:
-    before = VirtualManager(root / "vm")
-    old = await start_process(await before.open(OTHER, [limit()]) / "vcuda.sock")
+    before = virtual_manager(root)
+    with before_turns():
+        old = await start_process(await before.open(OTHER, [limit()]) / "vcuda.sock")
     await old.answer()
     await before.stop()
     await node.manager.open(OTHER, [limit()])
@@ -191,3 +186,39 @@ async def test_a_container_that_pays_for_what_it_takes_is_charged_nothing_more(
         node.look(0.5, **{f"pid{own.pid}": 50})
 
     assert node.charged(NAME) == pytest.approx(10)
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_time_of_others_is_given_back_while_their_process_is_there(
+    node: Node, start_process: StartProcess, *, there: bool
+) -> None:
+    """Else a container whose processes come and go would get the time back that they took."""
+    own = await node.container(NAME, start_process)
+
+    for look in range(40):
+        node.turns(NAME).charge(0, SECOND // 2)  # as its turns do, by the clock
+        other = os.getppid() if there else STRANGER + look
+        node.look(0.5, **{f"pid{own.pid}": 50, f"pid{other}": 50})
+
+    assert await node.is_shared(NAME, shared=there)
+    if there:
+        assert 9 < node.charged(NAME) < 13
+    else:
+        assert node.charged(NAME) == 20
+
+
+async def test_only_so_many_processes_of_an_answer_are_looked_up(
+    node: Node, start_process: StartProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = await node.container(NAME, start_process)
+    asked: list[int] = []
+
+    def find(pid: int) -> Process:
+        asked.append(pid)
+        return Process(pid, 1)
+
+    monkeypatch.setattr(outside, "find", find)
+    node.look(0.5, **{f"pid{own.pid}": 50}, **{f"pid{STRANGER + one}": 1 for one in range(200)})
+
+    assert len(asked) == outside.LOOKUPS
+    assert own.pid not in asked

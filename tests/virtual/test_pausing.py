@@ -1,4 +1,4 @@
-"""Containers that do not hold to their limiters are frozen from outside, and thawed in time."""
+"""Containers that launch out of turn are frozen from outside, and thawed in time."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Self
 
 import pytest
 
-from gpumanager.compute.overdraft import HELD_NS, SLACK_NS
 from gpumanager.compute.values import SECOND
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.freezer import SimulatedFreezer
 from gpumanager.units import GIB, Bytes
@@ -16,13 +16,15 @@ from gpumanager.virtual.pausing import EFFECT_LOOKS, MARK, PROCESSES_PER_LOOK, C
 from gpumanager.virtual.processes import Process
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import ContainerProcess, StartProcess
+from tests.virtual.open_door import virtual_manager
 
 pytest_plugins = ["tests.virtual.virtual_fixtures"]
 
 A, B = AllocationID("a"), AllocationID("b")
 MAIN, SIDE, OTHER = Cgroup("freezer:/a/main"), Cgroup("freezer:/a/side"), Cgroup("freezer:/b/main")
 CONTAINERS = {101: (A, MAIN), 102: (A, SIDE), 201: (B, OTHER)}
-LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
+GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
+LIMIT = Limit(GPU, Bytes(GIB), 30, 30)
 TICK = 100_000_000
 
 
@@ -170,55 +172,57 @@ def test_what_freezing_does_is_looked_at(
 
 
 class Cheat:
-    """A container of 30 % that charges half of the time, and its manager, whose time is given."""
+    """A container of 30 % that launches out of turn, and its manager, whose time is given."""
 
     def __init__(
         self, manager: VirtualManager, process: ContainerProcess, freezer: SimulatedFreezer
     ) -> None:
-        self.manager, self.freezer = manager, freezer
+        self.manager, self.freezer, self.pid = manager, freezer, process.pid
         freezer.containers[process.pid] = A, MAIN
         self.now = 1000 * TICK
-        served = manager._served[A]
-        self.meter = served._books.words.meters[0]
 
     @classmethod
     async def begin(
         cls, manager: VirtualManager, start: StartProcess, freezer: SimulatedFreezer
     ) -> Self:
         process = await start(await manager.open(A, [LIMIT]) / "vcuda.sock")
-        await process.answer()
+        slot = (await process.answer())[1]
+        joined = manager._served[A].joined
+        assert joined is not None
+        joined._hints.of[0][slot].progress_ns = 1  # its shim has the words open
         return cls(manager, process, freezer)
 
     @property
     def frozen(self) -> bool:
         return MAIN in self.freezer.frozen
 
-    def look(self, share: float) -> None:
-        self.meter.charged_ns += round(share * TICK)
-        self.meter.retired_ns = self.meter.charged_ns
+    def look(self, percent: int) -> None:
+        """NVML names its process, as long as it runs."""
         self.now += TICK
-        self.manager.share_now(self.now, {})
+        samples = (ProcessSample(self.pid, self.now, percent),) if percent else ()
+        self.manager.share_now(self.now, {GPU: GpuUtilization(self.now, samples, percent)})
 
     def cheat(self) -> None:
         """Until it is sure."""
-        for _ in range((SLACK_NS + HELD_NS) * 10 // TICK):
-            self.look(0.5)
+        for _ in range(200):
+            if not self.frozen:
+                self.look(100)
 
 
 async def test_it_is_frozen_until_it_has_waited_for_what_it_took(
     root: Path, start_process: StartProcess
 ) -> None:
     freezer = SimulatedFreezer()
-    manager = VirtualManager(root, pauses=True, freezer=freezer)
+    manager = virtual_manager(root, pauses=True, freezer=freezer)
     cheat = await Cheat.begin(manager, start_process, freezer)
 
     cheat.cheat()
     assert cheat.frozen
     for _ in range(100):
-        cheat.look(0.0)
+        cheat.look(0)
     assert not cheat.frozen
-    for _ in range(6):
-        cheat.look(0.5)
+    for _ in range(40):
+        cheat.look(100)
     assert cheat.frozen
     await manager.stop()
     assert not cheat.frozen
@@ -228,8 +232,8 @@ async def test_a_manager_that_has_crashed_leaves_nobody_frozen_for_the_next(
     root: Path, start_process: StartProcess
 ) -> None:
     freezer = SimulatedFreezer()
-    before = VirtualManager(root, pauses=True, freezer=freezer)
-    after = VirtualManager(root, freezer=freezer)
+    before = virtual_manager(root, pauses=True, freezer=freezer)
+    after = virtual_manager(root, freezer=freezer)
     cheat = await Cheat.begin(before, start_process, freezer)
     cheat.cheat()
     assert cheat.frozen
@@ -243,10 +247,11 @@ async def test_a_manager_that_has_crashed_leaves_nobody_frozen_for_the_next(
 
 async def test_without_the_policy_nobody_is_frozen(root: Path, start_process: StartProcess) -> None:
     freezer = SimulatedFreezer()
-    manager = VirtualManager(root, freezer=freezer)
+    manager = virtual_manager(root, freezer=freezer)
     cheat = await Cheat.begin(manager, start_process, freezer)
 
     cheat.cheat()
 
+    assert manager.usage(A).overdrawn
     assert not cheat.frozen
     await manager.stop()

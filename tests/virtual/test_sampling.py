@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.pages.config import Config
 from gpumanager.virtual.sampling import Sampling
 from gpumanager.virtual.values import AllocationID, Limit
 from tests.virtual.container_process import SECONDS, eventually
@@ -104,18 +102,13 @@ async def test_sharing_goes_on_by_itself_and_samples_only_while_there_is_a_proce
     directory = await manager.open(AllocationID("a"), [Limit(GPU, Bytes(GIB), 30, 80)])
     sharing = asyncio.create_task(manager.share_every(0.01, sample_seconds=0.01))
 
-    def said(name: str) -> int:
-        with Config(directory, writable=False) as config:
-            return int(getattr(config.words.limits[0], name))
-
-    assert await eventually(lambda: said("share_until") > time.monotonic_ns())
+    await asyncio.sleep(0.1)
     assert driver.passes == 0
 
     answer = await asyncio.to_thread(exchange, directory / "vcuda.sock", hello())
     assert answer is not None
 
     assert await eventually(lambda: driver.passes > 1)
-    assert said("rate_ppm") == 800_000
     sharing.cancel()
     await manager.stop()
     answer.close()

@@ -183,7 +183,9 @@ async def test_64_processes_at_once_get_64_slots(sockets: VirtualManager, door: 
 async def test_closing_gives_everything_back(
     sockets: VirtualManager, root: Path, start_process: StartProcess
 ) -> None:
-    before = open_descriptors()
+    await sockets.open(NAME, [limit()])
+    await sockets.close(NAME)
+    before = open_descriptors()  # with those of the arbiter, which stays
     door = await sockets.open(NAME, [limit()]) / "vcuda.sock"
     answer = await say(door)
     assert answer is not None
@@ -217,6 +219,7 @@ async def test_a_root_too_deep_for_a_socket_is_a_clear_error(root: Path) -> None
     with pytest.raises(GpuManagerError, match="choose a shorter --virtual-manager-path"):
         await sockets.open(NAME, [limit()])
 
+    await sockets.stop()
     assert open_descriptors() == before
 
 

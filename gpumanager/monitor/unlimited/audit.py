@@ -8,7 +8,7 @@ it. There are five kinds:
 * unlimited: a process with a shim that could not find the functions of its driver;
 * over the limit: what the processes of a container hold together is more than it may;
 * unknown process (label `stranger`): a process on a GPU that is granted to others;
-* overdrawn: a process of a container that launches on although its GPU time is used up.
+* overdrawn: a process of a container that goes on launching out of turn.
 
 What a process with a slot takes without the shim is measured and charged to it within a second, so
 that it is a breach only beyond the limit. A sample may fall into a moment in which memory moves:
@@ -99,7 +99,7 @@ _SAYS: Final = {
     ),
     UnlimitedKind.OVER_LIMIT: "holds {size} of {gpu} beyond its container's limit",
     UnlimitedKind.STRANGER: "holds {size} of {gpu}, which is granted to others",
-    UnlimitedKind.OVERDRAWN: "launches on {gpu} although its container's GPU time is used up",
+    UnlimitedKind.OVERDRAWN: "launches on {gpu} outside of its container's turns",
 }
 
 UNLIMITED: Final = {UnlimitedKind.UNBOOKED: "session", UnlimitedKind.UNLIMITED: "entry"}

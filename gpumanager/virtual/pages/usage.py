@@ -47,7 +47,7 @@ class ProcessUsage:
 class AllocationUsage:
     """All of one allocation. A device withdrawn from it stays listed, with a limit of 0.
 
-    overdrawn: it launches on although its GPU time is used up.
+    overdrawn: it goes on launching out of turn.
     """
 
     allocation: AllocationID

@@ -167,7 +167,6 @@ static void run_managed(struct vcuda_books *page)
     run_all();
     atomic_store(&managing, false);
     pthread_join(manager, NULL);
-    for (int process = 0; process < PROCESSES; process++)
 }
 
 enum { PEERS = 6, FIRST_PEER = PROCESSES, LAST_PEER = FIRST_PEER + PEERS };

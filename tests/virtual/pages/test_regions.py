@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.compute.values import ShareLease
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
@@ -479,12 +478,6 @@ def test_few_slots_are_tried_where_all_are_locked(tmp_path: Path) -> None:
 
         assert len(tried) == SLOT_TRIES
         assert not any(owner for _, owner in books.owners())
-
-
-def test_a_debt_that_no_word_holds_is_charged_as_far_as_one_does(tmp_path: Path) -> None:
-    with Books.prepare(tmp_path, BOOT) as books:
-        for debt in (2**70, -(2**70)):
-            books.charge_debt(0, ShareLease(rate_ppm=1, others_ppm=0, neighbours=0, debt_ns=debt))
 
 
 def test_limits_are_what_was_written_whatever_the_page_says(tmp_path: Path) -> None:

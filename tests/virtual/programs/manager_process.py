@@ -9,15 +9,16 @@ from pathlib import Path
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import GIB, Bytes
+from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
-from tests.virtual.open_door import virtual_manager
 
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 LIMIT = Limit(GPU, memory=Bytes(GIB), cores=30, ceiling=30)
 
 
 async def serve(root: Path, names: list[str]) -> None:
-    sockets = virtual_manager(root)
+    sockets = VirtualManager(root, turns=Turns(root / "turns"))
     for name in names:
         await sockets.open(AllocationID(name), [LIMIT])
     sys.stdout.write("ready\n")
