@@ -17,7 +17,7 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, bare
-from gpumanager.names import BOOKS_NAME, CONFIG_NAME
+from gpumanager.names import BOOKS_NAME, CONFIG_NAME, CONTAINER_TURNS
 from gpumanager.units import CORES_PER_GPU
 from gpumanager.virtual.legacy.gpu_client import ForGpuClients, GpuClients
 from gpumanager.virtual.listener import DEADLINE_SECONDS, SocketListener
@@ -120,6 +120,7 @@ class ServedAllocation:
         self._try_again = 0.0
         self._turns = turns
         self._joined: AllocationTurns | None = None
+        self._mounted = False
         boot = boot_id()
         if SlotFile.of_another_boot(directory, boot):
             for name in (CONFIG_NAME, BOOKS_NAME):
@@ -202,13 +203,14 @@ class ServedAllocation:
             self._joined.add(slot, self._watcher.pidfd(process))
 
     def count_turns(self) -> bool:
-        """Enter into its meters what its turns were charged; False: it takes none."""
-        if self._joined is None or self._books.trouble:
-            return self._joined is not None
-        takes = self._joined.taken_by(one.slot for _, one in self._slots.all())
-        if takes:
+        """Enter into its meters what its turns were charged; False: it takes none, for it shares
+        no GPU, or began under an agent of before and has no words mounted."""
+        self._mounted = self._mounted or (self.directory / CONTAINER_TURNS.name).is_dir()
+        if self._joined is None or not self._mounted:
+            return False
+        if not self._books.trouble:
             self._joined.write_meters(self._books.words.meters)
-        return takes
+        return True
 
     @property
     def joined(self) -> AllocationTurns | None:

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -128,9 +128,7 @@ class AllocationTurns:
         self, folder: Path, arbiter: Any, seats: Sequence[tuple[int, float, float]], hints: int
     ) -> None:
         self._arbiter, self._seats = arbiter, seats
-        self._taken = False
         self._looked: dict[int, int] = {}
-        self._hints: Any = _shim.ffi.cast("struct vcuda_hints *", hints)
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         for closed in (folder.parent, folder):
             closed.chmod(0o711)
@@ -163,7 +161,6 @@ class AllocationTurns:
 
     def add(self, slot: int, pidfd: int | None) -> None:
         """A process has this slot from now on. pidfd: None where there is none."""
-        self._taken = False
         number = NO_PIDFD if pidfd is None else pidfd
         answer = _module().lib.arbiter_process(self._arbiter, self._container[0], slot, number)
         if answer != 0:
@@ -172,15 +169,6 @@ class AllocationTurns:
     def remove(self, slot: int) -> None:
         """Its process is gone."""
         _module().lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
-
-    def taken_by(self, slots: Iterable[int]) -> bool:
-        """Whether all these processes take turns: one whose container lacks the mount does not.
-        Once all have, they are not asked again."""
-        if self._taken:
-            return True
-        told = [self._hints.of[0][slot].progress_ns > 0 for slot in slots]
-        self._taken = bool(told) and all(told)
-        return all(told)
 
     def guarantees(self, gpu: int) -> dict[int, float]:
         """Its devices on this GPU, by the number: the part of its time that each has."""

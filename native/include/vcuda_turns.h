@@ -67,8 +67,7 @@ struct vcuda_hint {
     VCUDA_ATOMIC(uint64_t) busy_ns;   /* all such times before, added up */
     VCUDA_ATOMIC(uint64_t)
     progress_ns;                       /* when work was last seen to end, or to begin where there
-                                          was none; on the first device not 0 as soon as the process
-                                          has the words open: one without them is limited by cost */
+                                          was none */
     VCUDA_ATOMIC(uint64_t) longest_ns; /* a launch, about: a drain takes no less */
     VCUDA_ATOMIC(uint64_t) held_ns;    /* launches held back by the window alone, added up */
     VCUDA_ATOMIC(uint32_t)

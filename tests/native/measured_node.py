@@ -77,9 +77,7 @@ class MeasuredNode:
         self.gpus.close()
 
     def new_manager(self) -> VirtualManager:
-        return VirtualManager(
-            self.work / "vm", meter=self.meter, turns=Turns(self.work / "turns")
-        )
+        return VirtualManager(self.work / "vm", meter=self.meter, turns=Turns(self.work / "turns"))
 
     async def container(
         self, memory: int = LIMIT, gpu: GpuUUID | None = None, cores: int = 100

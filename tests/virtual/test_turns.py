@@ -12,6 +12,7 @@ import pytest
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.names import CONTAINER_TURNS
 from gpumanager.virtual.manager import VirtualManager
 from gpumanager.virtual.pages.books import BOOKS, HINTS_OFFSET
 from gpumanager.virtual.turns import MAX_GPUS, Turns
@@ -203,6 +204,8 @@ async def test_the_meter_of_a_container_that_lacks_the_mount_is_left_alone(
     manager: VirtualManager,
 ) -> None:
     bare, other = await folder(manager), await folder(manager, AllocationID("a2"))
+    mount = manager.directory(NAME) / CONTAINER_TURNS.name
+    mount.rmdir()
     first = await say(manager.directory(NAME) / "vcuda.sock")
     second = await say(manager.directory(AllocationID("a2")) / "vcuda.sock")
     assert first is not None
@@ -219,8 +222,7 @@ async def test_the_meter_of_a_container_that_lacks_the_mount_is_left_alone(
     assert await eventually(lambda: bool(turn(other) & lib.VCUDA_TURN_GRANTED), within=5)
     assert turn(bare) & lib.VCUDA_TURN_GRANTED == 0
     assert os.pread(first.descriptors[0], len(meter), at) == meter
-    hint = ffi.new("struct vcuda_hint *", {"progress_ns": 1})
-    os.pwrite(first.descriptors[0], bytes(ffi.buffer(hint)), HINTS_OFFSET + first.slot * HINT_BYTES)
+    mount.mkdir()
     manager.share_now(time.monotonic_ns(), {})
     assert os.pread(first.descriptors[0], len(meter), at) != meter
     first.close()

@@ -74,8 +74,9 @@ class TenantGroup:
         if self._limiter != "shim":
             return ProgramSetup(libraries, devices)
         allocation = await self.guarantee(tenant)
-        turns = self._manager.turns(AllocationID(tenant.container or tenant.name))
-        return ProgramSetup(libraries, devices, allocation, None if tenant.older else turns)
+        name = AllocationID(tenant.container or tenant.name)
+        turns = None if tenant.older else self._manager.turns(name)
+        return ProgramSetup(libraries, devices, allocation, turns)
 
     async def guarantee(self, tenant: Tenant) -> Path:
         """What the manager writes for it, in running programs too; the allocation's directory."""

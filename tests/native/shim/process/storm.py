@@ -193,9 +193,7 @@ async def storm(
     shim: Path = SHIM_CUDA,
 ) -> Outcome:
     """requests: after which it ends, 0 for never. kinds: no names for all. shim: another build."""
-    manager = VirtualManager(
-        work, meter=lambda _: node.meter(), turns=Turns(work / "turns")
-    )
+    manager = VirtualManager(work, meter=lambda _: node.meter(), turns=Turns(work / "turns"))
     node: SimulatedNode = SimulatedNode(work, manager, shim, context_bytes=context_bytes)
     container = await node.container(NAME, LIMIT)
     await container.run(LEARNING)

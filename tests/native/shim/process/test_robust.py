@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.pages.books import Books
+from gpumanager.virtual.turns import Turns
 from tests.native.shim_container import LIMIT, Container
 from tests.native.simulated_gpu import SimulatedNode
 from vcuda_shim._shim import ffi, lib

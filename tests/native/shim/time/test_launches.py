@@ -208,9 +208,7 @@ REFUSED = {
 }
 
 
-async def test_what_the_driver_refuses_takes_no_time(
-    meter: Meter, manager: VirtualManager
-) -> None:
+async def test_what_the_driver_refuses_takes_no_time(meter: Meter, manager: VirtualManager) -> None:
     """Of 1,100 launches: one that is not seen to have ended counts for 100 us at least."""
     await meter.counts(f"0 in [{call} for _ in range(100)]" for call in REFUSED.values())
 
@@ -244,9 +242,7 @@ def counted(node: Node) -> list[int]:
     return [device.launches for device in usage.devices]
 
 
-async def test_a_launch_on_several_gpus_is_one_on_each(
-    node: Node, two_gpus: Container
-) -> None:
+async def test_a_launch_on_several_gpus_is_one_on_each(node: Node, two_gpus: Container) -> None:
     launch = "driver.cuLaunchCooperativeKernelMultiDevice((lc.Part * 2)(*parts), 2, 0)"
 
     told = await two_gpus.run(f"{SEVERAL}\ncodes = [{launch} for _ in range(5)]\ntell(codes=codes)")

@@ -28,7 +28,9 @@ async def test_one_container_gets_the_share_it_was_promised(
     assert timed.shares() == pytest.approx([cores], abs=POINTS)
 
 
-async def test_kernels_of_different_lengths_are_charged_for_what_each_takes(timed: TimedGpu) -> None:
+async def test_kernels_of_different_lengths_are_charged_for_what_each_takes(
+    timed: TimedGpu,
+) -> None:
     container = await timed.container("one", 50)
     kernels = [(3 * MILLISECOND, 1), (200 * MICROSECOND, 2), (10 * MILLISECOND, 3)]
 

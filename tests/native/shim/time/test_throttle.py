@@ -61,7 +61,7 @@ class Paced:
         """Launched by the first process."""
         assert self._container.allocation is not None
         with Books.existing(self._container.allocation) as books:
-            hints = ffi.cast("struct vcuda_hints *", books.hints)
+            hints: Any = ffi.cast("struct vcuda_hints *", books.hints)
             return int(hints.of[0][0].collectives_launched)
 
 
