@@ -24,6 +24,7 @@ from pathlib import Path
 from machine_line import machine_line
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.sim.container.process import namespaces_available, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.units import GIB, Bytes
@@ -126,10 +127,10 @@ def build(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """folder: of program and libraries. directories: what is mounted at /etc/vcuda."""
+    """folder: of program and libraries. mounts: the directory of its allocation, and its turns."""
 
     folder: Path
-    directories: Mapping[Place, Path]
+    mounts: Mapping[Place, Sequence[BindMount]]
     program: str = "hooks"
 
     async def run(self, place: Place, *words: object, through: Sequence[object] = ()) -> list[str]:
@@ -146,12 +147,10 @@ class Bench:
         return lines
 
     def _spec(self, place: Place, command: Sequence[object]) -> ContainerSpec:
-        directory = self.directories.get(place)
-        mounts = [BindMount(str(directory), "/etc/vcuda", read_only=True)] if directory else []
         return ContainerSpec(
             command=tuple(map(str, command)),
             environment={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": str(self.folder)},
-            mounts=tuple(mounts),
+            mounts=tuple(self.mounts.get(place, ())),
         )
 
 
@@ -201,12 +200,15 @@ async def serve(root: Path, manager: VirtualManager) -> Bench:
     folder = root / "lib"
     folder.mkdir()
     build(folder)
-    directories = {
-        place: await manager.open(AllocationID(f"cores-{place.cores}-{place.gpus}"), place.limits)
-        for place in PLACES
-        if place.cores is not None
-    }
-    return Bench(folder, directories)
+    managed = [place for place in PLACES if place.cores is not None]
+    return Bench(folder, {place: await mounts(manager, place) for place in managed})
+
+
+async def mounts(manager: VirtualManager, place: Place) -> Sequence[BindMount]:
+    name = AllocationID(f"cores-{place.cores}-{place.gpus}")
+    directory = await manager.open(name, place.limits)
+    places = ((directory, CONTAINER_VCUDA), (manager.turns(name), CONTAINER_TURNS))
+    return [BindMount(str(one), str(there), read_only=True) for one, there in places if one]
 
 
 async def run(options: argparse.Namespace, root: Path) -> None:

@@ -76,8 +76,8 @@ static inline bool throttle_credited(CUfunction function, CUstream stream)
  * memory. */
 static inline bool throttle_passes(CUfunction function, CUstream stream)
 {
-    return throttle_credited(function, stream) ||
-           (throttle_idle() && throttle_launched(process_known(), function));
+    return throttle_idle() ? throttle_launched(process_known(), function)
+                           : throttle_credited(function, stream);
 }
 
 /* Wait for the turn. On an error the launch must not be made. The wait is bounded and holds

@@ -426,14 +426,16 @@ static uint64_t next_look(const struct turn_view *view, uint64_t now)
 static void *watch(void *argument)
 {
     struct turn_view view = *(struct turn_view *)argument;
+    bool rested = true; /* the launch that woke it has just been made */
     free(argument);
     for (;;) {
         pthread_mutex_lock(&view.device->mutex);
         uint64_t now = view.world->now();
-        turn_look(&view, now, false);
+        if (!rested || view.device->in_flight == 0)
+            turn_look(&view, now, false);
         uint32_t moved = atomic_load_explicit(&view.device->moved, memory_order_acquire);
         uint64_t next = next_look(&view, now);
-        view.device->rests = view.device->in_flight == 0;
+        rested = view.device->rests = view.device->in_flight == 0;
         pthread_mutex_unlock(&view.device->mutex);
         view.world->wait(&view.device->moved, moved, next);
     }
