@@ -279,23 +279,19 @@ def mixes(draw: st.DrawFn) -> list[tuple[int, Load]]:
 WINDOW = 10.0
 SETTLED = 3.0
 """Seconds after which what all saved up before they began is used up."""
-SAVED, IN_FLIGHT = 0.02, 0.02
+SAVED, IN_FLIGHT = 0.05, 0.02
 """Seconds of GPU time that may be saved up, and that may be launched and not yet done."""
 UNSEEN = 0.2
-"""Of what a tenant is due, by which it may be short beside others: what of a launch longer than a
-slice was its own, its neighbours' or a switch is reckoned, not seen."""
-VARIED = 0.08
-"""Of the window, what timing events miss of a function whose length varies, beside others: launches
-of 200 and 50 us in turns had 60.5 of 53 beside launches of 20 ms and 200 us: performance.md."""
+"""Of what a tenant is due, by which it may be short beside others: for switches, and for what of
+the launches in flight at the end of a turn was not its own."""
 
 
 def bound(load: Load) -> float:
-    """Seconds by which a window may be over: what was saved, what is in flight, one launch, and
-    what no measurement shows.
+    """Seconds by which a window may be over: what was saved, what is in flight, and one launch.
 
     By one launch, which nobody can cut in two, it may be short too.
     """
-    return SAVED + IN_FLIGHT + load.unit + VARIED * WINDOW
+    return SAVED + IN_FLIGHT + load.unit
 
 
 @settings(
