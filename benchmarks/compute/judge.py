@@ -12,6 +12,8 @@ host decides which, not the limiter: from that to the guarantee is the range.
 Where switches between processes cost GPU time, that is the GPU's loss and no tenant's: if what the
 tenants are guaranteed, and can take, is more than is left, to each is due its guarantee times what
 is left / the sum. Example: 30 and 70 guaranteed, 10 % lost: 27 and 63 are due.
+A container alone on the GPU pays for switches between its own processes: of 40 guaranteed, when 2 %
+are lost, 38 are due.
 What is due beyond guarantees, to those who may burst, gives way first: of 40 and 60, when 30 and 60
 are guaranteed and 5 % lost, 35 and 60 are due.
 """
@@ -155,12 +157,16 @@ def judge_phase(
     gone = metrics.share(steady, case.interval) if steady else 0.0
     tenants = {
         name: received(part(busy[name], case.interval, phase), case, phase.bars, due, able[name])
-        for name, due in scaled(phase.due, guarantees, able, gone).items()
+        for name, due in scaled(own_switches_paid(phase.due, gone), guarantees, able, gone).items()
     }
     gap = max(float(reports[name].get("gap_p99_us", 0)) for name in phase.due) / 1000
     width = min(case.window, phase.end - phase.begin - phase.bars.skip)
     grain = metrics.grain(case.unit, width)
     return Verdict(case.name, phase.name, tenants, gap, width, grain, phase.bars, gone)
+
+
+def own_switches_paid(due: Mapping[str, float], lost: float) -> Mapping[str, float]:
+    return {name: share - lost for name, share in due.items()} if len(due) == 1 else due
 
 
 def guarantee(actor: Actor, due: float) -> float:

@@ -136,6 +136,7 @@ class Place:
         watch = Watch(self.manager, room.allocation, self.machine.gpu)
         async with watch.watching():
             said = await told(command, environment, self.output(room.name), seconds)
+        await asyncio.sleep(2 * TICK_SECONDS)  # until its last turns are in its meters
         return watch.evidence(said, room.memory)
 
     async def lines(self, room: Room, command: Sequence[str | Path], seconds: float) -> list[str]:

@@ -19,8 +19,8 @@ from gpu_check.player import Player, player
 from gpu_check.shares import Rate, finding, middle, share
 
 SETTLE, WINDOW, TAIL = 1.0, 2.0, 0.5
-"""Seconds: until what was paid in advance is used up and a changed share holds; measured; played
-on while another one is still being measured."""
+"""Seconds: until a changed share holds; measured; played on while another one is still being
+measured."""
 
 BARE_SETTLE, BARE_WINDOW = 0.3, 0.7
 WARM_UP: Final = 0.5

@@ -134,6 +134,17 @@ def test_what_switches_cost_is_taken_off_all_promises_alike(
     assert report.row(found, loss=True).split()[-1] == str(lost)
 
 
+def test_switches_between_processes_of_a_container_that_is_alone_are_taken_off_its_promise() -> (
+    None
+):
+    case = steady("one", actor("a", 40, "1ms", "processes"))
+
+    (found,) = judge(case, {"a": [0.038] * 100}, {"a": {}}, {"a": WHOLE}, lost=[0.002] * 100)
+
+    assert found.tenants["a"].due == pytest.approx(38)
+    assert found.missed == ()
+
+
 def test_only_a_program_that_waits_for_each_launch_is_woken_after_each() -> None:
     waiting = {pattern for pattern in PATTERNS if actor("a", 30, "1ms", pattern).waits}
 

@@ -5,7 +5,7 @@
     {"do": "play", "settle": 1.0, "seconds": 2.0, "tail": 0.0}  → {"kernels": …, "seconds": …}
 
 A window begins and ends where work is known to be complete, with the queue kept filled over both
-ends: neither what is paid in advance nor what is still queued is counted.
+ends: what is still queued is not counted.
 
 One engine for PyTorch and one for the bare driver. A unit is what is waited for at a time: so many
 kernels, or a step of training; a few units are under way at the same time.

@@ -88,7 +88,9 @@ async def play(
         manager = VirtualManager(disk.virtual, turns=Turns(disk.turns, world=world))
         last_first.push_async_callback(manager.stop)
         last_first.callback(time.end_world)
-        company = TenantGroup(disk, simulated, tenants, manager, limiter, gpus)
+        company = TenantGroup(
+            disk, simulated, tenants, manager=manager, limiter=limiter, count=gpus
+        )
         last_first.push_async_callback(company.close)
         count = sum(tenant.processes for tenant in tenants)
         begin = await _assembled(company, time, count)

@@ -32,6 +32,7 @@ class TenantGroup:
         disk: NodeDisk,
         gpus: SimulatedGpus,
         tenants: Sequence[Tenant],
+        *,
         manager: VirtualManager,
         limiter: LimiterKind,
         count: int = 1,
