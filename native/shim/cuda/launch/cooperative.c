@@ -6,7 +6,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_z, unsigned int shared, CUstream stream,
                                    void **parameters)
 {
-    if (throttle_passes(function, stream))
+    if (throttle_passes(function) || throttle_credited(function, stream))
         return REAL(cuLaunchCooperativeKernel)(function, grid_x, grid_y, grid_z, block_x, block_y,
                                                block_z, shared, stream, parameters);
     struct launch launch = {.function = function, .stream = stream};
@@ -24,7 +24,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x
                                         unsigned int block_z, unsigned int shared, CUstream stream,
                                         void **parameters)
 {
-    if (throttle_passes(function, process_own_stream(stream)))
+    if (throttle_passes(function) || throttle_credited(function, process_own_stream(stream)))
         return REAL(cuLaunchCooperativeKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x,
                                                     block_y, block_z, shared, stream, parameters);
     struct launch launch = {.function = function, .stream = process_own_stream(stream)};

@@ -10,6 +10,9 @@ static NOT_INLINE CUresult limited(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_z, unsigned int shared, CUstream stream,
                                    void **parameters, void **extra)
 {
+    if (throttle_credited(function, stream))
+        return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                    shared, stream, parameters, extra);
     struct launch launch = {.function = function, .stream = stream};
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
@@ -24,7 +27,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
                         unsigned int block_z, unsigned int shared, CUstream stream,
                         void **parameters, void **extra)
 {
-    if (throttle_passes(function, stream))
+    if (throttle_passes(function))
         return REAL(cuLaunchKernel)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                     shared, stream, parameters, extra);
     return limited(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
@@ -37,6 +40,9 @@ static NOT_INLINE CUresult limited_ptsz(CUfunction function, unsigned int grid_x
                                         unsigned int block_z, unsigned int shared, CUstream stream,
                                         void **parameters, void **extra)
 {
+    if (throttle_credited(function, process_own_stream(stream)))
+        return REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y,
+                                         block_z, shared, stream, parameters, extra);
     struct launch launch = {.function = function, .stream = process_own_stream(stream)};
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
@@ -51,7 +57,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned 
                              unsigned int block_z, unsigned int shared, CUstream stream,
                              void **parameters, void **extra)
 {
-    if (throttle_passes(function, process_own_stream(stream)))
+    if (throttle_passes(function))
         return REAL(cuLaunchKernel_ptsz)(function, grid_x, grid_y, grid_z, block_x, block_y,
                                          block_z, shared, stream, parameters, extra);
     return limited_ptsz(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream,
@@ -61,6 +67,8 @@ CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned 
 static NOT_INLINE CUresult limited_ex(const CUlaunchConfig *config, CUfunction function,
                                       void **parameters, void **extra)
 {
+    if (throttle_credited(function, config->hStream))
+        return REAL(cuLaunchKernelEx)(config, function, parameters, extra);
     struct launch launch = {.function = function, .stream = config->hStream};
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
@@ -72,7 +80,7 @@ static NOT_INLINE CUresult limited_ex(const CUlaunchConfig *config, CUfunction f
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
                           void **extra)
 {
-    if (config == NULL || throttle_passes(function, config->hStream))
+    if (config == NULL || throttle_passes(function))
         return REAL(cuLaunchKernelEx)(config, function, parameters, extra);
     return limited_ex(config, function, parameters, extra);
 }
@@ -80,6 +88,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
 static NOT_INLINE CUresult limited_ex_ptsz(const CUlaunchConfig *config, CUfunction function,
                                            void **parameters, void **extra)
 {
+    if (throttle_credited(function, process_own_stream(config->hStream)))
+        return REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
     struct launch launch = {.function = function, .stream = process_own_stream(config->hStream)};
     CUresult result = throttle_begin(&launch);
     if (result != CUDA_SUCCESS)
@@ -91,7 +101,7 @@ static NOT_INLINE CUresult limited_ex_ptsz(const CUlaunchConfig *config, CUfunct
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
                                void **extra)
 {
-    if (config == NULL || throttle_passes(function, process_own_stream(config->hStream)))
+    if (config == NULL || throttle_passes(function))
         return REAL(cuLaunchKernelEx_ptsz)(config, function, parameters, extra);
     return limited_ex_ptsz(config, function, parameters, extra);
 }

@@ -3,7 +3,7 @@
 
 CUresult cuLaunch(CUfunction function)
 {
-    if (throttle_passes(function, NULL))
+    if (throttle_passes(function) || throttle_credited(function, NULL))
         return REAL(cuLaunch)(function);
     struct launch launch = {.function = function};
     CUresult result = throttle_begin(&launch);
@@ -12,7 +12,7 @@ CUresult cuLaunch(CUfunction function)
 
 CUresult cuLaunchGrid(CUfunction function, int grid_x, int grid_y)
 {
-    if (throttle_passes(function, NULL))
+    if (throttle_passes(function) || throttle_credited(function, NULL))
         return REAL(cuLaunchGrid)(function, grid_x, grid_y);
     struct launch launch = {.function = function};
     CUresult result = throttle_begin(&launch);
@@ -23,7 +23,7 @@ CUresult cuLaunchGrid(CUfunction function, int grid_x, int grid_y)
 
 CUresult cuLaunchGridAsync(CUfunction function, int grid_x, int grid_y, CUstream stream)
 {
-    if (throttle_passes(function, stream))
+    if (throttle_passes(function) || throttle_credited(function, stream))
         return REAL(cuLaunchGridAsync)(function, grid_x, grid_y, stream);
     struct launch launch = {.function = function, .stream = stream};
     CUresult result = throttle_begin(&launch);

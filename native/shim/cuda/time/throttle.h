@@ -71,13 +71,12 @@ static inline bool throttle_credited(CUfunction function, CUstream stream)
     return true;
 }
 
-/* May this launch go straight to the driver? A first launch of its function goes the long way, for
- * a module that is loaded lazily takes its memory there, as does a kernel that needs more local
- * memory. */
-static inline bool throttle_passes(CUfunction function, CUstream stream)
+/* May this launch go straight to the driver, and uncounted? A first launch of its function goes the
+ * long way, for a module that is loaded lazily takes its memory there, as does a kernel that needs
+ * more local memory. Without a call, so that a hook that asks can jump. */
+static inline bool throttle_passes(CUfunction function)
 {
-    return throttle_idle() ? throttle_launched(process_known(), function)
-                           : throttle_credited(function, stream);
+    return throttle_idle() && throttle_launched(process_known(), function);
 }
 
 /* Wait for the turn. On an error the launch must not be made. The wait is bounded and holds

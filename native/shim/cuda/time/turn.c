@@ -159,7 +159,7 @@ static void say_done(struct wait *wait)
 }
 
 /* What this stream has behind its last mark would count as in flight, and be charged, for longer
- * than it is. */
+ * than it is; and nothing would show when there is room again. */
 static void mark_rest(struct wait *wait)
 {
     wait->stream = turn_stream_of(wait->view.device, pool_stream_key(wait->handle));
@@ -301,8 +301,10 @@ bool turn_begin(struct process *process, unsigned device, struct launch *launch)
     wait.now = wait.begun = wait.view.world->now();
     turn_count_credited(&wait.view, wait.now);
     wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
-    if (wait.view.device->in_flight >= run_ahead_most(&wait.view.device->ahead))
+    if (wait.view.device->in_flight >= run_ahead_most(&wait.view.device->ahead)) {
+        mark_rest(&wait);
         turn_look(&wait.view, wait.now, false);
+    }
     await_turn(&wait);
     wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
     bool first = wait.view.device->in_flight == 0;

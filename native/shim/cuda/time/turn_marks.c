@@ -9,7 +9,9 @@ enum {
     MICROSECOND = 1000,
     WANTED_NS = 100 * MICROSECOND, /* of the watcher, while others wait for the GPU */
     SELDOM_NS = 1000 * MICROSECOND,
-    REST_NS = 1000 * 1000 * MICROSECOND, /* of the watcher, with nothing in flight */
+    IDLE_NS = 200 * MICROSECOND,         /* of the watcher, with nothing in flight, */
+    IDLE_FOR_NS = 2000 * MICROSECOND,    /* for so long after a launch: to wake it takes as long */
+    REST_NS = 1000 * 1000 * MICROSECOND, /* then until a launch wakes it */
     SLACK_NS = 100 * MICROSECOND, /* launches without a mark have ended by their time and this */
     BACK_NS = 50 * MICROSECOND,   /* an end is dated back by no more */
 };
@@ -411,12 +413,18 @@ uint64_t turn_next_look(const struct turn_device *device, uint64_t now)
     return run_ahead_next_look(&device->ahead, device->begun, launches, now);
 }
 
-/* When it is to look again. With nothing in flight the first launch wakes it. */
+/* May it be launched to soon, or was it just now, by credit? */
+static bool is_idle(const struct turn_device *device, uint64_t now)
+{
+    return device->ends || now < device->launched + IDLE_FOR_NS;
+}
+
+/* When it is to look again. */
 static uint64_t next_look(const struct turn_view *view, uint64_t now)
 {
     const struct turn_device *device = view->device;
     if (device->in_flight == 0)
-        return now + (device->ends ? WANTED_NS : REST_NS);
+        return now + (is_idle(device, now) ? IDLE_NS : REST_NS);
     bool wanted = (turn_word(view) & VCUDA_TURN_WANTED) != 0;
     uint64_t latest = now + (wanted ? WANTED_NS : SELDOM_NS);
     uint64_t next = run_ahead_next_look(&device->ahead, device->begun, device->in_flight, now);
@@ -435,7 +443,7 @@ static void *watch(void *argument)
             turn_look(&view, now, false);
         uint32_t moved = atomic_load_explicit(&view.device->moved, memory_order_acquire);
         uint64_t next = next_look(&view, now);
-        rested = view.device->rests = view.device->in_flight == 0;
+        rested = view.device->rests = view.device->in_flight == 0 && !is_idle(view.device, now);
         pthread_mutex_unlock(&view.device->mutex);
         view.world->wait(&view.device->moved, moved, next);
     }
