@@ -20,7 +20,9 @@ import hello
 import hooks
 from hooks import Bench, Place
 
+from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.container.values import BindMount
 from gpumanager.units import GIB, Bytes
 from gpumanager.virtual.values import Limit
 
@@ -64,7 +66,8 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 async def run(options: argparse.Namespace, root: Path, directory: Path) -> None:
-    bench = Bench(root, {PLACE: directory}, "starts")
+    mount = BindMount(str(directory), str(CONTAINER_VCUDA), read_only=True)
+    bench = Bench(root, {PLACE: (mount,)}, "starts")
     figures = await alone(bench, options.rounds)
     for place, what in enumerate(("one start", "the first question")):
         sides = {side: [pair[place] for pair in pairs] for side, pairs in figures.items()}

@@ -17,12 +17,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.gpu import DeviceAccount
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
 from gpumanager.virtual.manager import VirtualManager
+from gpumanager.virtual.turns import Turns
 from gpumanager.virtual.values import AllocationID, Limit
 from tests import ROOT
 from tests.native.sim_box import SimBox, machine
@@ -141,23 +143,24 @@ class ClientBox:
                 BindMount(str(path), f"/dev/{path.name}")
                 for path in sorted(self._box.gpus.device_directory.iterdir())
             ),
-            mounts=() if limit is None else (await self._allocation(name, limit, cores),),
+            mounts=() if limit is None else await self._mounts(AllocationID(name), limit, cores),
         )
         keep = (lambda _line: None) if lines is None else lines.append
         return await start_container(spec, self._work / f"{name}.json", keep)
 
-    async def _allocation(self, name: str, limit: int, cores: int) -> BindMount:
+    async def _mounts(self, name: AllocationID, limit: int, cores: int) -> tuple[BindMount, ...]:
         gpus = self._box.machine.topology.gpus
         limits = [Limit(gpu.uuid, Bytes(limit), cores, cores) for gpu in gpus]
-        directory = await self._manager.open(AllocationID(name), limits)
-        return BindMount(str(directory), "/etc/vcuda", read_only=True)
+        directory = await self._manager.open(name, limits)
+        places = ((directory, CONTAINER_VCUDA), (self._manager.turns(name), CONTAINER_TURNS))
+        return tuple(BindMount(str(one), str(at), read_only=True) for one, at in places if one)
 
 
 @asynccontextmanager
 async def client_box(gpus: int = 1) -> AsyncIterator[ClientBox]:
     """A machine, and the manager that limits its containers."""
     work = Path(tempfile.mkdtemp(prefix="gm", dir="/tmp"))
-    manager = VirtualManager(work / "vm")
+    manager = VirtualManager(work / "vm", turns=Turns(work / "turns"))
     with SimBox(work / "machine", machine(gpus)) as box:
         yield ClientBox(box, manager, work)
     await manager.stop()

@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.harness import Tenant, play
 from gpumanager.sim.harness.program import Program
 from gpumanager.sim.harness.tenants import TenantGroup
-from gpumanager.virtual.pages.books import Books
 from gpumanager.virtual.turns import AllocationTurns, Turns
 
 MISSING = namespaces_available()
@@ -62,21 +60,13 @@ async def test_four_tenants_have_their_shares() -> None:
         assert played.share(f"{it}", since=1) == pytest.approx(it / 100, abs=POINT)
 
 
-@pytest.mark.parametrize("lacks", ["hints", "mount"])
 @pytest.mark.parametrize(("kernel", "points", "least"), [("200us", 1, 0.80), ("2ms", 2, 0.85)])
 async def test_a_container_without_turns_keeps_its_share_beside_those_that_take_them(
-    monkeypatch: pytest.MonkeyPatch, lacks: str, kernel: str, points: float, least: float
+    kernel: str, points: float, least: float
 ) -> None:
-    """It began under an agent without turns, or its mount of them is missing."""
-    prepare = Books.prepare
-
-    def without_hints(directory: Path, boot: bytes, *, hints: bool) -> Books:
-        return prepare(directory, boot, hints=hints and directory.name != "old")
-
-    if lacks == "hints":
-        monkeypatch.setattr(Books, "prepare", without_hints)
+    """It began under an agent without turns."""
     text = f"kernel={kernel} for=4s"
-    old = Tenant("old", 30, text, ceiling=100, older=lacks == "mount")
+    old = Tenant("old", 30, text, ceiling=100, older=True)
     tenants = [old, Tenant("a", 50, text), Tenant("b", 20, text)]
     played = await play(tenants, 4.0)
 

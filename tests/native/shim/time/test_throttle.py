@@ -1,6 +1,6 @@
 """What the shim does about work in flight, over a driver whose work ends when the test says so.
 
-The container has 50 % of the GPU, alone: its word is bounded, so that what it has in flight is told.
+The container has 50 % of the GPU, alone: its word is bounded, so that it tells what it launches.
 """
 
 import asyncio
