@@ -60,17 +60,12 @@ AWAITED: dict[str, str] = {
     "one/500ms/processes/10": "four at a time, and none can be held back: 12.2 % of 10",
     "one/150ms/processes/20": "16.0 % of 20",
     "one/500ms/processes/70": "66.3 of 66.8 %, but 25 s differ by 1.2 points",
-    "one/10us/streams/50": "48.7 % of 50",
     "one/1ms/streams/90": "91.1 % of 90",
     "one/500ms/async/20": "19 launches of 20 have ended in the time",
-    "one/1ms+9ms/async/30": "30.1 %, but half a second differs by up to 2.2 points",
-    "two/30-60/50us+20ms/async": "29.4 and 57.9 %",
     "four/10-20-30-40/50us/async": "30 % settles after 6.7 s",
     "four/10-20-30-40/mixed lengths": "9.3 of 9.5 % that are left after switches",
     "step/neighbour": "30.1 and 69.6 %, but half a second differs by more than 2 points",
     "burst/take": "59.0 of 60 %, but a fifth of a second differs by more than 5 points",
-    "lent/1ms sync from 1ms async/100": "the lender gets 58.1 of 60 %",
-    "lent/20ms async from 50us async/90": "a debt is paid back: 93.6 of 90 % after the lender went",
     "lent/20ms sync from 50us sync/90": "the lender gets 55.2 of 60 %",
 }
 """Cases that miss a bar, and why. One that meets its bars again must leave: it fails here."""
@@ -141,7 +136,6 @@ UNLIKE = {
 
 
 UNEVEN = {
-    "sync and ten at once": "32.2 and 16.1 %",
     "short": "9.1 and 36.4 %",
     "short and long": "6.7 and 42.5 %",
     "much longer than a burst": "1.0 and 48.0 %",
@@ -170,9 +164,7 @@ async def test_unlike_processes_of_one_container_get_within_two_points_of_each_o
     assert got[0] == pytest.approx(got[1], abs=2)
 
 
-@pytest.mark.parametrize(
-    "kernel", ["1ms,9ms", marked("30us,2ms", {"30us,2ms": "the neighbour has 36.4 of 40 %"})]
-)
+@pytest.mark.parametrize("kernel", ["1ms,9ms", "30us,2ms"])
 async def test_siblings_whose_kernels_vary_take_nothing_of_a_neighbour_s(kernel: str) -> None:
     tenants = [
         Tenant(name, 50, f"kernel={kernel} {WHOLE_GPU} for=9s", container="c") for name in "ab"

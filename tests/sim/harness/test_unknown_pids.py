@@ -15,14 +15,7 @@ pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
 ]
 
-GIVEN_BACK = pytest.mark.xfail(
-    reason="processes that no container has look foreign, and their time is given back to those"
-    " that take turns: 100 % of 50; 31.7 and 35.9 % of 30 beside another",
-    raises=AssertionError,
-)
 
-
-@GIVEN_BACK
 @pytest.mark.parametrize("kernel", ["50us", "2ms", "20ms", "150ms", "10ms pattern=sync"])
 async def test_a_limit_holds_for_a_process_that_is_never_listed(kernel: str) -> None:
     tenant = Tenant("a", 50, f"kernel={kernel} for=10s")
@@ -32,7 +25,6 @@ async def test_a_limit_holds_for_a_process_that_is_never_listed(kernel: str) -> 
     assert played.share("a", 1.0) == pytest.approx(0.50, abs=0.01)
 
 
-@GIVEN_BACK
 @pytest.mark.parametrize("kernel", ["50us", "2ms"])
 async def test_neighbours_that_are_never_listed_get_what_they_are_promised(kernel: str) -> None:
     tenants = [

@@ -47,7 +47,7 @@ static uint64_t average(struct run_ahead *ahead, uint64_t ns, uint32_t launches,
 /* Beside others a drain takes several times as long as alone, and most are beside others. */
 static void learn_untold(struct run_ahead *ahead, uint64_t each)
 {
-    enum { STRETCHED = 64 };
+    enum { STRETCHED = 32 };
     if (ahead->each_ns == 0 || each < ahead->each_ns)
         ahead->each_ns = each;
     else

@@ -58,22 +58,22 @@ static uint64_t looked_at(const struct wait *wait)
     return atomic_load_explicit(&wait->view.word->looked_ns, memory_order_acquire);
 }
 
+static bool is_stale(const struct wait *wait)
+{
+    return turn_is_stale(&wait->view, wait->now);
+}
+
 /* Is no arbiter there? One that slept, for want of processes, is given time to answer; one
  * that did not answer is not waited for again. */
 static bool is_away(struct wait *wait)
 {
     uint64_t looked = looked_at(wait);
-    if (wait->now < looked + (uint64_t)VCUDA_LEASE_MS * MILLISECOND)
+    if (!is_stale(wait))
         return false;
     if (looked != wait->view.device->away && wait->now < wait->begun + ANSWERS_NS)
         return false;
     wait->view.device->away = looked;
     return true;
-}
-
-static bool is_stale(const struct wait *wait)
-{
-    return wait->now >= looked_at(wait) + (uint64_t)VCUDA_LEASE_MS * MILLISECOND;
 }
 
 /* The container's own bucket, by its guarantee, in the meter that all its processes share. Returns

@@ -175,7 +175,7 @@ static void learn(const struct turn_view *view, const struct drain *drain, uint6
     if (drain->launches == 0)
         return;
     uint64_t window = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed);
-    enum drain_kind kind = !view->turns->told ? DRAIN_UNTOLD
+    enum drain_kind kind = turn_is_stale(view, now) ? DRAIN_UNTOLD
                            : drain->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0
                                ? DRAIN_SHARED
                                : DRAIN_ALONE;

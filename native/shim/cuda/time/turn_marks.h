@@ -23,6 +23,13 @@ static inline uint32_t turn_word(const struct turn_view *view)
     return atomic_load_explicit(&view->word->turn, memory_order_acquire);
 }
 
+/* Are its words too old to be believed? */
+static inline bool turn_is_stale(const struct turn_view *view, uint64_t now)
+{
+    return now >= atomic_load_explicit(&view->word->looked_ns, memory_order_acquire) +
+                      VCUDA_LEASE_MS * UINT64_C(1000000);
+}
+
 /* Its place, which is made if need be. With the lock. */
 uint32_t turn_stream_of(struct turn_device *device, uint64_t key);
 
