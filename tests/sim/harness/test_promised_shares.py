@@ -187,6 +187,8 @@ STREAMS = (
     (30, "kernel=20us,400us streams=2", 2.5),
 )
 BEATS = {
+    "kernel=30us,2ms streams=3": "78.0 % of 80, and half a second has 76.5 %",
+    "kernel=10ms,10us streams=2": "29.9 %, but half a second has 26.9 %",
     "kernel=1ms,10us streams=2": "30.1 %, but half a second has 25.7 %",
     "kernel=20us,400us streams=2": "30.0 %, but half a second has 26.0 %",
 }

@@ -75,8 +75,9 @@ async def test_a_container_without_turns_keeps_its_share_beside_those_that_take_
     assert least * 0.20 < played.share("b", since=1) < 0.20 + POINT
 
 
-async def test_beside_an_older_shim_those_that_take_turns_have_their_shares() -> None:
-    """Its time is not charged to them: they had 35 and 13 %."""
+async def test_beside_a_container_without_turns_those_that_take_them_have_their_shares() -> None:
+    """Its time is not charged to them: they had 35 and 13 %. Its own bucket guesses what a launch
+    takes, and gives it 24 % of 30."""
     text = "kernel=2ms for=10s"
     tenants = [Tenant("old", 30, text, older=True), Tenant("b", 50, text), Tenant("c", 20, text)]
 
@@ -84,7 +85,7 @@ async def test_beside_an_older_shim_those_that_take_turns_have_their_shares() ->
 
     assert played.share("b", since=1) > 0.88 * 0.50
     assert played.share("c", since=1) > 0.88 * 0.20
-    assert played.share("old", since=1) > 0.97 * 0.30
+    assert 0.22 < played.share("old", since=1) < 0.33
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ async def test_without_the_arbiter_each_goes_on_by_its_guarantee(
 
     monkeypatch.setattr(VirtualClock, "world", seen)
     monkeypatch.setattr(Turns, "__init__", initialised)
-    for name in ("close", "remove", "write_meters"):
+    for name in ("close", "remove"):
         monkeypatch.setattr(AllocationTurns, name, unless_stopped(getattr(AllocationTurns, name)))
     at_change(monkeypatch, stop)
     interval = 0.01
@@ -227,7 +228,7 @@ async def test_without_the_arbiter_each_goes_on_by_its_guarantee(
         Tenant("a", 30, "kernel=200us for=3s", changes=((1.0, 1),)),
         Tenant("b", 70, "kernel=200us for=3s"),
     ]
-    played = await play(tenants, 3.0, interval=interval)
+    played = await play(tenants, 3.0, interval=interval, managed=False)
     assert stopped
 
     for name, share in (("a", 0.30), ("b", 0.70)):
