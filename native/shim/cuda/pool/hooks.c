@@ -202,17 +202,23 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
     return trim_end(wait, result);
 }
 
+static struct wait pause_begin(void)
+{
+    throttle_waits();
+    return wait_begin();
+}
+
 /* And what was launched before it has ended. */
 static CUresult pause_end(struct wait wait, CUresult result, uint64_t stream)
 {
     result = wait_end(wait, result, stream);
-    throttle_waited(stream);
+    throttle_waited(result == CUDA_SUCCESS ? stream : GAP_CLOSED);
     return result;
 }
 
 CUresult cuCtxSynchronize(void)
 {
-    struct wait wait = wait_begin();
+    struct wait wait = pause_begin();
     return pause_end(wait, REAL(cuCtxSynchronize)(), GAP_ANY);
 }
 
@@ -221,7 +227,7 @@ CUresult cuCtxSynchronize(void)
 CUresult cuCtxSynchronize_v2(CUcontext context)
 {
     CUcontext current = NULL;
-    struct wait wait = wait_begin();
+    struct wait wait = pause_begin();
     CUresult result = REAL(cuCtxSynchronize_v2)(context);
     if (wait.process != NULL && context != NULL)
         REAL(cuCtxGetCurrent)(&current);
@@ -230,13 +236,13 @@ CUresult cuCtxSynchronize_v2(CUcontext context)
 
 CUresult cuStreamSynchronize(CUstream stream)
 {
-    struct wait wait = wait_begin();
+    struct wait wait = pause_begin();
     return pause_end(wait, REAL(cuStreamSynchronize)(stream), pool_stream_key(stream));
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
-    struct wait wait = wait_begin();
+    struct wait wait = pause_begin();
     return pause_end(wait, REAL(cuStreamSynchronize_ptsz)(stream),
                      pool_stream_key(process_own_stream(stream)));
 }
@@ -244,6 +250,6 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream)
 /* Nobody knows what of which stream lies before an event: only what pools gave back is seen. */
 CUresult cuEventSynchronize(CUevent event)
 {
-    struct wait wait = wait_begin();
+    struct wait wait = pause_begin();
     return pause_end(wait, REAL(cuEventSynchronize)(event), GAP_CLOSED);
 }

@@ -18,12 +18,13 @@ enum {
     HELD_TIMES = 10,
     ROOM_NS = 3 * MILLISECOND, /* for room, or by what is in flight: */
     ROOM_TIMES = 3,
-    MARK_NS = 50 * MICROSECOND,  /* after so long the next launch carries a mark; */
-    MARKS = 2,                   /* by credit so many in a window, */
-    MARKS_WANTED = 8,            /* or so many while others wait, each MARK_NS at most */
-    SAVED_NS = 50 * MILLISECOND, /* of the bucket */
-    BURST_NS = 2 * MILLISECOND,  /* of GPU time, that it lends */
-    COSTS_NS = MILLISECOND,      /* a launch, where nothing is known */
+    MARK_NS = 50 * MICROSECOND,     /* after so long the next launch carries a mark; */
+    MARKS = 2,                      /* by credit so many in a window, */
+    MARKS_WANTED = 8,               /* or so many while others wait, each MARK_NS at most */
+    SAVED_NS = 50 * MILLISECOND,    /* of the bucket */
+    BURST_NS = 2 * MILLISECOND,     /* of GPU time, that it lends */
+    WAITED_NS = 1000 * MILLISECOND, /* a wait of the program's, at most: it may leave by a jump */
+    COSTS_NS = MILLISECOND,         /* a launch, where nothing is known */
 };
 
 _Thread_local struct turn_credit turn_credit;
@@ -267,7 +268,6 @@ static void give_credit(struct wait *wait)
     struct turn_device *device = wait->view.device;
     struct turn_stream *stream = &device->streams[wait->stream];
     uint32_t word = turn_word(&wait->view), most = run_ahead_most(&device->ahead);
-    turn_credit.left = 0;
     if (!may_lend(wait, word) || device->in_flight >= most)
         return;
     uint64_t launches = between_marks(&wait->view) / device->ahead.each_ns;
@@ -291,6 +291,7 @@ static void give_credit(struct wait *wait)
 bool turn_begin(struct process *process, unsigned device, struct launch *launch)
 {
     struct interruption before;
+    turn_credit.left = 0; /* which a forked child has of its parent, too */
     if (turns_free(&process->session.turns, device))
         return false;
     interruption_block(&before);
@@ -350,12 +351,23 @@ void turn_end(struct launch *launch, CUresult result)
     interruption_allow(&before);
 }
 
+void turn_waits(struct process *process, unsigned device)
+{
+    struct turn_device *waited = &process->turn_devices[device];
+    if (process->session.turns.words != NULL && (waited->in_flight > 0 || waited->lent > 0))
+        atomic_store_explicit(&waited->waits_until_ns,
+                              process->session.turns.world->now() + WAITED_NS,
+                              memory_order_relaxed);
+}
+
 void turn_waited(struct process *process, unsigned device, uint64_t stream)
 {
     struct interruption before;
     if (process->session.turns.words == NULL ||
         (process->turn_devices[device].in_flight == 0 && process->turn_devices[device].lent == 0))
         return;
+    CUcontext context = NULL;
+    atomic_store_explicit(&process->turn_devices[device].waits_until_ns, 0, memory_order_relaxed);
     interruption_block(&before);
     struct turn_view view = turn_view(process, device);
     pthread_mutex_lock(&view.device->mutex);
@@ -363,6 +375,8 @@ void turn_waited(struct process *process, unsigned device, uint64_t stream)
     turn_look(&view, now, true);
     if (stream != GAP_ANY)
         turn_stream_ended(&view, stream, now);
+    else if (REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && context != NULL)
+        turn_context_waited(&view, context, now);
     pthread_mutex_unlock(&view.device->mutex);
     interruption_allow(&before);
 }
@@ -401,7 +415,7 @@ unsigned long long turn_context_ends(struct process *process, CUcontext context)
 
 void turn_context_ended(struct process *process, CUcontext context, unsigned long long number)
 {
-    visit_all(process, context, turn_marks_left);
+    visit_all(process, context, number == 0 ? turn_marks_stay : turn_marks_left);
     if (number != 0)
         event_pools_context_ended(&process->events, number);
 }

@@ -51,11 +51,13 @@ struct turn_mark {
     uint32_t collectives;
     uint64_t begun; /* the first of them */
     bool shared;    /* work of others was in flight */
+    bool leaves;    /* its context is about to end: it can be asked for no more */
     bool ended;
 };
 
 struct turn_stream {
-    uint64_t key; /* pool_stream_key(); 0: free */
+    uint64_t key;      /* pool_stream_key(); 0: free */
+    CUcontext context; /* of its last mark */
     uint32_t in_flight;
     uint32_t unmarked; /* of those, behind the last mark */
     uint32_t collectives;
@@ -79,11 +81,12 @@ struct turn_device {
     bool spent;    /* without an arbiter: the bucket is to fill before it is used again */
     bool ends;     /* some of it is void since the last look */
     bool shared;
-    uint64_t launched, begun; /* the last launch; the first of those in flight */
-    uint64_t looked;          /* when something was last seen to be in flight still */
-    uint64_t away;            /* last look of an arbiter that was found to be away */
-    _Atomic uint32_t moved;   /* futex: counts what may let somebody go on */
-    uint32_t head, tail;      /* of the marks, counted for ever */
+    uint64_t launched, begun;        /* the last launch; the first of those in flight */
+    uint64_t looked;                 /* when something was last seen to be in flight still */
+    _Atomic uint64_t waits_until_ns; /* a thread of the program waits: it will say what has ended */
+    uint64_t away;                   /* last look of an arbiter that was found to be away */
+    _Atomic uint32_t moved;          /* futex: counts what may let somebody go on */
+    uint32_t head, tail;             /* of the marks, counted for ever */
     struct turn_mark marks[TURN_MARKS];
     struct turn_stream streams[TURN_STREAMS];
 };
@@ -94,6 +97,9 @@ struct process;
 /* Wait for the turn, and count the launch. True: turn_end() must follow it. */
 bool turn_begin(struct process *process, unsigned device, struct launch *launch);
 void turn_end(struct launch *launch, CUresult result);
+
+/* The program is about to wait for work of this device. */
+void turn_waits(struct process *process, unsigned device);
 
 /* The program has waited for this stream (pool_stream_key(), GAP_ANY for all). */
 void turn_waited(struct process *process, unsigned device, uint64_t stream);

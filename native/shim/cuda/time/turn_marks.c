@@ -62,6 +62,7 @@ uint32_t turn_stream_of(struct turn_device *device, uint64_t key)
         stream->key = key;
         stream->unmarked = stream->collectives = 0;
         stream->begun = stream->marked = 0;
+        stream->context = NULL;
     }
     return unused;
 }
@@ -200,13 +201,15 @@ static void drop_passed(struct turn_device *device)
         device->tail++;
 }
 
-/* What came behind the last mark has had its time. */
+/* What came behind the last mark has had its time; but a program that waits for it will say when it
+ * ended: a launch by credit may be much longer than those before. */
 static void end_unmarked(const struct turn_view *view, uint64_t now)
 {
     struct turn_device *device = view->device;
     uint64_t last =
         device->launched > device->ahead.ended_ns ? device->launched : device->ahead.ended_ns;
     if (device->in_flight == 0 || device->tail != device->head ||
+        now < atomic_load_explicit(&device->waits_until_ns, memory_order_relaxed) ||
         now < last + 2 * device->ahead.each_ns * device->in_flight + SLACK_NS)
         return;
     turn_stream_ended(view, GAP_ANY, now);
@@ -227,7 +230,7 @@ static void choose(const struct turn_device *device, struct asked *asked)
     asked->count = 0;
     for (uint32_t at = device->tail; at != device->head; at++) {
         const struct turn_mark *mark = &device->marks[at % TURN_MARKS];
-        if (mark->ended || mark->event == NULL)
+        if (mark->ended || mark->leaves || mark->event == NULL)
             continue;
         asked->at[asked->count] = at;
         asked->events[asked->count] = mark->event;
@@ -307,6 +310,17 @@ void turn_look(const struct turn_view *view, uint64_t now, bool waited)
         tell_moved(view);
 }
 
+static void end_tail(const struct turn_view *view, uint32_t at, uint64_t now)
+{
+    struct turn_stream *stream = &view->device->streams[at];
+    uint32_t launches = stream->unmarked, collectives = stream->collectives;
+    stream->unmarked = stream->collectives = 0;
+    if (launches == 0)
+        return;
+    atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
+    turn_uncount(view, at, launches, collectives, now);
+}
+
 void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now)
 {
     struct turn_device *device = view->device;
@@ -318,15 +332,18 @@ void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now)
             pass(view, mark, now);
     }
     drop_passed(device);
-    for (uint32_t at = 0; at < TURN_STREAMS; at++) {
-        struct turn_stream *stream = &device->streams[at];
-        if (stream->unmarked == 0 || (key != GAP_ANY && stream->key != key))
-            continue;
-        uint32_t launches = stream->unmarked, collectives = stream->collectives;
-        stream->unmarked = stream->collectives = 0;
-        atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
-        turn_uncount(view, at, launches, collectives, now);
-    }
+    for (uint32_t at = 0; at < TURN_STREAMS; at++)
+        if (key == GAP_ANY || device->streams[at].key == key)
+            end_tail(view, at, now);
+    tell_moved(view);
+}
+
+void turn_context_waited(const struct turn_view *view, CUcontext context, uint64_t now)
+{
+    turn_count_credited(view, now);
+    for (uint32_t at = 0; at < TURN_STREAMS - 1; at++)
+        if (view->device->streams[at].key != 0 && view->device->streams[at].context == context)
+            end_tail(view, at, now);
     tell_moved(view);
 }
 
@@ -374,31 +391,42 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
     device->marks[at].event = event;
     device->marks[at].context = mark.context;
     device->marks[at].number = mark.number;
+    device->streams[stream].context = mark.context;
     if (event == NULL) { /* as one that is passed: it says nothing */
         pass(view, &device->marks[at], now);
         drop_passed(device);
     }
 }
 
-/* Events end with their context. */
-void turn_marks_leave(const struct turn_view *view, CUcontext context)
+static void set_leaving(const struct turn_view *view, CUcontext context, bool leaves)
 {
     struct turn_device *device = view->device;
-    for (uint32_t at = device->tail; at != device->head; at++) {
-        struct turn_mark *mark = &device->marks[at % TURN_MARKS];
-        if (!mark->ended && mark->context == context)
-            mark->event = NULL;
-    }
+    for (uint32_t at = device->tail; at != device->head; at++)
+        if (device->marks[at % TURN_MARKS].context == context)
+            device->marks[at % TURN_MARKS].leaves = leaves;
 }
 
+void turn_marks_leave(const struct turn_view *view, CUcontext context)
+{
+    set_leaving(view, context, true);
+}
+
+void turn_marks_stay(const struct turn_view *view, CUcontext context)
+{
+    set_leaving(view, context, false);
+}
+
+/* Their events have ended with it. */
 void turn_marks_left(const struct turn_view *view, CUcontext context)
 {
     struct turn_device *device = view->device;
     uint64_t now = view->world->now();
     for (uint32_t at = device->tail; at != device->head; at++) {
         struct turn_mark *mark = &device->marks[at % TURN_MARKS];
-        if (!mark->ended && mark->event == NULL && context != NULL && mark->context == context)
-            pass(view, mark, now);
+        if (mark->ended || !mark->leaves || mark->context != context)
+            continue;
+        mark->event = NULL;
+        pass(view, mark, now);
     }
     drop_passed(device);
     tell_moved(view);

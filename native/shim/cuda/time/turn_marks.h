@@ -54,6 +54,9 @@ void turn_look(const struct turn_view *view, uint64_t now, bool waited);
 /* All in this stream has ended (GAP_ANY: in all), marks or not. With the lock. */
 void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now);
 
+/* What is behind the last mark of each stream of this context has ended. With the lock. */
+void turn_context_waited(const struct turn_view *view, CUcontext context, uint64_t now);
+
 /* Have a mark recorded behind the launch that was just made. With the lock, which it gives up
  * meanwhile. */
 void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, uint64_t now);
@@ -61,7 +64,10 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
 /* The marks of this context are asked for no more. With the lock. */
 void turn_marks_leave(const struct turn_view *view, CUcontext context);
 
-/* And count as passed. With the lock. */
+/* They may be asked for again: it has not ended. With the lock. */
+void turn_marks_stay(const struct turn_view *view, CUcontext context);
+
+/* It has, and they count as passed. With the lock. */
 void turn_marks_left(const struct turn_view *view, CUcontext context);
 
 /* The number of a context, which no later one has. */

@@ -65,6 +65,6 @@ async def test_at_200_000_launches_a_second_marks_take_three_thousandths_of_the_
 
     launches = told["counts"]["cuLaunchKernel"] / told["seconds"]
     assert launches == pytest.approx(198_000, rel=0.02)
-    assert told["counts"]["cuEventCreate"] + told["counts"]["cuEventDestroy_v2"] <= 2
+    assert told["counts"]["cuEventCreate"] + told["counts"]["cuEventDestroy_v2"] <= 16
     assert told["counts"]["cuEventRecord"] * MARK_US / 1e6 / told["seconds"] <= MARKS
     assert cost_us(told["counts"]) / 1e6 / told["seconds"] <= CALLS

@@ -128,3 +128,55 @@ async def test_no_way_escapes_the_limit(timed: TimedGpu, name: str) -> None:
     (account,) = timed.gpu.tenants()
     share = 100 * account.busy_ns / (told["seconds"] * NS)
     assert share == pytest.approx(30, abs=POINTS)
+
+
+SHORT_THEN_LONG = """
+driver = cuda()
+function = begin(driver)
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    for _ in range(50):
+        spin(driver, function, 20_000)
+    spin(driver, function, 50_000_000)
+    assert driver.{wait} == 0
+"""
+
+
+@pytest.mark.parametrize("wait", ["cuCtxSynchronize()", "cuStreamSynchronize(None)"])
+async def test_a_long_kernel_that_is_launched_by_credit_is_charged(
+    timed: TimedGpu, wait: str
+) -> None:
+    container = await timed.container("one", 30)
+
+    await timed.run((container, f"import time{SHORT_THEN_LONG.format(wait=wait)}"))
+
+    assert timed.shares() == pytest.approx([30], abs=POINTS)
+
+
+async def test_a_context_that_stays_ends_nothing(timed: TimedGpu) -> None:
+    """Another part of the program gives back its hold on the primary context."""
+    container = await timed.container("one", 30)
+
+    await timed.run(
+        (
+            container,
+            f"""
+import time
+driver = cuda()
+assert driver.cuInit(0) == 0
+held, module, function = (ctypes.c_void_p() for _ in range(3))
+for _ in range(2):
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(held), 0) == 0
+assert driver.cuCtxSetCurrent(held) == 0
+assert driver.cuModuleLoadData(ctypes.byref(module), SPIN) == 0
+assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"spin") == 0
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    spin(driver, function, {2 * MILLISECOND})
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(held), 0) == 0
+    assert driver.cuDevicePrimaryCtxRelease_v2(0) == 0
+""",
+        )
+    )
+
+    assert timed.shares() == pytest.approx([30], abs=POINTS)
