@@ -1,6 +1,6 @@
 /* Kernels that wait for kernels of other processes or GPUs: collectives of NCCL and their like.
  *
- * What that means for when they go: core/time/gang.h. They are known by their names, by which
+ * What that means for when they go: native/arbiter/core/gang.h. They are known by their names, by which
  * programs ask the driver for them; a graph that contains one is treated alike.
  */
 #ifndef SHIM_CUDA_TIME_COLLECTIVE_H

@@ -160,7 +160,7 @@ static void say_done(struct wait *wait)
 }
 
 /* What this stream has behind its last mark would count as in flight, and be charged, for longer
- * than it is; and nothing would show when there is room again. */
+ * than it is. */
 static void mark_rest(struct wait *wait)
 {
     wait->stream = turn_stream_of(wait->view.device, pool_stream_key(wait->handle));
@@ -190,12 +190,29 @@ static bool has_turn(struct wait *wait)
     return false;
 }
 
+static bool has_room(const struct wait *wait)
+{
+    const struct turn_device *device = wait->view.device;
+    return device->in_flight < run_ahead_most(&device->ahead);
+}
+
 /* Is there as much in flight as may be, and work in this very stream? */
 static bool is_full(const struct wait *wait)
 {
     const struct turn_device *device = wait->view.device;
-    return device->in_flight >= run_ahead_most(&device->ahead) &&
-           device->streams[wait->stream].in_flight > 0;
+    return !has_room(wait) && device->streams[wait->stream].in_flight > 0;
+}
+
+/* Where no mark is in flight nothing would show that there is room again. */
+static void look_for_room(struct wait *wait)
+{
+    const struct turn_device *device = wait->view.device;
+    if (!has_room(wait))
+        turn_look(&wait->view, wait->now, false);
+    if (has_room(wait) || device->tail != device->head)
+        return;
+    mark_rest(wait);
+    turn_look(&wait->view, wait->now, false);
 }
 
 /* Wait until something has ended. False: nothing does, for so long that something may wait for this
@@ -302,10 +319,7 @@ bool turn_begin(struct process *process, unsigned device, struct launch *launch)
     wait.now = wait.begun = wait.view.world->now();
     turn_count_credited(&wait.view, wait.now);
     wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
-    if (wait.view.device->in_flight >= run_ahead_most(&wait.view.device->ahead)) {
-        mark_rest(&wait);
-        turn_look(&wait.view, wait.now, false);
-    }
+    look_for_room(&wait);
     await_turn(&wait);
     wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
     bool first = wait.view.device->in_flight == 0;
