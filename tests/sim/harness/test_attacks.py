@@ -192,7 +192,7 @@ async def test_a_neighbour_does_not_pay_for_one_that_flees(
 async def test_who_rewrites_its_own_meter_gets_no_more_than_its_share(
     attacks: Path, name: str
 ) -> None:
-    """Nobody reads it but people: turns are charged by the arbiter."""
+    """Only people read it: turns are charged by the arbiter."""
     tenants = [
         Tenant("attacker", 30, f"{attacks} {name} {SECONDS + 2}"),
         Tenant("honest", 60, f"kernel=1ms for={SECONDS + 2}s"),

@@ -3,7 +3,7 @@
  * What a launch takes is learnt from drains: so many were seen to end within so much time, whatever
  * ran side by side. No cost of a single kernel is known, and none is needed. While work of others,
  * or of the container's other processes, is on the GPU a drain takes longer than it would, so that
- * then only growth is believed. Where nobody tells whether there is any, a drain that took less
+ * then only growth is believed. Where no arbiter tells whether there is any, a drain that took less
  * than the ones before is believed at once, and one that took more only a little.
  *
  * One lock's state: the caller's. All zero is a valid beginning.

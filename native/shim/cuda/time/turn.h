@@ -10,7 +10,7 @@
  * A launch that comes here carries a mark where another container waits for the GPU, after a pause,
  * and where half a window is behind the last one. Its thread gets credit then: for so many further
  * launches in this stream as last until the next mark is due. It counts those itself, without a
- * lock, a clock or a call, and whoever looks next counts them in. Credit ends with the word of the
+ * lock, a clock or a call, and the next look counts them in. Credit ends with the word of the
  * turn, and when nothing is in flight any more. What comes behind the last mark counts as ended
  * when it has had the time.
  *
@@ -85,7 +85,7 @@ struct turn_device {
     uint64_t looked;                 /* when something was last seen to be in flight still */
     _Atomic uint64_t waits_until_ns; /* a thread of the program waits: it will say what has ended */
     uint64_t away;                   /* last look of an arbiter that was found to be away */
-    _Atomic uint32_t moved;          /* futex: counts what may let somebody go on */
+    _Atomic uint32_t moved;          /* futex: counts what may let a thread go on */
     uint32_t head, tail;             /* of the marks, counted for ever */
     struct turn_mark marks[TURN_MARKS];
     struct turn_stream streams[TURN_STREAMS];
