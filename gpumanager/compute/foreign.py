@@ -45,7 +45,7 @@ class Mean:
     _weight: float = 0.0
 
     def enter(self, span: int, part: float) -> None:
-        keep = math.exp(-span / MEAN_NS)
+        keep = math.exp(-max(0, span) / MEAN_NS)
         self._sum = self._sum * keep + part * (1 - keep)
         self._weight = self._weight * keep + (1 - keep)
 

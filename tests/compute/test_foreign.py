@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpumanager.compute.foreign import LATELY_NS, foreign
+from gpumanager.compute.foreign import LATELY_NS, DrawnShare, Mean, foreign
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.usage.samples import ProcessSample
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 
 NOW = 100 * SECOND
 INSIDE = frozenset({1, 2})
@@ -41,3 +41,10 @@ def sample(pid: int, percent: int, *, age: int = 0) -> ProcessSample:
 )
 def test_who_is_foreign(samples: list[ProcessSample], found: dict[int, int]) -> None:
     assert foreign(samples, NOW, INSIDE) == found
+
+
+def test_an_answer_of_an_earlier_time_is_no_error_and_changes_no_mean() -> None:
+    share = DrawnShare(Mean(), 10**15)
+    share.enter(GpuUtilization(0, (ProcessSample(1, 0, 50),), 50), {1})
+
+    assert share.mean.value == 0

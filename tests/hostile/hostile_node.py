@@ -40,7 +40,7 @@ def layout() -> Mapping[str, int]:
         for name, _ in ffi.typeof("struct vcuda_meter").fields
     }
     return {
-        "books": ffi.sizeof("struct vcuda_books"),
+        "books": max(BOOKS.sizes),
         "config": ffi.sizeof("struct vcuda_config"),
         "slots.count": lib.VCUDA_SLOTS,
         **fields,

@@ -14,7 +14,7 @@ welcome = tenant.hello()
 assert welcome is not None
 page = tenant.books(welcome.books)
 meters = tenant.LAYOUT["meters"]
-words = [tenant.LAYOUT[f"meter.{name}"] for name in ("charged_ns", "retired_ns")]
+words = [tenant.LAYOUT[f"meter.{name}"] for name in ("charged_ns", "launches")]
 clock = tenant.LAYOUT["meter.virtual_time"]
 VALUES = {"overflow": 2**64 - 10**13, "zero": 0}
 
