@@ -151,6 +151,8 @@ static void leave(CUstream handle)
     struct process *process = process_limited();
     uint64_t stream = pool_stream_key(handle);
     int device;
+    if (process != NULL)
+        turn_stream_goes(process, handle);
     if (process == NULL || !forget(process, stream))
         return;
     if (process_current(process, &device) == CUDA_SUCCESS && device >= 0) {

@@ -202,12 +202,6 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
     return trim_end(wait, result);
 }
 
-static struct wait pause_begin(void)
-{
-    throttle_waits();
-    return wait_begin();
-}
-
 /* And what was launched before it has ended. */
 static CUresult pause_end(struct wait wait, CUresult result, uint64_t stream)
 {
@@ -218,7 +212,7 @@ static CUresult pause_end(struct wait wait, CUresult result, uint64_t stream)
 
 CUresult cuCtxSynchronize(void)
 {
-    struct wait wait = pause_begin();
+    struct wait wait = wait_begin();
     return pause_end(wait, REAL(cuCtxSynchronize)(), GAP_ANY);
 }
 
@@ -227,7 +221,7 @@ CUresult cuCtxSynchronize(void)
 CUresult cuCtxSynchronize_v2(CUcontext context)
 {
     CUcontext current = NULL;
-    struct wait wait = pause_begin();
+    struct wait wait = wait_begin();
     CUresult result = REAL(cuCtxSynchronize_v2)(context);
     if (wait.process != NULL && context != NULL)
         REAL(cuCtxGetCurrent)(&current);
@@ -236,13 +230,13 @@ CUresult cuCtxSynchronize_v2(CUcontext context)
 
 CUresult cuStreamSynchronize(CUstream stream)
 {
-    struct wait wait = pause_begin();
+    struct wait wait = wait_begin();
     return pause_end(wait, REAL(cuStreamSynchronize)(stream), pool_stream_key(stream));
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
-    struct wait wait = pause_begin();
+    struct wait wait = wait_begin();
     return pause_end(wait, REAL(cuStreamSynchronize_ptsz)(stream),
                      pool_stream_key(process_own_stream(stream)));
 }
@@ -250,6 +244,6 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream)
 /* Nobody knows what of which stream lies before an event: only what pools gave back is seen. */
 CUresult cuEventSynchronize(CUevent event)
 {
-    struct wait wait = pause_begin();
+    struct wait wait = wait_begin();
     return pause_end(wait, REAL(cuEventSynchronize)(event), GAP_CLOSED);
 }

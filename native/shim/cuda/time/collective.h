@@ -1,7 +1,7 @@
 /* Kernels that wait for kernels of other processes or GPUs: collectives of NCCL and their like.
  *
- * What that means for when they go: native/arbiter/core/gang.h. They are known by their names, by which
- * programs ask the driver for them; a graph that contains one is treated alike.
+ * What that means for when they go: native/arbiter/core/gang.h. They are known by their names, by
+ * which programs ask the driver for them; a graph that contains one is treated alike.
  */
 #ifndef SHIM_CUDA_TIME_COLLECTIVE_H
 #define SHIM_CUDA_TIME_COLLECTIVE_H

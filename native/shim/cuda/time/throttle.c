@@ -57,14 +57,6 @@ CUresult throttle_end(struct launch *launch, CUresult result)
     return result;
 }
 
-void throttle_waits(void)
-{
-    struct process *process = process_limited();
-    int device;
-    if (process != NULL && find_device(process, &device) == CUDA_SUCCESS && device >= 0)
-        turn_waits(process, (unsigned)device);
-}
-
 void throttle_waited(uint64_t stream)
 {
     struct process *process = process_limited();

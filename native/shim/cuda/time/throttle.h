@@ -87,9 +87,6 @@ CUresult throttle_begin(struct launch *launch);
 /* The driver has answered. Returns its answer. */
 CUresult throttle_end(struct launch *launch, CUresult result);
 
-/* The program is about to wait for work of the current device. */
-void throttle_waits(void);
-
 /* The program has waited for this stream (pool_stream_key(), or GAP_ANY for all). */
 void throttle_waited(uint64_t stream);
 

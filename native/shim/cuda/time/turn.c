@@ -18,13 +18,12 @@ enum {
     HELD_TIMES = 10,
     ROOM_NS = 3 * MILLISECOND, /* for room, or by what is in flight: */
     ROOM_TIMES = 3,
-    MARK_NS = 50 * MICROSECOND,     /* after so long the next launch carries a mark; */
-    MARKS = 2,                      /* by credit so many in a window, */
-    MARKS_WANTED = 8,               /* or so many while others wait, each MARK_NS at most */
-    SAVED_NS = 50 * MILLISECOND,    /* of the bucket */
-    BURST_NS = 2 * MILLISECOND,     /* of GPU time, that it lends */
-    WAITED_NS = 1000 * MILLISECOND, /* a wait of the program's, at most: it may leave by a jump */
-    COSTS_NS = MILLISECOND,         /* a launch, where nothing is known */
+    MARK_NS = 50 * MICROSECOND,  /* after so long the next launch carries a mark; */
+    MARKS = 2,                   /* by credit so many in a window, */
+    MARKS_WANTED = 8,            /* or so many while others wait, each MARK_NS at most */
+    SAVED_NS = 50 * MILLISECOND, /* of the bucket */
+    BURST_NS = 2 * MILLISECOND,  /* of GPU time, that it lends */
+    COSTS_NS = MILLISECOND,      /* a launch, where nothing is known */
 };
 
 _Thread_local struct turn_credit turn_credit;
@@ -163,7 +162,7 @@ static void say_done(struct wait *wait)
  * than it is. */
 static void mark_rest(struct wait *wait)
 {
-    wait->stream = turn_stream_of(wait->view.device, pool_stream_key(wait->handle));
+    wait->stream = turn_stream_of(&wait->view, pool_stream_key(wait->handle));
     turn_mark(&wait->view, wait->stream, wait->handle, wait->now);
 }
 
@@ -263,11 +262,13 @@ static uint64_t between_marks(const struct turn_view *view)
     return part > MARK_NS ? part : MARK_NS;
 }
 
-/* A stream that each thread or context has one of may be of another device next time. */
+/* A stream that each context has one of may be of another device next time; of one that each thread
+ * has, no other thread can ask whether its work has ended. */
 static bool has_name(const struct wait *wait)
 {
-    return wait->view.process->session.config->device_count == 1 ||
-           (uintptr_t)wait->handle > (uintptr_t)CU_STREAM_PER_THREAD;
+    return wait->handle != CU_STREAM_PER_THREAD &&
+           (wait->view.process->session.config->device_count == 1 ||
+            (uintptr_t)wait->handle > (uintptr_t)CU_STREAM_PER_THREAD);
 }
 
 /* Where several streams have work each carries its own marks. */
@@ -292,7 +293,7 @@ static void give_credit(struct wait *wait)
     if (!stream->lent)
         device->lent++;
     stream->lent = true;
-    stream->ended = false;
+    stream->ended = 0;
     turn_credit = (struct turn_credit){
         .stream = wait->handle,
         .left = launches < room ? (uint32_t)launches : room,
@@ -318,13 +319,14 @@ bool turn_begin(struct process *process, unsigned device, struct launch *launch)
     pthread_mutex_lock(&wait.view.device->mutex);
     wait.now = wait.begun = wait.view.world->now();
     turn_count_credited(&wait.view, wait.now);
-    wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
+    wait.stream = turn_stream_of(&wait.view, pool_stream_key(launch->stream));
     look_for_room(&wait);
     await_turn(&wait);
-    wait.stream = turn_stream_of(wait.view.device, pool_stream_key(launch->stream));
+    wait.stream = turn_stream_of(&wait.view, pool_stream_key(launch->stream));
     bool first = wait.view.device->in_flight == 0;
     wait.view.device->shared = (turn_word(&wait.view) & VCUDA_TURN_SHARED) != 0;
     turn_count(&wait.view, wait.stream, 1, wait.collective, wait.now);
+    wait.view.device->streams[wait.stream].handle = launch->stream;
     give_credit(&wait);
     if (first)
         turn_watch(&wait.view);
@@ -340,7 +342,7 @@ bool turn_begin(struct process *process, unsigned device, struct launch *launch)
 static bool is_due(const struct turn_view *view, const struct turn_stream *stream, uint64_t now)
 {
     return (turn_word(view) & VCUDA_TURN_WANTED) != 0 || stream->collectives > 0 ||
-           now - stream->marked >= MARK_NS ||
+           now - stream->marked >= MARK_NS || !turn_can_ask(view, stream) ||
            view->device->ahead.each_ns * stream->unmarked >= between_marks(view) ||
            view->device->in_flight > stream->in_flight || /* several: one has little in each */
            2 * stream->unmarked >= run_ahead_most(&view->device->ahead);
@@ -352,26 +354,18 @@ void turn_end(struct launch *launch, CUresult result)
     interruption_block(&before);
     struct turn_view view = turn_view(launch->turned, launch->device);
     pthread_mutex_lock(&view.device->mutex);
-    uint32_t at = turn_stream_of(view.device, pool_stream_key(launch->stream));
+    uint32_t at = turn_stream_of(&view, pool_stream_key(launch->stream));
     struct turn_stream *stream = &view.device->streams[at];
     if (result != CUDA_SUCCESS && stream->unmarked > 0) { /* or it was waited for meanwhile */
+        bool collective = launch->collective && stream->collectives > 0;
         stream->unmarked--;
-        stream->collectives -= launch->collective && stream->collectives > 0;
-        turn_uncount(&view, at, 1, launch->collective, launch->began_ns);
+        stream->collectives -= collective;
+        turn_uncount(&view, at, 1, collective, launch->began_ns);
     } else if (result == CUDA_SUCCESS && is_due(&view, stream, launch->began_ns)) {
         turn_mark(&view, at, launch->stream, launch->began_ns);
     }
     pthread_mutex_unlock(&view.device->mutex);
     interruption_allow(&before);
-}
-
-void turn_waits(struct process *process, unsigned device)
-{
-    struct turn_device *waited = &process->turn_devices[device];
-    if (process->session.turns.words != NULL && (waited->in_flight > 0 || waited->lent > 0))
-        atomic_store_explicit(&waited->waits_until_ns,
-                              process->session.turns.world->now() + WAITED_NS,
-                              memory_order_relaxed);
 }
 
 void turn_waited(struct process *process, unsigned device, uint64_t stream)
@@ -381,7 +375,6 @@ void turn_waited(struct process *process, unsigned device, uint64_t stream)
         (process->turn_devices[device].in_flight == 0 && process->turn_devices[device].lent == 0))
         return;
     CUcontext context = NULL;
-    atomic_store_explicit(&process->turn_devices[device].waits_until_ns, 0, memory_order_relaxed);
     interruption_block(&before);
     struct turn_view view = turn_view(process, device);
     pthread_mutex_lock(&view.device->mutex);
@@ -397,7 +390,17 @@ void turn_waited(struct process *process, unsigned device, uint64_t stream)
 
 typedef void visit_device(const struct turn_view *view, CUcontext context);
 
-/* With the lock of each, once no thread asks the driver for marks: that is short. */
+/* With the lock, which it gives up meanwhile: until no thread asks the driver; that is short. */
+static void await_look(const struct turn_view *view)
+{
+    for (int tries = 0; view->device->looking && tries < 100; tries++) {
+        pthread_mutex_unlock(&view->device->mutex);
+        view->world->wait(&view->device->moved, view->device->moved,
+                          view->world->now() + 100 * MICROSECOND);
+        pthread_mutex_lock(&view->device->mutex);
+    }
+}
+
 static void visit_all(struct process *process, CUcontext context, visit_device *visit)
 {
     struct interruption before;
@@ -407,12 +410,7 @@ static void visit_all(struct process *process, CUcontext context, visit_device *
     for (unsigned device = 0; device < process->session.config->device_count; device++) {
         struct turn_view view = turn_view(process, device);
         pthread_mutex_lock(&view.device->mutex);
-        for (int tries = 0; context != NULL && view.device->looking && tries < 100; tries++) {
-            pthread_mutex_unlock(&view.device->mutex);
-            view.world->wait(&view.device->moved, view.device->moved,
-                             view.world->now() + 100 * MICROSECOND);
-            pthread_mutex_lock(&view.device->mutex);
-        }
+        await_look(&view);
         visit(&view, context);
         pthread_mutex_unlock(&view.device->mutex);
     }
@@ -422,13 +420,16 @@ static void visit_all(struct process *process, CUcontext context, visit_device *
 /* What is in flight there is charged until the driver has ended it. */
 unsigned long long turn_context_ends(struct process *process, CUcontext context)
 {
+    if (context == NULL || process->session.turns.words == NULL)
+        return 0;
     visit_all(process, context, turn_marks_leave);
-    return context == NULL || process->session.turns.words == NULL ? 0
-                                                                   : turn_context_number(context);
+    return turn_context_number(context);
 }
 
 void turn_context_ended(struct process *process, CUcontext context, unsigned long long number)
 {
+    if (context == NULL)
+        return;
     visit_all(process, context, number == 0 ? turn_marks_stay : turn_marks_left);
     if (number != 0)
         event_pools_context_ended(&process->events, number);
@@ -437,10 +438,27 @@ void turn_context_ended(struct process *process, CUcontext context, unsigned lon
 static void end_credit(const struct turn_view *view, CUcontext context)
 {
     (void)context;
-    turn_end_credit(view->device);
+    turn_end_credit(view);
 }
 
 void turn_credits_end(struct process *process)
 {
     visit_all(process, NULL, end_credit);
+}
+
+void turn_stream_goes(struct process *process, CUstream handle)
+{
+    struct interruption before;
+    if (process->session.turns.words == NULL)
+        return;
+    interruption_block(&before);
+    for (unsigned device = 0; device < process->session.config->device_count; device++) {
+        struct turn_view view = turn_view(process, device);
+        uint64_t now = view.world->now();
+        pthread_mutex_lock(&view.device->mutex);
+        await_look(&view);
+        turn_stream_leave(&view, handle, now);
+        pthread_mutex_unlock(&view.device->mutex);
+    }
+    interruption_allow(&before);
 }

@@ -11,8 +11,8 @@
  * and where half a window is behind the last one. Its thread gets credit then: for so many further
  * launches in this stream as last until the next mark is due. It counts those itself, without a
  * lock, a clock or a call, and the next look counts them in. Credit ends with the word of the
- * turn, and when nothing is in flight any more. What comes behind the last mark counts as ended
- * when it has had the time.
+ * turn, and when nothing is in flight any more. Of what comes behind the last mark of a stream the
+ * driver is asked by the stream (cuStreamQuery); where that may not be, each launch has a mark.
  *
  * No launch is held for ever: kernels may wait for one another, for other processes, or for the
  * host. The GPUs of collectives are one turn (arbiter/core/gang.h); at its end a process that has
@@ -51,13 +51,15 @@ struct turn_mark {
     uint32_t collectives;
     uint64_t begun; /* the first of them */
     bool shared;    /* work of others was in flight */
-    bool leaves;    /* its context is about to end: it can be asked for no more */
+    uint8_t leaves; /* calls that may end its context are under way: it is not to be asked for */
     bool ended;
 };
 
 struct turn_stream {
     uint64_t key;      /* pool_stream_key(); 0: free */
-    CUcontext context; /* of its last mark */
+    CUstream handle;   /* to ask by, with */
+    CUcontext context; /* of its last mark; NULL: not to be asked */
+    bool leaves;       /* its context is about to end */
     uint32_t in_flight;
     uint32_t unmarked; /* of those, behind the last mark */
     uint32_t collectives;
@@ -65,7 +67,8 @@ struct turn_stream {
     _Atomic uint32_t stamp; /* of credit: it moves when what was given is void */
     _Atomic uint32_t used;  /* launches by credit, counted for ever, by the thread that has it */
     uint32_t counted;       /* of those, in in_flight */
-    bool lent, ended;       /* a thread has credit; or had it, and may have used a last one */
+    bool lent;              /* a thread has credit, */
+    uint64_t ended;         /* or had it until then, and may have used a last one just after */
 };
 
 /* One device. */
@@ -81,12 +84,11 @@ struct turn_device {
     bool spent;    /* without an arbiter: the bucket is to fill before it is used again */
     bool ends;     /* some of it is void since the last look */
     bool shared;
-    uint64_t launched, begun;        /* the last launch; the first of those in flight */
-    uint64_t looked;                 /* when something was last seen to be in flight still */
-    _Atomic uint64_t waits_until_ns; /* a thread of the program waits: it will say what has ended */
-    uint64_t away;                   /* last look of an arbiter that was found to be away */
-    _Atomic uint32_t moved;          /* futex: counts what may let a thread go on */
-    uint32_t head, tail;             /* of the marks, counted for ever */
+    uint64_t launched, begun; /* the last launch; the first of those in flight */
+    uint64_t looked;          /* when something was last seen to be in flight still */
+    uint64_t away;            /* last look of an arbiter that was found to be away */
+    _Atomic uint32_t moved;   /* futex: counts what may let a thread go on */
+    uint32_t head, tail;      /* of the marks, counted for ever */
     struct turn_mark marks[TURN_MARKS];
     struct turn_stream streams[TURN_STREAMS];
 };
@@ -97,9 +99,6 @@ struct process;
 /* Wait for the turn, and count the launch. True: turn_end() must follow it. */
 bool turn_begin(struct process *process, unsigned device, struct launch *launch);
 void turn_end(struct launch *launch, CUresult result);
-
-/* The program is about to wait for work of this device. */
-void turn_waits(struct process *process, unsigned device);
 
 /* The program has waited for this stream (pool_stream_key(), GAP_ANY for all). */
 void turn_waited(struct process *process, unsigned device, uint64_t stream);
@@ -137,6 +136,9 @@ static inline void turn_credit_use(void)
     atomic_store_explicit(turn_credit.used, used + 1, memory_order_relaxed);
     turn_credit.left--;
 }
+
+/* The program is about to destroy this stream. */
+void turn_stream_goes(struct process *process, CUstream handle);
 
 /* All threads of the process are to tell their next launch. */
 void turn_credits_end(struct process *process);

@@ -1,5 +1,6 @@
 #include "cuda/time/turn_marks.h"
 
+#include "cuda/launch/capturing.h"
 #include "cuda/own_calls.h"
 #include "cuda/pool/pool.h"
 #include "glibc.h"
@@ -9,10 +10,12 @@ enum {
     MICROSECOND = 1000,
     WANTED_NS = 100 * MICROSECOND, /* of the watcher, while others wait for the GPU */
     SELDOM_NS = 1000 * MICROSECOND,
-    IDLE_NS = 200 * MICROSECOND,         /* of the watcher, with nothing in flight, */
+    IDLE_NS = 50 * MICROSECOND,          /* of the watcher, with nothing in flight, */
     IDLE_FOR_NS = 2000 * MICROSECOND,    /* for so long after a launch: to wake it takes as long */
     REST_NS = 1000 * 1000 * MICROSECOND, /* then until a launch wakes it */
-    SLACK_NS = 100 * MICROSECOND, /* launches without a mark have ended by their time and this */
+    SLACK_NS = 100 * MICROSECOND, /* of a stream that may not be asked launches without a mark have
+                                     ended by their time and this */
+    LATE_NS = 20 * MICROSECOND,   /* after its end credit may be used once more */
     BACK_NS = 50 * MICROSECOND,   /* an end is dated back by no more */
 };
 
@@ -30,25 +33,33 @@ struct turn_view turn_view(struct process *process, unsigned index)
     };
 }
 
-static void end_credit(struct turn_device *device, struct turn_stream *stream)
+/* Its thread may be under way: what it launches then is looked for once more, a while later. */
+static void end_credit(const struct turn_view *view, struct turn_stream *stream)
 {
-    if (!stream->lent || stream->ended)
+    if (!stream->lent || stream->ended != 0)
         return;
     atomic_fetch_add(&stream->stamp, 1);
-    stream->ended = true;
-    device->ends = true;
+    stream->ended = view->world->now();
+    view->device->ends = true;
 }
 
-void turn_end_credit(struct turn_device *device)
+void turn_end_credit(const struct turn_view *view)
 {
-    for (uint32_t at = 0, found = 0; found < device->lent; at++) {
-        found += device->streams[at].lent;
-        end_credit(device, &device->streams[at]);
+    for (uint32_t at = 0, found = 0; found < view->device->lent; at++) {
+        found += view->device->streams[at].lent;
+        end_credit(view, &view->device->streams[at]);
     }
 }
 
-uint32_t turn_stream_of(struct turn_device *device, uint64_t key)
+bool turn_can_ask(const struct turn_view *view, const struct turn_stream *stream)
 {
+    return stream->context != NULL && stream->handle != CU_STREAM_PER_THREAD && !stream->leaves &&
+           stream != &view->device->streams[TURN_STREAMS - 1] && !capture_may_be_on(view->process);
+}
+
+uint32_t turn_stream_of(const struct turn_view *view, uint64_t key)
+{
+    struct turn_device *device = view->device;
     uint32_t unused = TURN_STREAMS - 1;
     for (uint32_t at = TURN_STREAMS - 1; at-- > 0;) {
         if (device->streams[at].key == key)
@@ -58,11 +69,12 @@ uint32_t turn_stream_of(struct turn_device *device, uint64_t key)
     }
     if (unused != TURN_STREAMS - 1) {
         struct turn_stream *stream = &device->streams[unused];
-        end_credit(device, stream);
+        end_credit(view, stream);
         stream->key = key;
         stream->unmarked = stream->collectives = 0;
         stream->begun = stream->marked = 0;
         stream->context = NULL;
+        stream->leaves = false;
     }
     return unused;
 }
@@ -93,7 +105,16 @@ void turn_count(const struct turn_view *view, uint32_t stream, uint32_t launches
     atomic_store_explicit(&view->hint->in_flight, 1, memory_order_release);
 }
 
-/* One that was found to be void is looked at once more, for its thread may have been under way. */
+/* Of two threads one after the other in a stream the first may store its count late: then it says
+ * fewer than were counted. */
+static uint32_t used_since(struct turn_stream *stream)
+{
+    uint32_t used = atomic_load_explicit(&stream->used, memory_order_relaxed);
+    uint32_t launches = used - stream->counted;
+    stream->counted = used;
+    return launches > INT32_MAX ? 0 : launches;
+}
+
 void turn_count_credited(const struct turn_view *view, uint64_t now)
 {
     struct turn_device *device = view->device;
@@ -103,22 +124,22 @@ void turn_count_credited(const struct turn_view *view, uint64_t now)
         if (!stream->lent)
             continue;
         left--;
-        uint32_t used = atomic_load_explicit(&stream->used, memory_order_relaxed);
-        uint32_t launches = used - stream->counted;
-        stream->counted = used;
+        uint32_t launches = used_since(stream);
         if (launches > 0)
             turn_count(view, at, launches, false, now);
-        if (stream->ended) {
-            stream->lent = stream->ended = false;
+        if (stream->ended != 0 && now > stream->ended + LATE_NS) {
+            stream->lent = false;
+            stream->ended = 0;
             device->lent--;
         }
+        device->ends |= stream->ended != 0;
     }
 }
 
 /* Nothing is in flight any more. */
 static void rest(const struct turn_view *view, uint64_t now)
 {
-    turn_end_credit(view->device);
+    turn_end_credit(view);
     uint64_t since = atomic_load_explicit(&view->hint->since_ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&view->hint->busy_ns, now > since ? now - since : 0,
                               memory_order_relaxed);
@@ -201,64 +222,138 @@ static void drop_passed(struct turn_device *device)
         device->tail++;
 }
 
-/* What came behind the last mark has had its time; but a program that waits for it will say when it
- * ended: a launch by credit may be much longer than those before. */
+static void end_tail(const struct turn_view *view, uint32_t at, uint32_t launches, uint64_t now)
+{
+    struct turn_stream *stream = &view->device->streams[at];
+    uint32_t collectives = launches == stream->unmarked ? stream->collectives : 0;
+    if (launches == 0)
+        return;
+    stream->unmarked -= launches;
+    stream->collectives -= collectives;
+    atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
+    turn_uncount(view, at, launches, collectives, now);
+}
+
+/* What came behind the last mark has had its time, in streams that may not be asked. */
 static void end_unmarked(const struct turn_view *view, uint64_t now)
 {
     struct turn_device *device = view->device;
     uint64_t last =
         device->launched > device->ahead.ended_ns ? device->launched : device->ahead.ended_ns;
     if (device->in_flight == 0 || device->tail != device->head ||
-        now < atomic_load_explicit(&device->waits_until_ns, memory_order_relaxed) ||
         now < last + 2 * device->ahead.each_ns * device->in_flight + SLACK_NS)
         return;
-    turn_stream_ended(view, GAP_ANY, now);
+    for (uint32_t at = 0; at < TURN_STREAMS; at++)
+        if (!turn_can_ask(view, &device->streams[at]))
+            end_tail(view, at, device->streams[at].unmarked, now);
 }
 
-/* Marks to ask for, the oldest of each stream first; the driver is asked for without the lock. */
+/* Marks to ask for, the oldest of each stream first, then streams for what is behind their last
+ * mark; the driver is asked for without the lock. */
+enum { TAILS = 8 };
+
+struct question {
+    uint32_t at; /* the mark; or, without an event, the stream: */
+    uint32_t stream, launches;
+    uint64_t begun, marked;
+    CUevent event;
+    CUstream handle;
+    CUcontext context;
+    bool passed;
+};
+
 struct asked {
-    uint32_t at[TURN_MARKS];
-    CUevent events[TURN_MARKS];
-    CUcontext contexts[TURN_MARKS];
-    uint32_t streams[TURN_MARKS];
-    bool passed[TURN_MARKS];
+    struct question of[TURN_MARKS + TAILS];
     uint32_t count;
 };
 
-static void choose(const struct turn_device *device, struct asked *asked)
+static void choose_tails(const struct turn_view *view, struct asked *asked)
 {
+    uint32_t most = asked->count + TAILS, left = view->device->in_flight;
+    for (uint32_t at = 0; at < TURN_STREAMS && left > 0 && asked->count < most; at++) {
+        const struct turn_stream *stream = &view->device->streams[at];
+        left -= stream->in_flight;
+        if (stream->unmarked > 0 && stream->unmarked == stream->in_flight &&
+            stream->collectives == 0 && turn_can_ask(view, stream))
+            asked->of[asked->count++] = (struct question){
+                .stream = at,
+                .launches = stream->unmarked,
+                .begun = stream->begun,
+                .marked = stream->marked,
+                .handle = stream->handle,
+                .context = stream->context,
+            };
+    }
+}
+
+static void choose(const struct turn_view *view, struct asked *asked)
+{
+    const struct turn_device *device = view->device;
     asked->count = 0;
     for (uint32_t at = device->tail; at != device->head; at++) {
         const struct turn_mark *mark = &device->marks[at % TURN_MARKS];
-        if (mark->ended || mark->leaves || mark->event == NULL)
+        if (mark->ended || mark->leaves > 0 || mark->event == NULL)
             continue;
-        asked->at[asked->count] = at;
-        asked->events[asked->count] = mark->event;
-        asked->contexts[asked->count] = mark->context;
-        asked->streams[asked->count] = mark->stream;
-        asked->passed[asked->count++] = false;
+        asked->of[asked->count++] = (struct question){
+            .at = at,
+            .stream = mark->stream,
+            .event = mark->event,
+            .context = mark->context,
+        };
     }
+    choose_tails(view, asked);
+}
+
+/* The watcher has no context of its own, and must not keep one that may end. */
+static _Thread_local bool watches;
+
+/* A stream that each context has one of is only asked for in its own. */
+static bool has_ended(const struct question *question, CUcontext current)
+{
+    CUresult result;
+    if (question->event != NULL)
+        result = REAL(cuEventQuery)(question->event);
+    else if (question->context == current || (uintptr_t)question->handle > 2)
+        result = REAL(cuStreamQuery)(question->handle);
+    else
+        return false;
+    return result != CUDA_ERROR_NOT_READY;
 }
 
 /* Behind one of the same stream that was not passed none is. The last stands for many streams. */
 static void ask(struct asked *asked)
 {
     uint64_t stopped = 0;
-    CUcontext before = NULL;
+    CUcontext current = NULL;
     CUstreamCaptureMode mode = own_calls_begin();
-    bool foreign = REAL(cuCtxGetCurrent)(&before) != CUDA_SUCCESS || before == NULL;
+    bool foreign = watches || REAL(cuCtxGetCurrent)(&current) != CUDA_SUCCESS || current == NULL;
     for (uint32_t index = 0; index < asked->count; index++) {
-        if ((stopped >> asked->streams[index] & 1) != 0)
+        struct question *question = &asked->of[index];
+        if ((stopped >> question->stream & 1) != 0)
             continue;
-        if (foreign && asked->contexts[index] != before) { /* the watcher has none of its own */
-            before = asked->contexts[index];
-            REAL(cuCtxSetCurrent)(before);
+        if (foreign && question->context != current) {
+            current = question->context;
+            REAL(cuCtxSetCurrent)(current);
         }
-        asked->passed[index] = REAL(cuEventQuery)(asked->events[index]) != CUDA_ERROR_NOT_READY;
-        if (!asked->passed[index] && asked->streams[index] != TURN_STREAMS - 1)
-            stopped |= UINT64_C(1) << asked->streams[index];
+        question->passed = has_ended(question, current);
+        if (!question->passed && question->stream != TURN_STREAMS - 1)
+            stopped |= UINT64_C(1) << question->stream;
     }
+    if (foreign && current != NULL)
+        REAL(cuCtxSetCurrent)(NULL);
     own_calls_end(mode);
+}
+
+/* Its mark may have been ended meanwhile, or what is behind the last one marked. */
+static bool holds(const struct turn_device *device, const struct question *question)
+{
+    if (!question->passed)
+        return false;
+    if (question->event != NULL)
+        return !device->marks[question->at % TURN_MARKS].ended;
+    const struct turn_stream *stream = &device->streams[question->stream];
+    return stream->marked == question->marked && stream->unmarked >= question->launches &&
+           stream->handle == question->handle;
 }
 
 /* What is found to have ended now, and was in flight at the look before, ended in between. */
@@ -266,9 +361,19 @@ static uint64_t ended_at(const struct turn_view *view, uint64_t now)
 {
     uint64_t since = atomic_load_explicit(&view->hint->since_ns, memory_order_relaxed);
     uint64_t looked = view->device->looked;
-    if (looked <= since || looked >= now)
+    if (looked < since)
+        looked = since;
+    if (looked >= now)
         return now;
     return now - ((now - looked) / 2 < BACK_NS ? (now - looked) / 2 : BACK_NS);
+}
+
+static void add_question(struct drain *drain, const struct turn_device *device,
+                         const struct question *question)
+{
+    struct turn_mark tail = {
+        .launches = question->launches, .begun = question->begun, .shared = device->shared};
+    add(drain, question->event == NULL ? &tail : &device->marks[question->at % TURN_MARKS]);
 }
 
 void turn_look(const struct turn_view *view, uint64_t now, bool waited)
@@ -278,7 +383,7 @@ void turn_look(const struct turn_view *view, uint64_t now, bool waited)
         return;
     struct asked asked;
     turn_count_credited(view, now);
-    choose(device, &asked);
+    choose(view, &asked);
     if (asked.count > 0) {
         device->looking = true;
         pthread_mutex_unlock(&device->mutex);
@@ -288,19 +393,20 @@ void turn_look(const struct turn_view *view, uint64_t now, bool waited)
     }
     bool any = false;
     struct drain drain = {0};
-    for (uint32_t index = 0; index < asked.count; index++) {
-        const struct turn_mark *mark = &device->marks[asked.at[index] % TURN_MARKS];
-        if (asked.passed[index] && !mark->ended)
-            add(&drain, mark);
-    }
+    for (uint32_t index = 0; index < asked.count; index++)
+        if (holds(device, &asked.of[index]))
+            add_question(&drain, device, &asked.of[index]);
     learn(view, &drain, now);
     uint64_t ended = waited ? now : ended_at(view, now);
     for (uint32_t index = 0; index < asked.count; index++) {
-        struct turn_mark *mark = &device->marks[asked.at[index] % TURN_MARKS];
-        if (asked.passed[index] && !mark->ended) {
-            pass(view, mark, ended);
-            any = true;
-        }
+        const struct question *question = &asked.of[index];
+        if (!holds(device, question))
+            continue;
+        any = true;
+        if (question->event != NULL)
+            pass(view, &device->marks[question->at % TURN_MARKS], ended);
+        else
+            end_tail(view, question->stream, question->launches, ended);
     }
     drop_passed(device);
     end_unmarked(view, now);
@@ -308,17 +414,6 @@ void turn_look(const struct turn_view *view, uint64_t now, bool waited)
         device->looked = now;
     if (any)
         tell_moved(view);
-}
-
-static void end_tail(const struct turn_view *view, uint32_t at, uint64_t now)
-{
-    struct turn_stream *stream = &view->device->streams[at];
-    uint32_t launches = stream->unmarked, collectives = stream->collectives;
-    stream->unmarked = stream->collectives = 0;
-    if (launches == 0)
-        return;
-    atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
-    turn_uncount(view, at, launches, collectives, now);
 }
 
 void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now)
@@ -334,7 +429,7 @@ void turn_stream_ended(const struct turn_view *view, uint64_t key, uint64_t now)
     drop_passed(device);
     for (uint32_t at = 0; at < TURN_STREAMS; at++)
         if (key == GAP_ANY || device->streams[at].key == key)
-            end_tail(view, at, now);
+            end_tail(view, at, device->streams[at].unmarked, now);
     tell_moved(view);
 }
 
@@ -343,7 +438,7 @@ void turn_context_waited(const struct turn_view *view, CUcontext context, uint64
     turn_count_credited(view, now);
     for (uint32_t at = 0; at < TURN_STREAMS - 1; at++)
         if (view->device->streams[at].key != 0 && view->device->streams[at].context == context)
-            end_tail(view, at, now);
+            end_tail(view, at, view->device->streams[at].unmarked, now);
     tell_moved(view);
 }
 
@@ -391,6 +486,7 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
     device->marks[at].event = event;
     device->marks[at].context = mark.context;
     device->marks[at].number = mark.number;
+    device->marks[at].leaves = 0;
     device->streams[stream].context = mark.context;
     if (event == NULL) { /* as one that is passed: it says nothing */
         pass(view, &device->marks[at], now);
@@ -398,22 +494,39 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
     }
 }
 
-static void set_leaving(const struct turn_view *view, CUcontext context, bool leaves)
+static void set_leaving(const struct turn_view *view, CUcontext context, int change)
 {
     struct turn_device *device = view->device;
     for (uint32_t at = device->tail; at != device->head; at++)
         if (device->marks[at % TURN_MARKS].context == context)
-            device->marks[at % TURN_MARKS].leaves = leaves;
+            device->marks[at % TURN_MARKS].leaves += (uint8_t)change;
+    for (uint32_t at = 0; at < TURN_STREAMS; at++)
+        if (device->streams[at].context == context)
+            device->streams[at].leaves = change > 0;
 }
 
 void turn_marks_leave(const struct turn_view *view, CUcontext context)
 {
-    set_leaving(view, context, true);
+    set_leaving(view, context, 1);
 }
 
 void turn_marks_stay(const struct turn_view *view, CUcontext context)
 {
-    set_leaving(view, context, false);
+    set_leaving(view, context, -1);
+}
+
+void turn_stream_leave(const struct turn_view *view, CUstream handle, uint64_t now)
+{
+    struct turn_device *device = view->device;
+    for (uint32_t at = 0; at < TURN_STREAMS - 1; at++) {
+        struct turn_stream *stream = &device->streams[at];
+        if (stream->key == 0 || stream->handle != handle || stream->context == NULL)
+            continue;
+        end_credit(view, stream);
+        turn_count_credited(view, now);
+        turn_mark(view, at, handle, now);
+        stream->context = NULL;
+    }
 }
 
 /* Their events have ended with it. */
@@ -423,11 +536,17 @@ void turn_marks_left(const struct turn_view *view, CUcontext context)
     uint64_t now = view->world->now();
     for (uint32_t at = device->tail; at != device->head; at++) {
         struct turn_mark *mark = &device->marks[at % TURN_MARKS];
-        if (mark->ended || !mark->leaves || mark->context != context)
+        if (mark->ended || mark->context != context)
             continue;
         mark->event = NULL;
         pass(view, mark, now);
     }
+    for (uint32_t at = 0; at < TURN_STREAMS; at++)
+        if (device->streams[at].context == context) {
+            end_tail(view, at, device->streams[at].unmarked, now);
+            device->streams[at].context = NULL;
+            device->streams[at].leaves = false;
+        }
     drop_passed(device);
     tell_moved(view);
 }
@@ -462,6 +581,7 @@ static uint64_t next_look(const struct turn_view *view, uint64_t now)
 static void *watch(void *argument)
 {
     struct turn_view view = *(struct turn_view *)argument;
+    watches = true;
     bool rested = true; /* the launch that woke it has just been made */
     free(argument);
     for (;;) {

@@ -30,8 +30,11 @@ static inline bool turn_is_stale(const struct turn_view *view, uint64_t now)
                       VCUDA_LEASE_MS * UINT64_C(1000000);
 }
 
+/* May the driver be asked whether all in this stream has ended? */
+bool turn_can_ask(const struct turn_view *view, const struct turn_stream *stream);
+
 /* Its place, which is made if need be. With the lock. */
-uint32_t turn_stream_of(struct turn_device *device, uint64_t key);
+uint32_t turn_stream_of(const struct turn_view *view, uint64_t key);
 
 /* Count launches that are about to be made, or were just made. With the lock. */
 void turn_count(const struct turn_view *view, uint32_t stream, uint32_t launches, bool collective,
@@ -41,7 +44,7 @@ void turn_count(const struct turn_view *view, uint32_t stream, uint32_t launches
 void turn_count_credited(const struct turn_view *view, uint64_t now);
 
 /* All credit of the device is void. With the lock. */
-void turn_end_credit(struct turn_device *device);
+void turn_end_credit(const struct turn_view *view);
 
 /* So many launches of a stream are in flight no more. With the lock. */
 void turn_uncount(const struct turn_view *view, uint32_t stream, uint32_t launches,
@@ -60,6 +63,10 @@ void turn_context_waited(const struct turn_view *view, CUcontext context, uint64
 /* Have a mark recorded behind the launch that was just made. With the lock, which it gives up
  * meanwhile. */
 void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, uint64_t now);
+
+/* This stream is asked no more; a mark is recorded behind what is in it. With the lock, which it
+ * gives up meanwhile. */
+void turn_stream_leave(const struct turn_view *view, CUstream handle, uint64_t now);
 
 /* The marks of this context are asked for no more. With the lock. */
 void turn_marks_leave(const struct turn_view *view, CUcontext context);

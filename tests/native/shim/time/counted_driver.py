@@ -18,6 +18,7 @@ from vcuda_shim import SIMULATED_DRIVER
 COST_US: Final[Mapping[str, float]] = {
     "cuEventRecord": 2.5,
     "cuEventQuery": 1.0,
+    "cuStreamQuery": 1.0,
     "cuEventCreate": 1.0,
     "cuEventDestroy_v2": 1.0,
     "cuStreamIsCapturing": 0.1,

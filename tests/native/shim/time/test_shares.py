@@ -133,22 +133,30 @@ async def test_no_way_escapes_the_limit(timed: TimedGpu, name: str) -> None:
 SHORT_THEN_LONG = """
 driver = cuda()
 function = begin(driver)
+memory = allocate(driver, 4096)[1]
 end = time.monotonic() + 4
 while time.monotonic() < end:
     for _ in range(50):
         spin(driver, function, 20_000)
-    spin(driver, function, 50_000_000)
-    assert driver.{wait} == 0
+    spin(driver, function, {long})
+    {wait}
 """
+WAITS = (
+    "driver.cuCtxSynchronize()",
+    "driver.cuStreamSynchronize(None)",
+    "driver.cuMemcpyDtoH_v2(ctypes.create_string_buffer(64), ctypes.c_uint64(memory), 64)",
+    "while driver.cuStreamQuery(None) == 600: time.sleep(0.0001)",
+)
 
 
-@pytest.mark.parametrize("wait", ["cuCtxSynchronize()", "cuStreamSynchronize(None)"])
+@pytest.mark.parametrize("wait", WAITS)
 async def test_a_long_kernel_that_is_launched_by_credit_is_charged(
     timed: TimedGpu, wait: str
 ) -> None:
     container = await timed.container("one", 30)
 
-    await timed.run((container, f"import time{SHORT_THEN_LONG.format(wait=wait)}"))
+    script = SHORT_THEN_LONG.format(wait=wait, long=50 * MILLISECOND)
+    await timed.run((container, f"import time{script}"))
 
     assert timed.shares() == pytest.approx([30], abs=POINTS)
 
