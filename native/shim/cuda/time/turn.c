@@ -18,9 +18,10 @@ enum {
     HELD_TIMES = 10,
     ROOM_NS = 3 * MILLISECOND, /* for room, or by what is in flight: */
     ROOM_TIMES = 3,
-    MARK_NS = 50 * MICROSECOND,  /* after so long the next launch carries a mark; */
-    MARKS = 2,                   /* by credit so many in a window, */
-    MARKS_WANTED = 8,            /* or so many while others wait, each MARK_NS at most */
+    MARK_NS = 50 * MICROSECOND, /* after so long the next launch carries a mark; */
+    MARKS = 2,                  /* by credit so many in a window, */
+    MARKS_WANTED = 8,           /* or so many while others wait, each MARK_NS at most; */
+    PARTS = 4,                  /* a part of what may be in flight: marks show when there is room */
     SAVED_NS = 50 * MILLISECOND, /* of the bucket */
     BURST_NS = 2 * MILLISECOND,  /* of GPU time, that it lends */
     COSTS_NS = MILLISECOND,      /* a launch, where nothing is known */
@@ -286,10 +287,11 @@ static void give_credit(struct wait *wait)
     struct turn_device *device = wait->view.device;
     struct turn_stream *stream = &device->streams[wait->stream];
     uint32_t word = turn_word(&wait->view), most = run_ahead_most(&device->ahead);
-    if (!may_lend(wait, word) || device->in_flight >= most)
+    if (!may_lend(wait, word) || device->in_flight >= most || most / PARTS < 2)
         return;
     uint64_t launches = between_marks(&wait->view) / device->ahead.each_ns;
-    uint32_t room = most - device->in_flight;
+    uint32_t room = most - device->in_flight, part = most / PARTS - 1;
+    room = room < part ? room : part;
     if (!stream->lent)
         device->lent++;
     stream->lent = true;
