@@ -60,7 +60,7 @@ async def test_four_tenants_have_their_shares() -> None:
         assert played.share(f"{it}", since=1) == pytest.approx(it / 100, abs=POINT)
 
 
-@pytest.mark.parametrize(("kernel", "points", "least"), [("200us", 4, 0.80), ("2ms", 4, 0.75)])
+@pytest.mark.parametrize(("kernel", "points", "least"), [("200us", 4, 0.80), ("2ms", 9, 0.75)])
 async def test_a_container_without_turns_keeps_its_share_beside_those_that_take_them(
     kernel: str, points: float, least: float
 ) -> None:
