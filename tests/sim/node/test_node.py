@@ -183,7 +183,8 @@ async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watche
 
     assert result.exit_code == 0
     assert result.measured.share is not None
-    assert result.measured.share < 30 + 5
+    # 50 ms were saved, and what a launch takes is guessed by the shortest of late
+    assert result.measured.share < 30 + 8
     host.expect(result.measured, holds=result.measured.share > 30 - 5)
     await node.start_agent()
 
