@@ -205,8 +205,10 @@ class ServedAllocation:
     def count_turns(self) -> bool:
         """Enter into its meters what its turns were charged; False: it takes none, for it shares
         no GPU, or began under an agent of before and has no words mounted."""
+        if self._joined is None:
+            return False
         self._mounted = self._mounted or (self.directory / CONTAINER_TURNS.name).is_dir()
-        if self._joined is None or not self._mounted:
+        if not self._mounted:
             return False
         if not self._books.trouble:
             self._joined.write_meters(self._books.words.meters)

@@ -1,4 +1,4 @@
-"""Who goes on taking GPU time outside of its turns."""
+"""Containers that go on taking GPU time outside of their turns."""
 
 import pytest
 

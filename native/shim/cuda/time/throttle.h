@@ -58,7 +58,7 @@ static inline bool throttle_launched(const struct process *process, CUfunction f
 }
 
 /* Has the thread credit for a launch in this stream? Then it is counted here, without a lock, a
- * clock or a call. A collective is told each time. */
+ * clock or a call. The arbiter hears of each collective. */
 static inline bool throttle_credited(CUfunction function, CUstream stream)
 {
     if (!turn_credit_covers(stream))

@@ -390,7 +390,8 @@ void turn_waited(struct process *process, unsigned device, uint64_t stream)
     interruption_allow(&before);
 }
 
-typedef void visit_device(const struct turn_view *view, CUcontext context);
+/* what: a context or a stream; of the driver both are pointers. */
+typedef void visit_device(const struct turn_view *view, const void *what);
 
 /* With the lock, which it gives up meanwhile: until no thread asks the driver; that is short. */
 static void await_look(const struct turn_view *view)
@@ -403,7 +404,7 @@ static void await_look(const struct turn_view *view)
     }
 }
 
-static void visit_all(struct process *process, CUcontext context, visit_device *visit)
+static void visit_all(struct process *process, const void *what, visit_device *visit)
 {
     struct interruption before;
     if (process->session.turns.words == NULL)
@@ -413,7 +414,7 @@ static void visit_all(struct process *process, CUcontext context, visit_device *
         struct turn_view view = turn_view(process, device);
         pthread_mutex_lock(&view.device->mutex);
         await_look(&view);
-        visit(&view, context);
+        visit(&view, what);
         pthread_mutex_unlock(&view.device->mutex);
     }
     interruption_allow(&before);
@@ -437,9 +438,9 @@ void turn_context_ended(struct process *process, CUcontext context, unsigned lon
         event_pools_context_ended(&process->events, number);
 }
 
-static void end_credit(const struct turn_view *view, CUcontext context)
+static void end_credit(const struct turn_view *view, const void *none)
 {
-    (void)context;
+    (void)none;
     turn_end_credit(view);
 }
 
@@ -450,17 +451,5 @@ void turn_credits_end(struct process *process)
 
 void turn_stream_goes(struct process *process, CUstream handle)
 {
-    struct interruption before;
-    if (process->session.turns.words == NULL)
-        return;
-    interruption_block(&before);
-    for (unsigned device = 0; device < process->session.config->device_count; device++) {
-        struct turn_view view = turn_view(process, device);
-        uint64_t now = view.world->now();
-        pthread_mutex_lock(&view.device->mutex);
-        await_look(&view);
-        turn_stream_leave(&view, handle, now);
-        pthread_mutex_unlock(&view.device->mutex);
-    }
-    interruption_allow(&before);
+    visit_all(process, handle, turn_stream_leave);
 }

@@ -494,7 +494,7 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
     }
 }
 
-static void set_leaving(const struct turn_view *view, CUcontext context, int change)
+static void set_leaving(const struct turn_view *view, const void *context, int change)
 {
     struct turn_device *device = view->device;
     for (uint32_t at = device->tail; at != device->head; at++)
@@ -505,32 +505,33 @@ static void set_leaving(const struct turn_view *view, CUcontext context, int cha
             device->streams[at].leaves = change > 0;
 }
 
-void turn_marks_leave(const struct turn_view *view, CUcontext context)
+void turn_marks_leave(const struct turn_view *view, const void *context)
 {
     set_leaving(view, context, 1);
 }
 
-void turn_marks_stay(const struct turn_view *view, CUcontext context)
+void turn_marks_stay(const struct turn_view *view, const void *context)
 {
     set_leaving(view, context, -1);
 }
 
-void turn_stream_leave(const struct turn_view *view, CUstream handle, uint64_t now)
+void turn_stream_leave(const struct turn_view *view, const void *handle)
 {
     struct turn_device *device = view->device;
+    uint64_t now = view->world->now();
     for (uint32_t at = 0; at < TURN_STREAMS - 1; at++) {
         struct turn_stream *stream = &device->streams[at];
         if (stream->key == 0 || stream->handle != handle || stream->context == NULL)
             continue;
         end_credit(view, stream);
         turn_count_credited(view, now);
-        turn_mark(view, at, handle, now);
+        turn_mark(view, at, stream->handle, now);
         stream->context = NULL;
     }
 }
 
 /* Their events have ended with it. */
-void turn_marks_left(const struct turn_view *view, CUcontext context)
+void turn_marks_left(const struct turn_view *view, const void *context)
 {
     struct turn_device *device = view->device;
     uint64_t now = view->world->now();

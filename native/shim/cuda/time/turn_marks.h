@@ -66,16 +66,16 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
 
 /* This stream is asked no more; a mark is recorded behind what is in it. With the lock, which it
  * gives up meanwhile. */
-void turn_stream_leave(const struct turn_view *view, CUstream handle, uint64_t now);
+void turn_stream_leave(const struct turn_view *view, const void *handle);
 
 /* The marks of this context are asked for no more. With the lock. */
-void turn_marks_leave(const struct turn_view *view, CUcontext context);
+void turn_marks_leave(const struct turn_view *view, const void *context);
 
 /* They may be asked for again: it has not ended. With the lock. */
-void turn_marks_stay(const struct turn_view *view, CUcontext context);
+void turn_marks_stay(const struct turn_view *view, const void *context);
 
 /* It has, and they count as passed. With the lock. */
-void turn_marks_left(const struct turn_view *view, CUcontext context);
+void turn_marks_left(const struct turn_view *view, const void *context);
 
 /* The number of a context, which no later one has. */
 unsigned long long turn_context_number(CUcontext context);
