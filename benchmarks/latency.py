@@ -3,7 +3,7 @@
 The service answers requests that arrive at random, whether or not the ones before have ended; its
 latency is counted from the arrival. The trainer always has work. Both are real processes behind
 the real shim and manager, on the virtual clock, so that a run is repeatable. The trainer has the
-rest of the GPU guaranteed.
+rest of the GPU guaranteed. Of several services the figures are those of the slowest.
 """
 
 import argparse
@@ -77,6 +77,7 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--ceilings", type=names(("hard", "elastic")), default=["hard"], help="hard,elastic")
     add("--shares", type=numbers(1, 99), default=[10, 20, 30, 50, 70], help="percent; 10,50")
+    add("--services", type=int, default=1, help="so many, each with its share")
     add("--trainers", type=names(TRAINERS), default=["200us"], help=",".join(TRAINERS))
     add("--kernels", type=int, default=15, help="of each request")
     add("--kernel-us", type=int, default=200, metavar="US", help="length of each")
@@ -92,8 +93,10 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     given = parser.parse_args(words)
     if given.seconds <= WARM_UP_SECONDS:
         parser.error(f"--seconds: more than {WARM_UP_SECONDS}")
-    if min(given.kernels, given.kernel_us, given.load) < 1:
-        parser.error("--kernels, --kernel-us, --load: 1 or more")
+    if min(given.kernels, given.kernel_us, given.load, given.services) < 1:
+        parser.error("--kernels, --kernel-us, --load, --services: 1 or more")
+    if given.services * max(given.shares) > 100:
+        parser.error("--services: their shares are more than a GPU")
     return given
 
 
@@ -117,8 +120,9 @@ def numbers(least: int, most: int) -> Callable[[str], list[int]]:
     return read
 
 
-def service_text(given: argparse.Namespace, share: int) -> str:
+def service_text(given: argparse.Namespace, share: int, number: int = 0) -> str:
     """Two phases, of which the second counts."""
+    seed = given.seed + 2 * number
     busy_us = given.kernels * given.kernel_us
     every = round(busy_us * 10_000 / (given.load * share))
     words = f"kernel={given.kernel_us}us pattern=poisson count={given.kernels} every={every}us"
@@ -126,10 +130,7 @@ def service_text(given: argparse.Namespace, share: int) -> str:
         words += f" sync=1 host={DECODING_HOST_US}us"
     words += f" {SHAPE}"
     counted = given.seconds - WARM_UP_SECONDS
-    return (
-        f"{words} seed={given.seed} for={WARM_UP_SECONDS}s; "
-        f"{words} seed={given.seed + 1} for={counted}s"
-    )
+    return f"{words} seed={seed} for={WARM_UP_SECONDS}s; {words} seed={seed + 1} for={counted}s"
 
 
 def trainer_text(given: argparse.Namespace, trainer: str) -> str:
@@ -152,10 +153,14 @@ def driver(given: argparse.Namespace) -> DriverBehaviour | None:
 
 async def measure(given: argparse.Namespace, case: Case) -> HarnessResult:
     ceiling = 100 if case.ceiling == "elastic" else None
-    tenants = [Tenant("service", case.share, service_text(given, case.share), ceiling)]
-    if case.limiter != "alone":
-        text = trainer_text(given, case.trainer)
-        tenants.append(Tenant("trainer", 100 - case.share, text, ceiling))
+    count = 1 if case.limiter == "alone" else given.services
+    tenants = [
+        Tenant(f"service-{at}", case.share, service_text(given, case.share, at), ceiling)
+        for at in range(count)
+    ]
+    rest = 100 - count * case.share
+    if case.limiter != "alone" and rest > 0:
+        tenants.append(Tenant("trainer", rest, trainer_text(given, case.trainer), ceiling))
     return await play(
         tenants,
         given.seconds,
@@ -166,11 +171,14 @@ async def measure(given: argparse.Namespace, case: Case) -> HarnessResult:
 
 
 def row(case: Case, played: HarnessResult, alone: Row | None) -> Row:
-    """Raises GpuManagerError if the service has not ended, and so has no figures."""
-    phases = played.reports["service"].get("phases")
-    if phases is None:
+    """Raises GpuManagerError if a service has not ended, and so has no figures."""
+    services = [name for name in played.busy if name != "trainer"]
+    if any("phases" not in played.reports[name] for name in services):
         raise GpuManagerError("the service had requests left when it was ended")
-    p50, p90, p99 = (phases[1][f"delay_{name}_us"] / 1000 for name in ("p50", "p90", "p99"))
+    counted = [played.reports[name]["phases"][1] for name in services]
+    p50, p90, p99 = (
+        max(one[f"delay_{part}_us"] for one in counted) / 1000 for part in ("p50", "p90", "p99")
+    )
     trains = "trainer" in played.busy
     return Row(
         **asdict(case),
@@ -178,7 +186,7 @@ def row(case: Case, played: HarnessResult, alone: Row | None) -> Row:
         p90=p90,
         p99=p99,
         ratio=p99 / alone.p99 if alone else None,
-        service=100 * played.share("service", WARM_UP_SECONDS),
+        service=100 * sum(played.share(name, WARM_UP_SECONDS) for name in services),
         trained=100 * played.share("trainer", WARM_UP_SECONDS) if trains else 0.0,
         lost=100 * sum(played.lost) / played.seconds,
     )
@@ -194,7 +202,7 @@ HEADING = (
 def shown(one: Row) -> str:
     limiter = one.limiter if one.ceiling == "-" else f"{one.limiter}, {one.ceiling}"
     ratio = "-" if one.ratio is None else f"{one.ratio:.2f}"
-    trained = "-" if one.limiter == "alone" else f"{one.trained:.1f}"
+    trained = "-" if one.trained == 0 else f"{one.trained:.1f}"
     return (
         f"{one.share:<6}{one.trainer:<8}{limiter:<16}|{one.p50:8.1f}{one.p90:8.1f}{one.p99:8.1f} |"
         f"{ratio:>7} |{one.service:8.1f}{trained:>9}{one.lost:7.1f}"
@@ -210,8 +218,9 @@ def describe(given: argparse.Namespace) -> str:
         for what, us in (("slices", given.slice), ("switches", given.switch))
         if us is not None
     )
+    several = f"{given.services} services; " if given.services > 1 else ""
     return (
-        f"requests of {given.kernels} x {given.kernel_us} us{each}, {given.load} % of the "
+        f"{several}requests of {given.kernels} x {given.kernel_us} us{each}, {given.load} % of the "
         f"service's share, {given.seconds} s{host}{wake}{gpu}"
     )
 

@@ -22,7 +22,7 @@
 #include "vcuda_region.h"
 
 enum {
-    VCUDA_TURNS_ABI = 1,
+    VCUDA_TURNS_ABI = 2,
     VCUDA_TURNS_MAGIC = 0x4e525456, /* "VTRN" */
 
     /* Bits of the word `turn`; above them it counts its changes. */
@@ -61,14 +61,14 @@ struct vcuda_turns {
 /* One process, by its slot, on one GPU. Written by that process alone; the manager empties it when
  * the slot is given to another one. */
 struct vcuda_hint {
-    VCUDA_ATOMIC(uint32_t) waiting;   /* threads that wait for the turn */
-    VCUDA_ATOMIC(uint32_t) in_flight; /* 1: work is on the GPU */
-    VCUDA_ATOMIC(uint64_t) since_ns;  /* that is so */
-    VCUDA_ATOMIC(uint64_t) busy_ns;   /* all such times before, added up */
+    VCUDA_ATOMIC(uint32_t) waiting;  /* threads that wait for the turn */
+    VCUDA_ATOMIC(uint32_t) ran_ns;   /* what the launches that ended take alone, about, added up */
+    VCUDA_ATOMIC(uint64_t) since_ns; /* work is in flight; 0: none is */
+    VCUDA_ATOMIC(uint64_t) busy_ns;  /* all such times before, added up */
     VCUDA_ATOMIC(uint64_t)
     progress_ns;                       /* when work was last seen to end, or to begin where there
                                           was none */
-    VCUDA_ATOMIC(uint64_t) longest_ns; /* a launch, about: a drain takes no less */
+    VCUDA_ATOMIC(uint64_t) longest_ns; /* without an end that is seen, about: at least a launch */
     VCUDA_ATOMIC(uint64_t) held_ns;    /* launches held back by the window alone, added up */
     VCUDA_ATOMIC(uint32_t)
     collectives;                                 /* in flight: kernels of one container that

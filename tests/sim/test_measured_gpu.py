@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gpumanager.sim.harness import Tenant, play
 from gpumanager.sim.machine import H100, UtilizationSamples
 from tests import ROOT
 
@@ -31,6 +32,26 @@ def test_slices_and_switches_last_as_long_as_measured(figures: dict[str, Row]) -
 
     assert H100.slice_ns == pytest.approx(seen["slice_ms"]["p50"] * 1e6)
     assert H100.switch_ns == pytest.approx(seen["switch_us"]["p50"] * 1e3)
+
+
+@pytest.mark.namespaces
+async def test_a_short_kernel_waits_for_the_rest_of_a_full_process_s_slice() -> None:
+    """As measured with pauses of 0.2 to 4.2 ms between two of them; here they come at random."""
+    (seen,) = [
+        row
+        for row in rows("facts.jsonl")
+        if row.get("of") == "ping beside a full one" and row.get("n")
+    ]
+    tenants = [
+        Tenant("full", 50, "kernel=1ms blocks=264 threads=1024 for=90s"),
+        Tenant("short", 50, "kernel=1us pattern=poisson every=200ms seed=3 for=90s"),
+    ]
+
+    played = await play(tenants, 90, limiter="none", driver=H100)
+
+    waited = played.reports["short"]
+    for part in ("p50", "p90", "p99"):
+        assert waited[f"delay_{part}_us"] == pytest.approx(seen[part], rel=0.25), part
 
 
 @pytest.mark.parametrize(("stream", "most"), [("busy", 0.2), ("idle", 0.5)], ids=str)

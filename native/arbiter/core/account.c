@@ -4,6 +4,15 @@
 
 static const double longest_told = 1e9; /* of a launch */
 static const uint64_t back_dated = 100 * 1000;
+static const double slices = 10 * 1000 * 1000; /* that one has to wait for */
+static const double unseen = 100 * 1000;       /* an end, for so long */
+
+static void add(struct turns_work *sum, const struct turns_work *work, double sign)
+{
+    sum->all_ns += sign * work->all_ns;
+    sum->ran_ns += sign * work->ran_ns;
+    sum->may_ns += sign * work->may_ns;
+}
 
 void turns_observe(struct turns_seen *seen, struct turns_process *process,
                    const struct turns_report *report, const struct turns_rules *rules,
@@ -13,13 +22,15 @@ void turns_observe(struct turns_seen *seen, struct turns_process *process,
      * say that the same work is in flight. */
     bool ended = process->in_flight && process->since_ns == report->since_ns &&
                  process->busy_ns != report->busy_ns;
-    bool live = report->in_flight && !ended;
+    bool live = report->since_ns != 0 && !ended;
     uint64_t total = report->busy_ns + (live ? (uint64_t)since(report->since_ns, now) : 0);
     if (process->known) {
-        double work = least(since(process->total_ns, total), since(last, now));
-        seen->work_ns += work;
+        double all = least(since(process->total_ns, total), since(last, now));
+        double ran = least(all, (double)(report->ran_ns - process->ran_ns));
+        struct turns_work work = {.all_ns = all, .ran_ns = ran};
+        add(&seen->work, &work, 1);
         if (since(report->progress_ns, now) > rules->stalled)
-            seen->stalled_ns += work;
+            add(&seen->stalled, &work, 1);
         seen->held_ns += least(since(process->held_ns, report->held_ns), since(last, now));
     }
     /* A process dates the end of its work back, to the middle between two looks of its own. Longer
@@ -30,35 +41,112 @@ void turns_observe(struct turns_seen *seen, struct turns_process *process,
     if (longest > seen->longest_ns)
         seen->longest_ns = longest;
     seen->live += live;
+    seen->unknown |= live && (report->longest_ns == 0 || report->spins);
     seen->waiting += report->waiting > 0;
     *process = (struct turns_process){.known = true,
                                       .in_flight = live,
+                                      .ran_ns = report->ran_ns,
                                       .since_ns = report->since_ns,
                                       .busy_ns = report->busy_ns,
                                       .held_ns = report->held_ns,
                                       .total_ns = total};
 }
 
-static double trusted(const struct turns_gpu *gpu, int at)
+/* What it says that changes the charges of others. */
+static struct turns_work trusted(const struct turns_gpu *gpu, int at)
 {
     const struct turns_member *member = &gpu->members[at];
-    bool in_turn = gpu->holder == at || member->late_ns > 0;
-    return in_turn ? member->seen.work_ns - member->seen.stalled_ns : 0;
+    struct turns_work work = {0};
+    if (gpu->holder == at || member->late_ns > 0) {
+        work = member->seen.work;
+        add(&work, &member->seen.stalled, -1);
+        work.may_ns = least(work.may_ns, work.all_ns - work.ran_ns);
+    }
+    return work;
 }
 
-static void charge(struct turns_gpu *gpu, int at, double all_trusted, uint64_t now)
+/* What is left of `own`, a part of `all`, if `excess` is taken off all alike. */
+static double without(double own, double all, double *excess)
+{
+    double taken = least(*excess, all);
+    *excess -= taken;
+    return all > 0 ? own - own * taken / all : 0;
+}
+
+/* What it is charged of `span` beside the work of others. */
+static double due(const struct turns_work *own, const struct turns_work *others, double span)
+{
+    double excess = most(own->all_ns + others->all_ns - span, 0);
+    double waited = own->all_ns - own->ran_ns - own->may_ns;
+    double others_waited = others->all_ns - others->ran_ns - others->may_ns;
+    double ns = without(waited, waited + others_waited, &excess);
+    ns += without(own->may_ns, own->may_ns + others->may_ns, &excess);
+    return ns + without(own->ran_ns, own->ran_ns + others->ran_ns, &excess);
+}
+
+static struct turns_work all_of(const struct turns_gpu *gpu)
+{
+    struct turns_work all = {0};
+    for (int at = 0; at < gpu->count; at++) {
+        struct turns_work work = trusted(gpu, at);
+        add(&all, &work, 1);
+    }
+    return all;
+}
+
+static struct turns_work others_of(const struct turns_gpu *gpu, int at,
+                                   const struct turns_work *all)
+{
+    struct turns_work others = *all, own = trusted(gpu, at);
+    add(&others, &own, -1);
+    return others;
+}
+
+/* For what was not proved: no longer than a launch takes. */
+static void suppose(struct turns_member *member)
+{
+    struct turns_work *own = &member->seen.work;
+    double longest = member->seen.live * ((double)member->seen.longest_ns + unseen);
+    if (own->ran_ns > 0)
+        member->unproved_ns = 0;
+    own->may_ns = own->all_ns - own->ran_ns;
+    if (!member->seen.unknown)
+        own->may_ns = least(own->may_ns, most(longest - member->unproved_ns, 0));
+}
+
+/* Beside others what a launch takes alone is not known well, and it may be told to take twice as
+ * long. So where others may have had the GPU, too, launches that ended prove no more than what
+ * slices in turn would have given. */
+static void limit(struct turns_member *member, const struct turns_work *others, double span)
+{
+    struct turns_work *own = &member->seen.work;
+    double all = own->all_ns + others->all_ns;
+    if (all <= span) {
+        member->part_ns = 0;
+        return;
+    }
+    member->part_ns = least(member->part_ns + own->all_ns * span / all, slices);
+    double most_ns = most(member->part_ns, span - others->ran_ns - others->may_ns);
+    bool proves = own->ran_ns > 0 && (double)member->seen.longest_ns < own->all_ns;
+    own->may_ns += own->ran_ns;
+    own->ran_ns = least(own->ran_ns, most_ns);
+    own->may_ns = (proves ? least(own->may_ns, most_ns) : own->may_ns) - own->ran_ns;
+}
+
+static void charge(struct turns_gpu *gpu, int at, const struct turns_work *all, uint64_t now)
 {
     struct turns_member *member = &gpu->members[at];
-    double span = since(gpu->last, now), own = member->seen.work_ns;
-    double all = own + all_trusted - trusted(gpu, at);
-    double ns = all > span ? own * span / all : own;
+    struct turns_work others = others_of(gpu, at, all);
+    double span = since(gpu->last, now), ns = due(&member->seen.work, &others, span);
     member->virtual_ns =
         least(member->virtual_ns + ns / member->weight,
               most(member->virtual_ns, gpu->virtual_ns + gpu->rules.debt / member->weight));
+    member->part_ns = most(member->part_ns - ns, 0);
+    member->unproved_ns += most(ns - member->seen.work.ran_ns, 0);
     member->charged_ns += ns;
     member->late_ns = most(member->late_ns - ns, 0);
     if (gpu->holder == at)
-        gpu->used += least(own, span);
+        gpu->used += least(member->seen.work.all_ns, span);
     if (!is_capped(member))
         return;
     /* Not without end: two whose kernels wait for one another would owe ever more in turn. */
@@ -93,7 +181,7 @@ static double average(const struct turns_gpu *gpu, const struct turns_member *bu
  * its steps. */
 static void wake(struct turns_gpu *gpu, struct turns_member *member, uint64_t now)
 {
-    double away = since(member->left, now), owed = gpu->rules.credit / member->weight;
+    double away = since(member->went, now), owed = gpu->rules.credit / member->weight;
     if (away < gpu->rules.pause)
         return;
     if (away < gpu->rules.forgotten)
@@ -110,7 +198,7 @@ static void note(struct turns_gpu *gpu, struct turns_member *member, uint64_t no
         wake(gpu, member, now);
     if (!active && member->active) {
         member->owed = average(gpu, member) - member->virtual_ns;
-        member->left = now;
+        member->went = now;
     }
     member->active = active;
     if (!active)
@@ -136,18 +224,25 @@ static void note(struct turns_gpu *gpu, struct turns_member *member, uint64_t no
 
 void account_step(struct turns_gpu *gpu, uint64_t now)
 {
-    double all_trusted = 0;
     for (int at = 0; at < gpu->count; at++)
-        all_trusted += trusted(gpu, at);
+        suppose(&gpu->members[at]);
+    struct turns_work all = all_of(gpu);
+    for (int at = 0; at < gpu->count; at++) {
+        struct turns_work others = others_of(gpu, at, &all);
+        limit(&gpu->members[at], &others, since(gpu->last, now));
+    }
+    all = all_of(gpu);
     for (int at = 0; at < gpu->count; at++)
         if (gpu->members[at].present)
-            charge(gpu, at, all_trusted, now);
+            charge(gpu, at, &all, now);
     for (int at = 0; at < gpu->count; at++)
         if (gpu->members[at].present)
             note(gpu, &gpu->members[at], now);
-    for (int at = 0; at < gpu->count; at++) /* a step without a report charges nothing again */
-        gpu->members[at].seen.work_ns = gpu->members[at].seen.stalled_ns =
-            gpu->members[at].seen.held_ns = 0;
+    for (int at = 0; at < gpu->count; at++) { /* a step without a report charges nothing again */
+        struct turns_seen *seen = &gpu->members[at].seen;
+        seen->work = seen->stalled = (struct turns_work){0};
+        seen->held_ns = 0;
+    }
     gpu->virtual_ns = average(gpu, NULL);
     gpu->last = now;
 }

@@ -20,9 +20,9 @@ static void couple(const struct turns_gang *gang)
         const struct turns_seen *seen = &member_of(&gang->seats[at])->seen;
         all.waiting = seen->waiting > all.waiting ? seen->waiting : all.waiting;
         all.live = seen->live > all.live ? seen->live : all.live;
-        if (seen->work_ns > all.work_ns) {
-            all.work_ns = seen->work_ns;
-            all.stalled_ns = seen->stalled_ns;
+        if (seen->work.all_ns > all.work.all_ns) {
+            all.work = seen->work;
+            all.stalled = seen->stalled;
         }
     }
     for (unsigned at = 0; at < gang->count; at++) {
@@ -31,8 +31,8 @@ static void couple(const struct turns_gang *gang)
         if (!is_held(&gang->seats[at]))
             continue;
         seen->live = all.live;
-        seen->work_ns = all.work_ns;
-        seen->stalled_ns = all.stalled_ns;
+        seen->work = all.work;
+        seen->stalled = all.stalled;
     }
 }
 

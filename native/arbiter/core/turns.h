@@ -20,13 +20,15 @@
  * No container waits for the end of what was in flight when the turn was taken back: the hardware
  * slices that tail, as the next container's first launches are on their way.
  *
- * Charges are by processes, as the hardware divides. Each process has had work in flight for some
- * part of the time since the last step; if these parts make N together, N more than 1, each is
- * charged an Nth of its own. So all are charged the wall time together. A container lowers the
- * charge of others only as the holder, or while its turn's tail may last (`late_ns`). Work in
- * flight out of turn is charged on top, and a process without progress for a second changes the
- * charge of no other: what a container says of itself (struct turns_report) is believed against it
- * alone.
+ * Charges are by processes. Each has had work in flight for some part of the time since the last
+ * step. Where these parts make more than that time, some of them waited for the hardware's slices,
+ * and the rest is taken off: first where a process has waited for longer than a launch of it takes,
+ * for it was not its slice; then where it may have been; last from what its launches took that
+ * ended (struct turns_work). So all are charged the wall time together, and the length of slices
+ * does not matter. A container lowers the charge of others only as the holder, or while its turn's
+ * tail may last (`late_ns`). Work in flight out of turn is charged on top, and a process without
+ * progress for a second changes the charge of no other: what a container says of itself (struct
+ * turns_report) is believed against it alone.
  *
  * All of it is a function of plain values, moved forward by turns_step(): nothing here knows of
  * pages, clocks or threads. Times are ns of one clock. One thread at a time.
@@ -51,6 +53,7 @@ struct turns_rules {
     double think;        /* a holder that is owed, with nothing in flight, keeps its place so long;
                             any other one a tenth of it */
     double credit;       /* a container that wakes is owed no more */
+    double newcomer;     /* nor is one that has just come */
     double debt;         /* and none is ever charged ahead by more */
     double forgotten;    /* what it was owed when it left, if it was away for longer */
     double bucket;       /* of a ceiling */
@@ -69,27 +72,37 @@ struct turns_rules {
 
 struct turns_rules turns_rules(void);
 
-/* What one process says of one GPU (struct vcuda_hint). */
+/* What one process says of one GPU (struct vcuda_hint). longest_ns 0: not known. spins: launches
+ * are in flight that last as long as others make them. */
 struct turns_report {
-    uint32_t waiting, in_flight;
+    bool spins;
+    uint32_t waiting, ran_ns;
     uint64_t since_ns, busy_ns, progress_ns, longest_ns, held_ns;
 };
 
 /* The report before, by which the next one is understood. */
 struct turns_process {
-    bool known;
-    uint32_t in_flight;
+    bool known, in_flight;
+    uint32_t ran_ns;
     uint64_t since_ns, busy_ns, held_ns, total_ns;
+};
+
+/* Time with work in flight: the sum over processes. */
+struct turns_work {
+    double all_ns;
+    double ran_ns; /* of it: had the GPU, for launches ended that take so long */
+    double may_ns; /* of it: may have had it, for a launch takes as long */
 };
 
 /* What the processes of a container say together, of the time since the last step. */
 struct turns_seen {
-    uint32_t waiting;    /* threads that wait for the turn */
-    uint32_t live;       /* processes with work in flight now */
-    double work_ns;      /* with work in flight: the sum over its processes */
-    double stalled_ns;   /* of it, by processes without progress */
-    double held_ns;      /* launches held back by the window, not by the turn */
-    uint64_t longest_ns; /* a launch, about */
+    uint32_t waiting; /* threads that wait for the turn */
+    uint32_t live;    /* processes with work in flight now */
+    bool unknown;     /* how long its launches take */
+    struct turns_work work;
+    struct turns_work stalled; /* of it, by processes without progress */
+    double held_ns;            /* launches held back by the window, not by the turn */
+    uint64_t longest_ns;       /* a launch, about */
 };
 
 /* Add a process to what was seen between `last` and `now`. */
@@ -117,13 +130,15 @@ struct turns_member {
 
     double virtual_ns, tokens, owed; /* owed: when it left */
     double charged_ns, waited_ns;
-    double left_ns;        /* work of processes that ended since the last step */
-    uint64_t turns, lates; /* granted; taken back with work in flight */
-    bool active;           /* wants the GPU, or has work on it */
-    bool starved;          /* its bucket is empty */
-    bool gang;             /* it has the turn on several GPUs at once, or on none (gang.h) */
-    bool ready;            /* and would have it here */
-    uint64_t woke, left, idle_since, waits_since, ended, absent_until;
+    double part_ns; /* of the time beside others, as slices in turn would give: not charged yet */
+    double unproved_ns;     /* charged since a launch was last seen to have ended */
+    struct turns_work left; /* of processes that ended since the last step */
+    uint64_t turns, lates;  /* granted; taken back with work in flight */
+    bool active;            /* wants the GPU, or has work on it */
+    bool starved;           /* its bucket is empty */
+    bool gang;              /* it has the turn on several GPUs at once, or on none (gang.h) */
+    bool ready;             /* and would have it here */
+    uint64_t woke, went, idle_since, waits_since, ended, absent_until;
     double late_ns; /* the tail of its last turn is believed to take so much more; 0: none */
     unsigned absences;
     uint64_t adapted; /* the window: when, and what was so since */

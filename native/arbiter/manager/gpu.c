@@ -77,9 +77,10 @@ static struct turns_report report_of(const struct vcuda_hint *hint, uint64_t now
         .waiting = now < atomic_load_explicit(&hint->waits_until_ns, memory_order_acquire)
                        ? atomic_load_explicit(&hint->waiting, memory_order_acquire)
                        : 0,
-        .in_flight = atomic_load_explicit(&hint->in_flight, memory_order_acquire),
+        .ran_ns = atomic_load_explicit(&hint->ran_ns, memory_order_acquire),
         .since_ns = atomic_load_explicit(&hint->since_ns, memory_order_acquire),
         .progress_ns = atomic_load_explicit(&hint->progress_ns, memory_order_acquire),
+        .spins = atomic_load_explicit(&hint->collectives, memory_order_acquire) > 0,
         .longest_ns = atomic_load_explicit(&hint->longest_ns, memory_order_acquire),
         .held_ns = atomic_load_explicit(&hint->held_ns, memory_order_acquire),
         .busy_ns = atomic_load_explicit(&hint->busy_ns, memory_order_acquire),
@@ -106,12 +107,13 @@ void gpu_process_comes(struct arbiter_container *container, struct process *proc
 void gpu_process_goes(struct arbiter_container *container, struct process *process, uint64_t now)
 {
     for (uint32_t device = 0; device < container->count; device++) {
-        struct turns_seen seen = {0};
         const struct seat *seat = &container->seats[device];
         if (seat->gpu == NULL)
             continue;
+        struct turns_work *left = &seat->gpu->turns.members[seat->member].left;
+        struct turns_seen seen = {.work = *left};
         observe_process(seat->gpu, container, process, device, &seen, now);
-        seat->gpu->turns.members[seat->member].left_ns += seen.work_ns;
+        *left = seen.work;
     }
 }
 
@@ -120,8 +122,8 @@ static void observe(struct gpu *gpu, int at, uint64_t now)
     struct arbiter_container *container = gpu->containers[at];
     struct turns_seen *seen = &gpu->turns.members[at].seen;
     uint32_t device = gpu->devices[at];
-    *seen = (struct turns_seen){.work_ns = gpu->turns.members[at].left_ns};
-    gpu->turns.members[at].left_ns = 0;
+    *seen = (struct turns_seen){.work = gpu->turns.members[at].left};
+    gpu->turns.members[at].left = (struct turns_work){0};
     for (struct process *process = container->processes; process != NULL; process = process->next) {
         observe_process(gpu, container, process, device, seen, now);
         observe_collectives(container, process, device, now);

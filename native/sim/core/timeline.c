@@ -18,6 +18,14 @@ static bool wanted_by_others(const struct sim_timeline *timeline)
     return next < SIM_PROCESSES && next != timeline->holder;
 }
 
+/* A process that was alone at the end of a slice has had another one since. */
+static void renew_slice(const struct sim_state *state, struct sim_timeline *timeline)
+{
+    uint64_t slice = timeline_slice(state), end = timeline->slice_end_ns;
+    if (end != 0 && timeline->clock_ns > end)
+        timeline->slice_end_ns = end + (timeline->clock_ns - end + slice - 1) / slice * slice;
+}
+
 static bool keeps_turn(const struct sim_timeline *timeline)
 {
     return timeline->slice_end_ns != 0 && slots_have(timeline->runnable, timeline->holder) &&
@@ -42,6 +50,7 @@ static enum activity dispatch(struct sim_state *state, unsigned gpu)
 {
     struct sim_timeline *timeline = &state->timelines[gpu];
     uint64_t sm_count = state->machine.gpus[gpu].sm_count;
+    renew_slice(state, timeline);
     for (;;) {
         if (!keeps_turn(timeline)) {
             unsigned next = slots_next(timeline->runnable, timeline->holder);

@@ -2,8 +2,8 @@
  *
  * Between processes: time slices. Processes with work for the SMs have the GPU in turn, round robin
  * by slot, for driver.slice_ns each (2 ms unless it says otherwise). One that has nothing left to
- * run yields at once; one that is alone runs on, and is interrupted as soon as another comes if its
- * slice is used up by then. After a pause of all a new slice begins. Whenever another process than
+ * run yields at once; one that is alone has one slice after the other, and who comes waits for the
+ * end of one, as on an H100. After a pause of all a new slice begins. Whenever another process than
  * the last gets the GPU, nothing runs for driver.switch_ns; the slice begins after that. Within a
  * process: work.h.
  *

@@ -62,7 +62,7 @@ class Container:
 
     def works(self, slot: int = 0) -> None:
         hint = self.hints.of[0][slot]
-        hint.waiting, hint.in_flight = 0, 1
+        hint.waiting = 0
         hint.since_ns = hint.progress_ns = time.monotonic_ns()
         self.rings()
 
@@ -122,7 +122,7 @@ def test_the_holder_is_told_that_another_one_waits_and_loses_the_turn_when_idle(
     two.wants()
     assert eventually(lambda: bool(one.bits() & (WANTED | BOUNDED)) or two.granted())
 
-    one.hints.of[0][0].in_flight = 0
+    one.hints.of[0][0].since_ns = 0
     one.rings()
 
     assert eventually(two.granted)
@@ -156,11 +156,11 @@ def test_two_greedy_containers_take_turns_and_are_charged_the_wall_time(arbiter:
     while time.monotonic_ns() - begun < SECOND // 2:
         for container in both:
             hint = container.hints.of[0][0]
-            if container.granted() and not hint.in_flight:
+            if container.granted() and not hint.since_ns:
                 container.works()
-            elif not container.granted() and hint.in_flight:
-                hint.in_flight = 0
+            elif not container.granted() and hint.since_ns:
                 hint.busy_ns += time.monotonic_ns() - hint.since_ns
+                hint.since_ns = 0
                 container.wants()
         time.sleep(0.0002)
     accounts = [container.account() for container in both]
@@ -178,7 +178,6 @@ def test_a_holder_that_dies_is_followed_at_once(arbiter: Any) -> None:
     two.process()
     one.wants()
     assert eventually(one.granted)
-    one.hints.of[0][0].in_flight = 1
     one.hints.of[0][0].since_ns = one.hints.of[0][0].progress_ns = time.monotonic_ns()
     two.wants()
     os.close(writing)

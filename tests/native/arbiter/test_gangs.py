@@ -66,7 +66,7 @@ class Node:
                     member = self.member(container, gpu)
                     mine = bool(member.told.granted)
                     member.seen.waiting, member.seen.live = not mine, mine
-                    member.seen.work_ns = (self.now - before) * mine
+                    member.seen.work.all_ns = (self.now - before) * mine
 
     def part(self, container: int, gpu: int) -> float:
         return float(self.member(container, gpu).charged_ns) / (self.now - SECOND)
@@ -133,8 +133,8 @@ def test_a_gang_pays_on_all_of_its_gpus_for_the_one_that_it_uses() -> None:
         for member in (used, neighbour):
             member.seen.waiting = not member.told.granted
             member.seen.live = bool(member.told.granted)
-            member.seen.work_ns = (node.now - before) * member.told.granted
-        idle.seen.work_ns = idle.seen.live = 0
+            member.seen.work.all_ns = (node.now - before) * member.told.granted
+        idle.seen.work.all_ns = idle.seen.live = 0
 
     assert node.part(0, 1) == pytest.approx(0.5, abs=0.01)
     assert node.part(1, 1) == pytest.approx(0.5, abs=0.01)
@@ -196,8 +196,8 @@ def report(chance: random.Random, node: Node, at: int, span: int, *, honest: boo
             busy = chance.random() < 0.6
         seen.live = busy * (1 if at < 2 else chance.randint(1, 3))
         seen.waiting = (not mine) if at < 2 else chance.random() < 0.7
-        seen.work_ns = seen.live * span * chance.random()
-        seen.stalled_ns = seen.work_ns * (not honest and chance.random() < 0.2)
+        seen.work.all_ns = seen.live * span * chance.random()
+        seen.stalled.all_ns = seen.work.all_ns * (not honest and chance.random() < 0.2)
         seen.longest_ns = chance.choice([0, MS, 100 * MS])
 
 

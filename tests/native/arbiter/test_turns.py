@@ -119,11 +119,14 @@ def test_processes_of_one_container_share_its_turns() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 8])
-@pytest.mark.parametrize("longest", [0, 8 * MS, SECOND])
-def test_forged_hints_move_neighbours_by_a_point_at_most(processes: int, longest: int) -> None:
-    forger = Player(nothing(), 0.3, forges=True, longest=longest)
+@pytest.mark.parametrize("longest", [0, 1, 8 * MS, SECOND])
+@pytest.mark.parametrize("proved", [0, 10 * MS])
+def test_forged_hints_move_neighbours_by_a_point_at_most(
+    processes: int, longest: int, proved: int
+) -> None:
+    forger = Player(nothing(), 0.3, forges=True, longest=longest, proved=proved)
     more = [
-        Player(nothing(), container=forger, forges=True, longest=longest)
+        Player(nothing(), container=forger, forges=True, longest=longest, proved=proved)
         for _ in range(processes - 1)
     ]
     honest = [Player(trainer(200 * US), 0.5), Player(trainer(200 * US), 0.2)]

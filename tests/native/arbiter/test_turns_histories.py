@@ -46,11 +46,11 @@ def play(chance: random.Random, *, honest: bool) -> None:
                 busy = chance.random() < 0.6
             seen.live = chance.randint(1, 3) if busy else 0
             seen.waiting = (not mine) if at == 0 else chance.random() < 0.7
-            seen.work_ns = busy * min(seen.live, 3) * span * chance.random()
-            seen.stalled_ns = seen.work_ns * (not honest and chance.random() < 0.2)
+            seen.work.all_ns = busy * min(seen.live, 3) * span * chance.random()
+            seen.stalled.all_ns = seen.work.all_ns * (not honest and chance.random() < 0.2)
             seen.longest_ns = chance.choice([0, MS, 100 * MS])
             if at == 0:
-                seen.work_ns = min(seen.work_ns, span)
+                seen.work.all_ns = min(seen.work.all_ns, span)
     lib.turns_step(gpu, now)
     if honest:
         charged = sum(member.charged_ns for member in gpu.members)
@@ -77,10 +77,10 @@ def test_a_report_that_is_torn_is_charged_once() -> None:
     for step, (in_flight, since, busy) in enumerate(steps):
         now = 10 * MS + step * 2 * MS
         seen = ffi.new("struct turns_seen *")
-        report.in_flight, report.since_ns, report.busy_ns = in_flight, since, busy
+        report.since_ns, report.busy_ns = since * in_flight, busy
         report.progress_ns = now
         lib.turns_observe(seen, process, report, rules, now - 2 * MS, now)
-        total += seen.work_ns
+        total += seen.work.all_ns
 
     assert total == 4 * MS
 
@@ -94,10 +94,10 @@ def test_an_end_that_is_dated_back_is_refunded_when_work_begins_again() -> None:
     for step, (in_flight, since, before) in enumerate(steps):
         now = 10 * MS + step * 2 * MS
         seen = ffi.new("struct turns_seen *")
-        report.in_flight, report.since_ns, report.busy_ns = in_flight, since * MS, before
+        report.since_ns, report.busy_ns = since * in_flight * MS, before
         report.progress_ns = now
         lib.turns_observe(seen, process, report, rules, now - 2 * MS, now)
-        work.append(seen.work_ns)
+        work.append(seen.work.all_ns)
 
     assert work == [0, 2 * MS, 2 * MS, 0, 2 * MS - 50_000, 2 * MS]
 
@@ -111,7 +111,7 @@ def test_a_process_that_once_claimed_all_time_is_charged_again_afterwards() -> N
         seen = ffi.new("struct turns_seen *")
         report.busy_ns, report.progress_ns = busy, now
         lib.turns_observe(seen, process, report, rules, now - 2 * MS, now)
-        work.append(seen.work_ns)
+        work.append(seen.work.all_ns)
 
     assert work == [0, 2 * MS, 0, MS, MS]
 
@@ -121,7 +121,7 @@ def test_work_in_flight_for_long_keeps_a_container_from_its_turn_for_seconds_onl
     lib.turns_init(gpu, lib.turns_rules(), SECOND)
     member = gpu.members[lib.turns_join(gpu, 0.25, 0.25)]
     waits = now = 101 * SECOND
-    member.seen.work_ns, member.seen.waiting = 100 * SECOND, 1
+    member.seen.work.all_ns, member.seen.waiting = 100 * SECOND, 1
     while now < waits + 20 * SECOND and not member.told.granted:
         lib.turns_step(gpu, now)
         now += 10 * MS
@@ -137,8 +137,8 @@ def test_work_without_progress_changes_nobody_elses_charge() -> None:
     lib.turns_step(gpu, SECOND)
     gpu.members[stalled].late_ns = MS
     for at, part in ((holder, 0), (stalled, 1)):
-        gpu.members[at].seen.work_ns = MS
-        gpu.members[at].seen.stalled_ns = part * MS
+        gpu.members[at].seen.work.all_ns = MS
+        gpu.members[at].seen.stalled.all_ns = part * MS
 
     lib.turns_step(gpu, SECOND + MS)
 

@@ -65,6 +65,8 @@ class Player:
     progress: int = 0
     longest: int = 0
     ran: int = 0
+    proved: int = 0
+    """What it says that its launches that ended took; a forger, each time that it is looked at."""
     arrived: deque[tuple[int, int, int]] = field(default_factory=deque)
     took: list[int] = field(default_factory=list)
     begun: int | None = None
@@ -136,6 +138,7 @@ class Play:
     def _ended(self, player: Player) -> None:
         """The host learns that a launch has ended."""
         player.longest = player.known.popleft()
+        player.proved += player.longest
         player.progress = self.now
         if not player.known:
             player.busy += self.now - player.since
@@ -157,8 +160,8 @@ class Play:
             report.waiting = (
                 bool(player.queue and not player.granted) or player.forges or not player.launches
             )
-            report.in_flight = bool(player.known) or player.forges
-            report.since_ns = player.since
+            report.since_ns = (player.since or SECOND) if player.known or player.forges else 0
+            report.ran_ns = player.proved * (1 + self.steps * player.forges) % 2**32
             report.busy_ns = player.busy
             report.progress_ns = self.now if player.forges else player.progress
             report.longest_ns = player.longest

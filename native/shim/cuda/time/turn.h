@@ -77,12 +77,13 @@ struct turn_device {
     struct run_ahead ahead;
     uint32_t in_flight;
     uint32_t waiting;
-    uint32_t lent; /* streams in which a thread has credit */
-    bool looking;  /* a thread asks the driver for the marks, without the lock */
-    bool watched;  /* the watcher is there */
-    bool rests;    /* and sleeps until it is woken */
-    bool spent;    /* without an arbiter: the bucket is to fill before it is used again */
-    bool ends;     /* some of it is void since the last look */
+    uint32_t behind; /* a mark, at most, since nothing was in flight */
+    uint32_t lent;   /* streams in which a thread has credit */
+    bool looking;    /* a thread asks the driver for the marks, without the lock */
+    bool watched;    /* the watcher is there */
+    bool rests;      /* and sleeps until it is woken */
+    bool spent;      /* without an arbiter: the bucket is to fill before it is used again */
+    bool ends;       /* some of it is void since the last look */
     bool shared;
     uint64_t launched, begun; /* the last launch; the first of those in flight */
     uint64_t looked;          /* when something was last seen to be in flight still */

@@ -100,9 +100,8 @@ void turn_count(const struct turn_view *view, uint32_t stream, uint32_t launches
     if (device->in_flight > launches)
         return;
     device->begun = now;
-    atomic_store_explicit(&view->hint->since_ns, now, memory_order_relaxed);
     atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
-    atomic_store_explicit(&view->hint->in_flight, 1, memory_order_release);
+    atomic_store_explicit(&view->hint->since_ns, now, memory_order_release);
 }
 
 /* Of two threads one after the other in a stream the first may store its count late: then it says
@@ -140,10 +139,11 @@ void turn_count_credited(const struct turn_view *view, uint64_t now)
 static void rest(const struct turn_view *view, uint64_t now)
 {
     turn_end_credit(view);
+    view->device->behind = 0;
     uint64_t since = atomic_load_explicit(&view->hint->since_ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&view->hint->busy_ns, now > since ? now - since : 0,
                               memory_order_relaxed);
-    atomic_store_explicit(&view->hint->in_flight, 0, memory_order_release);
+    atomic_store_explicit(&view->hint->since_ns, 0, memory_order_release);
     if ((turn_word(view) & VCUDA_TURN_WANTED) != 0)
         turns_ring(view->turns);
 }
@@ -204,12 +204,23 @@ static void learn(const struct turn_view *view, const struct drain *drain, uint6
     run_ahead_learn(&view->device->ahead, drain->begun, drain->launches, now, window, kind);
 }
 
+/* Launches have ended. A collective takes as long as others make it. No end is seen before all that
+ * is behind a mark has ended. */
+static void tell_ended(const struct turn_view *view, uint32_t launches, uint64_t now)
+{
+    const struct run_ahead *ahead = &view->device->ahead;
+    uint64_t longest = view->device->behind * ahead->each_ns;
+    longest = longest > ahead->longest_ns ? longest : ahead->longest_ns;
+    atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&view->hint->longest_ns, longest, memory_order_relaxed);
+    atomic_fetch_add_explicit(&view->hint->ran_ns, (uint32_t)(launches * ahead->each_ns),
+                              memory_order_relaxed);
+}
+
 static void pass(const struct turn_view *view, struct turn_mark *mark, uint64_t now)
 {
-    struct turn_device *device = view->device;
     mark->ended = true;
-    atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
-    atomic_store_explicit(&view->hint->longest_ns, device->ahead.longest_ns, memory_order_relaxed);
+    tell_ended(view, mark->launches - mark->collectives, now);
     turn_uncount(view, mark->stream, mark->launches, mark->collectives, now);
     if (mark->event != NULL && !event_pools_give(&view->process->events, mark->number, mark->event))
         OWN_CALL(REAL(cuEventDestroy_v2)(mark->event));
@@ -230,7 +241,7 @@ static void end_tail(const struct turn_view *view, uint32_t at, uint32_t launche
         return;
     stream->unmarked -= launches;
     stream->collectives -= collectives;
-    atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
+    tell_ended(view, launches - collectives, now);
     turn_uncount(view, at, launches, collectives, now);
 }
 
@@ -478,6 +489,7 @@ void turn_mark(const struct turn_view *view, uint32_t stream, CUstream handle, u
         return;
     marked->unmarked = marked->collectives = 0;
     marked->marked = now;
+    device->behind = mark.launches > device->behind ? mark.launches : device->behind;
     uint32_t at = device->head++ % TURN_MARKS;
     device->marks[at] = mark; /* without an event yet: others leave it alone */
     pthread_mutex_unlock(&device->mutex);
