@@ -249,12 +249,10 @@ static double until_turn_ends(const struct turns_gpu *gpu, const struct turns_me
     double span = quantum(gpu, holder, other) - gpu->used, half = span - (span + gpu->used) / 2;
     double behind = (other->virtual_ns - holder->virtual_ns) * holder->weight; /* the holder */
     double next = most(span, behind > 0 ? behind : 0);
-    if (is_fresh(other)) /* as soon as it is owed more than `preempt` by the holder */
+    if (is_greedy(gpu, holder) && is_fresh(other)) /* as soon as it is owed more than `preempt` */
         next = least(next, behind + gpu->rules.preempt / other->weight * holder->weight);
     if (is_greedy(gpu, holder) && is_greedy(gpu, other))
         return next;
-    if (is_owed(gpu, other, owed_at_least) && other->ended < gpu->granted)
-        next = least(next, half);
     if (other->waits_since != 0 && is_owed(gpu, other, -far_over))
         next = least(next, most(half, patience(gpu, other) - since(other->waits_since, gpu->last)));
     return next;

@@ -107,6 +107,21 @@ def test_a_request_beside_training_takes_little_longer_than_alone(
     assert training.ran > least * 20 * SECOND
 
 
+@pytest.mark.parametrize("each", [200 * US, 2 * MS, 10 * MS, 40 * MS])
+@pytest.mark.parametrize("slices", [250 * US, 2090 * US, 6 * MS])
+def test_what_a_service_is_charged_does_not_depend_on_the_length_of_slices(
+    slices: int, each: int
+) -> None:
+    """It waits for a slice of the neighbour's, and has the GPU for 3 ms then: half of that time
+    would be 1.5 to 4.5 ms."""
+    one = Player(service(3, 0.3, 0.5), 0.3, arrivals=True)
+    play = Play([one, Player(trainer(each), 0.7)], Machine(slice=slices, switch=0))
+
+    play.until(20 * SECOND)
+
+    assert play.member(one).charged_ns == pytest.approx(one.ran, rel=0.12)
+
+
 def test_processes_of_one_container_share_its_turns() -> None:
     first = Player(trainer(200 * US), 0.3)
     others = [Player(trainer(200 * US), container=first) for _ in range(7)]
