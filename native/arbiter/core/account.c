@@ -4,8 +4,9 @@
 
 static const double longest_told = 1e9; /* of a launch */
 static const uint64_t back_dated = 100 * 1000;
-static const double slices = 10 * 1000 * 1000; /* that one has to wait for */
-static const double unseen = 100 * 1000;       /* an end, for so long */
+static const double unseen = 100 * 1000; /* an end, for so long */
+static const double proves = 1.5;        /* times what it says: a switch is charged, too */
+static const double doubted = 5 * 1000 * 1000;
 
 static void add(struct turns_work *sum, const struct turns_work *work, double sign)
 {
@@ -26,8 +27,7 @@ void turns_observe(struct turns_seen *seen, struct turns_process *process,
     uint64_t total = report->busy_ns + (live ? (uint64_t)since(report->since_ns, now) : 0);
     if (process->known) {
         double all = least(since(process->total_ns, total), since(last, now));
-        double ran = least(all, (double)(report->ran_ns - process->ran_ns));
-        struct turns_work work = {.all_ns = all, .ran_ns = ran};
+        struct turns_work work = {.all_ns = all, .ran_ns = report->ran_ns - process->ran_ns};
         add(&seen->work, &work, 1);
         if (since(report->progress_ns, now) > rules->stalled)
             add(&seen->stalled, &work, 1);
@@ -84,64 +84,46 @@ static double due(const struct turns_work *own, const struct turns_work *others,
     return ns + without(own->ran_ns, own->ran_ns + others->ran_ns, &excess);
 }
 
-static struct turns_work all_of(const struct turns_gpu *gpu)
+/* Launches that end show when a container had the GPU, if it paused a moment ago: one that is
+ * always beside others does not know what a launch takes alone. Its proofs are to come up to what
+ * it is charged, or it would gain by telling nothing. A gang has its turn on GPUs that it does not
+ * use.
+ */
+static bool is_judged(const struct turns_gpu *gpu, int at)
 {
-    struct turns_work all = {0};
-    for (int at = 0; at < gpu->count; at++) {
-        struct turns_work work = trusted(gpu, at);
-        add(&all, &work, 1);
-    }
-    return all;
+    const struct turns_member *member = &gpu->members[at];
+    double believed = doubted + least(2 * (double)member->seen.longest_ns, 2 * doubted);
+    return (gpu->holder == at || member->late_ns > 0) && !member->gang && !member->seen.unknown &&
+           since(member->woke, gpu->last) < gpu->rules.stalled && member->doubt_ns < believed;
 }
 
-static struct turns_work others_of(const struct turns_gpu *gpu, int at,
-                                   const struct turns_work *all)
+/* For how much of its time it had the GPU, and may have had it. any: somebody is judged; else it
+ * may have had it all the time. */
+static void judge(struct turns_gpu *gpu, int at, bool any)
 {
-    struct turns_work others = *all, own = trusted(gpu, at);
-    add(&others, &own, -1);
-    return others;
-}
-
-/* For what was not proved: no longer than a launch takes. */
-static void suppose(struct turns_member *member)
-{
+    struct turns_member *member = &gpu->members[at];
     struct turns_work *own = &member->seen.work;
-    double longest = member->seen.live * ((double)member->seen.longest_ns + unseen);
+    double longest = most(member->seen.live, 1) * ((double)member->seen.longest_ns + unseen);
+    member->doubt_ns = most(member->doubt_ns - proves * own->ran_ns, 0);
+    double ran = any ? most(own->ran_ns - member->unproved_ns, 0) : 0; /* the rest was charged */
     if (own->ran_ns > 0)
         member->unproved_ns = 0;
+    own->ran_ns = least(own->all_ns, ran);
     own->may_ns = own->all_ns - own->ran_ns;
-    if (!member->seen.unknown)
+    if (is_judged(gpu, at))
         own->may_ns = least(own->may_ns, most(longest - member->unproved_ns, 0));
-}
-
-/* Beside others what a launch takes alone is not known well, and it may be told to take twice as
- * long. So where others may have had the GPU, too, launches that ended prove no more than what
- * slices in turn would have given. */
-static void limit(struct turns_member *member, const struct turns_work *others, double span)
-{
-    struct turns_work *own = &member->seen.work;
-    double all = own->all_ns + others->all_ns;
-    if (all <= span) {
-        member->part_ns = 0;
-        return;
-    }
-    member->part_ns = least(member->part_ns + own->all_ns * span / all, slices);
-    double most_ns = most(member->part_ns, span - others->ran_ns - others->may_ns);
-    bool proves = own->ran_ns > 0 && (double)member->seen.longest_ns < own->all_ns;
-    own->may_ns += own->ran_ns;
-    own->ran_ns = least(own->ran_ns, most_ns);
-    own->may_ns = (proves ? least(own->may_ns, most_ns) : own->may_ns) - own->ran_ns;
 }
 
 static void charge(struct turns_gpu *gpu, int at, const struct turns_work *all, uint64_t now)
 {
     struct turns_member *member = &gpu->members[at];
-    struct turns_work others = others_of(gpu, at, all);
+    struct turns_work others = *all, own = trusted(gpu, at);
+    add(&others, &own, -1);
     double span = since(gpu->last, now), ns = due(&member->seen.work, &others, span);
     member->virtual_ns =
         least(member->virtual_ns + ns / member->weight,
               most(member->virtual_ns, gpu->virtual_ns + gpu->rules.debt / member->weight));
-    member->part_ns = most(member->part_ns - ns, 0);
+    member->doubt_ns = least(member->doubt_ns + ns, 4 * doubted);
     member->unproved_ns += most(ns - member->seen.work.ran_ns, 0);
     member->charged_ns += ns;
     member->late_ns = most(member->late_ns - ns, 0);
@@ -224,14 +206,15 @@ static void note(struct turns_gpu *gpu, struct turns_member *member, uint64_t no
 
 void account_step(struct turns_gpu *gpu, uint64_t now)
 {
+    struct turns_work all = {0};
+    bool any = false;
     for (int at = 0; at < gpu->count; at++)
-        suppose(&gpu->members[at]);
-    struct turns_work all = all_of(gpu);
+        any |= is_judged(gpu, at) && gpu->members[at].seen.work.all_ns > 0;
     for (int at = 0; at < gpu->count; at++) {
-        struct turns_work others = others_of(gpu, at, &all);
-        limit(&gpu->members[at], &others, since(gpu->last, now));
+        judge(gpu, at, any);
+        struct turns_work work = trusted(gpu, at);
+        add(&all, &work, 1);
     }
-    all = all_of(gpu);
     for (int at = 0; at < gpu->count; at++)
         if (gpu->members[at].present)
             charge(gpu, at, &all, now);

@@ -16,7 +16,7 @@ struct turns_rules turns_rules(void)
         .preempt = 2 * MILLISECOND,
         .think = 100 * MICROSECOND,
         .credit = 200 * MILLISECOND,
-        .newcomer = 25 * MILLISECOND,
+        .newcomer = 50 * MILLISECOND,
         .debt = 500 * MILLISECOND,
         .forgotten = 1 * SECOND,
         .bucket = 100 * MILLISECOND,
@@ -174,8 +174,8 @@ static void take_back(struct turns_gpu *gpu)
     gpu->holder = TURNS_NOBODY;
     if (holder->seen.live == 0)
         return;
-    holder->late_ns = holder->seen.live *
-                      ((double)(holder->told.window + holder->seen.longest_ns) + hardware_slice);
+    double tail = (double)holder->told.window + 2 * (double)holder->seen.longest_ns;
+    holder->late_ns = holder->seen.live * (tail + hardware_slice);
     holder->lates++;
 }
 

@@ -130,8 +130,8 @@ struct turns_member {
 
     double virtual_ns, tokens, owed; /* owed: when it left */
     double charged_ns, waited_ns;
-    double part_ns; /* of the time beside others, as slices in turn would give: not charged yet */
     double unproved_ns;     /* charged since a launch was last seen to have ended */
+    double doubt_ns;        /* charged, less what launches that ended took */
     struct turns_work left; /* of processes that ended since the last step */
     uint64_t turns, lates;  /* granted; taken back with work in flight */
     bool active;            /* wants the GPU, or has work on it */

@@ -137,7 +137,7 @@ def test_work_without_progress_changes_nobody_elses_charge() -> None:
     lib.turns_step(gpu, SECOND)
     gpu.members[stalled].late_ns = MS
     for at, part in ((holder, 0), (stalled, 1)):
-        gpu.members[at].seen.work.all_ns = MS
+        gpu.members[at].seen.work.all_ns, gpu.members[at].seen.unknown = MS, True
         gpu.members[at].seen.stalled.all_ns = part * MS
 
     lib.turns_step(gpu, SECOND + MS)

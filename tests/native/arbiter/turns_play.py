@@ -51,6 +51,9 @@ class Player:
     forges: bool = False
     """It says that it waits and has work in flight with progress, always."""
 
+    lies: int | None = None
+    """It says that nothing ended, and that no launch takes longer, ns."""
+
     launches: bool = True
     """Or it waits for the turn and never comes."""
 
@@ -165,6 +168,8 @@ class Play:
             report.busy_ns = player.busy
             report.progress_ns = self.now if player.forges else player.progress
             report.longest_ns = player.longest
+            if player.lies is not None:
+                report.ran_ns, report.longest_ns = 0, player.lies
             seen = ffi.addressof(self.member(player), "seen")
             last = self.gpu.last
             lib.turns_observe(seen, player.memory, report, self.rules, last, self.now)

@@ -209,8 +209,8 @@ static void learn(const struct turn_view *view, const struct drain *drain, uint6
 static void tell_ended(const struct turn_view *view, uint32_t launches, uint64_t now)
 {
     const struct run_ahead *ahead = &view->device->ahead;
-    uint64_t longest = view->device->behind * ahead->each_ns;
-    longest = longest > ahead->longest_ns ? longest : ahead->longest_ns;
+    uint32_t behind = view->device->behind > 0 ? view->device->behind : 1;
+    uint64_t longest = behind * ahead->each_ns;
     atomic_store_explicit(&view->hint->progress_ns, now, memory_order_relaxed);
     atomic_store_explicit(&view->hint->longest_ns, longest, memory_order_relaxed);
     atomic_fetch_add_explicit(&view->hint->ran_ns, (uint32_t)(launches * ahead->each_ns),
