@@ -20,15 +20,16 @@
  * No container waits for the end of what was in flight when the turn was taken back: the hardware
  * slices that tail, as the next container's first launches are on their way.
  *
- * Charges are by processes. Each has had work in flight for some part of the time since the last
- * step. Where these parts make more than that time, some of them waited for the hardware's slices,
- * and the rest is taken off: first where a process has waited for longer than a launch of it takes,
- * for it was not its slice; then where it may have been; last from what its launches took that
- * ended (struct turns_work). So all are charged the wall time together, and the length of slices
- * does not matter. A container lowers the charge of others only as the holder, or while its turn's
- * tail may last (`late_ns`). Work in flight out of turn is charged on top, and a process without
- * progress for a second changes the charge of no other: what a container says of itself (struct
- * turns_report) is believed against it alone.
+ * Charges are by processes, as the hardware divides. Each process has had work in flight for some
+ * part of the time since the last step; what these parts make more than that time is taken off. It
+ * is taken off all alike, an Nth of N processes each, unless one of the containers paused within
+ * the last second: then first where that one had work in flight for longer than a launch takes and
+ * none ended, for it waited for the hardware's slices; and last from what launches took that ended
+ * (struct turns_work). So all are charged the wall time together. A container lowers the charge of
+ * others only as the holder, or while its turn's tail may last (`late_ns`). Work in flight out of
+ * turn is charged on top, and a process without progress for a second changes the charge of no
+ * other: what a container says of itself (struct turns_report) is believed against it alone. So
+ * what it proves is to come up to what it is charged (`doubt_ns`).
  *
  * All of it is a function of plain values, moved forward by turns_step(): nothing here knows of
  * pages, clocks or threads. Times are ns of one clock. One thread at a time.

@@ -21,7 +21,7 @@ PERCENT, SECONDS = 50, 3.0
 SHAPE = "blocks=264 threads=1024"
 ONE, EACH = "one process", "a process for each GPU"
 """Who launches."""
-SAVED = 0.05 / SECONDS
+SAVED = 0.1 / SECONDS
 """Of the time: what a container may save up before it begins."""
 SLICED = pytest.mark.xfail(
     reason="0.41 of alone: the last collectives of a turn spin while the neighbour has its slices",

@@ -63,10 +63,13 @@ AWAITED: dict[str, str] = {
     "one/1ms/streams/90": "91.1 % of 90",
     "one/500ms/async/20": "19 launches of 20 have ended in the time",
     "four/10-20-30-40/mixed lengths": "9.3 of 9.5 % that are left after switches",
-    "one/1ms+9ms/async/30": "30 %, but half a second differs by more than 2 points until 7.1 s",
+    "two/30-60/50us+20ms/async": "98.7 % of each, but within 2 points after 1.8 s, not 1",
+    "four/10-20-30-40/50us/async": "98.7 % of each, but half a second differs by 2 points",
     "step/neighbour": "30.1 and 69.6 %, but half a second differs by more than 2 points",
     "burst/take": "59.0 of 60 %, but a fifth of a second differs by more than 5 points",
     "lent/20ms sync from 50us sync/90": "the lender gets 55.2 of 60 %",
+    "lent/1ms sync from 50us sync/90": "103.5 % of what is lent, and never within 2 points of it",
+    "lent/20ms async from 50us async/90": "103.7 % of what is lent, and never within 2 points",
 }
 """Cases that miss a bar, and why. One that meets its bars again must leave: it fails here."""
 
@@ -122,7 +125,8 @@ async def test_processes_of_one_container_share_its_part_evenly(
     assert max(launches) <= uneven * min(launches)
     assert max(report["gap_max_us"] for report in each) <= longest * 1e6
     lost = 100 * sum(played.lost[:2])  # in that second; switches between them are theirs
-    assert cores - lost - 4 <= 100 * played.share("a", until=1) <= cores + 4
+    saved = 100 * SAVED
+    assert cores - lost - 4 <= 100 * played.share("a", until=1) <= min(cores + saved, 100)
 
 
 TEN_AT_ONCE = "pattern=burst count=10 every=1us"
@@ -272,7 +276,7 @@ def mixes(draw: st.DrawFn) -> list[tuple[int, Load]]:
 WINDOW = 10.0
 SETTLED = 3.0
 """Seconds after which what all saved up before they began is used up."""
-SAVED, IN_FLIGHT = 0.05, 0.02
+SAVED, IN_FLIGHT = 0.1, 0.02
 """Seconds of GPU time that may be saved up, and that may be launched and not yet done."""
 UNSEEN = 0.2
 """Of what a tenant is due, by which it may be short beside others: for switches, and for what of

@@ -183,8 +183,8 @@ async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watche
 
     assert result.exit_code == 0
     assert result.measured.share is not None
-    # 50 ms were saved, and what a launch takes is guessed by the shortest of late
-    assert result.measured.share < 30 + 8
+    # 100 ms were saved with the agent and 50 without, in 3 s, and what a launch takes is guessed
+    assert result.measured.share < 30 + 5 + 5
     host.expect(result.measured, holds=result.measured.share > 30 - 5)
     await node.start_agent()
 

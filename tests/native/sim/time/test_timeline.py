@@ -94,15 +94,15 @@ def test_whoever_comes_while_the_slice_lasts_waits_for_its_end() -> None:
         assert line.end(1, late) == SLICE + 1000
 
 
-def test_whoever_comes_when_the_slice_is_used_up_goes_first() -> None:
+def test_one_that_was_alone_ends_its_slice_when_another_comes() -> None:
     with timeline(2) as line:
         line.queue(0, LONG)
         line.advance(10 * SLICE + 1)
 
         late = line.queue(1, 1000)
-        line.advance(SLICE)
+        line.advance(2 * SLICE)
 
-        assert line.end(1, late) == 10 * SLICE + 1 + 1000
+        assert line.end(1, late) == 11 * SLICE + 1000
 
 
 def test_a_dead_process_leaves_the_gpu_to_the_others() -> None:
