@@ -97,8 +97,8 @@ static bool is_judged(const struct turns_gpu *gpu, int at)
            since(member->woke, gpu->last) < gpu->rules.stalled && member->doubt_ns < believed;
 }
 
-/* For how much of its time it had the GPU, and may have had it. any: somebody is judged; else it
- * may have had it all the time. */
+/* For how much of its time it had the GPU, and may have had it. any: of the
+ * containers one is judged; else each may have had it all the time. */
 static void judge(struct turns_gpu *gpu, int at, bool any)
 {
     struct turns_member *member = &gpu->members[at];
