@@ -51,7 +51,16 @@ def test_slices_and_switches_are_a_real_drivers_unless_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["--ceilings none", "--shares 0", "--shares ten", "--trainers 3ms", "--seconds 2"]
+    "words",
+    [
+        "--services 3 --shares 50",
+        "--services 0",
+        "--ceilings none",
+        "--shares 0",
+        "--shares ten",
+        "--trainers 3ms",
+        "--seconds 2",
+    ],
 )
 def test_an_option_that_makes_no_sense_is_refused(words: str) -> None:
     with pytest.raises(SystemExit):

@@ -27,10 +27,11 @@ void turns_observe(struct turns_seen *seen, struct turns_process *process,
     uint64_t total = report->busy_ns + (live ? (uint64_t)since(report->since_ns, now) : 0);
     if (process->known) {
         double all = least(since(process->total_ns, total), since(last, now));
-        struct turns_work work = {.all_ns = all, .ran_ns = report->ran_ns - process->ran_ns};
-        add(&seen->work, &work, 1);
+        seen->work.all_ns += all;
         if (since(report->progress_ns, now) > rules->stalled)
-            add(&seen->stalled, &work, 1);
+            seen->stalled_ns += all;
+        else
+            seen->work.ran_ns += report->ran_ns - process->ran_ns;
         seen->held_ns += least(since(process->held_ns, report->held_ns), since(last, now));
     }
     /* A process dates the end of its work back, to the middle between two looks of its own. Longer
@@ -52,16 +53,21 @@ void turns_observe(struct turns_seen *seen, struct turns_process *process,
                                       .total_ns = total};
 }
 
+static bool is_in_turn(const struct turns_gpu *gpu, int at)
+{
+    return gpu->holder == at || gpu->members[at].late_ns > 0;
+}
+
 /* What it says that changes the charges of others. */
 static struct turns_work trusted(const struct turns_gpu *gpu, int at)
 {
-    const struct turns_member *member = &gpu->members[at];
+    const struct turns_seen *seen = &gpu->members[at].seen;
     struct turns_work work = {0};
-    if (gpu->holder == at || member->late_ns > 0) {
-        work = member->seen.work;
-        add(&work, &member->seen.stalled, -1);
-        work.may_ns = least(work.may_ns, work.all_ns - work.ran_ns);
-    }
+    if (!is_in_turn(gpu, at))
+        return work;
+    work.all_ns = seen->work.all_ns - seen->stalled_ns;
+    work.ran_ns = least(seen->work.ran_ns, work.all_ns);
+    work.may_ns = least(seen->work.may_ns, work.all_ns - work.ran_ns);
     return work;
 }
 
@@ -87,24 +93,22 @@ static double due(const struct turns_work *own, const struct turns_work *others,
 /* Launches that end show when a container had the GPU, if it paused a moment ago: one that is
  * always beside others does not know what a launch takes alone. Its proofs are to come up to what
  * it is charged, or it would gain by telling nothing. A gang has its turn on GPUs that it does not
- * use.
- */
+ * use. */
 static bool is_judged(const struct turns_gpu *gpu, int at)
 {
     const struct turns_member *member = &gpu->members[at];
     double believed = doubted + least(2 * (double)member->seen.longest_ns, 2 * doubted);
-    return (gpu->holder == at || member->late_ns > 0) && !member->gang && !member->seen.unknown &&
+    return is_in_turn(gpu, at) && !member->gang && !member->seen.unknown &&
            since(member->woke, gpu->last) < gpu->rules.stalled && member->doubt_ns < believed;
 }
 
-/* For how much of its time it had the GPU, and may have had it. any: of the
- * containers one is judged; else each may have had it all the time. */
+/* For how much of its time it had the GPU, and may have had it. any: a container is judged; else
+ * each may have had it all the time. */
 static void judge(struct turns_gpu *gpu, int at, bool any)
 {
     struct turns_member *member = &gpu->members[at];
     struct turns_work *own = &member->seen.work;
     double longest = most(member->seen.live, 1) * ((double)member->seen.longest_ns + unseen);
-    member->doubt_ns = most(member->doubt_ns - proves * own->ran_ns, 0);
     double ran = any ? most(own->ran_ns - member->unproved_ns, 0) : 0; /* the rest was charged */
     if (own->ran_ns > 0)
         member->unproved_ns = 0;
@@ -208,8 +212,11 @@ void account_step(struct turns_gpu *gpu, uint64_t now)
 {
     struct turns_work all = {0};
     bool any = false;
-    for (int at = 0; at < gpu->count; at++)
-        any |= is_judged(gpu, at) && gpu->members[at].seen.work.all_ns > 0;
+    for (int at = 0; at < gpu->count; at++) {
+        struct turns_member *member = &gpu->members[at];
+        member->doubt_ns = most(member->doubt_ns - proves * member->seen.work.ran_ns, 0);
+        any |= is_judged(gpu, at) && member->seen.work.all_ns > 0;
+    }
     for (int at = 0; at < gpu->count; at++) {
         judge(gpu, at, any);
         struct turns_work work = trusted(gpu, at);
@@ -223,8 +230,8 @@ void account_step(struct turns_gpu *gpu, uint64_t now)
             note(gpu, &gpu->members[at], now);
     for (int at = 0; at < gpu->count; at++) { /* a step without a report charges nothing again */
         struct turns_seen *seen = &gpu->members[at].seen;
-        seen->work = seen->stalled = (struct turns_work){0};
-        seen->held_ns = 0;
+        seen->work = (struct turns_work){0};
+        seen->stalled_ns = seen->held_ns = 0;
     }
     gpu->virtual_ns = average(gpu, NULL);
     gpu->last = now;

@@ -22,7 +22,7 @@ static void couple(const struct turns_gang *gang)
         all.live = seen->live > all.live ? seen->live : all.live;
         if (seen->work.all_ns > all.work.all_ns) {
             all.work = seen->work;
-            all.stalled = seen->stalled;
+            all.stalled_ns = seen->stalled_ns;
         }
     }
     for (unsigned at = 0; at < gang->count; at++) {
@@ -32,7 +32,7 @@ static void couple(const struct turns_gang *gang)
             continue;
         seen->live = all.live;
         seen->work = all.work;
-        seen->stalled = all.stalled;
+        seen->stalled_ns = all.stalled_ns;
     }
 }
 

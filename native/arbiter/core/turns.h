@@ -101,9 +101,9 @@ struct turns_seen {
     uint32_t live;    /* processes with work in flight now */
     bool unknown;     /* how long its launches take */
     struct turns_work work;
-    struct turns_work stalled; /* of it, by processes without progress */
-    double held_ns;            /* launches held back by the window, not by the turn */
-    uint64_t longest_ns;       /* a launch, about */
+    double stalled_ns;   /* of it, by processes without progress */
+    double held_ns;      /* launches held back by the window, not by the turn */
+    uint64_t longest_ns; /* a launch, about */
 };
 
 /* Add a process to what was seen between `last` and `now`. */

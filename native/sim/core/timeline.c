@@ -50,7 +50,6 @@ static enum activity dispatch(struct sim_state *state, unsigned gpu)
 {
     struct sim_timeline *timeline = &state->timelines[gpu];
     uint64_t sm_count = state->machine.gpus[gpu].sm_count;
-    renew_slice(state, timeline);
     for (;;) {
         if (!keeps_turn(timeline)) {
             unsigned next = slots_next(timeline->runnable, timeline->holder);
@@ -159,6 +158,7 @@ static void move(struct sim_state *state, unsigned gpu, enum activity activity, 
     uint64_t step = until - timeline->clock_ns;
     period_sample(state, gpu, until);
     timeline->clock_ns = until;
+    renew_slice(state, timeline);
     if (activity == BUSY)
         receive(state, gpu, step);
     else if (activity == SWITCHING)

@@ -2,10 +2,10 @@
  *
  * Between processes: time slices. Processes with work for the SMs have the GPU in turn, round robin
  * by slot, for driver.slice_ns each (2 ms unless it says otherwise). One that has nothing left to
- * run yields at once; one that is alone has one slice after the other, and who comes waits for the
- * end of one, as on an H100. After a pause of all a new slice begins. Whenever another process than
- * the last gets the GPU, nothing runs for driver.switch_ns; the slice begins after that. Within a
- * process: work.h.
+ * run yields at once. One that is alone gets one slice after another; a process that comes later
+ * waits until the current slice ends, as on an H100. After a pause of all a new slice begins.
+ * Whenever another process than the last gets the GPU, nothing runs for driver.switch_ns; the slice
+ * begins after that. Within a process: work.h.
  *
  * Nobody advances the timeline in the background; whoever looks at it first settles the past up to
  * now. A host that is late therefore delays its own next launch and never distorts what was

@@ -197,7 +197,7 @@ def report(chance: random.Random, node: Node, at: int, span: int, *, honest: boo
         seen.live = busy * (1 if at < 2 else chance.randint(1, 3))
         seen.waiting = (not mine) if at < 2 else chance.random() < 0.7
         seen.work.all_ns = seen.live * span * chance.random()
-        seen.stalled.all_ns = seen.work.all_ns * (not honest and chance.random() < 0.2)
+        seen.stalled_ns = seen.work.all_ns * (not honest and chance.random() < 0.2)
         seen.longest_ns = chance.choice([0, MS, 100 * MS])
 
 

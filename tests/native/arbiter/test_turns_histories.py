@@ -47,7 +47,7 @@ def play(chance: random.Random, *, honest: bool) -> None:
             seen.live = chance.randint(1, 3) if busy else 0
             seen.waiting = (not mine) if at == 0 else chance.random() < 0.7
             seen.work.all_ns = busy * min(seen.live, 3) * span * chance.random()
-            seen.stalled.all_ns = seen.work.all_ns * (not honest and chance.random() < 0.2)
+            seen.stalled_ns = seen.work.all_ns * (not honest and chance.random() < 0.2)
             seen.longest_ns = chance.choice([0, MS, 100 * MS])
             if at == 0:
                 seen.work.all_ns = min(seen.work.all_ns, span)
@@ -116,6 +116,22 @@ def test_a_process_that_once_claimed_all_time_is_charged_again_afterwards() -> N
     assert work == [0, 2 * MS, 0, MS, MS]
 
 
+def test_a_process_without_progress_proves_nothing() -> None:
+    """Its claims would have been taken from what its neighbours are charged with it."""
+    rules = ffi.new("struct turns_rules *", lib.turns_rules())
+    process, report = ffi.new("struct turns_process *"), ffi.new("struct turns_report *")
+    proved = []
+    for step, progress in enumerate([10 * SECOND, SECOND, 10 * SECOND]):
+        now = 10 * SECOND + step * 2 * MS
+        seen = ffi.new("struct turns_seen *")
+        report.since_ns, report.progress_ns = 5 * SECOND, progress
+        report.ran_ns = step * MS
+        lib.turns_observe(seen, process, report, rules, now - 2 * MS, now)
+        proved.append((seen.work.all_ns, seen.stalled_ns, seen.work.ran_ns))
+
+    assert proved == [(0, 0, 0), (2 * MS, 2 * MS, 0), (2 * MS, 0, MS)]
+
+
 def test_work_in_flight_for_long_keeps_a_container_from_its_turn_for_seconds_only() -> None:
     gpu = ffi.new("struct turns_gpu *")
     lib.turns_init(gpu, lib.turns_rules(), SECOND)
@@ -138,7 +154,7 @@ def test_work_without_progress_changes_nobody_elses_charge() -> None:
     gpu.members[stalled].late_ns = MS
     for at, part in ((holder, 0), (stalled, 1)):
         gpu.members[at].seen.work.all_ns, gpu.members[at].seen.unknown = MS, True
-        gpu.members[at].seen.stalled.all_ns = part * MS
+        gpu.members[at].seen.stalled_ns = part * MS
 
     lib.turns_step(gpu, SECOND + MS)
 
