@@ -183,8 +183,9 @@ async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watche
 
     assert result.exit_code == 0
     assert result.measured.share is not None
-    # 100 ms were saved with the agent and 50 without, in 3 s, and what a launch takes is guessed
-    assert result.measured.share < 30 + 5 + 5
+    # 100 without a limit. A quiet machine shows 35: 150 ms were saved, in 3 s. The exact figures
+    # are the virtual clock's (tests/sim/harness/test_turns.py).
+    assert result.measured.share < 50
     host.expect(result.measured, holds=result.measured.share > 30 - 5)
     await node.start_agent()
 

@@ -63,8 +63,10 @@ void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches,
     ahead->ended_ns = now > ahead->ended_ns ? now : ahead->ended_ns;
     if (launches == 0 || now <= from)
         return;
-    if (kind == DRAIN_UNTOLD) {
-        learn_untold(ahead, (now - from) / launches + 1);
+    if (kind == DRAIN_UNTOLD || kind == DRAIN_LATE) {
+        if (!ahead->late || from == begun)
+            learn_untold(ahead, (now - from) / launches + 1);
+        ahead->late = kind == DRAIN_LATE;
         return;
     }
     uint64_t each = average(ahead, now - from, launches, window_ns, shared);

@@ -4,7 +4,8 @@
  * ran side by side. No cost of a single kernel is known, and none is needed. While work of others,
  * or of the container's other processes, is on the GPU a drain takes longer than it would, so that
  * then only growth is believed. Where no arbiter tells whether there is any, a drain that took less
- * than the ones before is believed at once, and one that took more only a little.
+ * than the ones before is believed at once, and one that took more only a little. One behind a drain
+ * that was seen late seems short, and says nothing.
  *
  * One lock's state: the caller's. All zero is a valid beginning.
  */
@@ -25,6 +26,7 @@ enum drain_kind {
     DRAIN_ALONE,
     DRAIN_SHARED, /* beside others */
     DRAIN_UNTOLD, /* beside others or not */
+    DRAIN_LATE,   /* the same, seen a good while after its end */
 };
 
 struct run_ahead {
@@ -35,6 +37,7 @@ struct run_ahead {
     uint64_t longest_ns;  /* the longest of late */
     uint64_t sum_ns, sum; /* of late: what drains took, and parts of launches in them */
     bool shared;          /* those were beside others */
+    bool late;            /* nor is it known since when the next ones have run */
 };
 
 uint32_t run_ahead_most(const struct run_ahead *ahead);
