@@ -4,8 +4,8 @@
  * ran side by side. No cost of a single kernel is known, and none is needed. While work of others,
  * or of the container's other processes, is on the GPU a drain takes longer than it would, so that
  * then only growth is believed. Where no arbiter tells whether there is any, a drain that took less
- * than the ones before is believed at once, and one that took more only a little. One behind a drain
- * that was seen late seems short, and says nothing.
+ * than the ones before is believed at once, and one that took more only a little. One behind a
+ * drain that was seen late seems short, and says nothing.
  *
  * One lock's state: the caller's. All zero is a valid beginning.
  */

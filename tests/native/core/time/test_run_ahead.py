@@ -206,9 +206,9 @@ def test_shorter_launches_are_seen_to_be_shorter(ahead: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "each"), [(lib.DRAIN_LATE, 2 * MS), (lib.DRAIN_UNTOLD, 200 * US)], ids=["late", "not"]
+    ("kind", "each"), [(lib.DRAIN_LATE, 2 * MS), (lib.DRAIN_UNTOLD, 200 * US)], ids=["late", "no"]
 )
-def test_behind_a_drain_that_was_seen_late_one_is_not_short(ahead: Any, kind: int, each: int) -> None:
+def test_behind_a_drain_that_was_seen_late_none_is_short(ahead: Any, kind: int, each: int) -> None:
     """Kernels of 2 ms, one behind the other; the end of one is seen 1.8 ms late."""
     learn(ahead, *steady(2 * MS, 5, launches=1, kind=lib.DRAIN_UNTOLD))
 
