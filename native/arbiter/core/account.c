@@ -162,6 +162,19 @@ static double average(const struct turns_gpu *gpu, const struct turns_member *bu
     return ahead_weights > 0 ? ahead_sum / ahead_weights : gpu->virtual_ns;
 }
 
+/* How much of the GPU it wants, of late: a pause, and what it was charged before that one. */
+static void note_pause(const struct turns_gpu *gpu, struct turns_member *member, double away)
+{
+    if (member->went > 0)
+        member->paused_ns += least(away, gpu->rules.greedy);
+    member->used_ns += member->charged_ns - member->charged_woke;
+    member->charged_woke = member->charged_ns;
+    if (member->used_ns + member->paused_ns > gpu->rules.forgotten) {
+        member->used_ns /= 2;
+        member->paused_ns /= 2;
+    }
+}
+
 /* A container that comes back has no more than a credit, or what it was owed when it left a moment
  * ago: example, a program whose kernels last as long as the credit, and which stops between two of
  * its steps. */
@@ -172,6 +185,7 @@ static void wake(struct turns_gpu *gpu, struct turns_member *member, uint64_t no
         return;
     if (away < gpu->rules.forgotten)
         owed = most(owed, member->owed);
+    note_pause(gpu, member, away);
     member->woke = now;
     member->virtual_ns = most(member->virtual_ns, average(gpu, member) - owed);
 }

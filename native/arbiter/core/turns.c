@@ -92,6 +92,13 @@ static bool is_fresh(const struct turns_member *member)
     return member->woke > member->ended;
 }
 
+/* It wants less than its share: what it is owed says nothing of when it wants it. */
+static bool is_modest(const struct turns_gpu *gpu, const struct turns_member *member)
+{
+    return !is_greedy(gpu, member) &&
+           member->used_ns < member->weight * (member->used_ns + member->paused_ns);
+}
+
 /* A turn of `holder` beside `other`: together, those that always want the GPU come round in two
  * long turns. */
 static double quantum(const struct turns_gpu *gpu, const struct turns_member *holder,
@@ -242,11 +249,15 @@ static double until_idle_ends(struct turns_gpu *gpu, struct turns_member *holder
     return left;
 }
 
-/* The same of a holder with work in flight, if it goes on so. */
+/* The same of a holder with work in flight, if it goes on so. Two that are modest take a quantum
+ * each: both have saved credit, and the queue of one would wait for the whole queue of the other.
+ */
 static double until_turn_ends(const struct turns_gpu *gpu, const struct turns_member *holder,
                               const struct turns_member *other)
 {
     double span = quantum(gpu, holder, other) - gpu->used, half = span - (span + gpu->used) / 2;
+    if (is_modest(gpu, holder) && is_modest(gpu, other))
+        return span;
     double behind = (other->virtual_ns - holder->virtual_ns) * holder->weight; /* the holder */
     double next = most(span, behind > 0 ? behind : 0);
     if (is_greedy(gpu, holder) && is_fresh(other)) /* as soon as it is owed more than `preempt` */
@@ -286,7 +297,7 @@ static double judge_holder(struct turns_gpu *gpu)
 }
 
 /* A program that is held back by its window, is idle later, and gets less than its share may run
- * ahead further. */
+ * ahead further; not where its ceiling is what holds it back. */
 static void adapt(struct turns_gpu *gpu, struct turns_member *member, uint64_t woke)
 {
     const struct turns_rules *rules = &gpu->rules;
@@ -294,9 +305,10 @@ static void adapt(struct turns_gpu *gpu, struct turns_member *member, uint64_t w
     if (span >= rules->adapt) {
         double got = (member->charged_ns - member->charged_before) / span;
         double held = member->held_ns / span, idle = member->idle_ns / span;
-        if (got < member->weight * 0.98 && idle > 0.02 && held > 0.02)
+        bool spent = is_capped(member) && member->tokens < rules->bucket / 2;
+        if (got < member->weight * 0.98 && idle > 0.02 && held > 0.02 && !spent)
             member->wider = least(member->wider * 1.5, rules->window_most / rules->window);
-        else if (got > member->weight * 1.02 || held < 0.01 || idle < 0.002)
+        else if (spent || got > member->weight * 1.02 || held < 0.01 || idle < 0.002)
             member->wider = most(member->wider * 0.9, 1);
         member->charged_before = member->charged_ns;
         member->adapted = gpu->last;

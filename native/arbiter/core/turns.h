@@ -14,9 +14,10 @@
  *   - at once when the holder has nothing in flight and is not owed; when it is owed, after a
  *     moment, for it may only have stopped to think;
  *   - to a container that woke since its last turn and is owed more than `preempt`, at any time;
- *   - after a quantum where another one has had less, earlier where one has waited too long. The
- *     quantum is long between containers that always want the GPU: a hand-over costs some 400 us
- *     (151 us of an H100's own, and the wake of a thread), and none of them waits for an answer.
+ *   - after a quantum where another one has had less, earlier where one has waited too long, and
+ *     always between two that use less than their shares. It is long between containers that always
+ *     want the GPU: a hand-over costs some 400 us (151 us of an H100's own, and the wake of a
+ *     thread), and none of them waits for an answer.
  * No container waits for the end of what was in flight when the turn was taken back: the hardware
  * slices that tail, as the next container's first launches are on their way.
  *
@@ -140,6 +141,8 @@ struct turns_member {
     bool gang;              /* it has the turn on several GPUs at once, or on none (gang.h) */
     bool ready;             /* and would have it here */
     uint64_t woke, went, idle_since, waits_since, ended, absent_until;
+    double used_ns, paused_ns; /* of late: charged, and without wanting the GPU */
+    double charged_woke;       /* charged_ns when it woke */
     double late_ns; /* the tail of its last turn is believed to take so much more; 0: none */
     unsigned absences;
     uint64_t adapted; /* the window: when, and what was so since */

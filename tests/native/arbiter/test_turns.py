@@ -1,5 +1,6 @@
 """Turns on a model of a GPU: shares, ceilings, lending, waits for requests, and forged hints."""
 
+import heapq
 import random
 from collections.abc import Iterator
 
@@ -109,6 +110,32 @@ def test_a_request_beside_training_takes_little_longer_than_alone(
 
     assert p99(beside) < 1.25 * p99(alone) + 1
     assert training.ran > least * 20 * SECOND
+
+
+def in_order_of_arrival(*services: Iterator[tuple[int, int, int]]) -> Requests:
+    def arrivals(requests: Iterator[tuple[int, int, int]]) -> Requests:
+        at = 0
+        for host, launches, each in requests:
+            at += host
+            yield at, launches, each
+
+    last = 0
+    for at, launches, each in heapq.merge(*map(arrivals, services)):
+        yield at - last, launches, each
+        last = at
+
+
+@pytest.mark.parametrize("machine", [IDEAL, H100])
+def test_of_two_services_none_waits_for_the_queue_of_the_other(machine: Machine) -> None:
+    """Each uses less than its half, so that both have saved credit: 1.6 to 1.8 times as long, where
+    the one that had less lately goes first."""
+    queue = Player(in_order_of_arrival(service(1, 0.5), service(2, 0.5)), 1.0, arrivals=True)
+    Play([queue], machine).until(40 * SECOND)
+    two = [Player(service(seed, 0.5), 0.5, arrivals=True) for seed in (1, 2)]
+
+    Play(two, machine).until(40 * SECOND)
+
+    assert max(map(p99, two)) < 1.4 * p99(queue)
 
 
 @pytest.mark.parametrize("each", [200 * US, 2 * MS, 10 * MS, 40 * MS])
