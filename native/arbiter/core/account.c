@@ -194,8 +194,10 @@ static void wake(struct turns_gpu *gpu, struct turns_member *member, uint64_t no
 static void note(struct turns_gpu *gpu, struct turns_member *member, uint64_t now)
 {
     bool active = member->seen.waiting > 0 || member->seen.live > 0;
-    if (active && !member->active)
+    if (active && !member->active) {
+        member->returns = since(member->went, now) < 2 * gpu->rules.think; /* it was seen by then */
         wake(gpu, member, now);
+    }
     if (!active && member->active) {
         member->owed = average(gpu, member) - member->virtual_ns;
         member->went = now;

@@ -242,7 +242,8 @@ static double until_idle_ends(struct turns_gpu *gpu, struct turns_member *holder
 {
     uint64_t from = holder->idle_since > gpu->granted ? holder->idle_since : gpu->granted;
     bool came = gpu->used > 0 || holder->seen.waiting == 0;
-    double think = gpu->rules.think / (is_owed(gpu, holder, owed_at_least) ? 1 : 10);
+    bool keeps = holder->returns || is_owed(gpu, holder, owed_at_least);
+    double think = gpu->rules.think / (keeps ? 1 : 10);
     double left = (came ? think : gpu->rules.no_show) - since(from, gpu->last);
     if (left <= 0 && !came && holder->absent_until <= gpu->last)
         pass_over(gpu, holder);

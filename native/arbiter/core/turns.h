@@ -11,8 +11,8 @@
  * container does not want goes to others by the same rule: lending is no second controller.
  *
  * The turn passes on
- *   - at once when the holder has nothing in flight and is not owed; when it is owed, after a
- *     moment, for it may only have stopped to think;
+ *   - at once when the holder has nothing in flight and is not owed; when it is owed, or came back
+ *     soon last time, after a moment, for it may only have stopped to think;
  *   - to a container that woke since its last turn and is owed more than `preempt`, at any time;
  *   - after a quantum where another one has had less, earlier where one has waited too long, and
  *     always between two that use less than their shares. It is long between containers that always
@@ -52,24 +52,24 @@ struct turns_rules {
     double greedy;       /* without a pause for so long, a container always wants the GPU */
     double pause;        /* less is no pause */
     double preempt;      /* owed so much, it takes the turn when it wakes */
-    double think;        /* a holder that is owed, with nothing in flight, keeps its place so long;
-                            any other one a tenth of it */
-    double credit;       /* a container that wakes is owed no more */
-    double newcomer;     /* nor is one that has just come */
-    double debt;         /* and none is ever charged ahead by more */
-    double forgotten;    /* what it was owed when it left, if it was away for longer */
-    double bucket;       /* of a ceiling */
-    double overdraft;    /* and the most that it is charged ahead: longer than a launch */
-    double refill;       /* an empty bucket holds so much, and three times its ceiling's part of it,
-                            before it is used again; a gang's, whose hand-over costs several GPUs,
-                            a long quantum */
-    double patience;     /* a container not far over its share waits no longer */
-    double no_show;      /* for a holder that does not come when granted */
-    double stalled;      /* without progress, work in flight changes no other's charge */
-    double window;       /* of work in flight, where a container may wake at any time */
-    double window_calm;  /* where none has woken for a second */
-    double window_most;  /* and what it grows to for a program that needs more */
-    double adapt;        /* between two looks at the windows */
+    double think;       /* a holder with nothing in flight keeps its place so long if it is owed, or
+                           came back as soon when it paused last; any other one a tenth of it */
+    double credit;      /* a container that wakes is owed no more */
+    double newcomer;    /* nor is one that has just come */
+    double debt;        /* and none is ever charged ahead by more */
+    double forgotten;   /* what it was owed when it left, if it was away for longer */
+    double bucket;      /* of a ceiling */
+    double overdraft;   /* and the most that it is charged ahead: longer than a launch */
+    double refill;      /* an empty bucket holds so much, and three times its ceiling's part of it,
+                           before it is used again; a gang's, whose hand-over costs several GPUs,
+                           a long quantum */
+    double patience;    /* a container not far over its share waits no longer */
+    double no_show;     /* for a holder that does not come when granted */
+    double stalled;     /* without progress, work in flight changes no other's charge */
+    double window;      /* of work in flight, where a container may wake at any time */
+    double window_calm; /* where none has woken for a second */
+    double window_most; /* and what it grows to for a program that needs more */
+    double adapt;       /* between two looks at the windows */
 };
 
 struct turns_rules turns_rules(void);
@@ -140,6 +140,7 @@ struct turns_member {
     bool starved;           /* its bucket is empty */
     bool gang;              /* it has the turn on several GPUs at once, or on none (gang.h) */
     bool ready;             /* and would have it here */
+    bool returns;           /* its last pause was shorter than `think` */
     uint64_t woke, went, idle_since, waits_since, ended, absent_until;
     double used_ns, paused_ns; /* of late: charged, and without wanting the GPU */
     double charged_woke;       /* charged_ns when it woke */

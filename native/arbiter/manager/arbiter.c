@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,7 +26,6 @@ static void nudge(struct arbiter *self)
 
 static void close_all(struct arbiter *self)
 {
-    close(self->timer);
     close(self->bell);
     close(self->epoll);
     for (uint32_t at = 0; at < ARBITER_GPUS; at++)
@@ -45,11 +43,9 @@ static int begin(struct arbiter *self)
     pthread_mutexattr_setprotocol(&inherit, PTHREAD_PRIO_INHERIT);
     pthread_mutex_init(&self->lock, &inherit);
     pthread_mutexattr_destroy(&inherit);
-    if (self->epoll < 0 || self->bell < 0 || self->timer < 0)
+    if (self->epoll < 0 || self->bell < 0)
         return -errno;
     int result = loop_watch(self, self->bell, &self->bell);
-    if (result == 0)
-        result = loop_watch(self, self->timer, &self->timer);
     if (result != 0)
         return result;
     sigset_t all, before;
@@ -69,7 +65,6 @@ int arbiter_start(const struct vcuda_world *world, struct arbiter **out)
     self->simulated = world != NULL;
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     self->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    self->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     int result = begin(self);
     if (result == 0)
         *out = self;

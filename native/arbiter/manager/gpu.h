@@ -34,7 +34,7 @@ struct arbiter_container {
     int ring;
     bool watched;   /* its ring is waited for */
     unsigned rings; /* since rings_since */
-    uint64_t rings_since, muted_until;
+    uint64_t rings_since, muted_until, muted_look;
 };
 
 struct gpu {

@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -114,9 +114,9 @@ static void gather(struct arbiter *self, uint64_t now)
     for (int i = 0; i < count; i++) {
         void *tag = events[i].data.ptr;
         struct arbiter_container *container = container_of(self, tag);
-        if (tag == &self->bell || tag == &self->timer) {
+        if (tag == &self->bell) {
             uint64_t times;
-            ssize_t got = read(*(int *)tag, &times, sizeof times);
+            ssize_t got = read(self->bell, &times, sizeof times);
             (void)got; /* it may have been set again */
         } else if (container != NULL) {
             read_ring(self, container, now);
@@ -139,8 +139,11 @@ static uint64_t look_at_muted(struct arbiter *self, uint64_t now, uint64_t next)
         }
         uint64_t again = one->muted_until;
         if (one->rings > RINGS_PER_MS && one->processes != NULL) {
-            gpu_mark_due(one);
-            again = now + MILLISECOND;
+            if (one->muted_look <= now) {
+                gpu_mark_due(one);
+                one->muted_look = now + MILLISECOND;
+            }
+            again = one->muted_look;
         }
         if (again < next)
             next = again;
@@ -190,12 +193,10 @@ static void sleep_until(struct arbiter *self, uint64_t next)
         self->world->wait(NULL, 0, next < latest ? next : latest);
         return;
     }
-    struct itimerspec when = {0}; /* zeros: never */
-    if (next != UINT64_MAX)
-        when.it_value = (struct timespec){(time_t)(next / SECOND), (long)(next % SECOND)};
-    timerfd_settime(self->timer, TFD_TIMER_ABSTIME, &when, NULL);
-    struct epoll_event event;
-    epoll_wait(self->epoll, &event, 1, -1);
+    uint64_t now = self->world->now(), left = next > now ? next - now : 0;
+    struct timespec longest = {(time_t)(left / SECOND), (long)(left % SECOND)};
+    struct pollfd ready = {.fd = self->epoll, .events = POLLIN};
+    ppoll(&ready, 1, next == UINT64_MAX ? NULL : &longest, NULL);
 }
 
 void *loop_run(void *arbiter)

@@ -12,14 +12,14 @@ struct arbiter {
     pthread_t thread;
     pthread_mutex_t lock; /* all below */
     bool stopping;
-    int epoll, bell, timer;
+    int epoll, bell;
     struct gpu *gpus[ARBITER_GPUS]; /* NULL: none of its containers has joined yet */
     struct arbiter_container *containers;
 };
 
 extern const struct vcuda_world loop_real_world;
 
-/* Tags of epoll: two words of the arbiter's, or a container, or a process of one. All are removed
+/* Tags of epoll: the bell, or a container, or a process of one. All are removed
  * from epoll under the lock before they are freed, and events are fetched under the lock. 0 or a
  * negated errno. */
 int loop_watch(struct arbiter *self, int descriptor, void *tag);
