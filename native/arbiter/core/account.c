@@ -162,16 +162,21 @@ static double average(const struct turns_gpu *gpu, const struct turns_member *bu
     return ahead_weights > 0 ? ahead_sum / ahead_weights : gpu->virtual_ns;
 }
 
-/* How much of the GPU it wants, of late: a pause, and what it was charged before that one. */
-static void note_pause(const struct turns_gpu *gpu, struct turns_member *member, double away)
+/* How much of the GPU it wants, of late: what it was charged, of the time in which it did not wait
+ * for the turn. Its pauses are not seen where nothing rings. */
+static void note_use(const struct turns_gpu *gpu, struct turns_member *member, uint64_t now)
 {
-    if (member->went > 0)
-        member->paused_ns += least(away, gpu->rules.greedy);
-    member->used_ns += member->charged_ns - member->charged_woke;
+    double used = most(member->charged_ns - member->charged_woke, 0);
+    double span = since(member->woke, now) - (member->waited_ns - member->waited_woke);
+    if (member->woke > 0) {
+        member->used_ns += used;
+        member->free_ns += most(used, least(span, gpu->rules.forgotten));
+    }
     member->charged_woke = member->charged_ns;
-    if (member->used_ns + member->paused_ns > gpu->rules.forgotten) {
+    member->waited_woke = member->waited_ns;
+    if (member->free_ns > gpu->rules.forgotten) {
         member->used_ns /= 2;
-        member->paused_ns /= 2;
+        member->free_ns /= 2;
     }
 }
 
@@ -185,7 +190,7 @@ static void wake(struct turns_gpu *gpu, struct turns_member *member, uint64_t no
         return;
     if (away < gpu->rules.forgotten)
         owed = most(owed, member->owed);
-    note_pause(gpu, member, away);
+    note_use(gpu, member, now);
     member->woke = now;
     member->virtual_ns = most(member->virtual_ns, average(gpu, member) - owed);
 }

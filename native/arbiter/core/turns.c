@@ -92,11 +92,21 @@ static bool is_fresh(const struct turns_member *member)
     return member->woke > member->ended;
 }
 
-/* It wants less than its share: what it is owed says nothing of when it wants it. */
-static bool is_modest(const struct turns_gpu *gpu, const struct turns_member *member)
+/* A part of the GPU that it wants, of late; 1: all of it, or not known. */
+static double wants(const struct turns_gpu *gpu, const struct turns_member *member)
 {
-    return !is_greedy(gpu, member) &&
-           member->used_ns < member->weight * (member->used_ns + member->paused_ns);
+    return is_greedy(gpu, member) || member->free_ns <= 0 ? 1 : member->used_ns / member->free_ns;
+}
+
+/* Both want less than their shares, and the holder no much smaller part of the GPU: then what they
+ * are owed says nothing of when they want it, and the queue of one would wait for the whole queue
+ * of the other. */
+static bool are_alike(const struct turns_gpu *gpu, const struct turns_member *holder,
+                      const struct turns_member *other)
+{
+    const double much_smaller = 0.67;
+    double held = wants(gpu, holder), wanted = wants(gpu, other);
+    return held < holder->weight && wanted < other->weight && held > much_smaller * wanted;
 }
 
 /* A turn of `holder` beside `other`: together, those that always want the GPU come round in two
@@ -250,14 +260,12 @@ static double until_idle_ends(struct turns_gpu *gpu, struct turns_member *holder
     return left;
 }
 
-/* The same of a holder with work in flight, if it goes on so. Two that are modest take a quantum
- * each: both have saved credit, and the queue of one would wait for the whole queue of the other.
- */
+/* The same of a holder with work in flight, if it goes on so. */
 static double until_turn_ends(const struct turns_gpu *gpu, const struct turns_member *holder,
                               const struct turns_member *other)
 {
     double span = quantum(gpu, holder, other) - gpu->used, half = span - (span + gpu->used) / 2;
-    if (is_modest(gpu, holder) && is_modest(gpu, other))
+    if (are_alike(gpu, holder, other))
         return span;
     double behind = (other->virtual_ns - holder->virtual_ns) * holder->weight; /* the holder */
     double next = most(span, behind > 0 ? behind : 0);

@@ -142,8 +142,8 @@ struct turns_member {
     bool ready;             /* and would have it here */
     bool returns;           /* its last pause was shorter than `think` */
     uint64_t woke, went, idle_since, waits_since, ended, absent_until;
-    double used_ns, paused_ns; /* of late: charged, and without wanting the GPU */
-    double charged_woke;       /* charged_ns when it woke */
+    double used_ns, free_ns;          /* of late: charged, of the time without waits for the turn */
+    double charged_woke, waited_woke; /* charged_ns and waited_ns when it woke */
     double late_ns; /* the tail of its last turn is believed to take so much more; 0: none */
     unsigned absences;
     uint64_t adapted; /* the window: when, and what was so since */

@@ -25,11 +25,13 @@ def trainer(each: int, host: int = 0, step: int = 200 * MS) -> Requests:
         yield host, max(step // each, 1), each
 
 
-def service(seed: int, share: float, load: float = 0.6) -> Iterator[tuple[int, int, int]]:
-    """3 ms of work at Poisson times, so that it asks for this part of its share."""
+def service(
+    seed: int, share: float, load: float = 0.6, work: int = 3 * MS
+) -> Iterator[tuple[int, int, int]]:
+    """Requests at Poisson times, so that it asks for this part of its share."""
     chance = random.Random(seed)
     while True:
-        yield round(chance.expovariate(share * load / (3 * MS))), 15, 200 * US
+        yield round(chance.expovariate(share * load / work)), work // (200 * US), 200 * US
 
 
 def nothing() -> Requests:
@@ -149,6 +151,17 @@ def test_of_two_services_none_waits_for_the_queue_of_the_other(machine: Machine)
     Play(two, machine).until(40 * SECOND)
 
     assert max(map(p99, two)) < 1.4 * p99(queue)
+
+
+def test_a_service_that_is_seldom_asked_ends_a_long_request_beside_a_busy_one() -> None:
+    """It wants a third of its share, and the other one nearly all: what it saved is its own. By a
+    quantum each it took 45 ms."""
+    seldom = Player(service(51, 0.3, 0.33, 10 * MS), 0.3, arrivals=True)
+    busy = Player(service(1, 0.7, 0.86), 0.7, arrivals=True)
+
+    Play([seldom, busy], H100).until(40 * SECOND)
+
+    assert p99(seldom) < 28
 
 
 @pytest.mark.parametrize("each", [200 * US, 2 * MS, 10 * MS, 40 * MS])

@@ -64,8 +64,9 @@ void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches,
     if (launches == 0 || now <= from)
         return;
     if (kind == DRAIN_UNTOLD || kind == DRAIN_LATE) {
-        if (!ahead->late || from == begun)
-            learn_untold(ahead, (now - from) / launches + 1);
+        uint64_t seen = (now - from) / launches + 1;
+        if (!ahead->late || from == begun || seen > ahead->each_ns)
+            learn_untold(ahead, seen);
         ahead->late = kind == DRAIN_LATE;
         return;
     }

@@ -5,7 +5,7 @@
  * or of the container's other processes, is on the GPU a drain takes longer than it would, so that
  * then only growth is believed. Where no arbiter tells whether there is any, a drain that took less
  * than the ones before is believed at once, and one that took more only a little. One behind a
- * drain that was seen late seems short, and says nothing.
+ * drain that was seen late may seem short, and is not believed then.
  *
  * One lock's state: the caller's. All zero is a valid beginning.
  */

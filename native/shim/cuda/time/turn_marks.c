@@ -179,7 +179,7 @@ void turn_uncount(const struct turn_view *view, uint32_t stream, uint32_t launch
 struct drain {
     uint64_t begun;
     uint32_t launches;
-    bool shared, late;
+    bool shared;
 };
 
 static void add(struct drain *drain, const struct turn_mark *mark)
@@ -192,15 +192,43 @@ static void add(struct drain *drain, const struct turn_mark *mark)
     drain->shared |= mark->shared;
 }
 
+/* May it be launched to soon, or was it just now, by credit? */
+static bool is_idle(const struct turn_device *device, uint64_t now)
+{
+    return device->ends || now < device->launched + IDLE_FOR_NS;
+}
+
+/* When it is to look again. */
+static uint64_t next_look(const struct turn_view *view, uint64_t now)
+{
+    const struct turn_device *device = view->device;
+    if (device->in_flight == 0)
+        return now + (is_idle(device, now) ? IDLE_NS : REST_NS);
+    bool wanted = (turn_word(view) & VCUDA_TURN_WANTED) != 0;
+    uint64_t latest = now + (wanted ? WANTED_NS : SELDOM_NS);
+    uint64_t next = run_ahead_next_look(&device->ahead, device->begun, device->in_flight, now);
+    return next < latest ? next : latest;
+}
+
+/* Did nobody look when it was time? The machine may be busy, or the program stopped. */
+static bool is_late(const struct turn_view *view, uint64_t now)
+{
+    return now > next_look(view, view->device->looked) + view->device->ahead.each_ns / 4;
+}
+
+/* Where no arbiter is, a thread that lost its processor before it asked, or looked late, is not to
+ * make launches seem short. */
 static void learn(const struct turn_view *view, const struct drain *drain, uint64_t now)
 {
     if (drain->launches == 0)
         return;
     uint64_t window = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed);
-    enum drain_kind kind = turn_is_stale(view, now) ? drain->late ? DRAIN_LATE : DRAIN_UNTOLD
-                           : drain->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0
-                               ? DRAIN_SHARED
-                               : DRAIN_ALONE;
+    bool shared = drain->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0;
+    enum drain_kind kind = shared ? DRAIN_SHARED : DRAIN_ALONE;
+    if (turn_is_stale(view, now)) {
+        now = view->world->now();
+        kind = is_late(view, now) ? DRAIN_LATE : DRAIN_UNTOLD;
+    }
     run_ahead_learn(&view->device->ahead, drain->begun, drain->launches, now, window, kind);
 }
 
@@ -387,30 +415,6 @@ static void add_question(struct drain *drain, const struct turn_device *device,
     add(drain, question->event == NULL ? &tail : &device->marks[question->at % TURN_MARKS]);
 }
 
-/* May it be launched to soon, or was it just now, by credit? */
-static bool is_idle(const struct turn_device *device, uint64_t now)
-{
-    return device->ends || now < device->launched + IDLE_FOR_NS;
-}
-
-/* When it is to look again. */
-static uint64_t next_look(const struct turn_view *view, uint64_t now)
-{
-    const struct turn_device *device = view->device;
-    if (device->in_flight == 0)
-        return now + (is_idle(device, now) ? IDLE_NS : REST_NS);
-    bool wanted = (turn_word(view) & VCUDA_TURN_WANTED) != 0;
-    uint64_t latest = now + (wanted ? WANTED_NS : SELDOM_NS);
-    uint64_t next = run_ahead_next_look(&device->ahead, device->begun, device->in_flight, now);
-    return next < latest ? next : latest;
-}
-
-/* Did nobody look when it was time? The machine may be busy, or the program stopped. */
-static bool is_late(const struct turn_view *view, uint64_t now)
-{
-    return now > next_look(view, view->device->looked) + view->device->ahead.each_ns / 4;
-}
-
 void turn_look(const struct turn_view *view, uint64_t now, bool waited)
 {
     struct turn_device *device = view->device;
@@ -427,12 +431,11 @@ void turn_look(const struct turn_view *view, uint64_t now, bool waited)
         device->looking = false;
     }
     bool any = false;
-    uint64_t asked_at = asked.count > 0 ? view->world->now() : now;
-    struct drain drain = {.late = is_late(view, asked_at)};
+    struct drain drain = {0};
     for (uint32_t index = 0; index < asked.count; index++)
         if (holds(device, &asked.of[index]))
             add_question(&drain, device, &asked.of[index]);
-    learn(view, &drain, asked_at);
+    learn(view, &drain, now);
     uint64_t ended = waited ? now : ended_at(view, now);
     for (uint32_t index = 0; index < asked.count; index++) {
         const struct question *question = &asked.of[index];
