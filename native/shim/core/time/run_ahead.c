@@ -47,7 +47,7 @@ static uint64_t average(struct run_ahead *ahead, uint64_t ns, uint32_t launches,
 /* Beside others a drain takes several times as long as alone, and most are beside others. */
 static void learn_untold(struct run_ahead *ahead, uint64_t each)
 {
-    enum { STRETCHED = 32 };
+    enum { STRETCHED = 48 };
     if (ahead->each_ns == 0 || each < ahead->each_ns)
         ahead->each_ns = each;
     else
@@ -63,11 +63,8 @@ void run_ahead_learn(struct run_ahead *ahead, uint64_t begun, uint32_t launches,
     ahead->ended_ns = now > ahead->ended_ns ? now : ahead->ended_ns;
     if (launches == 0 || now <= from)
         return;
-    if (kind == DRAIN_UNTOLD || kind == DRAIN_LATE) {
-        uint64_t seen = (now - from) / launches + 1;
-        if (!ahead->late || from == begun || seen > ahead->each_ns)
-            learn_untold(ahead, seen);
-        ahead->late = kind == DRAIN_LATE;
+    if (kind == DRAIN_UNTOLD) {
+        learn_untold(ahead, (now - from) / launches + 1);
         return;
     }
     uint64_t each = average(ahead, now - from, launches, window_ns, shared);

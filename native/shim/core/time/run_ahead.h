@@ -4,8 +4,7 @@
  * ran side by side. No cost of a single kernel is known, and none is needed. While work of others,
  * or of the container's other processes, is on the GPU a drain takes longer than it would, so that
  * then only growth is believed. Where no arbiter tells whether there is any, a drain that took less
- * than the ones before is believed at once, and one that took more only a little. One behind a
- * drain that was seen late may seem short, and is not believed then.
+ * than the ones before is believed at once, and one that took more only a little.
  *
  * One lock's state: the caller's. All zero is a valid beginning.
  */
@@ -26,7 +25,6 @@ enum drain_kind {
     DRAIN_ALONE,
     DRAIN_SHARED, /* beside others */
     DRAIN_UNTOLD, /* beside others or not */
-    DRAIN_LATE,   /* the same, seen a good while after its end */
 };
 
 struct run_ahead {
@@ -37,7 +35,6 @@ struct run_ahead {
     uint64_t longest_ns;  /* the longest of late */
     uint64_t sum_ns, sum; /* of late: what drains took, and parts of launches in them */
     bool shared;          /* those were beside others */
-    bool late;            /* nor is it known since when the next ones have run */
 };
 
 uint32_t run_ahead_most(const struct run_ahead *ahead);

@@ -192,43 +192,15 @@ static void add(struct drain *drain, const struct turn_mark *mark)
     drain->shared |= mark->shared;
 }
 
-/* May it be launched to soon, or was it just now, by credit? */
-static bool is_idle(const struct turn_device *device, uint64_t now)
-{
-    return device->ends || now < device->launched + IDLE_FOR_NS;
-}
-
-/* When it is to look again. */
-static uint64_t next_look(const struct turn_view *view, uint64_t now)
-{
-    const struct turn_device *device = view->device;
-    if (device->in_flight == 0)
-        return now + (is_idle(device, now) ? IDLE_NS : REST_NS);
-    bool wanted = (turn_word(view) & VCUDA_TURN_WANTED) != 0;
-    uint64_t latest = now + (wanted ? WANTED_NS : SELDOM_NS);
-    uint64_t next = run_ahead_next_look(&device->ahead, device->begun, device->in_flight, now);
-    return next < latest ? next : latest;
-}
-
-/* Did nobody look when it was time? The machine may be busy, or the program stopped. */
-static bool is_late(const struct turn_view *view, uint64_t now)
-{
-    return now > next_look(view, view->device->looked) + view->device->ahead.each_ns / 4;
-}
-
-/* Where no arbiter is, a thread that lost its processor before it asked, or looked late, is not to
- * make launches seem short. */
 static void learn(const struct turn_view *view, const struct drain *drain, uint64_t now)
 {
     if (drain->launches == 0)
         return;
     uint64_t window = atomic_load_explicit(&view->word->window_ns, memory_order_relaxed);
-    bool shared = drain->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0;
-    enum drain_kind kind = shared ? DRAIN_SHARED : DRAIN_ALONE;
-    if (turn_is_stale(view, now)) {
-        now = view->world->now();
-        kind = is_late(view, now) ? DRAIN_LATE : DRAIN_UNTOLD;
-    }
+    enum drain_kind kind = turn_is_stale(view, now) ? DRAIN_UNTOLD
+                           : drain->shared || (turn_word(view) & VCUDA_TURN_SHARED) != 0
+                               ? DRAIN_SHARED
+                               : DRAIN_ALONE;
     run_ahead_learn(&view->device->ahead, drain->begun, drain->launches, now, window, kind);
 }
 
@@ -599,6 +571,24 @@ uint64_t turn_next_look(const struct turn_device *device, uint64_t now)
         at++;
     uint32_t launches = at == device->head ? 0 : device->marks[at % TURN_MARKS].launches;
     return run_ahead_next_look(&device->ahead, device->begun, launches, now);
+}
+
+/* May it be launched to soon, or was it just now, by credit? */
+static bool is_idle(const struct turn_device *device, uint64_t now)
+{
+    return device->ends || now < device->launched + IDLE_FOR_NS;
+}
+
+/* When it is to look again. */
+static uint64_t next_look(const struct turn_view *view, uint64_t now)
+{
+    const struct turn_device *device = view->device;
+    if (device->in_flight == 0)
+        return now + (is_idle(device, now) ? IDLE_NS : REST_NS);
+    bool wanted = (turn_word(view) & VCUDA_TURN_WANTED) != 0;
+    uint64_t latest = now + (wanted ? WANTED_NS : SELDOM_NS);
+    uint64_t next = run_ahead_next_look(&device->ahead, device->begun, device->in_flight, now);
+    return next < latest ? next : latest;
 }
 
 static void *watch(void *argument)

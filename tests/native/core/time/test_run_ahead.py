@@ -203,24 +203,3 @@ def test_shorter_launches_are_seen_to_be_shorter(ahead: Any) -> None:
         learn(ahead, Drain(begun, 1, now))
 
     assert 200 * US <= ahead.each_ns < 240 * US
-
-
-@pytest.mark.parametrize(
-    ("kind", "each"), [(lib.DRAIN_LATE, 2 * MS), (lib.DRAIN_UNTOLD, 200 * US)], ids=["late", "no"]
-)
-def test_behind_a_drain_that_was_seen_late_none_is_short(ahead: Any, kind: int, each: int) -> None:
-    """Kernels of 2 ms, one behind the other; the end of one is seen 1.8 ms late."""
-    learn(ahead, *steady(2 * MS, 5, launches=1, kind=lib.DRAIN_UNTOLD))
-
-    learn(ahead, Drain(10 * MS, 1, 13_800 * US, kind=kind))
-    learn(ahead, Drain(12 * MS, 1, 14_000 * US, kind=lib.DRAIN_UNTOLD))
-
-    assert ahead.each_ns == pytest.approx(each, rel=0.1)
-
-
-def test_a_launch_after_a_pause_is_measured_from_its_own_beginning(ahead: Any) -> None:
-    learn(ahead, *steady(2 * MS, 5, launches=1, kind=lib.DRAIN_LATE))
-
-    learn(ahead, Drain(20 * MS, 1, 21 * MS, kind=lib.DRAIN_UNTOLD))
-
-    assert ahead.each_ns == pytest.approx(1 * MS, rel=0.01)

@@ -20,6 +20,9 @@ NAME = "turned"
 MOST = 0.5
 """Of the GPU; a bucket of 50 ms comes on top."""
 
+SAVED = 0.2
+"""Seconds: that bucket, and what a busy machine sees late. Without turns it would be a second."""
+
 
 @pytest.fixture
 def gpu(work: Path) -> Iterator[SimulatedGpu]:
@@ -52,7 +55,7 @@ async def test_it_is_held_to_its_turns(turned: Container, gpu: SimulatedGpu) -> 
     told = await turned.run(f"{BEGIN}\ntell(took=work(1.0))")
 
     (account,) = gpu.tenants()
-    assert account.busy_ns / 1e9 < MOST * told["took"] + 0.07
+    assert account.busy_ns / 1e9 < MOST * told["took"] + SAVED
 
 
 async def test_a_child_of_a_fork_takes_turns_of_its_own(turned: Container) -> None:
@@ -114,7 +117,7 @@ tell(took=time.monotonic() - begun + before)
     told = await asyncio.wait_for(program, 15)
 
     (account,) = gpu.tenants()
-    assert 0.1 < account.busy_ns / 1e9 < MOST * told["took"] + 0.07
+    assert 0.1 < account.busy_ns / 1e9 < MOST * told["took"] + SAVED
 
 
 async def test_threads_launch_side_by_side(turned: Container, gpu: SimulatedGpu) -> None:
@@ -129,7 +132,7 @@ tell(took=time.monotonic() - begun)
     )
 
     (account,) = gpu.tenants()
-    assert 0.1 < account.busy_ns / 1e9 < MOST * told["took"] + 0.07
+    assert 0.1 < account.busy_ns / 1e9 < MOST * told["took"] + SAVED
 
 
 @pytest.mark.parametrize("words", ["--sync-each", ""])
