@@ -15,9 +15,9 @@
  *     soon last time, after a moment, for it may only have stopped to think;
  *   - to a container that woke since its last turn and is owed more than `preempt`, at any time;
  *   - after a quantum where another one has had less, earlier where one has waited too long, and
- *     always between two that use less than their shares. It is long between containers that always
- *     want the GPU: a hand-over costs some 400 us (151 us of an H100's own, and the wake of a
- *     thread), and none of them waits for an answer.
+ *     always between two that use less than their shares and about as much. It is long between
+ *     containers that always want the GPU: a hand-over costs some 400 us (151 us of an H100's own,
+ *     and the wake of a thread), and none of them waits for an answer.
  * No container waits for the end of what was in flight when the turn was taken back: the hardware
  * slices that tail, as the next container's first launches are on their way.
  *
