@@ -151,6 +151,7 @@ async def test_a_connected_instance_is_preferred_to_a_newer_one_that_does_not_an
     await second.start()
     await stage.registered(second)
     await second.hang_up()
+    await stage.soon(lambda: not second.watchers)
     await stage.claim("steady")
 
     await stage.run(pod("steady", "steady"))
