@@ -53,7 +53,7 @@ struct turns_rules {
     double pause;        /* less is no pause */
     double preempt;      /* owed so much, it takes the turn when it wakes */
     double think;       /* a holder with nothing in flight keeps its place so long if it is owed, or
-                           came back as soon when it paused last; any other one a tenth of it */
+                           was back so soon after its last pause; any other one a tenth of it */
     double credit;      /* a container that wakes is owed no more */
     double newcomer;    /* nor is one that has just come */
     double debt;        /* and none is ever charged ahead by more */
@@ -140,7 +140,7 @@ struct turns_member {
     bool starved;           /* its bucket is empty */
     bool gang;              /* it has the turn on several GPUs at once, or on none (gang.h) */
     bool ready;             /* and would have it here */
-    bool returns;           /* its last pause was shorter than `think` */
+    bool returns;           /* its last pause was about as short as `think` */
     uint64_t woke, went, idle_since, waits_since, ended, absent_until;
     double used_ns, free_ns;          /* of late: charged, of the time without waits for the turn */
     double charged_woke, waited_woke; /* charged_ns and waited_ns when it woke */
