@@ -35,8 +35,8 @@ SLOW := benchmarks chart cli clients dashboards docs e2e gpu_check hostile nativ
     native/table native/core/test_fuzz.py native/core/test_sanitizers.py sim web \
     recovery/test_histories.py deviceplugin/test_deaths.py deviceplugin/identity/test_identity.py \
     doctor/test_ill_gpus.py gpu/health/test_health_contract.py gpu/usage monitor/test_monitored_node.py \
-    node/test_agent_in_a_cluster.py node/test_unlimited_pods.py runtime/test_cri.py \
-    virtual/legacy/test_gpu_client_at_agent.py volume/test_publish.py test_install.py test_readme.py
+    node_status/test_agent_in_a_cluster.py node_status/test_unlimited_pods.py runtime/test_cri.py \
+    legacy/test_gpu_client_at_agent.py volume/test_publish.py test_install.py test_readme.py
 .PHONY: test-fast
 test-fast: lint ## lint, then what answers soon: all but containers, builds, simulated machines and pages
 	ls -d $(addprefix tests/,$(SLOW)) >/dev/null

@@ -23,7 +23,7 @@ from allocate import IN_MEMORY, admit, come_and_go, keep_bytecode, machine, resi
 from machine_line import machine_line
 
 from gpumanager.deviceplugin import wire
-from gpumanager.deviceplugin.server import sockets_like
+from gpumanager.grpc_wire import sockets_like
 from gpumanager.names import VCORE, VCORE_SOCKET, VMEMORY, VMEMORY_SOCKET
 from gpumanager.sim import host
 from gpumanager.sim.node import SimulatedNode

@@ -16,7 +16,7 @@ from thin_caller import ThinCaller
 
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
-from gpumanager.deviceplugin.server import sockets_like
+from gpumanager.grpc_wire import sockets_like
 from gpumanager.names import VCORE, VCORE_SOCKET, VMEMORY, VMEMORY_SOCKET
 from gpumanager.sim.kubelet.plugins import PluginEndpoint
 

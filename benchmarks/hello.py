@@ -23,14 +23,14 @@ from pathlib import Path
 from machine_line import machine_line
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.turns import Turns
+from gpumanager.limits.values import Limit
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
-from gpumanager.virtual.values import AllocationID, Limit
 
 LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
 NAME = AllocationID("benchmark")

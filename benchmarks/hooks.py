@@ -24,13 +24,14 @@ from pathlib import Path
 from machine_line import machine_line
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.turns import Turns
+from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.sim.container.process import namespaces_available, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
-from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim import SHIM_CUDA
 
 HERE = Path(__file__).resolve().parent

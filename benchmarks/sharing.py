@@ -24,11 +24,12 @@ from machine_line import machine_line
 
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
+from gpumanager.limits.pages.books import HINTS_OFFSET
+from gpumanager.limits.turns import Turns
+from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import TICK_SECONDS, VirtualManager
-from gpumanager.virtual.pages.books import HINTS_OFFSET
-from gpumanager.virtual.turns import Turns
-from gpumanager.virtual.values import AllocationID, Limit
 from vcuda_shim._shim import ffi, lib
 
 TICK = round(TICK_SECONDS * 1e9)

@@ -20,11 +20,11 @@ import hello
 import hooks
 from hooks import Bench, Place
 
+from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.container.values import BindMount
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.values import Limit
 
 PLACE = Place("managed", 30)
 LIMIT = Limit(hooks.GPUS[0], Bytes(GIB), 30, 30)

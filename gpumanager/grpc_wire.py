@@ -3,6 +3,8 @@
 Generated stubs refuse to run with an older grpcio than the one that made them (decision 0003).
 """
 
+import errno
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -91,3 +93,14 @@ def dial(socket: Path, limit: int = KUBELET_LIMIT, **options: int) -> grpc.aio.C
     return grpc.aio.insecure_channel(
         f"unix:{socket}", options=[(f"grpc.{name}", value) for name, value in own.items()]
     )
+
+
+def sockets_like(name: Path) -> list[Path]:
+    """Return the sockets of every instance: `name` as of older agents, and `name-<instance>`."""
+    return [one for one in name.parent.glob(f"{name.stem}*{name.suffix}") if one.is_socket()]
+
+
+def is_served(path: Path) -> bool:
+    """Return whether a server listens there, as far as can be found without waiting."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
+        return caller.connect_ex(str(path)) not in {errno.ECONNREFUSED, errno.ENOENT}

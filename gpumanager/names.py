@@ -47,6 +47,8 @@ ANNOTATION_GPU_POLICY: Final = "tencent.com/vcuda-gpu-policy"
 """Pod annotation by the user, new: how a GPU of the node is chosen for a share, `binpack`."""
 
 CLAIM_DRIVER: Final = "gpu.tencent.com"
+CLAIM_REGISTRATIONS: Final = f"{CLAIM_DRIVER}-*-reg.sock"
+"""Sockets by which instances of the driver register with the kubelet."""
 """Of ResourceSlices and ResourceClaims, new: what serves the GPUs of a node as claims."""
 CLAIM_DEVICE_CLASS: Final = "gpu.tencent.com"
 """The DeviceClass of all GPUs of this driver."""

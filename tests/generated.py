@@ -14,7 +14,7 @@ PROTOS = (
     "gpumanager/kubelet/api/podresources_v1.proto",
     "gpumanager/kubelet/api/pods_v1alpha1.proto",
     "gpumanager/runtime/api/runtime_v1.proto",
-    "gpumanager/virtual/api/vcuda.proto",
+    "gpumanager/legacy/api/vcuda.proto",
 )
 
 

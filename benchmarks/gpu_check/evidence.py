@@ -10,9 +10,9 @@ from gpu_check.clock import Clock, opened
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.usage.process_memory import NvmlMeter
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.pages.books import DEGRADATIONS
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.pages.books import DEGRADATIONS
 
 LOOK_SECONDS: Final = 0.2
 

@@ -25,10 +25,11 @@ from gpu_check.outcome import CheckFailed
 from gpu_check.process import lines_of, told
 from gpumanager.gpu.usage.process_memory import NvmlMeter
 from gpumanager.gpu.usage.utilization import NvmlUtilization
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
+from gpumanager.limits.turns import Turns
+from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import TICK_SECONDS, VirtualManager
-from gpumanager.virtual.turns import Turns
-from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.driver import Driver
 from gpumanager.volume.elf import read_elf
 from gpumanager.volume.find import Component

@@ -2,13 +2,12 @@
 
 The flags of gpu-manager keep their names (with `-` or `_`), defaults and meaning, and so do those
 of its older versions and of klog; Go's way to write `--share-mode=true` is understood. What the
-agent is made of is in `node_agent`.
+agent is made of is in `gpumanager.agent`.
 """
 
 import asyncio
 import logging
 import platform
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,13 +15,18 @@ from typing import Any, Final
 import click
 
 from gpumanager import __version__
-from gpumanager.cli.durations import DURATION, shown
-from gpumanager.cli.log_flags import log_format_option, log_level_option
+from gpumanager.cli.flags import (
+    BOOLEAN,
+    DURATION,
+    Flags,
+    log_format_option,
+    log_level_option,
+    shown,
+)
 from gpumanager.cli.logs import LogFlags, parse_modules, parse_threshold, start_logging
-from gpumanager.cli.node.wiring import serve
 from gpumanager.errors import InputError
 from gpumanager.names import ANNOTATION_CLAIMS_GPUS
-from gpumanager.node.labels import parse_node_labels
+from gpumanager.node_status.labels import parse_node_labels
 from gpumanager.placement.preference import read_gpu_policy
 from gpumanager.settings import (
     BEHIND_THE_SHIM,
@@ -41,45 +45,6 @@ from gpumanager.volume.config import read_json
 log = logging.getLogger(__name__)
 
 DEFAULTS: Final = AgentSettings()
-
-BOOLEAN: Final[Mapping[str, Any]] = {
-    "type": bool,
-    "default": False,
-    "is_flag": False,
-    "flag_value": True,
-}
-"""A flag as Go has it: `--name`, `--name=true`, `--name=false`."""
-
-
-_EMPTY: Final = re.compile(r"--[a-z][a-z_-]*=")
-_SHORT: Final = re.compile(r"^(-[a-z])=")
-
-
-class Flags(click.Command):
-    """A command that takes `_` for `-` in the names of its flags, as gpu-manager does.
-
-    `--name=` means what leaving it out does. What a flag is not good for yet is in its help.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = [word for word in args if not _EMPTY.fullmatch(word)]
-        return super().parse_args(ctx, [_as_click_has_it(word) for word in given])
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        params = super().get_params(ctx)
-        for param in params:
-            reason = NOT_USED_YET.get((param.name or "").replace("_", "-"))
-            if isinstance(param, click.Option) and reason:
-                param.help = f"Accepted, not used: {reason}."
-        return params
-
-
-def _as_click_has_it(word: str) -> str:
-    """`--share_mode=true` as `--share-mode=true`, and `-v=4` as `-v4`."""
-    if not word.startswith("--"):
-        return _SHORT.sub(r"\1", word, count=1)
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def _size(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> Bytes | None:
@@ -446,6 +411,9 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 )
 def command(**flags: Any) -> None:
     """Offer this node's GPUs to the kubelet and enforce limits, until stopped."""
+    # `doctor` has these flags too, and must not load the agent.
+    from gpumanager.agent.wiring import serve
+
     start_logging(take_log_flags(flags))
     _say_what_is_not_used()
     asyncio.run(serve(read_settings(flags)))

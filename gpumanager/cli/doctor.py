@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpumanager.cli import agent
+from gpumanager.cli.flags import Flags
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.support.bundle import make_bundle
 from gpumanager.cli.support.doctor_look import look
@@ -42,7 +43,7 @@ def _flags_of_the_agent() -> Iterator[click.Parameter]:
         yield own
 
 
-@click.command("doctor", cls=agent.Flags, params=[*_flags_of_the_agent()])
+@click.command("doctor", cls=Flags, params=[*_flags_of_the_agent()])
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--bundle",

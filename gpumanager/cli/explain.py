@@ -19,7 +19,7 @@ from urllib.parse import quote
 import click
 
 from gpumanager.cli.explain_claims import NOT_ASKED, ClaimAnswer, ClusterClaims, PodAnswer
-from gpumanager.cli.extender_options import authority_option, extender_option
+from gpumanager.cli.flags import authority_option, extender_option
 from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
 from gpumanager.cli.node_agents import AgentAway, document, picture

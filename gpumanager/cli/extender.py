@@ -14,10 +14,14 @@ from typing import Any, Final
 import click
 
 from gpumanager import __version__
-from gpumanager.cli.agent import BOOLEAN, Flags
-from gpumanager.cli.log_flags import log_format_option, log_level_option
+from gpumanager.cli.flags import (
+    BOOLEAN,
+    Flags,
+    log_format_option,
+    log_level_option,
+    quota_configmap,
+)
 from gpumanager.cli.logs import LogFlags, start_logging
-from gpumanager.cli.namespaced import quota_configmap
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.kube.access import find_access
 from gpumanager.kube.client import KubeClient

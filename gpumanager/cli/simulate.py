@@ -20,7 +20,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from gpumanager.cli.durations import DURATION
+from gpumanager.cli.flags import DURATION
 from gpumanager.cli.output.simulate_progress import DEFAULT_PORT, Progress
 from gpumanager.cli.output.simulate_report import Report, as_json, machines_table, print_report
 from gpumanager.errors import GpuManagerError, InputError

@@ -15,9 +15,10 @@ from typing import Any, Final, Self
 
 from gpumanager import __version__
 from gpumanager.errors import GpuManagerError
+from gpumanager.ids import PodUID
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
-from gpumanager.kube.pod import PodUID, read_pod
+from gpumanager.kube.pod import read_pod
 from gpumanager.names import ANNOTATION_INVENTORY
 from gpumanager.scheduler.extender.bind import BindRequest
 from gpumanager.scheduler.extender.server import ExtenderServer

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from gpumanager.cli.cluster_nodes import look_at_cluster
-from gpumanager.cli.extender_options import authority_option, extender_option
+from gpumanager.cli.flags import authority_option, extender_option
 from gpumanager.cli.node_agents import agents_option, first_trouble, look
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.top_app import Look, watch

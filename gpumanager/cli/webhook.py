@@ -6,9 +6,8 @@ from typing import Any, Final
 
 import click
 
-from gpumanager.cli.log_flags import log_format_option, log_level_option
+from gpumanager.cli.flags import log_format_option, log_level_option, namespaced, quota_configmap
 from gpumanager.cli.logs import LogFlags, start_logging
-from gpumanager.cli.namespaced import namespaced, quota_configmap
 from gpumanager.cli.webhook_parts import WebhookSettings, serve
 from gpumanager.errors import InputError
 from gpumanager.scheduler.certificates.api import Named

@@ -10,8 +10,8 @@ from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Claimant
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.ids import PodUID
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.placement.policies import BINPACK
 from gpumanager.runtime.values import LiveContainers

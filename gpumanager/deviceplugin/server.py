@@ -7,10 +7,8 @@ cannot start yet UNAVAILABLE (the kubelet tries again), anything else INTERNAL.
 
 import asyncio
 import contextlib
-import errno
 import logging
 import secrets
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
@@ -27,6 +25,7 @@ from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal_file import JournalUnwritable
+from gpumanager.grpc_wire import is_served, sockets_like
 from gpumanager.isolation.edits import ContainerEdits
 
 logger = logging.getLogger(__name__)
@@ -198,17 +197,6 @@ class ResourceServer:
                 f"the list of {self.resource} devices takes {size} bytes; a kubelet accepts "
                 f"{wire.MESSAGE_LIMIT} (4 MiB) in one message and would never list them"
             )
-
-
-def sockets_like(name: Path) -> list[Path]:
-    """Those of every instance: beside `name`, which older agents had, `name-<instance>`."""
-    return [one for one in name.parent.glob(f"{name.stem}*{name.suffix}") if one.is_socket()]
-
-
-def is_served(path: Path) -> bool:
-    """Whether somebody listens there, as far as can be told without waiting."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
-        return caller.connect_ex(str(path)) not in {errno.ECONNREFUSED, errno.ENOENT}
 
 
 async def _answered(answer: Awaitable[_T], context: wire.Context) -> _T:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.vcuda_config import VcudaConfig, read_vcuda_config
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.kube.quantity import whole_number
+from gpumanager.kube.vcuda_config import VcudaConfig, read_vcuda_config
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
 DRIVER: Final = "gpu.tencent.com"

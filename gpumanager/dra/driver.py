@@ -29,11 +29,10 @@ from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.store import GrantStore
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiDevice, CdiFiles, cdi_name, spec
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.pod import PodUID
-from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 

@@ -27,11 +27,11 @@ from gpumanager.grants.grant import (
     State,
 )
 from gpumanager.grants.ledger import Ledger
-from gpumanager.grants.vcuda_config import VcudaConfig
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.table import isolation_of, whole_gpus
+from gpumanager.kube.vcuda_config import VcudaConfig
 from gpumanager.placement.values import Evaluator
 from gpumanager.units import CORES_PER_GPU, blocks
-from gpumanager.virtual.values import AllocationID
 
 _ANOTHER: Final = "delete the pods that use the claim: the next ones may get another GPU"
 TO_DO: Final[Mapping[str, str]] = {

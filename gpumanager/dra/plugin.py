@@ -10,10 +10,8 @@ later than the plugin, and restart.
 
 import asyncio
 import contextlib
-import errno
 import logging
 import secrets
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +28,8 @@ from gpumanager.dra.driver import AnsweredDevice, ClaimDriver, ClaimRef
 from gpumanager.dra.health import HealthService
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import Refused
+from gpumanager.grpc_wire import is_served
+from gpumanager.names import CLAIM_REGISTRATIONS
 from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,6 @@ HINDERED: Final = 2
 DRAIN_SECONDS: Final = 45.0
 """The kubelet waits no longer for a call (pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""
 SERVICES: Final = "dra-*.sock"
-REGISTRATIONS: Final = f"{DRIVER}-*-reg.sock"
 SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a unix socket's path, without the zero at its end."""
 
@@ -104,13 +103,13 @@ class PluginSockets:
 
     def make_room(self) -> None:
         """Their directories are there, and no socket of an instance that has died."""
-        for path, others in ((self.service, SERVICES), (self.registration, REGISTRATIONS)):
+        for path, others in ((self.service, SERVICES), (self.registration, CLAIM_REGISTRATIONS)):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise CannotListen(f"{path.parent}: {error.strerror}") from error
             for other in path.parent.glob(others):
-                if other.is_socket() and not _is_served(other):
+                if other.is_socket() and not is_served(other):
                     other.unlink(missing_ok=True)
 
 
@@ -364,9 +363,3 @@ def _device(one: AnsweredDevice) -> pb.Device:
         cdi_device_ids=one.cdi_ids,
         share_id=one.share,
     )
-
-
-def _is_served(path: Path) -> bool:
-    """Whether somebody listens there, as far as can be told without waiting."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
-        return caller.connect_ex(str(path)) not in {errno.ECONNREFUSED, errno.ENOENT}

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpumanager.kube.pod import PodUID, asks_for_graphics
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import asks_for_graphics
 
 ALL: Final = ""
 """The request of a container that names none."""

@@ -16,10 +16,9 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.placement.values import Evaluator
 from gpumanager.units import CORES_PER_GPU
-from gpumanager.virtual.values import AllocationID
 
 
 class State(Enum):

@@ -9,8 +9,7 @@ from itertools import zip_longest
 from typing import Final
 
 from gpumanager.grants.grant import Claimant, Grant, State
-from gpumanager.kube.pod import PodUID
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID, PodUID
 
 FEW: Final = 4
 """Changed grants up to which `differences` compares in order; more are compared by name."""

@@ -27,7 +27,7 @@ from gpumanager.grants.journal_text import (
     grant_of,
     record,
 )
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
 
 VERSION: Final = 3
 READABLE: Final = (2, VERSION)

@@ -24,9 +24,8 @@ from gpumanager.grants.grant import (
     shares_of,
 )
 from gpumanager.grants.journal import Journal
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.placement.values import Evaluator
-from gpumanager.virtual.values import AllocationID
 
 WHOLE_FILE: Final = 1
 """The version of a journal that is one document."""

@@ -16,7 +16,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import DevicePluginSource, Grant, Source
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_text import UNREADABLE, Malformed, dump, grant_of, record
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.names import CLAIM_DRIVER
-from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 

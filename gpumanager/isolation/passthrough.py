@@ -1,9 +1,9 @@
 """Whole GPUs: the container has the driver's own libraries, and nothing limits it."""
 
 from gpumanager.grants.grant import Grant
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_VISIBLE, ContainerEdits, driver
 from gpumanager.isolation.protocol import Means
-from gpumanager.virtual.values import AllocationID
 
 
 class PassThrough:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from gpumanager.grants.grant import Grant
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ContainerEdits
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.values import Limit
 from gpumanager.volume.values import DriverVolumes
 
 

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from gpumanager.grants.grant import Grant
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_JULIA, ENV_VISIBLE, VOID, ContainerEdits, Mount, driver
 from gpumanager.isolation.protocol import Means
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_COMPAT, CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.units import MEMORY_BLOCK, Bytes
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID, Limit
 
 
 class Shim:

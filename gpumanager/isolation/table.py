@@ -10,13 +10,14 @@ from typing import Final
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.cdi import AllocationFiles
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ContainerEdits, DeviceFiles
 from gpumanager.isolation.passthrough import PassThrough
 from gpumanager.isolation.protocol import Isolation, Means
 from gpumanager.isolation.shim import Shim
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.values import Limit
 
 Shares = Mapping[GpuUUID, Share]
 

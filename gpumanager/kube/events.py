@@ -16,10 +16,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
+from gpumanager.ids import PodUID
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused
-from gpumanager.kube.pod import PodUID
 from gpumanager.kube.writer import Task
 
 COMPONENT: Final = "gpu-manager"

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, NewType
+from typing import Any, Final
 
+from gpumanager.ids import PodUID
 from gpumanager.kube.quantity import amount, whole_number
 from gpumanager.names import ANNOTATIONS_OURS, VCORE, VMEMORY
 from gpumanager.units import MIB
-
-PodUID = NewType("PodUID", str)
 
 ANNOTATION_MOST: Final = 16 << 10
 """Characters of one annotation; what is longer is nothing that a scheduler wrote."""

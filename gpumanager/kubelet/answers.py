@@ -14,7 +14,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.kubelet.checkpoint import CheckpointUnreadable, entries
 
 _ENVS: Final = 1

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 
 LARGEST: Final = 64 << 20
 """Bytes; a node with 512 pods of 4,000 devices each has some 40 MiB."""

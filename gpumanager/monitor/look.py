@@ -15,13 +15,13 @@ from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant, State
 from gpumanager.grants.ledger import Ledger
+from gpumanager.ids import AllocationID
+from gpumanager.limits.pages.books import DEGRADATIONS
+from gpumanager.limits.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
+from gpumanager.limits.processes import Process
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks
-from gpumanager.virtual.pages.books import DEGRADATIONS
-from gpumanager.virtual.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
-from gpumanager.virtual.processes import Process
-from gpumanager.virtual.values import AllocationID
 
 MOST: Final = 100
 SECOND_NS: Final = 1_000_000_000

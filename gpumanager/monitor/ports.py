@@ -10,11 +10,11 @@ from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.processes import Process
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.processes import Process
 
 
 def holder(grant: Grant) -> tuple[Claimant, ...]:

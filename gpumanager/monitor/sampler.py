@@ -17,6 +17,9 @@ from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology, bare
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import Journal
+from gpumanager.ids import AllocationID
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.processes import Process, find
 from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.look import (
     Busy,
@@ -33,9 +36,6 @@ from gpumanager.monitor.ports import DriverAnswer, DriverQuery, Sources
 from gpumanager.monitor.snapshot import ContainerSnapshot, Resident, Snapshot
 from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
 from gpumanager.units import Bytes
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.processes import Process, find
-from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 

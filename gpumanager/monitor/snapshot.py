@@ -7,11 +7,11 @@ from typing import Final
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant
+from gpumanager.ids import AllocationID
+from gpumanager.limits.processes import Process
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
-from gpumanager.virtual.processes import Process
-from gpumanager.virtual.values import AllocationID
 
 NOTHING: Final = Bytes(0)
 

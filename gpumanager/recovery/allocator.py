@@ -11,10 +11,10 @@ from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.device_ledger import all_ids
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Topology
+from gpumanager.ids import AllocationID
 from gpumanager.recovery.reconciler import Reconciler
 from gpumanager.recovery.reconciliation import Disagreement
 from gpumanager.recovery.recovery import recover
-from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
 

@@ -25,12 +25,11 @@ from gpumanager.dra.driver import ClaimDriver, ClaimRef, as_granted, uid_of
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import ClaimSource, Grant, RetryLater
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import KIND
 from gpumanager.isolation.edits import ENV_ALLOCATION
-from gpumanager.kube.pod import PodUID
+from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.runtime.values import LiveContainers
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 

@@ -38,10 +38,9 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.store import GrantStore
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION
-from gpumanager.kube.pod import PodUID
 from gpumanager.recovery.reconciliation import Disagreement, disagreements
-from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
 

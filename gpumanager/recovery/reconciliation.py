@@ -11,8 +11,8 @@ from gpumanager.deviceplugin.identity.evidence import Evidence, allocation_of, i
 from gpumanager.deviceplugin.identity.lifecycle import has_ended
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Grant, State
+from gpumanager.ids import AllocationID
 from gpumanager.names import VCORE
-from gpumanager.virtual.values import AllocationID
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from gpumanager.deviceplugin.identity.evidence import (
 )
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.store import GrantStore
-from gpumanager.recovery.legacy_checkpoint import (
+from gpumanager.legacy.checkpoint import (
     Inherited,
     OriginalUnreadable,
     inherit,

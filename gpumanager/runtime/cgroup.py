@@ -19,8 +19,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from gpumanager.kube.pod import PodUID
-from gpumanager.runtime.values import ContainerID
+from gpumanager.ids import ContainerID, PodUID
 
 UNIFIED: Final = frozenset[str]()
 """The controllers of the one hierarchy of cgroup v2, as /proc/<pid>/cgroup has it: none named."""

@@ -16,10 +16,11 @@ import grpc
 import grpc.aio
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.ids import ContainerID
 from gpumanager.runtime import wire
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 from gpumanager.runtime.status import container_of, live_container
-from gpumanager.runtime.values import Container, ContainerID, LiveContainer
+from gpumanager.runtime.values import Container, LiveContainer
 
 log = logging.getLogger(__name__)
 

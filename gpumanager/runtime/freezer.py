@@ -12,7 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.limits.pausing import Cgroup
+from gpumanager.limits.processes import Process, find
 from gpumanager.runtime.cgroup import (
     UNIFIED,
     CgroupMount,
@@ -23,9 +25,6 @@ from gpumanager.runtime.cgroup import (
 )
 from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
 from gpumanager.runtime.peers import Owners, as_in_cgroups
-from gpumanager.virtual.pausing import Cgroup
-from gpumanager.virtual.processes import Process, find
-from gpumanager.virtual.values import AllocationID
 
 READ_ONLY: Final = (
     "the node's cgroups are mounted read-only or not at all; mount its /sys/fs/cgroup writable"

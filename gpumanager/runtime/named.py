@@ -2,8 +2,9 @@
 
 from typing import Final, Protocol
 
+from gpumanager.ids import ContainerID
 from gpumanager.runtime.processes import Containers
-from gpumanager.runtime.values import Container, ContainerID, LiveContainer
+from gpumanager.runtime.values import Container, LiveContainer
 
 KEPT: Final = 1024
 

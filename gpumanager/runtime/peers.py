@@ -8,10 +8,9 @@ check that guesses would take working GPUs away.
 import logging
 from collections.abc import Callable, Collection
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.limits.processes import Process
 from gpumanager.runtime.processes import Containers
-from gpumanager.virtual.processes import Process
-from gpumanager.virtual.values import AllocationID
 
 log = logging.getLogger(__name__)
 

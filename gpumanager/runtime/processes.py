@@ -7,9 +7,9 @@ about once for each copy of the shim in it.
 
 from typing import Final
 
+from gpumanager.limits.processes import Process, find
 from gpumanager.runtime.cgroup import Membership, identify
 from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
-from gpumanager.virtual.processes import Process, find
 
 KEPT: Final = 4096
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
-from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
-from gpumanager.virtual.values import AllocationID
+from gpumanager.runtime.values import Bind, Container, LiveContainer
 
 LABEL_POD_UID: Final = "io.kubernetes.pod.uid"
 LABEL_POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"

@@ -12,7 +12,7 @@ from typing import Final
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.runtime.processes import Containers
 
 logger = logging.getLogger(__name__)

@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NewType, Protocol
+from typing import Protocol
 
-from gpumanager.kube.pod import PodUID
-
-ContainerID = NewType("ContainerID", str)
-"""The runtime's name of one run of a container, without its scheme: 64 hexadecimal digits."""
+from gpumanager.ids import ContainerID, PodUID
 
 
 @dataclass(frozen=True, slots=True)

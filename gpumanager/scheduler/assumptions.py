@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.scoring.packing import Packing
 

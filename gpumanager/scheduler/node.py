@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from gpumanager.gpu.inventory import read_inventory
 from gpumanager.gpu.values import Bond, GpuUUID, Topology
-from gpumanager.grants.plan import named
-from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
+from gpumanager.ids import PodUID
+from gpumanager.kube.plan import named
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.names import (
     ANNOTATION_CORDON,
     ANNOTATION_GPU_ASSIGNED,

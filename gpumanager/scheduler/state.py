@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.assumptions import Assumed, Assumptions
 from gpumanager.scheduler.node import (
     NOTHING_OFFERED,

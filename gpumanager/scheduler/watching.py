@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gpumanager.kube.pod import PodUID, PodView, read_pod
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.state import ClusterState

@@ -16,6 +16,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from gpumanager.ids import ContainerID
 from gpumanager.runtime import wire
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 from gpumanager.runtime.status import (
@@ -24,7 +25,7 @@ from gpumanager.runtime.status import (
     LABEL_POD_NAMESPACE,
     LABEL_POD_UID,
 )
-from gpumanager.runtime.values import Bind, ContainerID
+from gpumanager.runtime.values import Bind
 from gpumanager.sim.cdi import inject, read_specs
 from gpumanager.sim.container.values import ContainerSpec
 

@@ -1,8 +1,8 @@
 """A freezer of containers that are only written down. Implements `virtual.pausing.Freezer`."""
 
-from gpumanager.virtual.pausing import Cgroup
-from gpumanager.virtual.processes import Process
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.pausing import Cgroup
+from gpumanager.limits.processes import Process
 
 
 class SimulatedFreezer:

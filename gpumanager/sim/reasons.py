@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
 
 
 def why(checkpoint: Path, allocation: str) -> str:

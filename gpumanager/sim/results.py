@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.limits.pages.mapping import RegionBroken, RegionUnreadable
+from gpumanager.limits.pages.region import read_usage
+from gpumanager.limits.pages.usage import DeviceUsage
 from gpumanager.sim.gpu import TenantAccount
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
-from gpumanager.virtual.pages.mapping import RegionBroken, RegionUnreadable
-from gpumanager.virtual.pages.region import read_usage
-from gpumanager.virtual.pages.usage import DeviceUsage
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from gpumanager.ids import ContainerID
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import CONTAINER_VCUDA
-from gpumanager.runtime.values import Bind, ContainerID
+from gpumanager.runtime.values import Bind
 from gpumanager.sim import events
 from gpumanager.sim.cdi import CdiUnresolved
 from gpumanager.sim.container.process import (

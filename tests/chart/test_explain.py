@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 from click.testing import CliRunner
 
-from gpumanager.cli import explain, extender_options
+from gpumanager.cli import explain, flags
 from tests.chart import helm_program
 from tests.chart.helm_program import rendered
 
@@ -84,8 +84,8 @@ async def test_the_ca_is_found_where_the_chart_mounts_it(
     )
     mounted = [one["mountPath"] for one in container["volumeMounts"]]
 
-    assert str(extender_options.CHART_CA.parent) in mounted
-    monkeypatch.setattr(extender_options, "CHART_CA", tmp_path / "ca.crt")
+    assert str(flags.CHART_CA.parent) in mounted
+    monkeypatch.setattr(flags, "CHART_CA", tmp_path / "ca.crt")
     async with extender(tmp_path) as url:
         words = ["research/train-7", "--extender", url, "--json"]
         done = await asyncio.to_thread(CliRunner().invoke, explain.command, words)

@@ -149,8 +149,8 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         agent("pods", "list"),
         managers("resource.k8s.io", "resourceslices", "list"),
     ),
-    ("node/node_reconciler.py", "get"): (agent("nodes", "get"),),
-    ("node/node_reconciler.py", "patch"): (
+    ("node_status/node_reconciler.py", "get"): (agent("nodes", "get"),),
+    ("node_status/node_reconciler.py", "patch"): (
         agent("nodes", "patch"),
         agent("nodes/status", "patch"),
     ),
@@ -161,10 +161,10 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ("kube/events.py", "create"): (agent("events", "create"), quota_event("create")),
     ("kube/events.py", "get"): (agent("events", "get"), quota_event("get")),
     ("kube/events.py", "patch"): (agent("events", "patch"), quota_event("patch")),
-    ("node/pod_reconciler.py", "delete"): (
+    ("node_status/pod_reconciler.py", "delete"): (
         agent("pods", "delete", has("--recycle-failed-pods=true")),
     ),
-    ("node/pod_reconciler.py", "patch"): (agent("pods", "patch"),),
+    ("node_status/pod_reconciler.py", "patch"): (agent("pods", "patch"),),
     ("kubelet/pods.py", KUBELET): (agent("kubelet's pods", "get"), agent("nodes/metrics", "get")),
     ("scheduler/extender/bind.py", "create"): (extender("pods/binding", "create"),),
     ("scheduler/extender/bind.py", "get"): (extender("pods", "get"),),

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import gpumanager
-from gpumanager.node.other_managers import RESOURCES
+from gpumanager.node_status.other_managers import RESOURCES
 from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.units import MEMORY_BLOCK, parse_bytes
 from tests.chart import generate, values

@@ -17,8 +17,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.kube.pod import PodUID
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID, PodUID
 
 SECRET = "hunter2-the-secret"
 

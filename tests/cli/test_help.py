@@ -6,7 +6,7 @@ import click
 import pytest
 
 from gpumanager.cli import COMMANDS, gpumanager, run
-from gpumanager.cli.durations import Duration, shown
+from gpumanager.cli.flags import Duration, shown
 
 PLACEHOLDERS = {"TEXT", "FLOAT", "INTEGER", "INTEGER RANGE", "FLOAT RANGE"}
 

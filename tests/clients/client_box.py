@@ -17,15 +17,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.turns import Turns
+from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.gpu import DeviceAccount
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
-from gpumanager.virtual.values import AllocationID, Limit
 from tests import ROOT
 from tests.native.sim_box import SimBox, machine
 

@@ -32,12 +32,12 @@ from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
+from gpumanager.limits import allocation
 from gpumanager.units import CORES_PER_GPU
-from gpumanager.virtual import allocation
 from tests.crashes.disk import AgentDied, CrashingDisk, Fault
 from tests.deviceplugin.admission.admission_node import VOLUMES, gpus
 from tests.dra.claim_node import NODE, AnsweringApi, claim_item, pod_item, result
-from tests.virtual.open_door import virtual_manager
+from tests.limits.open_door import virtual_manager
 
 T = TypeVar("T")
 

@@ -19,6 +19,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
@@ -26,6 +27,8 @@ from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.values import Limit
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
 from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
@@ -33,8 +36,6 @@ from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
 BOUND: Final = 120.0

@@ -11,17 +11,18 @@ from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
-from gpumanager.deviceplugin.server import is_served, sockets_like
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.grpc_wire import is_served, sockets_like
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.values import Limit
 from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
 BOUND = 120.0

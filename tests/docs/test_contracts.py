@@ -12,16 +12,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager import names
+from gpumanager.agent.state_lock import FILE_NAME as LOCK
 from gpumanager.cli import COMMANDS, gpumanager
-from gpumanager.cli.node.state_lock import FILE_NAME as LOCK
 from gpumanager.cli.output.simulate_report import Report, as_json
 from gpumanager.deprecated_metrics import DEPRECATED
 from gpumanager.grants.journal_file import FILE_NAME as JOURNAL
 from gpumanager.grants.offers import FILE_NAME as OFFERS
+from gpumanager.legacy.checkpoint import FILE_NAME as INHERITED
+from gpumanager.legacy.files import PIDS_CONFIG, VCUDA_CONFIG
 from gpumanager.monitor.metrics.families import EVERY, KEPT
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
-from gpumanager.recovery.legacy_checkpoint import FILE_NAME as INHERITED
 from gpumanager.scheduler.extender.explain import Explanation
 from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota.limits import Usage
@@ -36,7 +37,6 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import parse_pods
 from gpumanager.sim.results import ContainerResult
 from gpumanager.supervisor import Supervisor
-from gpumanager.virtual.legacy.files import PIDS_CONFIG, VCUDA_CONFIG
 from tests.dashboards.chart_files import alerts
 from tests.docs.pages import DOCS, ROOT
 from tests.docs.shell import MACHINE, flags

@@ -19,12 +19,12 @@ from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.pod import PodUID
-from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.limits.values import Limit
 from tests.deviceplugin.admission.admission_node import VOLUMES, RememberingVirtual, gpus
 
 NODE = "n1"

@@ -11,20 +11,20 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpumanager.cli.node.both import ALL, BothInterfaces, MovePolicy
-from gpumanager.cli.node.interface import NodeInterface
+from gpumanager.agent.both import ALL, BothInterfaces, MovePolicy
+from gpumanager.agent.interface import NodeInterface
 from gpumanager.deviceplugin.registration import Standing
 from gpumanager.dra.claim import device_name, read_claim
 from gpumanager.dra.driver import ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Refused
 from gpumanager.grants.offers import CLAIMS, DEVICE_PLUGINS, OfferFile
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.kube.pod import PodView
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.virtual.values import AllocationID
 from tests.deviceplugin.admission.admission_node import (
     BLOCKS,
     JOURNAL,

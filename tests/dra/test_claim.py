@@ -13,7 +13,7 @@ from gpumanager.dra.claim import (
 )
 from gpumanager.dra.pod_claims import ClaimUse, read_pod_claims
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.vcuda_config import VcudaConfig, read_vcuda_config
+from gpumanager.kube.vcuda_config import VcudaConfig, read_vcuda_config
 from tests.dra.claim_node import claim_item, pod_item, result
 
 KIND = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}

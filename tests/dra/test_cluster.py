@@ -9,9 +9,9 @@ import pytest
 from gpumanager.dra.claim import NotAClaim
 from gpumanager.dra.cluster import ClaimCluster
 from gpumanager.grants.grant import RetryLater
+from gpumanager.ids import PodUID
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
-from gpumanager.kube.pod import PodUID
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer

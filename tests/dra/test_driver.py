@@ -10,8 +10,9 @@ import pytest
 from gpumanager.dra.driver import ClaimRef
 from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
+from gpumanager.ids import AllocationID
+from gpumanager.limits.values import Limit
 from gpumanager.units import Bytes
-from gpumanager.virtual.values import AllocationID, Limit
 from tests.deviceplugin.admission.admission_node import gpus
 from tests.dra.claim_node import ClaimNode, pod_item
 from tests.waiting import until

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from gpumanager.cli.node.both import ALL
-from gpumanager.cli.node.interfaces import until_answerable
+from gpumanager.agent.both import ALL
+from gpumanager.agent.interfaces import until_answerable
 from gpumanager.dra.claim import device_name
 from gpumanager.dra.driver import ClaimRef
 from gpumanager.gpu.values import GpuUUID

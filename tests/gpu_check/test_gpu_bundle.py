@@ -17,7 +17,7 @@ import gpu_bundle
 import pytest
 from adopt_gpu_facts import adopt, folder_name
 
-from gpumanager.virtual.processes import find
+from gpumanager.limits.processes import find
 from tests import ROOT
 from tests.gpu_check import selftest
 from tests.gpu_check.standin_bundle import ISOLATED, Bundle, Run, make_bundle, run

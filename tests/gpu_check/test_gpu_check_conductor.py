@@ -21,7 +21,7 @@ from gpu_check.results import Results
 from gpu_check.stages.entries import CHECKS as ENTRIES
 from gpu_check.stages.runtime import narrow
 
-from gpumanager.virtual.processes import find
+from gpumanager.limits.processes import find
 
 FINE = Finding(Verdict.PASS, "fine")
 

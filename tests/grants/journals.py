@@ -17,9 +17,8 @@ from gpumanager.grants.grant import (
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_log import change, line, opening
 from gpumanager.grants.journal_text import unpack
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.placement.values import Evaluator
-from gpumanager.virtual.values import AllocationID
 
 CLAIMANT = Claimant(PodUID("uid-a"), "default", "a", "main")
 

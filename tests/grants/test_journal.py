@@ -12,7 +12,7 @@ from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_log import Log, change, line, read, salvage
 from gpumanager.grants.journal_text import Malformed, dump, pack, record
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
 from tests.grants.journals import CLAIMANT, allocation, histories, journal, written
 
 A, AB, B = (

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from gpumanager.kube.pod import ContainerKind
+from gpumanager.limits.pages.books import BOOKS, boot_id, new_books
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
@@ -23,7 +24,6 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult
-from gpumanager.virtual.pages.books import BOOKS, boot_id, new_books
 from tests.waiting import until
 from vcuda_shim._shim import ffi, lib
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpumanager.grants.grant import DevicePluginSource, Grant, shares_of
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations, isolation_of
+from gpumanager.limits.values import Limit
 from gpumanager.placement.values import Evaluator
-from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 from tests.deviceplugin.admission.admission_node import VOLUMES, gpus
 

@@ -8,12 +8,13 @@ import pytest
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, DeviceFiles, Mount
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import ROWS, BackEnd, Isolations, isolation_of
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
 GPU = Gpu(0, 0, GpuUUID("GPU-0"), "0000:00:00.0", "Tesla T4", Bytes(4 * GIB), 0)

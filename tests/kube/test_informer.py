@@ -14,7 +14,7 @@ from gpumanager.kube.access import Access
 from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.client import MERGE, KubeClient
 from gpumanager.kube.informer import Informer
-from gpumanager.node.pods import NodePods
+from gpumanager.node_status.pods import NodePods
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.api_world import ApiWorld, pod_object, until

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.kubelet.checkpoint import (
     CheckpointFile,
     CheckpointUnreadable,

@@ -11,16 +11,15 @@ from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
 from gpumanager.grants.journal import Journal
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, ContainerID, PodUID
+from gpumanager.limits.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
+from gpumanager.limits.processes import Process
+from gpumanager.limits.values import Limit
 from gpumanager.monitor.ports import DriverAnswer, DriverQuery, Sources
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.placement.values import Evaluator
 from gpumanager.runtime.cgroup import Membership, Place
-from gpumanager.runtime.values import ContainerID
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
-from gpumanager.virtual.processes import Process
-from gpumanager.virtual.values import AllocationID, Limit
 
 
 def gpu(index: int) -> Gpu:

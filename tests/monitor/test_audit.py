@@ -12,7 +12,8 @@ import pytest
 
 from gpumanager.gpu.values import bare
 from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource, Grant, Share
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
+from gpumanager.limits.processes import Process, find
 from gpumanager.monitor.look import Busy, MeterTotals, container_views
 from gpumanager.monitor.ports import NodeHappening
 from gpumanager.monitor.snapshot import Resident, Snapshot
@@ -30,7 +31,6 @@ from gpumanager.monitor.unlimited.ending import end
 from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.processes import Process, find
 from tests.monitor.monitor_world import (
     FIRST,
     NODE,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.node.timed_allocator import healed
+from gpumanager.agent.timed_allocator import healed
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal import Journal

@@ -14,6 +14,8 @@ from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
+from gpumanager.limits.pages.books import DEGRADATIONS
+from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.monitor.look import Busy, MeterTotals, container_views, gpu_views
 from gpumanager.monitor.metrics.families import EVERY
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
@@ -27,8 +29,6 @@ from gpumanager.names import VCORE
 from gpumanager.scheduler.extender.metrics import Metrics
 from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.pages.books import DEGRADATIONS
-from gpumanager.virtual.pages.usage import AllocationUsage
 from tests.monitor.monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from vcuda_shim._shim import lib
 

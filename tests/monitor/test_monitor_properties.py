@@ -11,13 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from gpumanager.gpu.values import bare
 from gpumanager.grants.grant import Grant
 from gpumanager.http_server import BoundedServer, ConnectionBounds
+from gpumanager.ids import AllocationID
 from gpumanager.monitor.metrics.rows import Page
 from gpumanager.monitor.metrics.text import render
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.web_pages.display import graph
 from gpumanager.monitor.web_pages.routes import answer, routed
 from gpumanager.units import CORES_PER_GPU, GIB, Bytes
-from gpumanager.virtual.values import AllocationID
 from tests.monitor.monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from tests.monitor.test_metrics_page import busy, snapshot
 

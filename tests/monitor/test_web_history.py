@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.ids import AllocationID
 from gpumanager.monitor.snapshot import ContainerSnapshot, GpuSnapshot, Snapshot
 from gpumanager.monitor.web_pages.history import SERIES, ShareHistory
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.values import AllocationID
 from tests.monitor.node_show import container, device, gpu
 
 FIRST, SECOND = gpu(0), gpu(1)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.turns import Turns
 from gpumanager.sim.clock import virtual_clock
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
 from tests.native.gpu_node import Node, SimulatedMachine
 from tests.native.measured_node import MeasuredNode
 from tests.native.one_gpu import GpuNode, SimulatedGpu

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.values import Limit
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.shim_container import Container
 from vcuda_shim._sim import ffi, lib
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.turns import Turns
+from gpumanager.limits.values import Limit
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus, driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
-from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.programs.shim_client import soon
 from tests.native.shim_container import Container
 from tests.native.sim_box import PAGED, machine

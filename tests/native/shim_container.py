@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID, Limit
 from tests import ROOT
 
 HERE = ROOT / "tests/native"

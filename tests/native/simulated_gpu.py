@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.values import Limit
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import SimulatedGpus, driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.shim_container import GPU, Container
 from tests.native.sim_box import PAGED
 from vcuda_shim import SHIM_CUDA

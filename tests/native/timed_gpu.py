@@ -8,9 +8,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.turns import Turns
 from gpumanager.sim.clock import NS, VirtualClock
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
 from tests.native.one_gpu import GpuNode, SimulatedGpu
 from tests.native.shim_container import Container
 

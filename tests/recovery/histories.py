@@ -18,10 +18,10 @@ from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
-from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
-from gpumanager.virtual.values import AllocationID
 from tests.deviceplugin.admission.admission_node import BLOCKS, AdmissionRefused, gpus
 from tests.histories.history_loop import HistoryLoop
 from tests.recovery.history_node import HistoryNode, Shape, new_pod

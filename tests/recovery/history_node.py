@@ -9,8 +9,9 @@ from typing import Final
 from gpumanager.gpu.discovery import joined
 from gpumanager.gpu.values import Topology, topology
 from gpumanager.grants.journal_file import ROOM, JournalFile
+from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
-from gpumanager.virtual.values import AllocationID, Limit
+from gpumanager.limits.values import Limit
 from tests.deviceplugin.admission.admission_node import (
     JOURNAL,
     AdmissionRefused,

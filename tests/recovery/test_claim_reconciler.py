@@ -10,13 +10,12 @@ from gpumanager.dra.driver import ClaimRef
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant, Refused
+from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.isolation.cdi import CdiDevice, cdi_name
 from gpumanager.isolation.edits import ENV_ALLOCATION, ContainerEdits
-from gpumanager.kube.pod import PodUID
+from gpumanager.limits.pages.usage import AllocationUsage, ProcessUsage
 from gpumanager.recovery.claim_reconciler import PASSES, ClaimReconciler
-from gpumanager.runtime.values import Container, ContainerID, LiveContainer
-from gpumanager.virtual.pages.usage import AllocationUsage, ProcessUsage
-from gpumanager.virtual.values import AllocationID
+from gpumanager.runtime.values import Container, LiveContainer
 from tests.dra.claim_node import ClaimNode
 
 

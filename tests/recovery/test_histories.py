@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.placement.place import place
 from gpumanager.placement.values import FreeGpus, GpuChoice, Request
 from tests.deviceplugin.admission.admission_node import AdmissionRefused, Node, container, gpus, pod

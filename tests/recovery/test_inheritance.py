@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from gpumanager.deviceplugin.device_ids import DeviceIDs
 from gpumanager.deviceplugin.device_ledger import advertised
-from gpumanager.kube.pod import PodUID, PodView
-from gpumanager.names import VCORE, VMEMORY
-from gpumanager.recovery.legacy_checkpoint import (
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import PodView
+from gpumanager.legacy.checkpoint import (
     FILE_NAME,
     Inherited,
     OriginalUnreadable,
     parse_original,
     read_original,
 )
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 from tests.deviceplugin.admission.admission_node import (
     JOURNAL,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpumanager.recovery.legacy_containers import legacy_containers
+from gpumanager.legacy.containers import legacy_containers
 from tests.deviceplugin.admission.admission_node import Node, container, pod
 
 

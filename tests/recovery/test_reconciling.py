@@ -7,11 +7,10 @@ from typing import Final
 import pytest
 
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.reconciler import ASKED_EVERY
 from gpumanager.recovery.reconciliation import KINDS
-from gpumanager.virtual.values import AllocationID
 from tests.deviceplugin.admission.admission_node import (
     JOURNAL,
     AdmissionRefused,

@@ -7,10 +7,11 @@ import pytest
 
 from gpumanager.gpu.values import topology
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import ContainerKind, PodView
+from gpumanager.limits.values import Limit
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK, Bytes
-from gpumanager.virtual.values import AllocationID, Limit
 from tests.deviceplugin.admission.admission_node import (
     JOURNAL,
     AdmissionRefused,

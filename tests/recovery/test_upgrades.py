@@ -16,11 +16,12 @@ import pytest
 
 from gpumanager.grants.grant import EvidenceSource, Grant, LegacySource, Share
 from gpumanager.grants.journal_file import JournalFile
-from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
+from gpumanager.limits.values import Limit
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.units import Bytes
-from gpumanager.virtual.values import AllocationID, Limit
 from tests.deviceplugin.admission.admission_node import (
     JOURNAL,
     AdmissionRefused,
@@ -29,7 +30,7 @@ from tests.deviceplugin.admission.admission_node import (
     gpus,
     pod,
 )
-from tests.virtual.open_door import virtual_manager
+from tests.limits.open_door import virtual_manager
 
 LEFT = Path(__file__).parent / "upgrades" / "node.json"
 

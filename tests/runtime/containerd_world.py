@@ -21,8 +21,9 @@ from typing import Any, Self
 
 import grpc.aio
 
+from gpumanager.ids import ContainerID
 from gpumanager.runtime import wire
-from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
+from gpumanager.runtime.values import Bind, Container, LiveContainer
 from tests.runtime.cri_create import call, entries, message
 
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "runc", "ctr", "gcc")

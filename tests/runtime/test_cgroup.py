@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.runtime.cgroup import (
     UNIFIED,
     CgroupDriver,

@@ -13,13 +13,13 @@ from typing import Any
 import grpc
 import pytest
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import ContainerID, PodUID
 from gpumanager.runtime import wire
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 from gpumanager.runtime.cgroup import identify
 from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
 from gpumanager.runtime.cri import ContainerRuntime, RuntimeUnavailable
-from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
+from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.sim.container_runtime import SimulatedRuntime, Started
 from tests.runtime import containerd_world
 from tests.runtime import runtime_contract as contract

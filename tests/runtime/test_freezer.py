@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.limits.pausing import Cgroup, Freezer
+from gpumanager.limits.processes import Process, find
 from gpumanager.runtime.cgroup import CgroupMount
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.freezer import CgroupFreezer
 from gpumanager.sim.freezer import SimulatedFreezer
-from gpumanager.virtual.pausing import Cgroup, Freezer
-from gpumanager.virtual.processes import Process, find
-from gpumanager.virtual.values import AllocationID
 from tests.runtime.cgroup_node import CgroupNode
 from tests.runtime.cgroup_texts import ID, PATHS, UID, v1, v2
 

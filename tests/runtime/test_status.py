@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import ContainerID, PodUID
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
 from gpumanager.runtime.status import by_allocation, container_of, live_container
-from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
+from gpumanager.runtime.values import Bind, Container, LiveContainer
 from tests.runtime.cgroup_texts import ID, UID
 
 LABELS = {

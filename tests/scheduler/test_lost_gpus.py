@@ -1,6 +1,6 @@
 """Nodes that go and come back, and those that come back with fewer GPUs: who holds what there."""
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.state import ClusterState

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource, Grant, Share, State
 from gpumanager.grants.ledger import Ledger
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.monitor.admissions import AdmissionKind, Admissions
 from gpumanager.monitor.look import Busy, MeterTotals, container_view, gpu_views
 from gpumanager.monitor.snapshot import ContainerSnapshot
@@ -18,7 +18,6 @@ from gpumanager.view.placement import Placement, read_placement
 from gpumanager.view.story import claim_story, story
 from gpumanager.view.topology_tree import granted, leaf, origin, sitting
 from gpumanager.view.values import as_json
-from gpumanager.virtual.values import AllocationID
 from tests.view.view_world import MACHINE, container, device, gpu, placement_page, seen
 
 USERS = tuple(

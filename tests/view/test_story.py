@@ -8,7 +8,7 @@ import pytest
 from gpumanager.gpu.tree import branches, islands
 from gpumanager.gpu.values import Bond, Level, topology
 from gpumanager.grants.grant import Claimant, Grant, LegacySource, State
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.monitor.admissions import AdmissionKind, Admissions
 from gpumanager.view.metrics import NotAnAgent, read_metrics
 from gpumanager.view.placement import Placement, read_placement

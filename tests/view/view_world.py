@@ -10,7 +10,7 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.monitor.metrics.rows import Page
 from gpumanager.monitor.metrics.text import render
@@ -23,7 +23,6 @@ from gpumanager.placement.values import Evaluator
 from gpumanager.units import GIB, Bytes
 from gpumanager.view.metrics import read_metrics
 from gpumanager.view.values import Seen
-from gpumanager.virtual.values import AllocationID
 
 AGENT = "http://node-a:5678"
 

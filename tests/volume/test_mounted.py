@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.cli.node.cleanup import prune_drivers
-from gpumanager.kube.pod import PodUID
-from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
+from gpumanager.agent.cleanup import prune_drivers
+from gpumanager.ids import ContainerID, PodUID
+from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.volume.mounted import mounted, prune_unused
 from gpumanager.volume.values import DriverVolumes
 

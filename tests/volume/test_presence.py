@@ -12,7 +12,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 import vcuda_shim
-from gpumanager.cli.node.parts import SHIMS
+from gpumanager.agent.host import SHIMS
 from gpumanager.volume.config import SHIPPED, read_config
 from gpumanager.volume.manager import publish
 from gpumanager.volume.values import DriverVolumes

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import vcuda_shim
-from gpumanager.cli.node import parts
+from gpumanager.agent.host import SHIMS
 from gpumanager.errors import InputError
 from gpumanager.volume import manager
 from gpumanager.volume.config import SHIPPED, read_config
@@ -165,7 +165,7 @@ def test_a_program_is_linked_and_runs_with_what_the_shared_volume_has(
     for name in ("libcuda.so", "libnvidia-ml.so"):
         library = vcuda_shim.SIMULATED_DRIVER / f"{name}.{VERSION}"
         (host.path(LIBS) / library.name).write_bytes(library.read_bytes())
-    libraries = published(host, base, parts.SHIMS).shared / "lib64"
+    libraries = published(host, base, SHIMS).shared / "lib64"
     program = tmp_path / "program"
 
     linking = ["gcc", "-x", "c", "-", "-o", str(program), f"-L{libraries}", "-lcuda", "-lnvidia-ml"]

@@ -5,13 +5,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.cli.node.parts import container_runtime
+from gpumanager.agent.host import container_runtime
 from gpumanager.cli.node_agents import page
 from gpumanager.cli.support.bundle_sources import agent_url
 from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.values import ClaimObjects, ClaimsView, ListeningSocket, Unseen
 from gpumanager.dra.claim import DRIVER, NotAClaim, results_of
-from gpumanager.dra.plugin import REGISTRATIONS
 from gpumanager.dra.slice import PATH as SLICES
 from gpumanager.dra.slice import NodeGpus, devices, differences, slice_name
 from gpumanager.errors import GpuManagerError
@@ -25,7 +24,7 @@ from gpumanager.isolation.cdi import PREFIX, SUFFIX
 from gpumanager.kube.access import find_access, node_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused, Object
-from gpumanager.names import CLAIM_DEVICE_CLASS
+from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_REGISTRATIONS
 from gpumanager.runtime.cdi_support import obstacle_of
 from gpumanager.settings import AgentSettings
 
@@ -64,7 +63,7 @@ async def look_at_claims(
 
 def registrations(settings: AgentSettings) -> list[Path]:
     """Sockets of all instances of the driver."""
-    return sorted(settings.plugins_registry_path.glob(REGISTRATIONS))
+    return sorted(settings.plugins_registry_path.glob(CLAIM_REGISTRATIONS))
 
 
 def _grants(journal: Path) -> tuple[Grant, ...]:

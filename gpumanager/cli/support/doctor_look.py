@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from gpumanager.cli.node.parts import SHIMS, container_runtime, lead_to_nvml
+from gpumanager.agent.host import SHIMS, container_runtime, lead_to_nvml
 from gpumanager.cli.support.claims_look import look_at_claims, registrations
 from gpumanager.cli.support.managers_look import look_for_managers
-from gpumanager.deviceplugin.server import sockets_like
 from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.values import (
     ContainersView,
@@ -40,6 +39,7 @@ from gpumanager.gpu.kernel_modules import HMM, kernel_file
 from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
+from gpumanager.grpc_wire import sockets_like
 from gpumanager.isolation.edits import CONTROL
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.kubelet.pods import KubeletPods

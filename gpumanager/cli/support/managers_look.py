@@ -6,8 +6,8 @@ from gpumanager.gpu.values import Topology
 from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, Object
-from gpumanager.node.manager_watch import NOT_FOUND, SLICES
-from gpumanager.node.other_managers import (
+from gpumanager.node_status.manager_watch import NOT_FOUND, SLICES
+from gpumanager.node_status.other_managers import (
     foreign_resources,
     other_managers,
     read_signs,

@@ -20,7 +20,7 @@ from gpumanager.deviceplugin.device_ledger import (
 )
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Grant, State
-from gpumanager.grants.plan import planned
+from gpumanager.kube.plan import planned
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import ANNOTATION_GPU_POLICY, ANNOTATION_POLICY, VCORE
 from gpumanager.placement.place import evaluator_of, place

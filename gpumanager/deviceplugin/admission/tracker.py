@@ -23,8 +23,8 @@ from gpumanager.deviceplugin.identity.evidence import PodLister
 from gpumanager.deviceplugin.identity.lifecycle import rejected
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.store import GrantStore
+from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import PodView
-from gpumanager.virtual.values import AllocationID
 
 PAIR_LIST_AGE: Final = 0.25
 """Seconds that the list of pods may be old for the second resource of a container."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from gpumanager.kube.pod import ContainerView, PodUID, PodView
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.kube.pod import ContainerView, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import GpuChoice, Request
 from gpumanager.units import CORES_PER_GPU
-from gpumanager.virtual.values import AllocationID
 
 View = tuple[PodView, ...]
 

@@ -29,16 +29,16 @@ from gpumanager.grants.grant import (
     State,
     shares_of,
 )
-from gpumanager.grants.plan import ceiling
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ENV_VISIBLE
 from gpumanager.isolation.table import isolation_of
-from gpumanager.kube.pod import PodUID
+from gpumanager.kube.plan import ceiling
+from gpumanager.limits.values import Limit
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Request
 from gpumanager.runtime.values import LiveContainer
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
-from gpumanager.virtual.values import AllocationID, Limit
 
 BY_KUBELET: Final = "adopted: the kubelet's checkpoint gives it these devices"
 BY_CONTAINER: Final = "adopted: it runs with this allocation"

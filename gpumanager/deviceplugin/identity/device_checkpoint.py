@@ -17,7 +17,7 @@ from gpumanager.deviceplugin.device_ledger import ids_of
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
 from gpumanager.deviceplugin.identity.resolution import BookedContainer, NotResolved, holding
 from gpumanager.grants.grant import Grant
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.kubelet.answers import read_answers
 from gpumanager.kubelet.checkpoint import CheckpointFile, CheckpointUnreadable, DeviceHolder
 from gpumanager.kubelet.pod_resources import NamedHolder

@@ -24,13 +24,13 @@ from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
 from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.pod import PodUID
 from gpumanager.kubelet.pods import PodsSource, PodsUnavailable
+from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_VCUDA, VCORE
 from gpumanager.runtime.values import LiveContainer, LiveContainers
-from gpumanager.virtual.values import AllocationID, Limit
 
 logger = logging.getLogger(__name__)
 

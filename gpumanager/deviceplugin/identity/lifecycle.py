@@ -12,10 +12,9 @@ from typing import Final, TypeVar
 from gpumanager.deviceplugin.admission.transaction import Transaction, View, asks
 from gpumanager.deviceplugin.device_ledger import all_ids, holders, of_admission
 from gpumanager.grants.grant import EvidenceSource, Grant, Refused, State
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kubelet.checkpoint import DeviceHolder
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.virtual.values import AllocationID
 
 K = TypeVar("K")
 

@@ -13,13 +13,13 @@ from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.device_ledger import DeviceLedger, all_ids, holders, resized
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended, owner
 from gpumanager.grants.grant import Claimant, Grant, RetryLater, State
-from gpumanager.grants.plan import ceiling
-from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.kube.plan import ceiling
+from gpumanager.kube.pod import PodView
 from gpumanager.names import (
     VCORE,
     VMEMORY,
 )
-from gpumanager.virtual.values import AllocationID
 
 
 class NotResolved(RetryLater):

@@ -25,8 +25,8 @@ from gpumanager.deviceplugin.identity.resolution import (
 )
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.store import GrantStore
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION
-from gpumanager.virtual.values import AllocationID
 
 logger = logging.getLogger(__name__)
 

@@ -23,12 +23,12 @@ from typing import Final
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Claimant, ClaimSource
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
+from gpumanager.limits.processes import Process
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, Resident, Snapshot, labels_of
 from gpumanager.monitor.unlimited.residents import by_holder, same_pod
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import MIB, Bytes, format_bytes
-from gpumanager.virtual.processes import Process
 
 TOLERANCE: Final = Bytes(32 * MIB)
 LOOKS: Final = 3

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
+from gpumanager.limits.processes import Process, command_of
 from gpumanager.monitor.ports import NoReports, Reports
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.unlimited.audit import (
@@ -30,7 +31,6 @@ from gpumanager.monitor.unlimited.audit import (
 )
 from gpumanager.monitor.unlimited.ending import end
 from gpumanager.units import Bytes
-from gpumanager.virtual.processes import Process, command_of
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ REASONS: Final = {
 
 
 class AuditPolicy(Enum):
-    """What is done about them; pausing is the sharing's (`gpumanager.virtual.pausing`)."""
+    """What is done about them; pausing is the sharing's (`gpumanager.limits.pausing`)."""
 
     PAUSE = "pause"
     REPORT = "report"

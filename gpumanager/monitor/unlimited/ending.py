@@ -5,7 +5,7 @@ import logging
 import signal
 from typing import Final
 
-from gpumanager.virtual.processes import Process, pidfd_of
+from gpumanager.limits.processes import Process, pidfd_of
 
 log = logging.getLogger(__name__)
 

@@ -9,14 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from gpumanager.gpu.values import Gpu, GpuUUID, bare
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.processes import Process
 from gpumanager.monitor.ports import Held, holder
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.processes import Process
-from gpumanager.virtual.values import AllocationID
 
 Holders = Sequence[tuple[Grant, Collection[PodUID]]]
 """The grants of a GPU, and the pods of each."""

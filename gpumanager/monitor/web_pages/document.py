@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
 from gpumanager.monitor.metrics.rows import Page, watts
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot
 from gpumanager.monitor.web_pages.events import Event
-from gpumanager.virtual.values import AllocationID
 
 SCHEMA: Final = 1
 """Counts up when a field changes its meaning or goes; new ones may come at any time."""

@@ -10,10 +10,10 @@ from itertools import takewhile
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
 from gpumanager.monitor.admissions import AdmissionKind, Happened
 from gpumanager.monitor.snapshot import ContainerSnapshot, GpuSnapshot, Snapshot, labels_of
 from gpumanager.units import format_bytes
-from gpumanager.virtual.values import AllocationID
 
 KEPT: Final = 100
 LONGEST: Final = 400

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.ids import AllocationID
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, Snapshot
 from gpumanager.units import MIB, Bytes
-from gpumanager.virtual.values import AllocationID
 
 LOOKS: Final = 300
 STEP_SECONDS: Final = 1.0

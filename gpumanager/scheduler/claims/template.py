@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from gpumanager.grants.vcuda_config import API_VERSION, KIND, UNUSED
+from gpumanager.kube.vcuda_config import API_VERSION, KIND, UNUSED
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_MODEL_EXCLUDED,

@@ -9,8 +9,8 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from gpumanager.grants.vcuda_config import read_vcuda_config
 from gpumanager.kube.quantity import exact
+from gpumanager.kube.vcuda_config import read_vcuda_config
 from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.scheduler.webhook.asks import mapping, rows
 from gpumanager.scheduler.webhook.nodes import NodeKind

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from gpumanager.ids import PodUID
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
-from gpumanager.kube.pod import PodUID, PodView, read_pod
+from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.quota.rules import QuotaCheck

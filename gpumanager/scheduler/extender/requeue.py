@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from gpumanager.ids import PodUID
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
-from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.kube.pod import PodView
 from gpumanager.names import ANNOTATION_ROOM_FOUND
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gpumanager.kube.pod import PodUID, PodView, read_pod
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.scheduler.extender.bind import BindRequest
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.pod_shape import asked_by

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.scheduler.cooperative import Work, batches
 from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore, RefusalReason
 from gpumanager.scheduler.node import ClaimHolder, Holder, NodeState

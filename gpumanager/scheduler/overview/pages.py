@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.scheduler.cooperative import Work, batches, run_cooperatively
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.http.server import JSON, LATER, HttpRefusal, Page

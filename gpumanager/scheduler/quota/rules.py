@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, admits, cores_together
 from gpumanager.scheduler.scoring.pod_shape import PodShape

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpumanager.kube.pod import LARGEST, PodUID, amounts
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import LARGEST, amounts
 
 
 @dataclass(frozen=True, slots=True)

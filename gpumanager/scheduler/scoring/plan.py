@@ -6,7 +6,7 @@
     tencent.com/gpu-assigned: "false"
     tencent.com/vcuda-plan: {"version":1,"containers":{"main":{"gpus":["GPU-1f3a…"]}}}
 
-`gpumanager.grants.plan` reads it on the node.
+`gpumanager.kube.plan` reads it on the node.
 """
 
 import json
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpumanager.gpu.values import Topology
-from gpumanager.grants.plan import VERSION
+from gpumanager.kube.plan import VERSION
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import (
     ANNOTATION_GPU_ASSIGNED,

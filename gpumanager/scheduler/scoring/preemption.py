@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import PodView
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.cooperative import Work, batches
 from gpumanager.scheduler.node import NodeState

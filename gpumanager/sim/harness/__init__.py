@@ -21,6 +21,8 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
+from gpumanager.limits.turns import Turns
 from gpumanager.sim.clock import NS, Clock, RealClock, VirtualClock, virtual_clock
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.harness.tenants import LimiterKind, TenantGroup
@@ -29,8 +31,6 @@ from gpumanager.sim.host import NodeDisk, furnish, make_disk
 from gpumanager.sim.machine import DriverBehaviour, Machine
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.utilization import SimulatedUtilization
-from gpumanager.virtual.manager import TICK_SECONDS, VirtualManager
-from gpumanager.virtual.turns import Turns
 
 __all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
 

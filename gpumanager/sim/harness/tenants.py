@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.values import Limit
 from gpumanager.sim.clock import NS, Clock
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import SONAMES, SimulatedGpus
@@ -17,8 +20,6 @@ from gpumanager.sim.harness.values import Tenant
 from gpumanager.sim.host import NodeDisk
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import CORES_PER_GPU, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID, Limit
 
 LimiterKind: TypeAlias = Literal["shim", "none"] | Path
 BASELINE_PERCENT: Final = "BASELINE_PERCENT"

@@ -22,7 +22,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
     async def remember(settings: AgentSettings) -> None:
         seen.append(settings)
 
-    monkeypatch.setattr(agent, "serve", remember)
+    monkeypatch.setattr("gpumanager.agent.wiring.serve", remember)
     return seen
 
 

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
 ]
 
-AGENT = "gpumanager.cli.node.wiring"
+AGENT = "gpumanager.agent.wiring"
 NEVER = {"gpumanager.sim.node", "rich", "textual"}
 
 

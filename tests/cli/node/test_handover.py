@@ -10,8 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from gpumanager.cli.node.monitoring import Monitored, Monitoring
-from gpumanager.cli.node.state_lock import (
+from gpumanager.agent.monitoring import Monitored, Monitoring
+from gpumanager.agent.state_lock import (
     LockHolder,
     ask_for_handover,
     lock_holder,
@@ -19,7 +19,7 @@ from gpumanager.cli.node.state_lock import (
     until_abandoned,
     until_asked,
 )
-from gpumanager.cli.node.wiring import StateOwner
+from gpumanager.agent.wiring import StateOwner
 from gpumanager.settings import CLAIMS, AgentSettings
 from gpumanager.supervisor import Supervisor
 from tests.waiting import until

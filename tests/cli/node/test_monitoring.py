@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.cli.node.monitoring import Monitoring, name_of, not_ready
+from gpumanager.agent.monitoring import Monitoring, name_of, not_ready
 from gpumanager.deviceplugin.registration import Standing
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share
 from gpumanager.grants.journal import Journal
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
-from gpumanager.virtual.values import AllocationID
 
 
 class Agent:

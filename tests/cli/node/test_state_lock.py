@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.cli.node.state_lock import FILE_NAME, AnotherAgent, lock_state
+from gpumanager.agent.state_lock import FILE_NAME, AnotherAgent, lock_state
 
 HOLDER = Path(__file__).with_name("programs") / "hold_state_lock.py"
 

@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.kubelet import wire
 from tests.contracts.kubelet.kubelet_stage import IDS, Stage, container, init, is_so, one
 from tests.contracts.kubelet.kubelet_under_test import ALPHA, BETA, Sketch

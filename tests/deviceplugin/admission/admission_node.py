@@ -20,19 +20,20 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.grant import Claimant, Refused
 from gpumanager.grants.journal_file import ROOM, JournalFile
+from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.isolation.cdi import AllocationFiles
 from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.pod import ContainerKind, ContainerView, PodUID, PodView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.kubelet.pods import PodsUnavailable
+from gpumanager.legacy.checkpoint import FILE_NAME as ORIGINAL
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.values import Limit
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.recovery.allocator import NodeAllocator
-from gpumanager.recovery.legacy_checkpoint import FILE_NAME as ORIGINAL
-from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
+from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes
-from gpumanager.virtual.pages.usage import AllocationUsage
-from gpumanager.virtual.values import AllocationID, Limit
 from gpumanager.volume.values import DriverVolumes
 
 BLOCKS = 16

@@ -15,10 +15,10 @@ from gpumanager.deviceplugin.admission.transaction import (
     asking,
     observe,
 )
+from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Request
-from gpumanager.virtual.values import AllocationID
 from tests.deviceplugin.admission.admission_node import container, pod
 
 OLD = pod("old", container(30, 4))

@@ -7,10 +7,10 @@ import pytest
 
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.grants.grant import State
+from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
-from gpumanager.virtual.values import AllocationID
 from tests.deviceplugin.admission.admission_node import (
     ORDERS,
     AdmissionRefused,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.grants.plan import planned
+from gpumanager.kube.plan import planned
 from gpumanager.kube.pod import ContainerKind
 from tests.deviceplugin.admission.admission_node import Node, container, gpus, pod
 

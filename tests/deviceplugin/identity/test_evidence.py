@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gpumanager.deviceplugin.identity.evidence import allocation_of, lived_on
-from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.ids import AllocationID, ContainerID, PodUID
+from gpumanager.kube.pod import PodView
 from gpumanager.names import CONTAINER_VCUDA
-from gpumanager.runtime.values import Bind, Container, ContainerID, LiveContainer
-from gpumanager.virtual.values import AllocationID
+from gpumanager.runtime.values import Bind, Container, LiveContainer
 from tests.deviceplugin.admission.admission_node import Node, container, gpus, pod
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 import pytest
 
 from gpumanager.grants.grant import Grant, State
+from gpumanager.limits.pages.region import read_usage
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_INVENTORY, LABEL_COUNT
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.pages.region import read_usage
 from tests.chart import helm_program
 from tests.e2e.chart.real_chart import ChartedAgent
 from tests.e2e.chart.real_release import skip_if_too_old

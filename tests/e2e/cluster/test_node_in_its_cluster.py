@@ -16,7 +16,7 @@ from gpumanager.names import (
     LABEL_COUNT,
     LABEL_PRODUCT,
 )
-from gpumanager.node.labels import label_value
+from gpumanager.node_status.labels import label_value
 from gpumanager.units import MEMORY_BLOCK
 from tests.e2e.cluster.api_client import silent
 from tests.e2e.node.node_process import wait_for

@@ -9,9 +9,9 @@ import pytest
 
 from gpumanager.grants.grant import Grant, State
 from gpumanager.kubelet.checkpoint import read_checkpoint
+from gpumanager.limits.pages.region import read_usage
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.pages.region import read_usage
 from tests.e2e.node import enclosure
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent

@@ -16,12 +16,12 @@ import pytest
 
 import gpumanager
 from gpumanager.kube.errors import ApiRefused
-from gpumanager.node.recycling import HOPELESS, HOPELESS_SECONDS
+from gpumanager.node_status.recycling import HOPELESS, HOPELESS_SECONDS
 from tests.hostile.host.faulty_host import FaultyHost, faulty
 from tests.hostile.hostile_node import HostileNode, pod
 from tests.kube.api_world import ApiWorld, until
-from tests.node.test_agent_in_a_cluster import kubeconfig
-from tests.node.test_node_cluster import OWNER, REFUSAL
+from tests.node_status.test_agent_in_a_cluster import kubeconfig
+from tests.node_status.test_node_cluster import OWNER, REFUSAL
 
 pytest_plugins = ["tests.kube.api_fixtures"]
 
@@ -33,7 +33,7 @@ MAY_READ: Final = {
     "dra/driver.py": "when a grant was made, for people",
     "dra/health.py": "when a GPU's health changed, in the kubelet's answer",
     "cli/support/bundle.py": "a bundle's name",
-    "node/node_reconciler.py": "since when a condition holds, for people",
+    "node_status/node_reconciler.py": "since when a condition holds, for people",
     "kube/events.py": "an event's stamps",
     "gpu/usage/utilization.py": "NVML's stamps are of this clock: rows that do not fit are dropped",
     "monitor/admissions.py": "when something happened, for people",

@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gpumanager.limits.processes import Process, find
 from gpumanager.monitor.unlimited.audit import LOOKS
 from gpumanager.units import GIB
-from gpumanager.virtual.processes import Process, find
 from tests.hostile.hostile_node import HostileNode, hostile, pod
 from tests.waiting import until
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.limits.pages.config import Config
+from gpumanager.limits.pages.region import read_usage
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.pages.config import Config
-from gpumanager.virtual.pages.region import read_usage
 from tests.hostile.hostile_node import HostileNode, hostile, layout, make_plain, pod
 from tests.waiting import until
 

@@ -27,7 +27,7 @@ def of_units(test: Path) -> bool:
 
 UNIT_TESTS = [
     *filter(of_units, sorted(HERE.rglob("test_*.py"))),
-    ROOT / "tests/virtual/pages/test_regions.py",
+    ROOT / "tests/limits/pages/test_regions.py",
 ]
 
 BEYOND_ITS_END = """

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.values import Limit
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import GpuModel
 from gpumanager.units import GIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.shim_container import INCLUDE, Container
 from tests.native.sim_box import SimBox, machine, sim_box
 from tests.native.table.hook_table import TABLE, load

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from gpumanager.limits.manager import VirtualManager
 from gpumanager.sim.libraries import lay_out
-from gpumanager.virtual.manager import VirtualManager
 from tests import ROOT
 from tests.native.shim_container import Container, allocation
 from tests.native.table.hook_table import TABLE, declared, hooked, load, unhooked

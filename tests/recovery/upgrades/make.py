@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from gpumanager.kube.pod import ContainerKind, PodView
+from gpumanager.limits.manager import VirtualManager
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.values import LiveContainer
 from gpumanager.units import MEMORY_BLOCK
-from gpumanager.virtual.manager import VirtualManager
 from tests.deviceplugin.admission.admission_node import JOURNAL, Node, container, gpus, pod
 
 KUBELET = "kubelet_internal_checkpoint"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gpumanager.grants.vcuda_config import API_VERSION, KIND
+from gpumanager.kube.vcuda_config import API_VERSION, KIND
 from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 
 RESOURCE_API = "resource.k8s.io/v1"

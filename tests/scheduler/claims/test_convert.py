@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.grants.vcuda_config import VcudaConfig, read_vcuda_config
+from gpumanager.kube.vcuda_config import VcudaConfig, read_vcuda_config
 from gpumanager.names import (
     ANNOTATION_CLAIM,
     ANNOTATION_MODEL_WANTED,

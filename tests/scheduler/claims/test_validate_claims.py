@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.grants.vcuda_config import API_VERSION, KIND
+from gpumanager.kube.vcuda_config import API_VERSION, KIND
 from gpumanager.scheduler.claims.validate import validate_claim
 from gpumanager.scheduler.webhook.asks import PodUnreadable
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable

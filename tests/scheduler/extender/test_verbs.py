@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import PodView
 from gpumanager.names import LABEL_QUOTA_POOL
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.node import Holder

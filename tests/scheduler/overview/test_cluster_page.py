@@ -9,7 +9,7 @@ import pytest
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.scheduler.cooperative import Work
 from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore
 from gpumanager.scheduler.node import NodeSaid, NodeState

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumanager.ids import PodUID
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
-from gpumanager.kube.pod import PodUID, read_pod
+from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.extender.explain import Explanation, RefusalReason
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.node import NodeSaid

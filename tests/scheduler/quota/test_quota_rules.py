@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.names import ANNOTATION_ROOM_FOUND, VCORE
 from gpumanager.scheduler.extender.requeue import PATIENCE
 from gpumanager.scheduler.node import Holder

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kube.pod import PodUID, node_resources
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import node_resources
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, HostResources, HostUsage
 from gpumanager.scheduler.state import ClusterState

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Bond, Topology, topology
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.placement.least_waste import part_of_gpus
 from gpumanager.placement.preference import Preference, read_preference
 from gpumanager.placement.workload_mix import Mix

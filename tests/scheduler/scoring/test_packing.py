@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.grants.plan import planned
+from gpumanager.kube.plan import planned
 from gpumanager.placement.values import FreeGpus, Refusal, Request
 from gpumanager.scheduler.scoring.packing import Packing, pack
 from gpumanager.scheduler.scoring.plan import annotations

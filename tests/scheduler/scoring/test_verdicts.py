@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.gpu.inventory import inventory
-from gpumanager.kube.pod import PodUID
+from gpumanager.ids import PodUID
 from gpumanager.placement.policy import Score
 from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.node import NodeSaid, NodeState, read_node

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpumanager.kube.pod import PodUID, PodView
+from gpumanager.ids import PodUID
+from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.preemption import TRIED, Victims, chosen, preempt
 from gpumanager.scheduler.state import ClusterState

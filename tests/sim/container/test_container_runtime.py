@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gpumanager.kube.pod import ContainerKind
+from gpumanager.limits.processes import find
 from gpumanager.names import CONTAINER_VCUDA, VCORE, VMEMORY
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.status import by_allocation
@@ -13,7 +14,6 @@ from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.virtual.processes import find
 from tests.waiting import until
 
 MISSING = namespaces_available()

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from gpumanager.limits.turns import AllocationTurns, Turns
 from gpumanager.sim.clock import VirtualClock
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.harness import Tenant, play
 from gpumanager.sim.harness.program import Program
 from gpumanager.sim.harness.tenants import TenantGroup
-from gpumanager.virtual.turns import AllocationTurns, Turns
 
 MISSING = namespaces_available()
 pytestmark = [

@@ -11,6 +11,7 @@ import pytest
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.pod import ContainerKind
+from gpumanager.limits.pages.region import read_usage
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
@@ -21,7 +22,6 @@ from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.pages.region import read_usage
 from tests.sim.host_watch import HostWatch
 from tests.waiting import until
 

@@ -9,8 +9,8 @@ import pytest
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.pod import ContainerKind
+from gpumanager.legacy.checkpoint import FILE_NAME as ORIGINAL
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.recovery.legacy_checkpoint import FILE_NAME as ORIGINAL
 from gpumanager.sim.kubelet.devices import Holding
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod

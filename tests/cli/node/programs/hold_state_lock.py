@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpumanager.cli.node.state_lock import AFTER, FILE_NAME, lock_state
+from gpumanager.agent.state_lock import AFTER, FILE_NAME, lock_state
 
 directory, words = Path(sys.argv[1]), sys.argv[2:]
 with asyncio.run(lock_state(directory, hands_over="hands-over" in words)):

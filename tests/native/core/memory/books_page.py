@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpumanager.virtual.processes import find
+from gpumanager.limits.processes import find
 from vcuda_shim._shim import ffi, lib
 
 EDQUOT = 122

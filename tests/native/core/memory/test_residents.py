@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.virtual.processes import Process
+from gpumanager.limits.processes import Process
 from vcuda_shim._shim import ffi, lib
 
 SLOTS = lib.VCUDA_SLOTS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualManager
+from gpumanager.limits.manager import VirtualManager
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation, reached
 from tests.native.simulated_gpu import SimulatedNode
 from tests.native.table.hook_table import hooked

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from gpumanager.limits.manager import VirtualManager
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualManager
 from tests.native.shim_container import ALLOCATION, Container, reached
 
 pytestmark = pytest.mark.namespaces

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.limits.manager import VirtualManager
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualManager
 from tests.native.gpu_node import Node, SimulatedMachine
 from tests.native.one_gpu import GpuNode, SimulatedGpu
 from tests.native.shim.graph.graph_limits import LIMIT, told

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID
 from tests.native.one_gpu import LIMIT, GpuNode, SimulatedGpu
 from tests.native.programs.array_words import BITS, CHANNELS, PLANAR
 from tests.native.shim_container import Container

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from gpumanager.limits.overhead.measuring import ASSUMED
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.overhead.measuring import ASSUMED
 from tests.native.measured_node import CLIENT, CONTEXT, LIMIT, NAME, MeasuredNode
 from tests.native.shim_container import reached
 from vcuda_shim._shim import lib

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
 from tests.native.gpu_node import Node, SimulatedMachine, gpu_uuid
 
 pytestmark = pytest.mark.namespaces

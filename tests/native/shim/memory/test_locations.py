@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpumanager.limits.manager import VirtualManager
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualManager
 from tests.native.one_gpu import LIMIT, GpuNode
 from tests.native.shim_container import ALLOCATION, INCLUDE, Container, reached
 from vcuda_shim import SIMULATED_DRIVER

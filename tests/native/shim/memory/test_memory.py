@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.values import Limit
 from gpumanager.units import MIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import Limit
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation
 
 pytestmark = pytest.mark.namespaces

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID
 from tests.native.one_gpu import LIMIT, GpuNode, SimulatedGpu
 
 pytestmark = pytest.mark.namespaces

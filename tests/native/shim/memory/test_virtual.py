@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
 from tests.native.gpu_node import Node
 from tests.native.shim.memory.virtual_scripts import LIMIT, PRELUDE
 from tests.native.shim_container import Container, allocation

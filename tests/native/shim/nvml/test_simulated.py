@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.values import Limit
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB, MIB, Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID, Limit
 from tests.native.shim_container import Container, reached
 from tests.native.sim_box import SimBox, machine, sim_box
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
 from tests.native.one_gpu import LIMIT, GpuNode
 from tests.native.shim.pool.pool_scripts import CHUNK, told
 from tests.native.shim_container import Container

@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpumanager.cli.node.wiring import MEASURE_SECONDS
+from gpumanager.agent.wiring import MEASURE_SECONDS
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.turns import Turns
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
-from gpumanager.virtual.values import AllocationID
 from tests.native.simulated_gpu import SimulatedNode
 from vcuda_shim import PROGRAMS, SHIM_CUDA
 

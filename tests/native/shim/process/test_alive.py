@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.pages.alive import locked
+from gpumanager.limits.pages.books import Books
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.pages.alive import locked
-from gpumanager.virtual.pages.books import Books
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, reached
 from vcuda_shim._shim import lib
 

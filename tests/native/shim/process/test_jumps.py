@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.turns import Turns
 from gpumanager.units import GIB, MIB
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
 from tests.native.shim_container import ALLOCATION, Container
 from tests.native.shim_container import LIMIT as CAP
 from tests.native.simulated_gpu import SimulatedNode

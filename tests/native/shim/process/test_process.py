@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.limits.manager import VirtualManager
 from gpumanager.units import MIB
-from gpumanager.virtual.manager import VirtualManager
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation, reached
 
 pytestmark = pytest.mark.namespaces

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.pages.books import Books
-from gpumanager.virtual.turns import Turns
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.pages.books import Books
+from gpumanager.limits.turns import Turns
 from tests.native.shim_container import LIMIT, Container
 from tests.native.simulated_gpu import SimulatedNode
 from vcuda_shim._shim import ffi, lib

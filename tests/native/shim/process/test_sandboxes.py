@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.limits.allocation import ServedAllocation
 from gpumanager.units import MIB
-from gpumanager.virtual.allocation import ServedAllocation
 from tests.native.measured_node import CONTEXT, LIMIT, MeasuredNode
 from tests.native.programs import sandbox
 from tests.native.shim_container import Container, reached

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.values import AllocationID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
 from tests.native.gpu_node import Node
 from tests.native.one_gpu import GpuNode, SimulatedGpu
 from tests.native.shim_container import Container

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.pages.books import Books
+from gpumanager.limits.values import Limit
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.pages.books import Books
-from gpumanager.virtual.values import Limit
 from tests.native.shim_container import ALLOCATION, GPU, INCLUDE, LIMIT, Container, reached
 from vcuda_shim import SIMULATED_DRIVER
 from vcuda_shim._shim import ffi

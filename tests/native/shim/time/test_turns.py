@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.virtual.manager import VirtualManager
-from gpumanager.virtual.turns import Turns
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.turns import Turns
 from tests.native.one_gpu import GpuNode, SimulatedGpu
 from tests.native.shim_container import Container
 from vcuda_shim import PROGRAMS

@@ -1,0 +1,74 @@
+"""What the agent and `gpumanager doctor` use of the host they run on: driver, NVML, runtime."""
+
+import logging
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import vcuda_shim
+from gpumanager.gpu.kernel_modules import HostKernel, load_modules
+from gpumanager.gpu.nvml_library import LIBRARY
+from gpumanager.runtime.cri import ContainerRuntime
+from gpumanager.runtime.endpoint import candidates, parse_endpoint
+from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
+from gpumanager.volume.config import VolumeConfig
+from gpumanager.volume.driver import find_nvml
+from gpumanager.volume.manager import publish
+from gpumanager.volume.shims import Shims
+from gpumanager.volume.values import DriverVolumes
+
+log = logging.getLogger(__name__)
+
+SHIMS: Final = Shims(
+    cuda=vcuda_shim.SHIM_CUDA,
+    ml=vcuda_shim.SHIM_NVML,
+    cuda_link=vcuda_shim.LINK_CUDA,
+    ml_link=vcuda_shim.LINK_NVML,
+)
+
+
+def load_driver(settings: AgentSettings) -> None:
+    """By policy, and as far as it can be done; NVML then tells what there is."""
+    if settings.load_modules == LOAD_MISSING:
+        kernel = HostKernel(settings.device_directory, settings.driver_root)
+        if missing := load_modules(kernel):
+            log.warning(
+                "%s: still missing: %s; check the driver's kernel modules",
+                settings.device_directory,
+                ", ".join(missing),
+            )
+
+
+def lead_to_nvml(root: Path) -> None:
+    """For a driver that is installed under another root than this process has."""
+    if root != Path("/"):
+        LIBRARY.lies_where(partial(find_nvml, root))
+
+
+def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolumes:
+    """Mirror the host's driver, with and without the shims."""
+    volumes = publish(
+        config,
+        root=settings.driver_root,
+        shims=SHIMS,
+        base=settings.volume_base,
+        opencl=settings.opencl_in_shares,
+    )
+    log.info(
+        "driver %s: libraries for shares in %s, for whole GPUs in %s",
+        *(volumes.version, volumes.shared, volumes.whole),
+    )
+    return replace(
+        volumes, over_compat=settings.cuda_compat == OVER_COMPAT, compat32=settings.compat32
+    )
+
+
+def container_runtime(settings: AgentSettings) -> ContainerRuntime:
+    """Raises InputError for an endpoint that is none."""
+    asked, docker = settings.container_runtime_endpoint, settings.docker_endpoint
+    sockets = candidates(
+        parse_endpoint(asked) if asked else None,
+        parse_endpoint(docker, "--docker-endpoint") if docker else None,
+    )
+    return ContainerRuntime(sockets, settings.runtime_request_timeout)

@@ -1,0 +1,193 @@
+"""The monitor in the node agent: its sources, its listeners, its address.
+
+It comes after the registration: the kubelet is not kept waiting for metrics.
+A registration that does not come soon, because there is no GPU yet, no driver or no kubelet, is not
+waited for: that is when probes and metrics are needed.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gpumanager import __version__
+from gpumanager.agent.empty_sources import nothing, patient
+from gpumanager.agent.interface import Granter, KubeletPlugin, NodeInterface
+from gpumanager.agent.startup import FIRST_SECONDS, registered_or_late
+from gpumanager.gpu.health.watch import HealthWatch
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.journal_file import FILE_NAME
+from gpumanager.ids import PodUID
+from gpumanager.isolation.table import Isolations
+from gpumanager.kube.access import node_name
+from gpumanager.monitor.driver import NvmlDriver
+from gpumanager.monitor.metrics.journal_timing import TimedJournalFile
+from gpumanager.monitor.metrics.latency import Latencies
+from gpumanager.monitor.ports import GpuFitness, Reports, Sources
+from gpumanager.monitor.service import Monitor, Serving
+from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, Rules
+from gpumanager.recovery.reconciliation import KINDS
+from gpumanager.runtime.peers import PodCheck
+from gpumanager.runtime.processes import Containers
+from gpumanager.settings import AgentSettings
+from gpumanager.supervisor import Supervisor
+
+
+@dataclass(slots=True)
+class Monitored:
+    """The parts of an agent that are looked at. health: once somebody watches it.
+
+    named: namespace and name of a pod, as the cluster knows them. withdrawn: why no GPU is offered,
+    because of another manager; empty where they are.
+    """
+
+    interface: NodeInterface
+    isolation: Isolations
+    peers: PodCheck
+    residents: Containers
+    named: Callable[[PodUID], str | None]
+    health: "HealthWatch | None" = None
+    withdrawn: Callable[[], str] = str
+
+
+class Monitoring:
+    """What has to be there before what it measures: latencies, and the journal's file.
+
+    waiting_for: why there is nothing to measure yet. reports: receives the auditor's findings.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        supervisor: Supervisor,
+        waiting_for: Callable[[], str] = str,
+        reports: "Reports | None" = None,
+    ) -> None:
+        self._settings = settings
+        self._supervisor = supervisor
+        self._waiting_for = waiting_for
+        self._reports = reports
+        self._parts: asyncio.Future[Monitored] = asyncio.get_running_loop().create_future()
+        self._standing_by: str | None = None
+        self.latencies = Latencies()
+        self.journal = TimedJournalFile(settings.checkpoint_path / FILE_NAME)
+
+    def look_at(self, parts: Monitored) -> None:
+        """From now on; once."""
+        self._parts.set_result(parts)
+
+    def stand_by(self, reason: str) -> None:
+        """Serve probes alone: another agent has the grants, and without them every process looks
+        unlimited. reason: why this one is not ready; empty where it counts as ready."""
+        self._standing_by = reason
+        self._parts = asyncio.get_running_loop().create_future()
+
+    def resume(self) -> None:
+        """This agent is the one that serves."""
+        self._standing_by = None
+
+    async def run(self) -> None:
+        """For as long as the task lives; what it looks at may come later."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                parts = await asyncio.shield(self._parts)
+            await registered_or_late(parts.interface.plugin)
+        monitor = self._monitor()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(monitor.run())
+            monitor.look_at(self._sources(await asyncio.shield(self._parts)))
+
+    def not_ready(self) -> str:
+        """Why the agent is not ready; empty when it is."""
+        if self._standing_by is not None:
+            return self._standing_by
+        if reason := self._without_parts():
+            return reason
+        parts = self._parts.result()
+        return parts.withdrawn() or not_ready(parts.interface.granter, parts.interface.plugin)
+
+    def _without_parts(self) -> str:
+        """Why there is nothing to look at; empty when there is."""
+        if self._parts.done():
+            return ""
+        reason = self._waiting_for()
+        return f"waiting for a GPU: {reason}" if reason else "the agent is starting"
+
+    def _named(self, pod: PodUID) -> str | None:
+        return name_of(pod, self._parts.result()) if self._parts.done() else None
+
+    def _monitor(self) -> "Monitor":
+        rules = Rules(AuditPolicy(self._settings.behind_the_shim))
+        return Monitor(
+            self._serving(),
+            nothing(node_name(self._settings.hostname_override), self.journal.size),
+            patient(NvmlDriver(), self._without_parts),
+            latencies=self.latencies,
+            writes=lambda: self.journal.measured,
+            not_ready=self.not_ready,
+            supervisor=self._supervisor,
+            auditor=Auditor(rules, self._reports, names=self._named),
+        )
+
+    def _sources(self, parts: Monitored) -> "Sources":
+        interface = parts.interface
+        granter, plugin = interface.granter, interface.plugin
+        return Sources(
+            node=node_name(self._settings.hostname_override),
+            topology=lambda: granter.topology,
+            ledger=lambda: granter.ledger,
+            journal=lambda: granter.journal,
+            journal_bytes=self.journal.size,
+            books=parts.isolation,
+            residents=parts.residents,
+            registered=lambda: {one.resource: one.registered for one in plugin.standings},
+            mismatched=lambda: parts.peers.refusals,
+            users=interface.users,
+            slice_writes=interface.slice_writes,
+            fitness=lambda: fitness(parts.health, interface.offers()),
+            released=interface.released,
+            disagreements=lambda: (
+                dict.fromkeys(KINDS, 0) | Counter(one.kind for one in interface.disagreements())
+            ),
+        )
+
+    def _serving(self) -> "Serving":
+        return Serving(
+            address=self._settings.query_addr,
+            port=(self._settings.query_port or None) if self._standing_by is None else None,
+            period=self._settings.sample_period,
+            version=__version__,
+            probes=self._settings.probe_socket,
+        )
+
+
+def fitness(
+    watch: "HealthWatch | None", offers: "Mapping[GpuUUID, str]"
+) -> "Mapping[GpuUUID, GpuFitness]":
+    """offers: which interface has which GPU."""
+    found = {gpu: GpuFitness(interface=one) for gpu, one in offers.items()}
+    for one in watch.health.gpus if watch else ():
+        found[one.gpu] = GpuFitness(one.healthy, one.xids, offers.get(one.gpu, ""))
+    return found
+
+
+def name_of(pod: PodUID, parts: Monitored) -> str | None:
+    """Namespace and name of a pod, by the journal; else by the cluster, if there is one."""
+    for one in parts.interface.granter.journal.live():
+        owner = one.pod or one.candidate
+        if owner is not None and owner.uid == pod:
+            return f"{owner.namespace}/{owner.name}"
+    return parts.named(pod)
+
+
+def not_ready(granter: Granter, plugin: KubeletPlugin) -> str:
+    """Why the agent is not ready; empty when it is."""
+    if not granter.recovered:
+        return "the journal is not loaded yet"
+    missing = [
+        f"{one.resource} ({one.failure})" if one.failure else one.resource
+        for one in plugin.standings
+        if not one.registered
+    ]
+    return f"not registered with the kubelet: {', '.join(missing)}" if missing else ""

@@ -1,0 +1,75 @@
+"""What the node agent is made of, made from what the user gave."""
+
+import logging
+from dataclasses import dataclass
+
+from gpumanager.deviceplugin.dependencies import Dependencies
+from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
+from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.usage.process_memory import NvmlMeter
+from gpumanager.grants.journal_file import JournalFile
+from gpumanager.isolation.table import Isolations
+from gpumanager.kubelet.pod_resources import PodResources
+from gpumanager.kubelet.pods import PodsSource
+from gpumanager.legacy import checkpoint
+from gpumanager.names import KUBELET_CHECKPOINT
+from gpumanager.node_status.join import Cluster, Standalone, join
+from gpumanager.runtime.cri import ContainerRuntime
+from gpumanager.runtime.processes import Containers
+from gpumanager.runtime.tenants import GpuTenants
+from gpumanager.settings import AgentSettings
+from gpumanager.supervisor import SkippedErrors
+from gpumanager.volume.values import DriverVolumes
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the agent talks to, and the driver's mirrors."""
+
+    cluster: Cluster
+    pods: PodsSource
+    runtime: ContainerRuntime
+    search: DeviceDiscovery
+    volumes: DriverVolumes
+
+
+def join_cluster(settings: AgentSettings) -> Cluster:
+    """Raises InputError for a kubeconfig that is none."""
+    if settings.standalone:
+        return Standalone()
+    return join(
+        settings.kubeconfig,
+        settings.hostname_override,
+        settings.node_labels,
+        recycle=settings.recycle_failed_pods,
+    )
+
+
+def dependencies(
+    settings: AgentSettings,
+    outside: Outside,
+    isolation: Isolations,
+    containers: Containers,
+    journal: JournalFile,
+    *,
+    skipped: SkippedErrors,
+) -> Dependencies:
+    """Of the allocator."""
+    return Dependencies(
+        isolation=isolation,
+        journal=journal,
+        books=DeviceCheckpoint(
+            settings.device_plugin_path / KUBELET_CHECKPOINT,
+            PodResources(settings.pod_resources_socket),
+        ),
+        pods=outside.pods,
+        runtime=outside.runtime,
+        tenants=GpuTenants(NvmlMeter(), containers),
+        annotations=outside.cluster,
+        original=settings.checkpoint_path / checkpoint.FILE_NAME,
+        share_mode=settings.share_mode,
+        gpu_policy=settings.gpu_policy,
+        skipped=skipped,
+    )

@@ -1,0 +1,35 @@
+"""What the node agent waits for at its start."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+from gpumanager.agent.interface import KubeletPlugin
+from gpumanager.errors import GpuManagerError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FIRST_SECONDS: Final = 1.0
+"""How long all else waits for the registration: without a kubelet it is needed, too."""
+
+
+async def registered_or_late(plugin: KubeletPlugin) -> None:
+    """The kubelet comes first; what does not answer it begins after this."""
+    try:
+        await plugin.registered(FIRST_SECONDS)
+    except GpuManagerError as error:
+        log.info("not registered with the kubelet yet; starting everything else: %s", error)
+
+
+async def unless(stopping: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """What comes of `work`; None where the agent is told to stop before."""
+    working, told = asyncio.ensure_future(work), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        told.cancel()

@@ -1,0 +1,388 @@
+"""The node agent, put together: the one place where its parts meet.
+
+In the order of its start: what the user gave, GPUs by NVML, driver directories, journal, device
+plugin. What only waits for the outside (the kubelet, the API server, the driver's events) waits in
+the background. What the kubelet does not wait for begins when it knows of us: the sockets of what
+runs already come first.
+"""
+
+import asyncio
+import gc
+import logging
+import resource
+import signal
+from collections.abc import Collection
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from typing import Final
+
+from gpumanager.agent.cleanup import PRUNE_SECONDS, prune_every
+from gpumanager.agent.gpu_health import Kubelet, health_watch
+from gpumanager.agent.host import (
+    container_runtime,
+    lead_to_nvml,
+    load_driver,
+    publish_driver,
+)
+from gpumanager.agent.interface import Granter, NodeInterface
+from gpumanager.agent.interfaces import node_interface
+from gpumanager.agent.monitoring import Monitored, Monitoring
+from gpumanager.agent.parts import Outside, join_cluster
+from gpumanager.agent.startup import registered_or_late, unless
+from gpumanager.agent.state_lock import (
+    ask_for_handover,
+    instance_name,
+    lock_holder,
+    lock_state,
+    until_abandoned,
+    until_asked,
+)
+from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.driver_version import cuda_version
+from gpumanager.gpu.tree import render_tree
+from gpumanager.gpu.usage.process_memory import NvmlMeter
+from gpumanager.gpu.usage.utilization import NvmlUtilization
+from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.grant import Claimant, ClaimSource
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.isolation.cdi import ALLOCATION, AllocationFiles, CdiFiles
+from gpumanager.isolation.edits import DeviceFiles
+from gpumanager.isolation.protocol import Means
+from gpumanager.isolation.table import Isolations
+from gpumanager.kubelet.pods import KubeletPods
+from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
+from gpumanager.legacy.containers import legacy_containers
+from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
+from gpumanager.limits.turns import Turns
+from gpumanager.node_status.join import Cluster, Standalone
+from gpumanager.node_status.labels import Software
+from gpumanager.node_status.manager_watch import ManagerWatch
+from gpumanager.node_status.service import Facts, NodeCluster
+from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.freezer import READ_ONLY, CgroupFreezer
+from gpumanager.runtime.named import NamedContainers
+from gpumanager.runtime.peers import PodCheck
+from gpumanager.runtime.processes import Containers
+from gpumanager.settings import CLAIMS, AgentSettings
+from gpumanager.supervisor import Start, Supervisor
+from gpumanager.volume.config import SHIPPED, read_config
+
+log = logging.getLogger(__name__)
+
+MEASURE_SECONDS: Final = 1.0
+"""How often what drivers take by themselves is measured."""
+ORIGINALS_SECONDS: Final = 1.0
+CONNECTED_SECONDS: Final = 0.5
+"""In which a kubelet connects to an instance that it has taken. Until then it calls the one before,
+whose socket must not be gone (1.36, 1.37: it prefers whom it is connected to)."""
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+async def serve(settings: AgentSettings) -> None:
+    """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
+    config = read_config(settings.volume_config or SHIPPED)
+    cluster, runtime = join_cluster(settings), container_runtime(settings)
+    http = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
+    pods_api = PodsApi(settings.pods_api_socket)
+    stopping = _stop_on_signals()
+    allow_many_files()
+    async with AsyncExitStack() as closing:
+        closing.push_async_callback(runtime.close)
+        closing.push_async_callback(pods_api.close)
+        search = DeviceDiscovery.here(settings.driver_root / "sys", settings.reserved_memory)
+        supervisor = Supervisor()
+        monitoring = Monitoring(settings, supervisor, lambda: search.missing, cluster)
+        state = StateOwner(settings, closing.enter_context(ExitStack()), monitoring)
+        closing.push_async_callback(supervisor.stop)
+        if not state.succeeds and not await state.taken(stopping):
+            return
+        lead_to_nvml(settings.driver_root)
+        supervisor.keep("monitoring", monitoring.run)
+        await asyncio.to_thread(load_driver, settings)
+        topology = await unless(stopping, search.first())
+        if topology is None:
+            return
+        log.info("GPUs of this node:\n%s", render_tree(topology))
+        volumes = await asyncio.to_thread(publish_driver, settings, config)
+        outside = Outside(cluster, PreferredPods(pods_api, http), runtime, search, volumes)
+        agent = NodeAgent(settings, outside, topology, monitoring, supervisor)
+        closing.push_async_callback(agent.stop)
+        if state.succeeds:
+            await unless(stopping, agent.register())
+            if stopping.is_set() or not await state.handed_over(stopping):
+                return
+        asked = asyncio.Event()
+        if state.hands_over:
+            supervisor.keep("handover", partial(until_asked, settings.checkpoint_path, asked))
+        await agent.run(stopping)
+        await unless(stopping, asked.wait())
+        if stopping.is_set():
+            return
+        log.info("handing over to the next agent")
+        await agent.hand_over()
+        await state.give_back(stopping, supervisor)
+
+
+class StateOwner:
+    """When this agent owns the node's state: its journal, and the directories of its containers.
+
+    succeeds: another agent has it, and will hand over. held: keeps the lock.
+    """
+
+    def __init__(self, settings: AgentSettings, held: ExitStack, monitoring: Monitoring) -> None:
+        self._directory = settings.checkpoint_path
+        self._held = held
+        self._monitoring = monitoring
+        self.hands_over = settings.interface == CLAIMS
+        self._other = lock_holder(self._directory) if self.hands_over else None
+        self.succeeds = self._other is not None and self._other.hands_over and not self._was_before
+
+    @property
+    def _was_before(self) -> bool:
+        """Whether it was we who handed over: a container of the old pod that was started again."""
+        name = instance_name()
+        return bool(name and self._other and self._other.after.startswith(f"{name}, "))
+
+    async def taken(self, stopping: asyncio.Event) -> bool:
+        """False where the agent is told to stop before. Raises AnotherAgent."""
+        waiting = Supervisor()
+        if self._other is not None:
+            # The agent before this one does not hand over: it serves device plugins, or is older.
+            # A rolling update ends it when this pod is ready. Not where this is the older one.
+            self._monitoring.stand_by("another agent took over" if self._was_before else "")
+            waiting.keep("monitoring", self._monitoring.run)
+        try:
+            return await self._lock(stopping)
+        finally:
+            await waiting.stop()
+            self._monitoring.resume()
+
+    async def handed_over(self, stopping: asyncio.Event) -> bool:
+        """The same, once the kubelet's calls come to us and wait."""
+        asking = await unless(stopping, ask_for_handover(self._directory))
+        if asking is None:
+            return False
+        with asking:
+            return await self._lock(stopping)
+
+    async def give_back(self, stopping: asyncio.Event, supervisor: Supervisor) -> None:
+        """Serve nothing but probes until this pod is ended, or the next agent is lost."""
+        self._held.close()
+        self._monitoring.stand_by("handed over to the next agent")
+        supervisor.keep("monitoring", self._monitoring.run)
+        await unless(stopping, until_abandoned(self._directory))
+
+    async def _lock(self, stopping: asyncio.Event) -> bool:
+        lock = await unless(stopping, lock_state(self._directory, hands_over=self.hands_over))
+        if lock is not None:
+            self._held.enter_context(lock)
+        return lock is not None
+
+
+class NodeAgent:
+    """All parts of one agent, on a node whose GPUs are known."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        outside: Outside,
+        topology: Topology,
+        monitoring: Monitoring,
+        supervisor: Supervisor,
+    ) -> None:
+        self._settings = settings
+        self._outside = outside
+        self._supervisor = supervisor
+        self._started = False
+        self._judged = asyncio.Event()
+        """Whether the health of the GPUs is known."""
+        cgroups = CgroupFiles.here()
+        self._containers = Containers(cgroups)
+        self._peers = PodCheck(self._containers, self._owners)
+        freezer = CgroupFreezer(cgroups, self._owners, outside.cluster.terminating)
+        self._virtual = self._sockets(freezer)
+        isolation = Isolations(
+            Means(self._virtual, outside.volumes),
+            DeviceFiles(settings.device_directory, extra=settings.extra_devices),
+            AllocationFiles(
+                CdiFiles(settings.cdi_path, ALLOCATION),
+                lambda: self._granter.topology.gpus,
+                settings.device_plugin_cdi,
+            ),
+        )
+        self._interface = node_interface(
+            settings,
+            outside,
+            topology,
+            isolation=isolation,
+            containers=self._containers,
+            monitoring=monitoring,
+            supervisor=supervisor,
+            cause=self._cause,
+            judged=self._judged,
+        )
+        self._granter, self._plugin = self._interface.granter, self._interface.plugin
+        self._managers = self._manager_watch()
+        self._parts = Monitored(
+            self._interface,
+            isolation,
+            self._peers,
+            self._containers,
+            outside.cluster.pod_name,
+            withdrawn=lambda: self._managers.reason if self._managers else "",
+        )
+        self._monitoring = monitoring
+
+    async def register(self) -> None:
+        """The kubelet's calls come here, and wait for `run`. Raises what keeps them from it."""
+        await self._plugin.start()
+        self._started = True
+        await self._plugin.registered(self._settings.wait_timeout)
+        await asyncio.sleep(CONNECTED_SECONDS)
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serve from now on, until `stop`; returns when the kubelet can find us, or `stopping` is
+        set. Raises what keeps the agent from listening."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
+        self._supervisor.keep("runtime version", self._outside.runtime.say_who)
+        if self._managers:
+            await unless(stopping, self._managers.first())
+            self._supervisor.keep("other GPU managers", self._managers.run)
+        await self._granter.take_up()
+        self._monitoring.look_at(self._parts)
+        for name, start in self._interface.first.items():
+            self._supervisor.keep(name, start)
+        if not self._started:
+            await self._plugin.start()
+        self._supervisor.keep("start", self._begin)
+        await unless(stopping, self._plugin.served(self._settings.wait_timeout))
+
+    async def hand_over(self) -> None:
+        """Finish what the kubelet asked for; then nothing of the node's state is written any more.
+
+        Containers keep their limits, in memory that they share with the next agent.
+        """
+        await self._supervisor.stop()
+        await self._interface.drain()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Safe to repeat."""
+        await self._supervisor.stop()
+        await self._plugin.stop()
+        await self._virtual.stop()
+        await self._interface.close()
+
+    async def _begin(self) -> None:
+        """All background tasks, once the journal is read and the kubelet knows of us."""
+        await registered_or_late(self._plugin)
+        await self._granter.serve_again()
+        await self._virtual.remove_spares()
+        gc.freeze()  # the imports: 0.1 s of each full collection, amid a call (decision 0181)
+        around, granter, virtual = self._outside, self._granter, self._virtual
+        health = health_watch(self._settings, granter, around.cluster, self._judged)
+        self._parts.health = health
+        tasks: dict[str, Start] = {
+            "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
+            "sharing": partial(virtual.share_every, TICK_SECONDS),
+            **self._interface.tasks,
+            "gpu-manager's containers": partial(follow_originals, virtual, granter),
+            "health": partial(health.watch, Kubelet(granter, self._plugin, around.search)),
+            "cluster": partial(tell, around.cluster, self._interface, around.volumes.version),
+            "driver directories": partial(
+                prune_every, PRUNE_SECONDS, around.volumes, around.runtime
+            ),
+        }
+        for name, start in tasks.items():
+            self._supervisor.keep(name, start)
+
+    def _manager_watch(self) -> ManagerWatch | None:
+        cluster, settings = self._outside.cluster, self._settings
+        if settings.beside_other_managers or not isinstance(cluster, NodeCluster):
+            return None
+
+        async def withdraw(gpus: frozenset[GpuUUID]) -> None:
+            self._granter.withdraw(gpus)
+            await self._plugin.refresh()
+
+        def gpus() -> Collection[GpuUUID]:
+            return [gpu.uuid for gpu in self._granter.topology.gpus]
+
+        return ManagerWatch(cluster, gpus, withdraw, settings.other_managers_gone_after)
+
+    def _owners(self, allocation: AllocationID) -> Collection[PodUID]:
+        return self._interface.owners(allocation)
+
+    def _confirmed(self, allocation: AllocationID) -> Claimant | None:
+        """Of a claim, any number of containers."""
+        grant = self._granter.journal.get(allocation)
+        claimed = grant is not None and isinstance(grant.source, ClaimSource)
+        return None if claimed else self._granter.journal.confirmed(allocation)
+
+    def _cause(self, gpu: GpuUUID) -> str:
+        """Why it is out of use; empty where nobody knows."""
+        known = self._parts.health.health.of(gpu) if self._parts.health else None
+        return known.cause.text if known and known.cause else ""
+
+    def _model_of(self, uuid: GpuUUID) -> str | None:
+        gpu = self._granter.topology.by_uuid(uuid)
+        return gpu.model if gpu else None
+
+    def _sockets(self, freezer: CgroupFreezer) -> VirtualManager:
+        pauses = self._settings.behind_the_shim == "pause"
+        if pauses and not freezer.writable:
+            log.warning("--behind-the-shim=pause: containers are only reported: %s", READ_ONLY)
+        return VirtualManager(
+            self._settings.virtual_manager_path,
+            turns=Turns(self._settings.turns_path),
+            meter=NvmlMeter(),
+            utilization=NvmlUtilization(),
+            model_of=self._model_of,
+            peers=self._peers,
+            owners=self._peers,
+            resident=self._confirmed,
+            neighbours=self._containers,
+            names=NamedContainers(self._containers, self._outside.runtime),
+            driver=self._outside.volumes.version,
+            pauses=pauses and freezer.writable,
+            freezer=freezer,
+        )
+
+
+async def tell(cluster: Cluster, interface: NodeInterface, driver: str) -> None:
+    """What the API server is told of this node, for as long as the task lives."""
+    if isinstance(cluster, Standalone):
+        return
+    software, granter = Software(driver, await cuda_version()), interface.granter
+    await cluster.run(
+        lambda: Facts(
+            granter.topology,
+            granter.journal.live(),
+            software,
+            granter.unhealthy,
+            interface.withheld(),
+            lambda grant: interface.owners(grant.id),
+        )
+    )
+
+
+async def follow_originals(virtual: VirtualManager, granter: Granter) -> None:
+    """Keep pods going that began under gpu-manager, until cancelled."""
+    while True:
+        virtual.serve_originals(legacy_containers(granter.journal, virtual.original_candidates()))
+        await asyncio.sleep(ORIGINALS_SECONDS)
+
+
+def allow_many_files() -> None:
+    """Three descriptors for each allocation and one for each process: use all the system grants."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stopping = asyncio.Event()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to register again
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping

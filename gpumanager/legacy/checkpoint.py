@@ -1,0 +1,157 @@
+"""What gpu-manager, the original, had granted on this node when we took its place. Pure.
+
+Its checkpoint names each container's GPUs by minor, its cores and its bytes; the kubelet's books
+have the device IDs, which say nothing (`tencent.com/vcuda-core-17`). Its pods keep both: the IDs
+are advertised as long as a pod holds them, because a kubelet that no longer finds them ends the pod
+when it starts again, and the same amount of our own IDs is left out meanwhile.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gpumanager.deviceplugin.device_ledger import ORIGINAL
+from gpumanager.deviceplugin.identity.evidence import Evidence, Key, allocation_of
+from gpumanager.deviceplugin.identity.lifecycle import has_ended
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.grant import Claimant, Grant, LegacySource, State, shares_of
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_VISIBLE
+from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
+from gpumanager.placement.place import evaluator_of
+from gpumanager.placement.values import Evaluator, Request
+from gpumanager.units import MEMORY_BLOCK, natural_number
+
+FILE_NAME: Final = "gpumanager_internal_checkpoint"
+WHY: Final = "inherited from gpu-manager"
+DEVICE: Final = "/dev/nvidia"
+
+
+class OriginalUnreadable(GpuManagerError):
+    """The original's checkpoint is there and cannot be understood."""
+
+    def __init__(self, path: Path | str, cause: str) -> None:
+        super().__init__(
+            f"{path}: cannot read gpu-manager's checkpoint: {cause}. If none of its pods runs on "
+            "this node, remove it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What one container was granted. minors: of its GPUs. memory: bytes."""
+
+    pod_uid: PodUID
+    container: str
+    minors: tuple[int, ...]
+    cores: int
+    memory: int
+
+
+def read_original(path: Path) -> tuple[Inherited, ...]:
+    """Nothing where there is no such file; raises OriginalUnreadable."""
+    try:
+        return parse_original(path.read_bytes(), path)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise OriginalUnreadable(path, error.strerror or str(error)) from error
+
+
+def parse_original(text: bytes, path: Path | str = FILE_NAME) -> tuple[Inherited, ...]:
+    """Raises OriginalUnreadable."""
+    try:
+        pods = json.loads(text)["PodGPUMapping"] or {}
+        return tuple(_inherited(pods))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise OriginalUnreadable(path, f"unknown shape ({error})") from error
+
+
+def _inherited(pods: Mapping[str, Any]) -> Iterator[Inherited]:
+    for uid, containers in pods.items():
+        for name, one in (containers or {}).items():
+            minors = tuple(int(device.removeprefix(DEVICE)) for device in one["Devices"] or ())
+            yield Inherited(PodUID(uid), name, minors, int(one["Cores"]), int(one["Memory"]))
+
+
+def inherit(
+    topology: Topology, original: tuple[Inherited, ...], evidence: Evidence, now: float
+) -> tuple[Grant, ...]:
+    """As allocations, of pods that have not ended.
+
+    Where the kubelet has its books and gives a container nothing, its pod is gone.
+    """
+    known = {(one.pod_uid, one.container): one for one in _alive(topology, evidence)}
+    known |= dict(_answered(topology, evidence))
+    known |= {(one.pod_uid, one.container): one for one in original}
+    found = (_allocation(topology, one, evidence, now) for one in known.values())
+    return tuple(a for a in found if a is not None)
+
+
+def _answered(topology: Topology, evidence: Evidence) -> Iterator[tuple[Key, Inherited]]:
+    """By what the original answered them, which the kubelet keeps."""
+    for holder in evidence.checkpoint or ():
+        if holder.resource != VCORE or not all(i.startswith(ORIGINAL) for i in holder.ids):
+            continue
+        key = (holder.pod_uid, holder.container)
+        if ENV_ALLOCATION in evidence.envs.get(key, {}):
+            continue  # by us
+        uuids = evidence.envs.get(key, {}).get(ENV_VISIBLE, "").split(",")
+        gpus = (topology.by_uuid(GpuUUID(uuid)) for uuid in uuids)
+        yield key, Inherited(*key, tuple(gpu.minor for gpu in gpus if gpu), len(holder.ids), 0)
+
+
+def _alive(topology: Topology, evidence: Evidence) -> Iterator[Inherited]:
+    """By what the original had written on the containers that run."""
+    for live in evidence.live or ():
+        cores = natural_number(live.annotations.get(VCORE, ""))
+        memory = natural_number(live.annotations.get(VMEMORY, "0"))
+        if allocation_of(live) is not None or cores is None or memory is None:
+            continue
+        devices = live.annotations.get(ANNOTATION_DEVICE, "").split(",")
+        minors = tuple(gpu.minor for gpu in topology.gpus if f"{DEVICE}{gpu.minor}" in devices)
+        one = live.container
+        yield Inherited(one.pod_uid, one.name, minors, cores, memory)
+
+
+def _allocation(topology: Topology, one: Inherited, evidence: Evidence, now: float) -> Grant | None:
+    key = (one.pod_uid, one.container)
+    if has_ended(one.pod_uid, evidence.view):
+        return None
+    cores, blocks = one.cores, one.memory // MEMORY_BLOCK
+    admission = f"inherited-{one.pod_uid}"
+    evaluator = evaluator_of(Request(cores, blocks))
+    legacy = LegacySource(admission)
+    if evidence.checkpoint is not None:
+        held = {h.resource: h.ids for h in evidence.checkpoint if (h.pod_uid, h.container) == key}
+        if VCORE not in held:
+            return None  # the kubelet has its books, and gives this container nothing
+        legacy = LegacySource(
+            admission, tuple(sorted(held[VCORE])), tuple(sorted(held.get(VMEMORY, ())))
+        )
+        cores, blocks = len(legacy.core_ids), len(legacy.memory_ids)
+    return Grant(
+        id=AllocationID(f"inherited-{one.pod_uid}-{one.container}"),
+        source=legacy,
+        shares=shares_of(
+            _gpus(topology, one), cores, blocks, exclusive=evaluator is not Evaluator.SHARE
+        ),
+        evaluator=evaluator,
+        why=WHY,
+        time=now,
+        state=State.CONFIRMED,
+        pod=_claimant(key, evidence),
+    )
+
+
+def _gpus(topology: Topology, one: Inherited) -> tuple[GpuUUID, ...]:
+    by_minor = {gpu.minor: gpu.uuid for gpu in topology.gpus}
+    return tuple(by_minor[minor] for minor in one.minors if minor in by_minor)
+
+
+def _claimant(key: Key, evidence: Evidence) -> Claimant:
+    pod = next((pod for pod in evidence.view or () if pod.uid == key[0]), None)
+    return Claimant(key[0], pod.namespace if pod else "", pod.name if pod else "", key[1])

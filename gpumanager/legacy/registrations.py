@@ -1,0 +1,189 @@
+"""The containers of one allocation in which vcuda-controller runs, and what it reads there.
+
+    <allocation>/<container ID>/vcuda.config, pids.config
+    <allocation>/<container name>/…, <allocation>/…             for a gpu-client that tells no ID
+
+Each container gets its files when its gpu-client registers, and keeps them current from then on:
+limits when they change, pids for as long as a process of it lives. The files are all there is to
+remember, so that the next manager goes on with them.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from gpumanager.legacy.files import (
+    PIDS_CONFIG,
+    VCUDA_CONFIG,
+    NotOriginal,
+    decode_config,
+    decode_pids,
+    encode_config,
+    encode_pids,
+    names_directory,
+    original_config,
+)
+from gpumanager.limits.processes import Process, alive, find, parent_of
+from gpumanager.limits.socket.peers import Neighbours
+from gpumanager.limits.values import Limit
+
+log = logging.getLogger(__name__)
+
+MOST: Final = 16
+"""Registered containers of one allocation at a time; those that have ended do not count."""
+
+ROOT: Final = ""
+"""In place of a directory: the allocation's own, for programs that read /etc/vcuda/vcuda.config."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A directory with the two files. processes: known to be of its container."""
+
+    directory: str
+    pod_uid: str
+    container: str
+    processes: frozenset[Process]
+
+
+LimitsOf = Callable[[str], Sequence[Limit] | None]
+"""What a container may use now, by its name: nothing for whole GPUs, None where not known."""
+
+
+class TooManyRegistrations(Exception):
+    """No more containers can register."""
+
+
+class Registrations:
+    """driver: its major and minor version."""
+
+    def __init__(
+        self,
+        directory: Path,
+        limits: LimitsOf,
+        *,
+        neighbours: Neighbours | None = None,
+        driver: tuple[int, int] = (0, 0),
+    ) -> None:
+        self._directory = directory
+        self._limits = limits
+        self._neighbours = neighbours
+        self._driver = driver
+        self._clients: dict[str, _Client] = {}
+        self._take_up()
+        for client in self._clients.values():
+            self._complaining(self._write_both, client)
+
+    def add(self, names: Iterable[str], pod_uid: str, container: str, caller: Process) -> None:
+        """Write the files of a container in each of these directories; safe to repeat.
+
+        caller: of that container, a child of the program that needs them. Raises TooMany, OSError.
+        """
+        for name in names:
+            known = self._clients.get(name)
+            if known is None and len(self._clients) >= MOST:
+                raise TooManyRegistrations
+            earlier = known.processes if known else frozenset[Process]()
+            started = self._around(caller) or _family(caller)
+            client = _Client(name, pod_uid, container, frozenset({*_living(earlier), *started}))
+            self._write_both(client)
+            self._clients[name] = client
+
+    def limits_changed(self) -> None:
+        for client in self._clients.values():
+            self._complaining(self._write_config, client)
+
+    def refresh(self) -> None:
+        """Processes have come and gone."""
+        for name, client in list(self._clients.items()):
+            living = _living(client.processes)
+            if not living:
+                del self._clients[name]
+                self._complaining(self._remove, client)
+                continue
+            now = replace(client, processes=self._around(next(iter(living))) or living)
+            if now != client:
+                self._clients[name] = now
+                self._complaining(self._write_pids, now)
+
+    def _around(self, process: Process) -> frozenset[Process]:
+        """All of its container; empty where that is not known."""
+        pids = self._neighbours.beside(process) if self._neighbours else ()
+        return frozenset(found for found in map(find, pids) if found is not None)
+
+    def _take_up(self) -> None:
+        """Those of a manager before us, as far as a process of them lives."""
+        with suppress(OSError), os.scandir(self._directory) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for name in (ROOT, *names):
+                self._take_up_one(name)
+
+    def _take_up_one(self, name: str) -> None:
+        with suppress(OSError, NotOriginal):
+            config = decode_config((self._directory / name / VCUDA_CONFIG).read_bytes())
+            pids = decode_pids((self._directory / name / PIDS_CONFIG).read_bytes())
+            processes = frozenset(found for found in map(find, pids) if found is not None)
+            self._clients[name] = _Client(name, config.pod_uid, config.container, processes)
+
+    def _write_both(self, client: _Client) -> None:
+        self._write_pids(client)
+        self._write_config(client)
+
+    def _write_config(self, client: _Client) -> None:
+        limits = self._limits(client.container)
+        if limits is not None:
+            config = original_config(client.pod_uid, client.container, limits, self._driver)
+            self._write(client, VCUDA_CONFIG, encode_config(config))
+
+    def _write_pids(self, client: _Client) -> None:
+        pids = (process.pid for process in client.processes)
+        self._write(client, PIDS_CONFIG, encode_pids(pids))
+
+    def _write(self, client: _Client, name: str, content: bytes) -> None:
+        """It appears complete, by a rename: the original reads without a lock."""
+        directory = self._directory / client.directory
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o755)
+        temporary = directory / f".{name}.new"
+        temporary.write_bytes(content)
+        temporary.chmod(0o644)
+        temporary.replace(directory / name)
+
+    def _remove(self, client: _Client) -> None:
+        if client.directory != ROOT:
+            shutil.rmtree(self._directory / client.directory)
+            return
+        for name in (VCUDA_CONFIG, PIDS_CONFIG):
+            (self._directory / name).unlink(missing_ok=True)
+
+    def _complaining(self, change: Callable[[_Client], None], client: _Client) -> None:
+        try:
+            change(client)
+        except OSError as error:
+            log.warning("%s/%s: %s", self._directory, client.directory, error.strerror)
+
+
+def directories(container_id: str, container_name: str) -> tuple[str, ...]:
+    """Where a gpu-client's program looks; empty where what it says names no directory.
+
+    One that has an ID tells that alone, as the original does.
+    """
+    if container_id:
+        return (container_id,) if names_directory(container_id) else ()
+    named = (container_name,) if names_directory(container_name) else ()
+    return (*named, ROOT) if container_name else ()
+
+
+def _living(processes: frozenset[Process]) -> frozenset[Process]:
+    return frozenset(process for process in processes if alive(process))
+
+
+def _family(caller: Process) -> frozenset[Process]:
+    """gpu-client ends at once; the program that started it is the one that counts."""
+    parent = find(parent_of(caller))
+    return frozenset({caller}) if parent is None else frozenset({caller, parent})

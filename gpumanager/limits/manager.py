@@ -1,0 +1,380 @@
+"""The virtual manager: one directory with one `vcuda.sock` per allocation.
+
+    <root>/alloc/<allocation>/     mounted read-only at /etc/vcuda
+        vcuda.sock                 HELLO here; the kernel names the caller
+        config                     what the container may use; readable by all, written by us
+        turns/                     of one that takes turns: where those are mounted (turns.py)
+        books                      by which the next manager restores the slots: slot_table.py
+        <container ID>/            for vcuda-controller: registrations.py
+    <root>/<pod UID>/              of a pod that began under gpu-manager: original_pods.py
+
+It keeps nothing that is not in those files, or in memory that the containers' processes share with
+it: after a crash, opening the allocations again is all there is to recovery.
+"""
+
+import asyncio
+import logging
+import re
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.poll_interval import poll_interval
+from gpumanager.gpu.usage.samples import UtilizationByGpu
+from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.ids import AllocationID
+from gpumanager.legacy.files import driver_numbers
+from gpumanager.legacy.gateway import CALL_SECONDS, Gateway
+from gpumanager.legacy.gpu_client import ContainerMember, ForGpuClients, nobody
+from gpumanager.legacy.pods import ContainerNames, LegacyContainers, LegacyPods
+from gpumanager.limits.allocation import ServedAllocation
+from gpumanager.limits.outside import OutsideUse
+from gpumanager.limits.overhead.driver_overhead import plain
+from gpumanager.limits.overhead.measuring import (
+    PASS_SECONDS,
+    ContextSizes,
+    Measuring,
+    MeasuringUnavailable,
+    Meter,
+    ModelOf,
+    unknown_model,
+)
+from gpumanager.limits.overhead.staleness import Staleness
+from gpumanager.limits.pages.config import Config
+from gpumanager.limits.pages.region import read_usage
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.pausing import Freezer, Pausing
+from gpumanager.limits.processes import POLL_SECONDS, Deaths, Process
+from gpumanager.limits.sampling import (
+    SAMPLE_SECONDS,
+    Sampling,
+    UtilizationMeter,
+)
+from gpumanager.limits.socket.descriptors import Descriptors
+from gpumanager.limits.socket.listener import DEADLINE_SECONDS
+from gpumanager.limits.socket.peers import Neighbours, PeerCheck, ProcessOwners
+from gpumanager.limits.turns import Turns
+from gpumanager.limits.values import Limit
+from gpumanager.names import CONTAINER_TURNS, DRIVER_NAME
+
+log = logging.getLogger(__name__)
+
+DEFAULT_ROOT: Final = Path("/etc/gpu-manager/vm")
+SWEEP_SECONDS: Final = 1.0
+TICK_SECONDS: Final = 0.1
+"""Between two looks at the turns of all containers."""
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SPARE: Final = ".spare-*"
+"""Directories that earlier versions made ahead, for no allocation."""
+
+
+class VirtualManagerFailed(GpuManagerError):
+    """The file system refuses what the virtual manager needs."""
+
+    def __init__(self, doing: str, path: Path, error: OSError) -> None:
+        super().__init__(f"{doing} {path}: {error.strerror or error}")
+
+
+class VirtualManager:
+    """Serves allocations under `root`, in the loop of its first open(), until stop().
+
+    meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
+    busy each keeps the GPUs; without, time outside of turns is not seen. model_of: tells a GPU's
+    model, so that what is learnt of one helps with others. peers: knows whose processes call,
+    owners: whose use a GPU, neighbours: which are of one container; None: they are not known.
+    resident: the container that an allocation is for, names: those of containers by their IDs,
+    driver: the driver's version, for gpu-client.
+    deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
+    sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
+    the driver to tell what processes hold. turns: by which containers share the time of GPUs.
+    pauses: whether containers that go past them are paused, and freezer: by what; None where none
+    can be.
+    """
+
+    def __init__(
+        self,
+        root: Path = DEFAULT_ROOT,
+        *,
+        turns: Turns,
+        meter: Meter | None = None,
+        utilization: UtilizationMeter | None = None,
+        model_of: ModelOf = unknown_model,
+        peers: PeerCheck | None = None,
+        owners: ProcessOwners | None = None,
+        resident: Callable[[AllocationID], ContainerMember | None] = nobody,
+        neighbours: Neighbours | None = None,
+        names: ContainerNames | None = None,
+        driver: str = "",
+        deadline_seconds: float = DEADLINE_SECONDS,
+        call_seconds: float = CALL_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
+        sweep_seconds: float = SWEEP_SECONDS,
+        pass_seconds: float = PASS_SECONDS,
+        pauses: bool = False,
+        freezer: Freezer | None = None,
+    ) -> None:
+        self._sweep_seconds = sweep_seconds
+        self._sweep: asyncio.TimerHandle | None = None
+        self._directory = root / "alloc"
+        self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
+        self._sampling = None if utilization is None else Sampling(utilization)
+        self._pauses = pauses
+        self._pausing = Pausing(self.directory, freezer)
+        self._staleness = Staleness()
+        self._sizes = ContextSizes(model_of)
+        self._peers = peers
+        self._gateway = Gateway(root, call_seconds)
+        self._clients = ForGpuClients(self._gateway, resident, neighbours, driver_numbers(driver))
+        self._originals = LegacyPods(root, self._clients, peers, names)
+        self._deadline_seconds = deadline_seconds
+        self._poll_seconds = poll_seconds
+        self._served: dict[AllocationID, ServedAllocation] = {}
+        self._turns = turns
+        self._outside = OutsideUse(turns, owners)
+        self._deaths: Deaths | None = None
+        self._descriptors = Descriptors.allowed()
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
+        """Serve this allocation, now with these limits; safe to repeat. Returns its directory."""
+        directory = self.directory(allocation)
+        served = self._served.get(allocation)
+        if served is not None:
+            served.write(limits)
+            return directory
+        try:
+            served = self._served[allocation] = self._serve(directory, allocation, limits)
+            self._pausing.resume(allocation)  # a manager before us paused it
+        except OSError as error:
+            raise VirtualManagerFailed("cannot serve", directory, error) from error
+        finally:
+            self._let_go()
+        self._sweep_later()
+        return directory
+
+    def turns(self, allocation: AllocationID) -> Path | None:
+        """The folder to mount at /etc/vcuda/turns; None for one that takes no turns."""
+        served = self._served.get(allocation)
+        if served is None or served.joined is None:
+            return None
+        place = self.directory(allocation) / CONTAINER_TURNS.name
+        try:
+            place.mkdir(mode=0o711, exist_ok=True)
+        except OSError as error:
+            raise VirtualManagerFailed("cannot make", place, error) from error
+        return self._turns.folder(allocation)
+
+    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+        """Make the link to its driver lead there; return the link."""
+        link = self.directory(allocation) / DRIVER_NAME
+        fresh = link.with_suffix(".new")
+        try:
+            if not link.is_symlink() or link.readlink() != driver:
+                fresh.unlink(missing_ok=True)
+                fresh.symlink_to(driver)
+                fresh.rename(link)
+        except OSError as error:
+            raise VirtualManagerFailed("cannot make", link, error) from error
+        return link
+
+    async def close(self, allocation: AllocationID) -> None:
+        """Stop serving it and remove its directory; an unknown allocation is no error."""
+        directory = self.directory(allocation)
+        self._pausing.resume(allocation)
+        served = self._served.pop(allocation, None)
+        if served is not None:
+            served.close()
+        self._let_go()
+        try:
+            self._turns.remove(allocation)
+            await asyncio.to_thread(shutil.rmtree, directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise VirtualManagerFailed("cannot remove", directory, error) from error
+
+    async def stop(self) -> None:
+        """Stop serving all of them. Directories stay; running containers stay limited."""
+        for allocation, served in self._served.items():
+            self._pausing.resume(allocation)
+            served.close()
+        self._served.clear()
+        self._let_go()
+        await asyncio.to_thread(self._turns.stop)
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for asking in (self._measuring, self._sampling):
+            if asking is not None:
+                asking.close()
+        self._originals.stop()
+        await self._gateway.stop()
+
+    def original_candidates(self) -> frozenset[str]:
+        """The UIDs of pods that may have begun under gpu-manager, and other names."""
+        return self._originals.candidates()
+
+    def serve_originals(self, containers: LegacyContainers) -> None:
+        """Those pods among them that began under gpu-manager; to be repeated each second."""
+        self._originals.serve(containers)
+
+    async def measure_every(self, seconds: float) -> None:
+        """Keep what the driver takes by itself current in all books, until cancelled."""
+        while True:
+            await self.measure()
+            cost = 0.0 if self._measuring is None else self._measuring.cost
+            await asyncio.sleep(poll_interval(seconds, cost))
+
+    async def measure(self) -> None:
+        """One pass for all processes of all allocations of which something may have changed."""
+        if self._measuring is None:
+            return
+        marks = {name: served.marks() for name, served in self._served.items()}
+        exited = {name: served.exited for name, served in self._served.items()}
+        stale = self._staleness.stale(time.monotonic(), self._served, marks)
+        gpus = frozenset[GpuUUID]().union(*(self._served[name].gpus for name in stale))
+        if not gpus:
+            return
+        try:
+            held = plain(await self._measuring.fresh(gpus))
+        except MeasuringUnavailable:
+            return  # said already; what was known stands
+        self._staleness.measured(stale)
+        for name in stale.keys() & self._served.keys():
+            self._served[name].enter(marks[name], held, exited[name])
+
+    async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:
+        """Look at the turns of all containers again and again, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self._sampling is not None:
+                group.create_task(self._sampling.sample_every(sample_seconds, self._sampled))
+            while True:
+                answers = {} if self._sampling is None else self._sampling.take()
+                self.share_now(time.monotonic_ns(), answers)
+                await asyncio.sleep(seconds)
+
+    def share_now(self, now_ns: int, answers: UtilizationByGpu) -> None:
+        """One look at all turns: their meters, and time outside of them.
+
+        now_ns: of CLOCK_MONOTONIC, as the containers have it; never earlier than the last time.
+        answers: what the driver has told since then of how busy processes kept the GPUs.
+        """
+        bared = {bare(gpu): answer for gpu, answer in answers.items()}
+        takers = {name: one for name, one in self._served.items() if one.count_turns()}
+        outside = self._outside
+        outside.look(now_ns, takers, bared)
+        if self._pauses:
+            self._pausing.keep(outside.overdrawn, outside.paused, self._processes)
+
+    def _sampled(self) -> frozenset[GpuUUID]:
+        """The GPUs, by their bare UUIDs, that processes share."""
+        busy = (served for served in self._served.values() if served.has_processes)
+        return frozenset[GpuUUID]().union(*(served.limited_gpus for served in busy))
+
+    def _processes(self, allocation: AllocationID) -> tuple[Process, ...]:
+        served = self._served.get(allocation)
+        return served.processes if served else ()
+
+    def _spread_sizes(self) -> None:
+        for served in self._served.values():
+            served.write_contexts()
+
+    def usage(self, allocation: AllocationID) -> AllocationUsage:
+        """What it uses, served or not; raises RegionUnreadable for an unknown one. The processes of
+        one that is not served are nobody's: its pages alone name them."""
+        served = self._served.get(allocation)
+        if served is not None:
+            usage = served.usage()
+            return (
+                replace(usage, overdrawn=True) if allocation in self._outside.overdrawn else usage
+            )
+        return replace(read_usage(self.directory(allocation)), processes=())
+
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
+        """What its directory says, served or not; nothing where that cannot be read."""
+        try:
+            with Config(self.directory(allocation), writable=False) as config:
+                return config.limits()
+        except GpuManagerError as error:
+            log.warning("%s", error)
+            return ()
+
+    def allocations(self) -> tuple[AllocationID, ...]:
+        """Those that have a directory, served or not: also what a crash has left over."""
+        try:
+            found = sorted(path.name for path in self._directory.iterdir() if path.is_dir())
+        except FileNotFoundError:
+            return ()
+        return tuple(AllocationID(name) for name in found if _NAME.fullmatch(name))
+
+    async def remove_spares(self) -> None:
+        """After an upgrade from a version that made directories ahead; and what allocations that
+        are gone have left of their turns."""
+        self._turns.remove_leftovers(self.allocations())
+        for spare in self._directory.glob(_SPARE):
+            await asyncio.to_thread(shutil.rmtree, spare, ignore_errors=True)
+
+    def directory(self, allocation: AllocationID) -> Path:
+        if not _NAME.fullmatch(allocation):
+            raise GpuManagerError(f"{allocation!r} cannot name a directory of an allocation")
+        return self._directory / allocation
+
+    def _let_go(self) -> None:
+        """Of what is for all allocations, where none is served."""
+        if self._deaths is not None and not self._served:
+            self._deaths.close()
+            self._deaths = None
+
+    def _sweep_later(self) -> None:
+        if self._sweep is None and self._served:
+            loop = asyncio.get_running_loop()
+            self._sweep = loop.call_later(self._sweep_seconds, self._sweep_now)
+
+    def _sweep_now(self) -> None:
+        self._sweep = None
+        for served in list(self._served.values()):
+            served.sweep()
+        self._sweep_later()
+
+    def _serve(
+        self, directory: Path, allocation: AllocationID, limits: Sequence[Limit]
+    ) -> ServedAllocation:
+        if self._deaths is None:
+            self._deaths = Deaths(self._descriptors)
+        with ExitStack() as undo:
+            if make_directory(directory):
+                undo.callback(shutil.rmtree, directory, ignore_errors=True)
+            served = ServedAllocation(
+                directory,
+                allocation,
+                limits,
+                measuring=self._measuring,
+                sizes=self._sizes,
+                on_size=self._spread_sizes,
+                clients=self._clients,
+                deaths=self._deaths,
+                peers=self._peers,
+                turns=self._turns,
+                deadline_seconds=self._deadline_seconds,
+                poll_seconds=self._poll_seconds,
+            )
+            undo.pop_all()
+        return served
+
+
+def make_directory(directory: Path) -> bool:
+    """Return whether it is new. Mode 0711: any user of a container opens what it can name in it;
+    no user of the host lists it."""
+    try:
+        directory.mkdir(mode=0o711, parents=True)
+    except FileExistsError:
+        new = False
+    else:
+        new = True
+    for closed in (directory.parent, directory):
+        closed.chmod(0o711)
+    return new

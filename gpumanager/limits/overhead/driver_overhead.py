@@ -1,0 +1,228 @@
+"""Enters what the driver holds for the processes of one allocation into its books.
+
+A figure counts only if no memory moved between its process's last word and ours: a request that is
+reserved but not yet given would make the driver's own share look smaller than it is. A process that
+the driver listed before and does not list any more holds nothing, unless its books say otherwise.
+Then, and where the driver does not tell or never listed it, which may know it by another number, it
+cannot be measured, and what was known stands.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.ids import AllocationID
+from gpumanager.limits.overhead.measuring import ASSUMED, ContextSizes, Held
+from gpumanager.limits.overhead.process_figure import Beside, FigureContents
+from gpumanager.limits.pages.books import Books
+from gpumanager.limits.pages.config import Config
+from gpumanager.units import Bytes
+
+log = logging.getLogger(__name__)
+
+
+class OverheadOutcome(Enum):
+    ENTERED = auto()
+    MOVED = auto()
+    """Memory moved meanwhile: measure again."""
+    UNLISTED = auto()
+    """The driver does not know the process, or not what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadMark:
+    """Of a process, before a measurement."""
+
+    activity: int | None
+    """None while memory moves."""
+    fresh: tuple[int, ...]
+    """The devices of which it holds nothing yet by its books: what is found there is a context."""
+    estimates: tuple[int, ...] = ()
+    """Of each device, in bytes: what it says that the driver took, and nobody has measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A program that the driver has listed. stack: of TakenSlot. successor: exec began it in a
+    process that was listed before."""
+
+    pid: int
+    stack: int
+    successor: bool
+
+
+class DriverOverhead:
+    """Of one allocation.
+
+    sizes: what is learnt of contexts, shared by all allocations. on_size: that tells more than was
+    known. What figures contain is learnt from what the container says it holds, so that it is
+    learnt for that one alone.
+    """
+
+    def __init__(
+        self,
+        allocation: AllocationID,
+        config: Config,
+        books: Books,
+        sizes: ContextSizes,
+        on_size: Callable[[], None],
+    ) -> None:
+        self._allocation = allocation
+        self._config = config
+        self._books = books
+        self._sizes = sizes
+        self._on_size = on_size
+        self._contents = FigureContents()
+        self._assumed = False
+        self._unlisted = False
+        self._listed: dict[int, Listed] = {}
+        """By slot."""
+        self._last: dict[int, tuple[tuple[int, int], dict[int, Beside]]] = {}
+        """Slot → the pid and stack of its program, and by device what was found last."""
+
+    def mark(self, slot: int) -> OverheadMark:
+        """To be taken before a measurement."""
+        books, count = self._books, len(self._config.limits())
+        activity = books.activity(slot)  # first: of an estimate that comes later it will differ
+        fresh = (at for at in range(count) if not books.used(at, slot) + books.overhead(at, slot))
+        estimates = (books.estimate(at, slot) for at in range(count))
+        return OverheadMark(activity, tuple(fresh), tuple(estimates))
+
+    def enter(
+        self, slot: int, pid: int, stack: int, mark: OverheadMark, held: Held
+    ) -> OverheadOutcome:
+        """A measurement that began after `mark` was taken. stack: of TakenSlot."""
+        if mark.activity is None:
+            return OverheadOutcome.MOVED
+        self._note(slot, pid, stack, held)
+        figures = [
+            self._figure(slot, pid, device, held.get(bare(limit.gpu)))
+            for device, limit in enumerate(self._config.limits())
+        ]
+        beside = self._beside(slot, figures)
+        if not self._books.enter_measured(slot, mark.activity, figures, self._contents):
+            return OverheadOutcome.MOVED
+        before = self._last.get(slot)
+        program = pid, stack
+        if before is not None and before[0] == program:
+            self._contents.compare(before[1], beside)
+        self._last[slot] = program, beside
+        if slot in self._listed and not self._listed[slot].successor:
+            self._learn(mark.fresh, figures)
+        if any(
+            figure is None and self._claims(slot, device) for device, figure in enumerate(figures)
+        ):
+            self._complain(pid)
+            return OverheadOutcome.UNLISTED
+        if not self._was_listed(slot, pid):
+            return OverheadOutcome.UNLISTED
+        self._books.enter_sample(slot)
+        return OverheadOutcome.ENTERED
+
+    def drop_estimate(self, slot: int, mark: OverheadMark) -> None:
+        """After it was entered, and all others of its container, by the measurement after `mark`.
+
+        Example: a process lets go of 1 GiB that it had exported, while nobody measures, and sleeps.
+        The charge stays with it until whoever imported it is measured; then nobody else drops it.
+        """
+        if mark.activity is not None:
+            for device, estimate in enumerate(mark.estimates):
+                self._books.drop_estimate(device, slot, mark.activity, estimate)
+
+    def _beside(self, slot: int, figures: Sequence[Bytes | None]) -> dict[int, Beside]:
+        """By device; holds only if no memory moved until the figures are entered."""
+        books, count = self._books, len(figures)
+        found = {}
+        for device, figure in enumerate(figures):
+            if figure is None:
+                continue
+            managed = books.managed(device, slot, count)
+            plain = books.used(device, slot) - managed
+            found[device] = Beside(figure - plain, managed, books.imported(device, slot, count))
+        return found
+
+    def _learn(self, fresh: tuple[int, ...], figures: Sequence[Bytes | None]) -> None:
+        """Whoever measures a first context, asked to or by turns: there is no second chance. The
+        driver's own figure is taken: what the books make of it is the container's to change.
+
+        Not of a program that exec has begun: what the one before it had may be in the figure.
+        """
+        gpus = [limit.gpu for limit in self._config.limits()]
+        seen = [(gpus[at], figures[at] or Bytes(0)) for at in fresh if at < len(figures)]
+        news = [self._sizes.learn(gpu, size, self._allocation) for gpu, size in seen if size > 0]
+        if any(news):
+            self._on_size()
+
+    def recall(self, gpu: GpuUUID, size: Bytes) -> None:
+        """What an earlier manager has written for this container."""
+        if size == ASSUMED:
+            self._assumed = True
+        elif 0 < size < ASSUMED:
+            self._sizes.learn(gpu, size, self._allocation)
+
+    def context_size(self, gpu: GpuUUID) -> Bytes:
+        """0 while nobody knows, and nothing is assumed."""
+        known = self._sizes.of(gpu, self._allocation)
+        return known or (ASSUMED if self._assumed else Bytes(0))
+
+    def assume(self, pid: int) -> None:
+        """The contexts of a process are not told of: each takes ASSUMED, in this container.
+
+        One that was listed before has ended meanwhile, or become another program by exec: that says
+        nothing of the driver.
+        """
+        if any(listed.pid == pid for listed in self._listed.values()):
+            return
+        self._complain(pid)
+        self._assumed = True
+        self._config.write_contexts(self.context_size)
+
+    def _note(self, slot: int, pid: int, stack: int, held: Held) -> None:
+        gpus = (held.get(bare(limit.gpu)) for limit in self._config.limits())
+        if any(listed is not None and listed.get(pid) is not None for listed in gpus):
+            before = [listed for listed in self._listed.values() if listed.pid == pid]
+            successor = any(listed.successor or listed.stack != stack for listed in before)
+            self._listed[slot] = Listed(pid, stack, successor)
+
+    def _was_listed(self, slot: int, pid: int) -> bool:
+        """By us, or by a manager before us."""
+        devices = range(len(self._config.limits()))
+        listed = self._listed.get(slot)
+        return (listed is not None and listed.pid == pid) or any(
+            self._books.overhead(device, slot) for device in devices
+        )
+
+    def _figure(
+        self, slot: int, pid: int, device: int, listed: Mapping[int, Bytes | None] | None
+    ) -> Bytes | None:
+        """What the process holds on a device; None if that cannot be told."""
+        if listed is None:
+            return None
+        if pid in listed:
+            return listed[pid]
+        books = self._books
+        claims = books.used(device, slot) > 0 or books.estimated(device, slot)
+        return None if claims or not self._was_listed(slot, pid) else Bytes(0)
+
+    def _claims(self, slot: int, device: int) -> bool:
+        """Whether the process holds anything of a device, as far as its books know."""
+        books = self._books
+        known = books.used(device, slot) or books.overhead(device, slot)
+        return known > 0 or books.estimated(device, slot)
+
+    def _complain(self, pid: int) -> None:
+        if not self._unlisted:
+            log.warning(
+                "%s: the driver does not report the memory of process %d: its contexts and modules "
+                "are charged by estimate",
+                self._config.path,
+                pid,
+            )
+        self._unlisted = True
+
+
+def plain(held: Held) -> Held:
+    """Figures by plain UUIDs, made once for all readers."""
+    return {bare(gpu): by_pid for gpu, by_pid in held.items()}

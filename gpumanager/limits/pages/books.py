@@ -1,0 +1,458 @@
+"""The books of an allocation: how much each process holds.
+
+Counters belong to the processes, slots to the manager. Books count for one boot of the machine:
+their processes and their clock end with it, so those of an earlier boot are begun anew.
+
+They are memory that no process can shrink, because the manager reads it where it lies. It lasts as
+long as a process has it open, which each process of the container does for its life: a manager
+that was restarted takes it back from one of them. Where processes have books and none gives them
+back (all descriptors closed, or the manager may not look), no further process is let in: with new
+books each side would have the whole limit.
+"""
+
+import errno
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from gpumanager.limits.overhead.process_figure import FigureContents
+from gpumanager.limits.pages import sealed_memory
+from gpumanager.limits.pages.mapping import (
+    MappedStruct,
+    RegionUnreadable,
+    StructLayout,
+    begin,
+    lost_with_the_machine,
+    open_region,
+    write_whole,
+)
+from gpumanager.limits.pages.sealed_memory import Found, find, identity, mapped, open_again
+from gpumanager.limits.pages.slot_file import SlotFile
+from gpumanager.limits.pages.usage import DeviceUsage, ProcessUsage
+from gpumanager.limits.processes import Process
+from gpumanager.limits.values import Limit
+from gpumanager.names import BOOKS_NAME
+from gpumanager.units import Bytes
+from vcuda_shim._shim import ffi, lib
+
+log = logging.getLogger(__name__)
+
+_PAGES: Final = -(-ffi.sizeof("struct vcuda_books") // lib.VCUDA_HINTS_ALIGNED)
+HINTS_OFFSET: Final[int] = _PAGES * lib.VCUDA_HINTS_ALIGNED
+"""vcuda_hints_offset()."""
+BOOKS: Final = StructLayout(
+    BOOKS_NAME,
+    "struct vcuda_books",
+    lib.VCUDA_BOOKS_MAGIC,
+    0o600,
+    beyond=HINTS_OFFSET + ffi.sizeof("struct vcuda_hints") - ffi.sizeof("struct vcuda_books"),
+)
+MAX_PROCESSES: Final[int] = lib.VCUDA_SLOTS
+SLOT_TRIES: Final = 8
+"""One peer empties one slot at a time, so that few are busy."""
+
+DEGRADATIONS: Final[Mapping[int, str]] = {
+    lib.VCUDA_DEGRADED_LOCK: "lock",
+    lib.VCUDA_DEGRADED_TIMING: "timing",
+    lib.VCUDA_DEGRADED_ENTRY: "entry",
+    lib.VCUDA_DEGRADED_MEASURE: "measure",
+}
+"""What each bit of `ProcessUsage.degraded` is called, in metrics and for people."""
+
+MISSING: Final = "no process of this container gives its books back to the restarted manager"
+MISSING_FORBIDDEN: Final = "the restarted manager needs CAP_SYS_PTRACE to get these books back"
+LOST: Final = "the books of this container have lost their pages"
+"""Reasons for a caller: 95 letters fit."""
+MOST: Final = 2**62
+"""Of any word that a container writes, as a number: no sum of two overflows."""
+
+_UNTOLD: Final = 2**64 - 1
+"""REGION_UNTOLD."""
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> bytes:
+    """16 bytes that differ from one boot of this machine to the next; zeros if it does not say."""
+    try:
+        return uuid.UUID(_BOOT_ID.read_text().strip()).bytes
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+class Books:
+    """The books of an allocation, mapped.
+
+    Memory of the processes that have it open (sealed_memory.py), found by the allocation's slot
+    table. Books that a manager of before layout 3 of the directory made are a file, and stay one
+    for as long as their containers run: `slots` is None then.
+
+    trouble: why no process can get them, in words; None if it can. What they say is then zeros.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        descriptor: int,
+        slots: SlotFile | None = None,
+        missing: str | None = None,
+    ) -> None:
+        """Takes the descriptor. missing: these are not the allocation's, for this reason.
+
+        Raises RegionUnreadable and RegionBroken.
+        """
+        self.directory = directory
+        self.descriptor = descriptor
+        self.slots = slots
+        self._missing = missing
+        with ExitStack() as undo:
+            undo.callback(os.close, descriptor)
+            self._mapping = MappedStruct(descriptor, BOOKS, self.path, resident=False)
+            undo.callback(self._mapping.close)
+            self.words: Any = self._mapping.words
+            BOOKS.check(self.words, self.path)
+            undo.pop_all()
+
+    @classmethod
+    def existing(cls, directory: Path) -> Self:
+        """As they are, for a reader outside: another process may serve them. Where no
+        process has them any more they are zeros.
+
+        Raises RegionUnreadable, also where a process has them and does not give them, RegionBroken.
+        """
+        path = directory / BOOKS_NAME
+        if _is_plain(path):
+            return cls(directory, open_region(path, writable=True))
+        slots = SlotFile.read(directory)
+        found = _given_back(slots, (slots.manager, *slots.living()))
+        if found.descriptor is not None:
+            return cls(directory, found.descriptor, slots)
+        if any(mapped(one.pid, slots.books) for one in slots.living()):
+            raise RegionUnreadable(path, OSError(errno.EAGAIN, MISSING))
+        return cls(directory, new_books(slots.boot), slots)
+
+    @classmethod
+    def prepare(cls, directory: Path, boot: bytes) -> Self:
+        """Those of this boot, or new ones where no process can have any.
+
+        Raises GpuManagerError and OSError, and then nothing has changed.
+        """
+        path = directory / BOOKS_NAME
+        if lost_with_the_machine(path):
+            return cls._begin(directory, boot)
+        if _is_plain(path):
+            books = cls(directory, open_region(path, writable=True))
+            if bytes(ffi.buffer(books.words.boot)) == boot:
+                return books
+            books.close()
+        else:
+            slots = SlotFile.read(directory)
+            if slots.boot == boot:
+                return cls._of_this_boot(slots)
+        log.info("%s is from before the last reboot; recreated", path)
+        return cls._begin(directory, boot)
+
+    @classmethod
+    def _begin(cls, directory: Path, boot: bytes) -> Self:
+        descriptor = new_books(boot)
+        try:
+            slots = SlotFile.begin(directory, boot, identity(descriptor))
+        except OSError:
+            os.close(descriptor)
+            raise
+        return cls(directory, descriptor, slots)
+
+    @classmethod
+    def _of_this_boot(cls, slots: SlotFile) -> Self:
+        holders = tuple(slots.living())
+        found = _given_back(slots, (*holders, slots.manager))
+        if found.descriptor is not None:
+            slots.take_over()
+            return cls(slots.directory, found.descriptor, slots)
+        # One may have none of them: a manager that was killed before its WELCOME was sent.
+        holders = tuple(one for one in holders if mapped(one.pid, slots.books))
+        if not holders:
+            return cls._begin(slots.directory, slots.boot)
+        log.warning(
+            "%s: %d processes have this shared memory mapped, and it cannot be recovered from any "
+            "of them%s: new processes of this container are refused until those have ended",
+            slots.path,
+            len(holders),
+            " (the manager needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)" * found.forbidden,
+        )
+        missing = MISSING_FORBIDDEN if found.forbidden else MISSING
+        return cls(slots.directory, new_books(slots.boot), slots, missing)
+
+    @property
+    def path(self) -> Path:
+        return self.directory / BOOKS_NAME
+
+    @property
+    def plain(self) -> bool:
+        """Whether they are a file of an earlier manager: shims of then may be in use, too."""
+        return self.slots is None
+
+    @property
+    def trouble(self) -> str | None:
+        return LOST if self._mapping.lost else self._missing
+
+    @property
+    def has_hints(self) -> bool:
+        """Whether hints lie behind them; not known while they are missing."""
+        return self._missing is None and os.fstat(self.descriptor).st_size > BOOKS.size
+
+    @property
+    def hints(self) -> int:
+        """Their address; only where has_hints."""
+        return int(ffi.cast("uintptr_t", self.words)) + HINTS_OFFSET
+
+    def recover(self) -> bool:
+        """Try again to get those that were missing. Whether they are no longer."""
+        if self._missing is None or self.slots is None:
+            return False
+        holders = tuple(self.slots.living())
+        found = _given_back(self.slots, holders)
+        if found.descriptor is not None:
+            self._mapping.renew(found.descriptor)
+            os.close(self.descriptor)
+            self.descriptor = found.descriptor
+        elif holders:
+            return False
+        else:
+            try:
+                self.slots = SlotFile.begin(
+                    self.directory, self.slots.boot, identity(self.descriptor)
+                )
+            except OSError as error:
+                log.warning("cannot recreate %s: %s", self.path, error.strerror)
+                return False
+        for slot, owner in self.recorded_owners():
+            if owner is None:
+                self.free(slot)
+        self._missing = None
+        log.info("%s: recovered from a running process" if holders else "%s: recreated", self.path)
+        return True
+
+    def open_for(self, *, observer: bool) -> int:
+        """For one caller, which closes it: the locks of a process belong to what it has open."""
+        return open_again(self.descriptor, writable=not observer)
+
+    def close(self) -> None:
+        self.words = ffi.NULL
+        self._mapping.close()
+        os.close(self.descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def claim(
+        self,
+        process: Process,
+        inner_pid: int = 0,
+        busy: Callable[[int], bool] = lambda _slot: False,
+    ) -> int | None:
+        """An empty slot for this process, its own one again if it had one; None when full.
+
+        Raises OSError where that cannot be written down.
+
+        inner_pid: what the process calls itself, in its own pid namespace; 0 if not known.
+        busy: is this slot, given now, one that a peer is emptying? Asked after it was given: a peer
+        that comes later sees the new owner, and that it lives (native/shim/core/peers.h). A program
+        could lock the bytes of all slots, so few are tried.
+        """
+        pids, first = (process.pid, process.start_time, max(inner_pid, 0)), 0
+        for _ in range(SLOT_TRIES):
+            slot: int = lib.region_slot_claim_from(self.words, first, *pids)
+            if slot == -errno.ENOSPC:
+                return None
+            if busy(slot):
+                self.free(slot)
+                first = slot + 1
+                continue
+            self._enter(slot, process)
+            self._empty_hints(slot)
+            return slot
+        return None
+
+    def _empty_hints(self, slot: int) -> None:
+        """What an earlier owner has left. Read as a file is, so that nothing is read into being."""
+        if not self.has_hints:
+            return
+        size = ffi.sizeof("struct vcuda_hint")
+        for device in range(lib.VCUDA_DEVICES):
+            offset = HINTS_OFFSET + (device * MAX_PROCESSES + slot) * size
+            if any(os.pread(self.descriptor, size, offset)):
+                os.pwrite(self.descriptor, bytes(size), offset)
+
+    def _enter(self, slot: int, process: Process) -> None:
+        """For the manager after us. Raises OSError, and then the slot is free."""
+        if self.slots is None:
+            return
+        try:
+            self.slots.put(slot, process)
+        except OSError:
+            self.free(slot)
+            raise
+
+    def release(self, slot: int, process: Process) -> bool:
+        """Empty and free its slot; False if that is another's by now."""
+        if self.slots is not None and self.slots.rows.get(slot) == process:
+            self.slots.clear(slot)
+        answer: int = lib.region_slot_release(self.words, slot, process.pid, process.start_time)
+        return answer == 0
+
+    def leave(self, slot: int, process: Process, devices: int) -> bool:
+        """Empty the slot of a dead process, but for memory that others may have imported.
+
+        Whether there is any: it is to be released when all others have been measured. devices: the
+        allocation's.
+        """
+        return bool(
+            lib.region_slot_leave(self.words, slot, process.pid, process.start_time, devices)
+        )
+
+    def free(self, slot: int) -> None:
+        """Empty and free a slot, whoever has it."""
+        if self.slots is not None:
+            self.slots.clear(slot)
+        lib.region_slot_free(self.words, slot)
+
+    def activity(self, slot: int) -> int | None:
+        """A value that differs after its owner has moved memory; None while that moves some."""
+        activity: int = lib.region_activity(self.words, slot)
+        return None if activity & lib.VCUDA_ACTIVITY_UNDER_WAY else activity
+
+    def overhead(self, device: int, slot: int) -> Bytes:
+        return Bytes(self.words.overhead[device][slot])
+
+    def used(self, device: int, slot: int) -> Bytes:
+        return Bytes(self.words.used[device][slot])
+
+    def estimated(self, device: int, slot: int) -> bool:
+        """Whether its owner says that the driver took something of this device."""
+        return self.estimate(device, slot) > 0
+
+    def managed(self, device: int, slot: int, devices: int) -> Bytes:
+        """Of what is used, managed memory. devices: the allocation's; here and below."""
+        return Bytes(lib.region_managed(self.words, device, slot, devices))
+
+    def imported(self, device: int, slot: int, devices: int) -> Bytes:
+        """Memory of other processes that its owner has opened; not in what it uses."""
+        return Bytes(lib.region_imported(self.words, device, slot, devices))
+
+    def enter_measured(
+        self, slot: int, mark: int, measured: Sequence[Bytes | None], contents: FigureContents
+    ) -> bool:
+        """What is measured beyond what is used is overhead; None where that cannot be told.
+
+        measured: of all devices. False, and nothing is entered, if memory moved since its activity
+        was `mark`.
+        """
+        figures = [_UNTOLD if figure is None else figure for figure in measured]
+        known = [-1 if one.known is None else int(one.known) for one in contents]
+        answer: int = lib.region_overheads_enter(
+            self.words, slot, mark, figures, len(figures), known
+        )
+        return answer == 0
+
+    def estimate(self, device: int, slot: int) -> int:
+        """What its owner says that the driver took, in bytes, and nobody has measured."""
+        estimate: int = lib.region_estimate(self.words, device, slot)
+        return estimate
+
+    def drop_estimate(self, device: int, slot: int, mark: int, estimate: int) -> None:
+        """All processes of the container are measured since its activity was `mark`."""
+        lib.region_estimate_drop(self.words, device, slot, mark, estimate)
+
+    def enter_sample(self, slot: int) -> None:
+        """All devices of a slot are measured."""
+        lib.region_sample_publish(self.words, slot)
+
+    def owners(self) -> Iterator[tuple[int, Process | None]]:
+        """Each slot that was ever used, and its process."""
+        for slot in range(min(self.words.slot_limit, MAX_PROCESSES)):
+            words = self.words.slots[slot]
+            yield slot, Process(words.pid, words.start_time) if words.pid else None
+
+    def recorded_owners(self) -> Iterator[tuple[int, Process | None]]:
+        """Each slot that was ever used, and its process by the words of managers alone."""
+        if self.slots is None:
+            yield from self.owners()
+            return
+        rows = dict(self.slots.rows)
+        used = min(self.words.slot_limit, MAX_PROCESSES)
+        for slot in range(max(used, *(slot + 1 for slot in rows), 0)):
+            yield slot, rows.get(slot)
+
+    def meters_seen(self, devices: int) -> bytes:
+        """The meters of so many devices as they are: what differs when somebody has worked."""
+        return bytes(ffi.buffer(self.words.meters, devices * ffi.sizeof(self.words.meters[0])))
+
+    def device(self, device: int, limit: Limit) -> DeviceUsage:
+        meter = self.words.meters[device]
+        return DeviceUsage(
+            limit=limit,
+            held=Bytes(min(lib.region_device_bytes(self.words, device), MOST)),
+            peak=Bytes(min(meter.memory_peak, MOST)),
+            denied=min(meter.memory_denied, MOST),
+            charged_ns=min(meter.charged_ns, MOST),
+            throttled_ns=min(meter.throttled_ns, MOST),
+            launches=min(meter.launches, MOST),
+            throttled=min(meter.throttled, MOST),
+        )
+
+    def process(
+        self, slot: int, process: Process, devices: int, *, adopted: bool = False
+    ) -> ProcessUsage:
+        held = (
+            min(lib.region_slot_bytes(self.words, device, slot), MOST) for device in range(devices)
+        )
+        flags: int = self.words.slots[slot].flags
+        return ProcessUsage(
+            slot,
+            process.pid,
+            process.start_time,
+            flags & lib.VCUDA_DEGRADED_MASK,
+            tuple(map(Bytes, held)),
+            unlimited=bool(flags & lib.VCUDA_UNLIMITED),
+            adopted=adopted,
+        )
+
+
+def new_books(boot: bytes) -> int:
+    """The descriptor of empty books. Raises OSError."""
+    books: Any = ffi.new("struct vcuda_books *")
+    begin(books, BOOKS)
+    books.boot = boot
+    head = bytes(ffi.buffer(books))[: ffi.offsetof("struct vcuda_books", "meters")]
+    descriptor = sealed_memory.create(max(BOOKS.sizes))
+    try:
+        write_whole(descriptor, head, 0)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether it is the books themselves, as earlier managers have made them."""
+    with suppress(OSError), path.open("rb") as file:
+        return int.from_bytes(file.read(4), "little") == BOOKS.magic
+    return False
+
+
+def _given_back(slots: SlotFile, holders: Iterable[Process]) -> Found:
+    return find((process.pid for process in holders), slots.books, BOOKS.sizes)

@@ -1,0 +1,215 @@
+"""The configuration of an allocation: what it may use of each GPU.
+
+Written by the manager alone, word by word, under processes that read it; each word stands for
+itself, and the generation grows after the last. The manager never reads what it has written: it
+keeps the same words for itself. Processes open the file by themselves, in the mount of their
+container, which is read-only for everybody in it: a descriptor of ours could be opened again for
+writing by whoever is root there.
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.pages.mapping import (
+    MappedStruct,
+    RegionBroken,
+    RegionUnreadable,
+    RegionUnwritable,
+    StructLayout,
+    begin,
+    create,
+    lost_with_the_machine,
+    open_region,
+)
+from gpumanager.limits.values import Limit
+from gpumanager.names import CONFIG_NAME
+from gpumanager.units import Bytes
+from vcuda_shim._shim import ffi, lib
+
+CONFIG: Final = StructLayout(CONFIG_NAME, "struct vcuda_config", lib.VCUDA_CONFIG_MAGIC, 0o644)
+MAX_DEVICES: Final[int] = lib.VCUDA_DEVICES
+
+
+_GPU_PREFIX: Final = "GPU-"
+
+
+class Config:
+    """The configuration: what this manager says, and a page on which the processes read it.
+
+    words: ours, which nobody else can change, and no disk can take away. page: theirs, a file's;
+    None for a reader.
+    """
+
+    def __init__(self, directory: Path, *, writable: bool) -> None:
+        """Raises RegionUnreadable and RegionBroken."""
+        self.directory = directory
+        self._page: MappedStruct | None = None
+        descriptor = open_region(self.path, writable=writable)
+        try:
+            content = os.pread(descriptor, CONFIG.size + 1, 0)
+            if len(content) != CONFIG.size:
+                size = os.fstat(descriptor).st_size
+                raise RegionBroken(self.path, f"has {size} bytes, not {CONFIG.size}")
+            self.words: Any = ffi.new("struct vcuda_config *")
+            ffi.buffer(self.words)[:] = content
+            CONFIG.check(self.words, self.path)
+            if writable:
+                self._page = MappedStruct(descriptor, CONFIG, self.path, resident=True)
+        except OSError as error:
+            raise RegionUnreadable(self.path, error) from error
+        finally:
+            os.close(descriptor)
+
+    @property
+    def path(self) -> Path:
+        return self.directory / CONFIG_NAME
+
+    @classmethod
+    def prepare(
+        cls, directory: Path, allocation: AllocationID, limits: Sequence[Limit]
+    ) -> "Config":
+        """Open the configuration, created if need be, and make it say `limits`."""
+        path = directory / CONFIG_NAME
+        if lost_with_the_machine(path):
+            create(directory, CONFIG, _config_head(allocation))
+        config = cls(directory, writable=True)
+        try:
+            config.write(limits)
+        except GpuManagerError:
+            config.close()
+            raise
+        return config
+
+    @property
+    def page(self) -> Any:
+        """The struct as processes of the container have it."""
+        if self._page is None:
+            raise RegionUnwritable(self.path)
+        return self._page.words
+
+    @property
+    def lost(self) -> bool:
+        """Whether the page cannot be written: its readers have what it held before."""
+        return self._page is not None and self._page.lost
+
+    def recover(self) -> bool:
+        """Write all of a page again that was lost. Whether it is written now."""
+        if self._page is None or not self.lost:
+            return True
+        try:
+            descriptor = open_region(self.path, writable=True)
+        except GpuManagerError:
+            return False
+        try:
+            if os.fstat(descriptor).st_size != CONFIG.size or not self._page.renew(descriptor):
+                return False
+        finally:
+            os.close(descriptor)
+        self._write_all(self._page.words)
+        return not self.lost
+
+    def close(self) -> None:
+        if self._page is not None:
+            self._page.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def limits(self) -> tuple[Limit, ...]:
+        """One per device, in the order of the books' devices."""
+        count = min(self.words.device_count, MAX_DEVICES)
+        return tuple(_read_limit(self.words.limits[device]) for device in range(count))
+
+    def write(self, limits: Sequence[Limit]) -> None:
+        """Make it say `limits`, in running processes too.
+
+        A device keeps its place for good, since the books count by it; one that is no longer
+        listed keeps a limit of 0.
+        """
+        wanted = {limit.gpu: limit for limit in limits}
+        known = self.limits()
+        target = [wanted.pop(old.gpu, withdrawn(old.gpu)) for old in known]
+        target += wanted.values()
+        if len(target) > MAX_DEVICES:
+            raise GpuManagerError(f"{self.path}: {len(target)} GPUs, {MAX_DEVICES} at most")
+        gpus = [gpu_bytes(limit.gpu) for limit in target]
+        for words in self._copies():
+            for device, limit in enumerate(target):
+                _store_limit(words, device, limit)
+            for gpu in gpus[words.device_count :]:
+                lib.region_device_add(words, gpu)
+            lib.region_config_publish(words)
+        if self.lost:
+            raise RegionUnwritable(self.path)
+
+    def contexts(self) -> Iterator[tuple[GpuUUID, Bytes]]:
+        """What is known of a context on each GPU; a file keeps it for the next manager."""
+        for device, limit in enumerate(self.limits()):
+            yield limit.gpu, Bytes(self.words.limits[device].context_bytes)
+
+    def write_contexts(self, size: Callable[[GpuUUID], Bytes]) -> None:
+        """Make it say how large a context is, where that is known."""
+        known = {device: size(limit.gpu) for device, limit in enumerate(self.limits())}
+        for words in self._copies():
+            for device, context in known.items():
+                if context:
+                    lib.region_context_store(words, device, context)
+            lib.region_config_publish(words)
+
+    def _copies(self) -> Iterator[Any]:
+        """Ours, and the page."""
+        yield self.words
+        if self._page is not None:
+            yield self._page.words
+
+    def _write_all(self, page: Any) -> None:
+        for device, limit in enumerate(self.limits()):
+            _store_limit(page, device, limit)
+            lib.region_context_store(page, device, self.words.limits[device].context_bytes)
+            if device >= page.device_count:
+                lib.region_device_add(page, gpu_bytes(limit.gpu))
+        lib.region_config_publish(page)
+
+
+def withdrawn(gpu: GpuUUID) -> Limit:
+    """Nothing more may be used of this GPU."""
+    return Limit(gpu, memory=Bytes(0), cores=0, ceiling=0)
+
+
+def _store_limit(words: Any, device: int, limit: Limit) -> None:
+    lib.region_limit_store(words, device, limit.memory, limit.cores, limit.ceiling)
+
+
+def _config_head(allocation: AllocationID) -> bytes:
+    config: Any = ffi.new("struct vcuda_config *")
+    begin(config, CONFIG)
+    config.allocation = allocation.encode()
+    return bytes(ffi.buffer(config))
+
+
+def _read_limit(words: Any) -> Limit:
+    gpu = GpuUUID(_GPU_PREFIX + str(uuid.UUID(bytes=bytes(ffi.buffer(words.uuid)))))
+    return Limit(gpu, Bytes(words.memory_bytes), words.core_percent, words.core_ceiling)
+
+
+def gpu_bytes(gpu: GpuUUID) -> bytes:
+    """The 16 bytes the driver gives for a GPU that NVML writes as `GPU-…`."""
+    try:
+        return uuid.UUID(gpu.removeprefix(_GPU_PREFIX)).bytes
+    except ValueError as error:
+        raise GpuManagerError(f"{gpu!r} is not the UUID of a GPU") from error

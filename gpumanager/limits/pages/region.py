@@ -1,0 +1,65 @@
+"""The two regions of an allocation together: what it may use, and what it uses.
+
+A container can write its books. So the manager tells which processes are its own, and
+its name by the directory: the page could name a process, or an allocation, of somebody else.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from gpumanager.ids import AllocationID
+from gpumanager.limits.pages.books import Books
+from gpumanager.limits.pages.config import Config
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.processes import Process
+
+SlotRows = Collection[tuple[int, Process, bool]]
+"""Slots, their processes, and whether they were adopted."""
+
+
+class UsageReader:
+    """Of one allocation: while nobody is there to change anything, the same object again."""
+
+    def __init__(self, config: Config, books: Books) -> None:
+        self._config = config
+        self._books = books
+        self._known: AllocationUsage | None = None
+        self._seen: tuple[int, bytes] = (0, b"")
+
+    def read(self, rows: SlotRows) -> AllocationUsage:
+        """rows: the processes that have slots."""
+        devices = len(self._config.limits())
+        seen = (self._config.words.generation, self._books.meters_seen(devices))
+        if not rows and self._known is not None and seen == self._seen:
+            return self._known
+        found = usage(self._config, self._books, rows)
+        self._known, self._seen = None if rows else found, seen
+        return found
+
+
+def usage(config: Config, books: Books, rows: SlotRows) -> AllocationUsage:
+    """What the two say at this moment; words are read one by one, under running processes."""
+    limits = config.limits()
+    return AllocationUsage(
+        allocation=AllocationID(config.directory.name),
+        generation=config.words.generation,
+        devices=tuple(books.device(device, limit) for device, limit in enumerate(limits)),
+        processes=tuple(
+            books.process(slot, owner, len(limits), adopted=adopted)
+            for slot, owner, adopted in rows
+        ),
+    )
+
+
+def read_usage(directory: Path) -> AllocationUsage:
+    """The usage of an allocation by its directory, with or without a manager. Limits and processes
+    are what the pages say: for tests and for what is simulated.
+
+    Raises RegionUnreadable and RegionBroken.
+    """
+    with (
+        Config(directory, writable=False) as config,
+        Books.existing(directory) as books,
+    ):
+        owners = [(slot, owner, True) for slot, owner in books.owners() if owner is not None]
+        return usage(config, books, owners)

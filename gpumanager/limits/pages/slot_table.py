@@ -1,0 +1,154 @@
+"""The slot table: the slots of an allocation's books, and the living processes that have them.
+
+A process has one slot, from its first HELLO to its death, or until another program runs in it. All
+of that stands in the slot table: after a crash of the manager, slots of processes that live are
+watched again, and all others are emptied.
+
+A process that has died may have exported memory that another one holds still, which is charged for
+it when it is measured. Until then the slot of an exited process keeps that charge (`exited`).
+"""
+
+import errno
+from collections.abc import Callable, ItemsView, Iterable
+from dataclasses import dataclass
+
+from gpumanager.limits.pages.alive import locked
+from gpumanager.limits.pages.books import Books
+from gpumanager.limits.processes import Process, Watcher, find, stack_of
+from gpumanager.limits.socket.protocol import Hello, HelloRefused
+
+
+@dataclass(slots=True, eq=False)
+class TakenSlot:
+    """A process's slot, and the stack of the program that took it: exec begins another. adopted:
+    the books say that it has it, and nobody else does."""
+
+    slot: int
+    stack: int
+    adopted: bool = False
+
+    def runs_in(self, process: Process) -> bool:
+        """Whether the program that took it runs in its process yet, as far as stacks tell."""
+        stack = stack_of(process)
+        return stack == self.stack or 0 in (stack, self.stack)
+
+
+class SlotTable:
+    """Of one allocation."""
+
+    def __init__(
+        self,
+        books: Books,
+        watcher: Watcher,
+        devices: int,
+        is_ours: Callable[[Process], bool] = lambda _: True,
+        on_slot: Callable[[int, Process | None], None] = lambda _slot, _process: None,
+    ) -> None:
+        """devices: the allocation's that can be measured. is_ours: whether a process that has a
+        slot already belongs to this container. on_slot: called whenever a slot becomes a process's,
+        or free, from now on."""
+        self._books = books
+        self._devices = devices
+        self._on_slot = on_slot
+        self._watcher = watcher
+        self._taken: dict[Process, TakenSlot] = {}
+        self._exited: dict[Process, int] = {}
+        self._take_up(is_ours)
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def __contains__(self, process: Process) -> bool:
+        return process in self._taken
+
+    def all(self) -> ItemsView[Process, TakenSlot]:
+        return self._taken.items()
+
+    def get(self, process: Process) -> TakenSlot | None:
+        return self._taken.get(process)
+
+    def of_pid(self, pid: int) -> Process | None:
+        return next((process for process in self._taken if process.pid == pid), None)
+
+    def watch(self, pid: int) -> Process | None:
+        """The living process of this pid; its exit is noticed from now on."""
+        return self._watcher.watch_pid(pid, self.leave)
+
+    def let_go(self, process: Process) -> None:
+        """Stop watching a process that got no slot."""
+        if process not in self._taken:
+            self._watcher.forget(process)
+
+    def give(self, process: Process, hello: Hello, books: int) -> TakenSlot | HelloRefused:
+        """The slot it has, to another copy of the shim in the same program; else a new one.
+
+        books: a descriptor of the file, to find the processes that hold locks of it.
+        """
+        taken = self._taken.get(process)
+        if taken is not None and (hello.keep or taken.stack == process.stack != 0):
+            taken.adopted = False
+            return taken
+        if hello.keep:
+            return HelloRefused(errno.ESTALE, "the process has no slot to keep")
+        self._exited.pop(process, None)  # exec: its slot is found again, and emptied
+        slot = self._books.claim(process, hello.pid, lambda slot: locked(books, slot))
+        if slot is None:
+            return HelloRefused(errno.ENOSPC, "all slots are taken: too many processes use the GPU")
+        if taken is not None and taken.slot != slot:
+            self._on_slot(taken.slot, None)
+        self._taken[process] = taken = TakenSlot(slot, process.stack)
+        self._on_slot(slot, process)
+        return taken
+
+    def leave(self, process: Process) -> None:
+        """It is dead, or never got to know that it has one: what it held is free."""
+        taken = self._taken.pop(process, None)
+        if taken is not None:
+            self._on_slot(taken.slot, None)
+            self._empty(taken.slot, process)
+
+    @property
+    def exited(self) -> tuple[Process, ...]:
+        """Dead processes that are charged for memory which others may hold."""
+        return tuple(self._exited)
+
+    def forget_exited(self, exited: Iterable[Process]) -> None:
+        """All others were measured since these died."""
+        for process in exited:
+            slot = self._exited.pop(process, None)
+            if slot is not None:
+                self._books.release(slot, process)
+
+    def _empty(self, slot: int, process: Process) -> None:
+        if self._books.leave(slot, process, self._devices):
+            self._exited[process] = slot
+        else:
+            self._books.release(slot, process)
+        if not self._taken:
+            self.forget_exited(self.exited)
+
+    def sweep(self) -> None:
+        """Free the slots of programs that have gone: by exec, or by a death that nobody told of.
+
+        What a program held went with it, though its process may run another one by now.
+        """
+        for process, taken in list(self._taken.items()):
+            found = find(process.pid)
+            if found != process or (
+                found.stack != taken.stack and 0 not in (found.stack, taken.stack)
+            ):
+                self._watcher.forget(process)
+                self.leave(process)
+
+    def _take_up(self, is_ours: Callable[[Process], bool]) -> None:
+        """Watch the living, empty all other slots: nobody was here to see the deaths."""
+        left: list[tuple[int, Process]] = []
+        for slot, owner in self._books.recorded_owners():
+            if owner is None or owner in self._taken or not is_ours(owner):
+                self._books.free(slot)
+            elif self._watcher.watch(owner, self.leave):
+                self._taken[owner] = TakenSlot(slot, stack_of(owner), adopted=True)
+            else:
+                left.append((slot, owner))
+        for slot, owner in left:
+            self._empty(slot, owner)

@@ -1,0 +1,257 @@
+"""Processes of this machine: which one a pid means, and the moment it dies.
+
+A pid alone is reused; a pid and its start time are not. Death is told by a pidfd, at once. Where
+the kernel gives none (before 5.3, or when descriptors run out), and beyond what an allocation may
+have, /proc is looked at twice a second.
+
+A connection that a process keeps to ask again is held here as well, for it must not outlive its
+process: the kernel names the caller by a pid alone, and a child may have inherited the other end.
+"""
+
+import asyncio
+import os
+import select
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from gpumanager.limits.socket.descriptors import Descriptors
+
+POLL_SECONDS: Final = 0.5
+BATCH: Final = 64
+"""Descriptors that are looked at before the loop sees others."""
+
+# in /proc/<pid>/stat, counted from the state, the first field after the program's name
+_STATE, _PARENT, _THREADS, _START_TIME, _STACK = 0, 1, 17, 19, 25
+_FLAGS: Final = 6
+_PF_EXITING: Final = 0x4
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """start_time: in clock ticks since boot, field 22 of /proc/<pid>/stat.
+
+    stack: where its stack begins, field 28, which differs from one exec to the next; 0: unknown.
+    """
+
+    pid: int
+    start_time: int
+    stack: int = field(default=0, compare=False)
+
+
+def find(pid: int) -> Process | None:
+    """The living process of this pid; None if there is none.
+
+    A zombie has exited, unless it is a leader with other threads that still run.
+    """
+    stat = _read_stat(pid)
+    fields = stat.rpartition(b")")[2].split()
+    if len(fields) <= _STACK or (fields[_STATE] in b"ZX" and int(fields[_THREADS]) <= 1):
+        return None
+    return Process(pid, int(fields[_START_TIME]), int(fields[_STACK]))
+
+
+def _read_stat(pid: int) -> bytes:
+    """/proc/<pid>/stat, empty if there is none. Every HELLO passes here: hence no pathlib."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # it died meanwhile
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def command_of(process: Process) -> str:
+    """The name of its program, up to 15 letters, as it has it itself; empty once it has ended."""
+    name = _read_stat(process.pid).partition(b"(")[2].rpartition(b")")[0]
+    text = name.decode(errors="replace") if alive(process) else ""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def alive(process: Process) -> bool:
+    return find(process.pid) == process
+
+
+def exiting(process: Process) -> bool:
+    """Whether it has ended or is about to: the kernel closes its files, a driver's among them,
+    before anybody is told."""
+    fields = _read_stat(process.pid).rpartition(b")")[2].split()
+    return not alive(process) or bool(int(fields[_FLAGS]) & _PF_EXITING)
+
+
+def stack_of(process: Process) -> int:
+    found = find(process.pid)
+    return found.stack if found == process else 0
+
+
+def parent_of(process: Process) -> int:
+    """The pid of its parent, as far as that lives; 0 for one that has ended."""
+    fields = _read_stat(process.pid).rpartition(b")")[2].split()
+    return int(fields[_PARENT]) if alive(process) and len(fields) > _PARENT else 0
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable at the process's death; None where there are none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError, OverflowError):
+        return None
+
+
+@contextmanager
+def pidfd_of(process: Process) -> Iterator[int | None]:
+    """A descriptor that means this process and can mean no other; None where it has ended, or the
+    kernel gives none.
+
+    A pid may mean another process by the time it is used. So the descriptor is taken first, then
+    it is looked whether the pid means this process still.
+    """
+    pidfd = _open_pidfd(process.pid)
+    try:
+        yield pidfd if find(process.pid) == process else None
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+class Deaths:
+    """All pidfds that a manager waits for, and the connections that their processes keep, in one
+    epoll that the running loop looks at.
+
+    A place in the loop itself takes ten times as long to make, and a kilobyte.
+    """
+
+    def __init__(self, descriptors: Descriptors | None = None) -> None:
+        self.descriptors = descriptors or Descriptors()
+        self._loop = asyncio.get_running_loop()
+        self._told: dict[int, Callable[[], object]] = {}
+        self._epoll = select.epoll()
+        self._loop.add_reader(self._epoll.fileno(), self._tell)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+    def add(self, descriptor: int, tell: Callable[[], object]) -> None:
+        """Call `tell` once it has died, or can be read, until it is removed."""
+        self._epoll.register(descriptor, select.EPOLLIN)
+        self._told[descriptor] = tell
+        self.descriptors.pidfds_now += 1
+
+    def remove(self, descriptor: int) -> None:
+        del self._told[descriptor]
+        self._epoll.unregister(descriptor)
+        self.descriptors.pidfds_now -= 1
+
+    def _tell(self) -> None:
+        ready = [(number, self._told[number]) for number, _ in self._epoll.poll(0, BATCH)]
+        for number, tell in ready:
+            if self._told.get(number) is tell:  # a callback may remove others, and add new ones
+                tell()
+
+
+class Watcher:
+    """Tells of the death of processes, each once, in the running event loop.
+
+    deaths: where their pidfds are; the creator closes it.
+    """
+
+    def __init__(self, deaths: Deaths, poll_seconds: float = POLL_SECONDS) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deaths = deaths
+        self._poll_seconds = poll_seconds
+        self._polled: dict[Process, Callable[[Process], None]] = {}
+        self._pidfds: dict[Process, int] = {}
+        self._connections: dict[Process, socket.socket] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, process: Process, on_death: Callable[[Process], None]) -> bool:
+        """Call `on_death` when it dies; False, and no call, if it is dead already."""
+        return alive(process) and self.watch_pid(process.pid, on_death) == process
+
+    def watch_pid(self, pid: int, on_death: Callable[[Process], None]) -> Process | None:
+        """The living process of this pid, watched from now on; None if there is none.
+
+        A process that is watched already keeps its first `on_death`.
+        """
+        pidfd = _open_pidfd(pid)
+        process = find(pid)  # after the pidfd: found alive, it is the one that the pidfd means
+        if process is None or process in self._pidfds or process in self._polled:
+            if pidfd is not None:
+                os.close(pidfd)
+            return process
+        if pidfd is not None and not self._deaths.descriptors.may_watch(len(self._pidfds)):
+            os.close(pidfd)
+            pidfd = None
+        if pidfd is None:
+            self._poll(process, on_death)
+        else:
+            self._pidfds[process] = pidfd
+            self._deaths.add(pidfd, partial(self._died, process, on_death))
+        return process
+
+    def pidfd(self, process: Process) -> int | None:
+        """Ours, of a process that is watched by one."""
+        return self._pidfds.get(process)
+
+    def keep(
+        self, process: Process, connection: socket.socket, read: Callable[[socket.socket], object]
+    ) -> None:
+        """Hold its connection, the newest alone, while it lives; call `read` with it once there is
+        something to be read. Closed at once where descriptors are short."""
+        self._hang_up(process)
+        own = len(self._pidfds) + len(self._connections)
+        if process not in self._pidfds or not self._deaths.descriptors.may_keep(own):
+            connection.close()
+            return
+        self._deaths.add(connection.fileno(), lambda: read(self._take(process)))
+        self._connections[process] = connection
+
+    def _take(self, process: Process) -> socket.socket:
+        connection = self._connections.pop(process)
+        self._deaths.remove(connection.fileno())
+        return connection
+
+    def _hang_up(self, process: Process) -> None:
+        if process in self._connections:
+            self._take(process).close()
+
+    def forget(self, process: Process) -> None:
+        self._hang_up(process)
+        self._polled.pop(process, None)
+        pidfd = self._pidfds.pop(process, None)
+        if pidfd is not None:
+            self._deaths.remove(pidfd)
+            os.close(pidfd)
+
+    def close(self) -> None:
+        for process in [*self._pidfds, *self._polled]:
+            self.forget(process)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _died(self, process: Process, on_death: Callable[[Process], None]) -> None:
+        self.forget(process)
+        on_death(process)
+
+    def _poll(self, process: Process, on_death: Callable[[Process], None]) -> None:
+        self._polled[process] = on_death
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._poll_seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        dead = [process for process in self._polled if not alive(process)]
+        for process in dead:
+            with suppress(KeyError):
+                self._polled.pop(process)(process)
+        if self._polled and self._timer is None:
+            self._timer = self._loop.call_later(self._poll_seconds, self._look)

@@ -1,0 +1,86 @@
+"""Joins the agent to its cluster, or lets it live without one."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from gpumanager.gpu.values import Gpu
+from gpumanager.grants.grant import Claimant
+from gpumanager.ids import PodUID
+from gpumanager.kube.access import NoAccess, find_access, node_name
+from gpumanager.kube.client import KubeClient
+from gpumanager.node_status.node_reconciler import Condition
+from gpumanager.node_status.service import Facts, NodeCluster, NodeEventLike
+
+log = logging.getLogger(__name__)
+
+
+class Cluster(Protocol):
+    """What the agent's parts say to the cluster. Nothing but `run` takes time; nothing fails."""
+
+    def condition(self, condition: Condition) -> None:
+        """A condition of the node is this from now on."""
+
+    def event(self, event: NodeEventLike) -> None:
+        """This happened to the node."""
+
+    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None:
+        """This happened to a pod, by the UID that the kubelet knows."""
+
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
+        """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
+
+    def pod_name(self, pod: PodUID) -> str | None:
+        """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
+
+    def terminating(self, pod: PodUID) -> bool:
+        """Whether a pod of this node, by the kubelet's UID, is being deleted."""
+
+    async def run(self, facts: Callable[[], Facts]) -> None:
+        """For as long as the task lives. facts: asked before each round."""
+
+
+class Standalone:
+    """A node without an API server: events and conditions go to the log alone."""
+
+    def condition(self, condition: Condition) -> None:
+        log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
+
+    def event(self, event: NodeEventLike) -> None:
+        log.debug("%s: %s", event.reason, event.message)
+
+    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None:
+        log.debug("%s: %s: %s", pod, event.reason, event.message)
+
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
+        """There are no annotations."""
+
+    def pod_name(self, _: PodUID) -> str | None:
+        """Pods are not known by name."""
+        return None
+
+    def terminating(self, _: PodUID) -> bool:
+        """Without an API server it is not known."""
+        return False
+
+    async def run(self, _: Callable[[], Facts]) -> None:
+        """There is no API server."""
+
+
+def join(
+    kubeconfig: Path | None,
+    hostname: str | None,
+    labels: Mapping[str, str],
+    *,
+    recycle: bool = True,
+) -> Cluster:
+    """Says once where there is no API server. Raises InputError."""
+    try:
+        access = find_access(kubeconfig)
+    except NoAccess as error:
+        log.info("%s: not writing labels, annotations or events", error)
+        return Standalone()
+    node = node_name(hostname)
+    log.info("this is node %s at %s", node, access)
+    return NodeCluster(KubeClient(access), node, labels=labels, recycle=recycle)

@@ -1,0 +1,221 @@
+"""A node that moves from gpu-manager without draining: its pods' sockets are answered by us."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+
+from gpumanager.errors import GpuManagerError
+from gpumanager.ids import AllocationID
+from gpumanager.legacy.api import vcuda_pb2 as pb
+from gpumanager.legacy.files import (
+    LegacyConfig,
+    decode_config,
+    decode_pids,
+    encode_config,
+    encode_pids,
+)
+from gpumanager.legacy.pods import LegacyContainer
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.processes import Process
+from gpumanager.units import GIB, Bytes
+from tests.legacy.gpu_client_play import call, dial
+from tests.limits.container_process import StartProcess
+from tests.limits.open_door import limit, virtual_manager
+from tests.limits.programs.hello_client import exchange, hello
+
+pytest_plugins = ["tests.limits.virtual_fixtures"]
+
+UID = "7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21"
+ID = "c" * 64
+SHARE = LegacyContainer(AllocationID("s"), UID, "share", (limit(2 * GIB),))
+WHOLE = LegacyContainer(AllocationID("w"), UID, "whole", ())
+
+
+@dataclass
+class Node:
+    """A node with one pod of gpu-manager. names: of containers, by their IDs."""
+
+    root: Path
+    names: dict[str, str] = field(default_factory=dict)
+    strangers: set[int] = field(default_factory=set)
+    runs: bool = True
+
+    @property
+    def pod(self) -> Path:
+        return self.root / UID
+
+    def beside(self, process: Process) -> tuple[int, ...]:
+        return (process.pid,)
+
+    def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
+        return "another pod's" if process.pid in self.strangers else None
+
+    async def name_of(self, container_id: str) -> str | None:
+        if not self.runs:
+            raise GpuManagerError("no container runtime answers")
+        return self.names.get(container_id)
+
+    def config(self, name: str = ID) -> LegacyConfig:
+        return decode_config((self.pod / name / "vcuda.config").read_bytes())
+
+    def left_by_gpu_manager(self, name: str, container: str, *pids: int) -> None:
+        """Its files of a container, with limits that are not ours."""
+        directory = self.pod / name
+        directory.mkdir(parents=True, exist_ok=True)
+        old = LegacyConfig(UID, container, Bytes(GIB), 10, 0)
+        (directory / "vcuda.config").write_bytes(encode_config(old))
+        (directory / "pids.config").write_bytes(encode_pids(pids))
+
+
+@pytest.fixture
+def node(root: Path) -> Node:
+    node = Node(root)
+    node.pod.mkdir(mode=0o777)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(node.pod / "vcuda.sock"))
+    return node
+
+
+@pytest.fixture
+async def manager(node: Node) -> AsyncIterator[VirtualManager]:
+    manager = virtual_manager(node.root, peers=node, neighbours=node, names=node)
+    yield manager
+    await manager.stop()
+
+
+async def register(node: Node, **fields: str) -> None:
+    async with dial(node.pod / "vcuda.sock") as channel:
+        await call(channel, pb.VDeviceRequest(pod_uid=UID, **fields))
+
+
+async def refused(node: Node, **fields: str) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await register(node, **fields)
+    return caught.value
+
+
+async def test_a_program_that_starts_in_such_a_pod_gets_its_limits(
+    node: Node, manager: VirtualManager
+) -> None:
+    manager.serve_originals({UID: (SHARE,), "elsewhere": (WHOLE,)})
+
+    await register(node, container_id=ID)
+
+    assert node.config() == LegacyConfig(UID, "share", Bytes(2 * GIB), 30, 0)
+    assert decode_pids((node.pod / ID / "pids.config").read_bytes()) == (os.getpid(),)
+    assert not (node.root / "elsewhere").exists()
+
+
+async def test_containers_of_one_pod_are_told_apart_by_the_runtime(
+    node: Node, manager: VirtualManager
+) -> None:
+    manager.serve_originals({UID: (SHARE, WHOLE)})
+    node.names |= {ID: "whole", "d" * 64: "share", "e" * 64: "sidecar"}
+
+    await register(node, container_id=ID)
+    await register(node, container_id="d" * 64)
+    other = await refused(node, container_id="e" * 64)
+
+    assert (node.config().container, node.config().cores) == ("whole", 100)
+    assert (node.config("d" * 64).container, node.config("d" * 64).cores) == ("share", 30)
+    assert other.details() == "no GPU was given to 'sidecar'"
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_container_that_nobody_knows_may_try_again(
+    node: Node, manager: VirtualManager, runs: object
+) -> None:
+    node.runs = bool(runs)
+    manager.serve_originals({UID: (SHARE, WHOLE)})
+
+    error = await refused(node, container_id=ID)
+
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert not (node.pod / ID).exists()
+
+
+async def test_another_pod_is_refused(node: Node, manager: VirtualManager) -> None:
+    node.strangers.add(os.getpid())
+    manager.serve_originals({UID: (SHARE,)})
+
+    error = await refused(node, container_id=ID)
+
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_our_own_shim_has_nothing_to_say_there(node: Node, manager: VirtualManager) -> None:
+    manager.serve_originals({UID: (SHARE,)})
+
+    answer = await asyncio.to_thread(exchange, node.pod / "vcuda.sock", hello())
+
+    assert answer is not None
+    assert answer.reason == "this socket is for gpu-client alone"
+
+
+async def test_files_that_gpu_manager_left_are_kept_current(
+    node: Node, manager: VirtualManager, start_process: StartProcess, tmp_path: Path
+) -> None:
+    door = await manager.open(AllocationID("a1"), [limit()]) / "vcuda.sock"
+    child = await start_process(door)
+    await child.answer()
+    node.left_by_gpu_manager(ID, "share", child.pid, 2**22 + 1)
+    node.left_by_gpu_manager("d" * 64, "of-nobody", child.pid)
+
+    manager.serve_originals({UID: (SHARE,)})
+
+    assert node.config().memory == 2 * GIB
+    assert decode_pids((node.pod / ID / "pids.config").read_bytes()) == (child.pid,)
+    assert node.config("d" * 64).cores == 10
+
+    changed = LegacyContainer(SHARE.allocation, UID, "share", (limit(3 * GIB),))
+    manager.serve_originals({UID: (changed,)})
+    assert node.config().memory == 3 * GIB
+
+    await child.kill()
+    manager.serve_originals({UID: (changed,)})
+    assert not (node.pod / ID).exists()
+    assert (node.pod / "vcuda.sock").exists()
+
+
+async def test_a_pod_s_directory_goes_with_the_pod_and_no_other(
+    node: Node, manager: VirtualManager
+) -> None:
+    (node.root / "somebody").mkdir()
+    manager.serve_originals({UID: (SHARE,)})
+    await manager.open(AllocationID("a1"), [limit()])
+
+    manager.serve_originals({})
+
+    assert not node.pod.exists()
+    assert (node.root / "somebody").exists()
+    assert (node.root / "alloc" / "a1" / "vcuda.sock").exists()
+
+
+async def test_the_end_of_the_manager_takes_nothing_away(
+    node: Node, manager: VirtualManager
+) -> None:
+    manager.serve_originals({UID: (SHARE,)})
+    await register(node, container_id=ID)
+
+    await manager.stop()
+
+    assert node.config().cores == 30
+
+
+async def test_a_pod_that_cannot_be_served_does_not_keep_others_from_it(
+    node: Node, manager: VirtualManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = "u" * 100
+    (node.root / long).mkdir()
+
+    manager.serve_originals({long: (WHOLE,), UID: (SHARE,)})
+
+    await register(node, container_id=ID)
+    assert f"cannot serve gpu-manager's pod {long}" in caplog.text
+    assert (node.root / long).exists()

@@ -1,0 +1,57 @@
+"""One allocation with its door open, and words for what its manager then says."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.pages import sealed_memory
+from gpumanager.limits.pages.books import BOOKS
+from gpumanager.limits.turns import Turns
+from gpumanager.limits.values import Limit
+from gpumanager.units import GIB, Bytes
+from tests.limits.programs.hello_client import Answer, exchange, hello
+
+GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
+NAME = AllocationID("a1")
+
+
+def limit(memory: int = GIB) -> Limit:
+    return Limit(GPU, memory=Bytes(memory), cores=30, ceiling=30)
+
+
+def virtual_manager(root: Path, **options: Any) -> VirtualManager:
+    """Its containers find their turns below `root`, too."""
+    return VirtualManager(root, turns=Turns(root / "turns"), **options)
+
+
+@contextmanager
+def before_turns() -> Iterator[None]:
+    """New books have no room for hints, as those of an earlier manager."""
+    create = sealed_memory.create
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealed_memory, "create", lambda _: create(BOOKS.size))
+        yield
+
+
+def pids(sockets: VirtualManager) -> set[int]:
+    return {process.pid for process in sockets.usage(NAME).processes}
+
+
+def held(sockets: VirtualManager) -> int:
+    return sockets.usage(NAME).devices[0].held
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def say(path: Path, message: bytes | None = None) -> Answer | None:
+    """HELLO of this very process."""
+    return await asyncio.to_thread(exchange, path, hello() if message is None else message)

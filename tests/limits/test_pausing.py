@@ -1,0 +1,256 @@
+"""Containers that launch out of turn are frozen from outside, and thawed in time."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from gpumanager.compute.values import SECOND
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import AllocationID
+from gpumanager.limits.manager import VirtualManager
+from gpumanager.limits.pausing import EFFECT_LOOKS, MARK, PROCESSES_PER_LOOK, Cgroup, Pausing
+from gpumanager.limits.processes import Process
+from gpumanager.limits.values import Limit
+from gpumanager.sim.freezer import SimulatedFreezer
+from gpumanager.units import GIB, Bytes
+from tests.limits.container_process import ContainerProcess, StartProcess
+from tests.limits.open_door import virtual_manager
+
+pytest_plugins = ["tests.limits.virtual_fixtures"]
+
+A, B = AllocationID("a"), AllocationID("b")
+MAIN, SIDE, OTHER = Cgroup("freezer:/a/main"), Cgroup("freezer:/a/side"), Cgroup("freezer:/b/main")
+CONTAINERS = {101: (A, MAIN), 102: (A, SIDE), 201: (B, OTHER)}
+GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
+LIMIT = Limit(GPU, Bytes(GIB), 30, 30)
+TICK = 100_000_000
+
+
+class Paused:
+    """Pausing of containers that are only written down. processes: by pid."""
+
+    def __init__(self, root: Path, freezer: SimulatedFreezer | None = None) -> None:
+        for name in (A, B):
+            (root / name).mkdir(exist_ok=True)
+        self.root = root
+        self.freezer = freezer or SimulatedFreezer(dict(CONTAINERS))
+        self.processes: dict[AllocationID, list[int]] = {A: [101], B: [201]}
+        self.pausing = Pausing(lambda name: root / name, self.freezer)
+
+    def keep(
+        self, held: Collection[AllocationID], paused: Mapping[AllocationID, float]
+    ) -> set[Cgroup]:
+        """Who is frozen then."""
+        self.pausing.keep(held, paused, self._of)
+        return set(self.freezer.frozen)
+
+    def _of(self, allocation: AllocationID) -> list[Process]:
+        return [Process(pid, 1) for pid in self.processes[allocation]]
+
+
+@pytest.fixture
+def paused(tmp_path: Path) -> Paused:
+    return Paused(tmp_path)
+
+
+def test_who_is_paused_is_frozen_and_nobody_else(paused: Paused) -> None:
+    assert paused.keep([A], {}) == set()
+    assert paused.keep([A], {A: 1}) == {MAIN}
+    assert paused.keep([A], {}) == set()
+
+
+def test_who_was_thawed_by_somebody_or_is_new_is_frozen_at_the_next_look(paused: Paused) -> None:
+    paused.keep([A], {A: 1})
+    paused.freezer.thaw(MAIN)
+    paused.processes[A] = [101, 102]
+
+    assert paused.keep([A], {A: 1}) == {MAIN, SIDE}
+    assert paused.keep([A], {}) == set()
+
+
+def test_a_process_of_another_pod_or_of_the_host_freezes_nobody(paused: Paused) -> None:
+    """As after its pid was given to somebody else."""
+    paused.processes[A] = [201, 999]
+
+    assert paused.keep([A], {A: 1}) == set()
+
+
+def test_its_cgroups_are_written_down_as_long_as_a_container_may_be_frozen(paused: Paused) -> None:
+    mark = paused.root / A / MARK
+
+    paused.keep([A], {A: 1})
+    assert mark.read_text() == f"{MAIN}\n"
+    paused.keep([A], {})
+    assert mark.exists()
+    paused.keep([A], {A: 1})
+    assert paused.keep([], {}) == set()
+    assert not mark.exists()
+
+
+def test_nobody_is_frozen_whom_the_next_manager_would_not_thaw(
+    paused: Paused, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk, or one that cannot be written; that is said once."""
+    (paused.root / A).rmdir()
+
+    assert [paused.keep([A], {A: 1}) for _ in range(9)] == [set()] * 9
+    assert len(caplog.messages) == 1
+
+
+def test_the_next_manager_thaws_whom_the_last_has_frozen_though_no_process_is_known(
+    paused: Paused,
+) -> None:
+    paused.keep([A, B], {A: 1, B: 1})
+    after = Paused(paused.root, paused.freezer)
+    after.processes = {A: [], B: []}
+
+    after.pausing.resume(A)
+
+    assert paused.freezer.frozen == {OTHER}
+    assert not (paused.root / A / MARK).exists()
+
+
+def test_the_mark_stays_where_somebody_cannot_be_thawed(paused: Paused) -> None:
+    paused.keep([A], {A: 1})
+
+    Pausing(lambda name: paused.root / name).resume(A)
+
+    assert (paused.root / A / MARK).exists()
+
+
+def test_a_container_of_a_pod_that_terminates_is_thawed_and_stays_so(paused: Paused) -> None:
+    paused.processes[A] = [101, 102]
+    paused.keep([A], {A: 1})
+    paused.freezer.terminating.add(MAIN)
+
+    assert paused.keep([A], {A: 1}) == {SIDE}
+    assert paused.keep([A], {A: 1}) == {SIDE}
+
+
+def test_a_container_that_has_ended_is_forgotten(paused: Paused) -> None:
+    paused.processes[A] = [101, 102]
+    paused.keep([A], {A: 1})
+    paused.freezer.end(MAIN)
+
+    assert paused.keep([A], {A: 1}) == {SIDE}
+    assert paused.keep([], {}) == set()
+    assert not (paused.root / A / MARK).exists()
+
+
+def test_a_look_costs_the_same_however_many_processes_there_are(paused: Paused) -> None:
+    """1,100 sleepers of another container come first: all are looked up, in turn."""
+    paused.processes[A] = [*range(1000, 2100), 101]
+
+    paused.keep([A], {A: 1})
+    assert paused.freezer.lookups == PROCESSES_PER_LOOK
+    for _ in range(1100 // PROCESSES_PER_LOOK):
+        paused.keep([A], {A: 1})
+
+    assert paused.freezer.frozen == {MAIN}
+
+
+@pytest.mark.parametrize(
+    ("broken", "grows", "said"),
+    [
+        (False, 0, ""),
+        (True, 0, "its cgroup does not freeze"),
+        (False, SECOND // 10, "it uses GPU time although its containers are frozen"),
+    ],
+)
+def test_what_freezing_does_is_looked_at(
+    paused: Paused, caplog: pytest.LogCaptureFixture, *, broken: bool, grows: int, said: str
+) -> None:
+    if broken:
+        paused.freezer.broken.add(MAIN)
+
+    for look in range(2 * EFFECT_LOOKS):
+        paused.keep([A], {A: 1 + look * grows})
+
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == ([said] if said else [])
+
+
+class Cheat:
+    """A container of 30 % that launches out of turn, and its manager, whose time is given."""
+
+    def __init__(
+        self, manager: VirtualManager, process: ContainerProcess, freezer: SimulatedFreezer
+    ) -> None:
+        self.manager, self.freezer, self.pid = manager, freezer, process.pid
+        freezer.containers[process.pid] = A, MAIN
+        self.now = 1000 * TICK
+
+    @classmethod
+    async def begin(
+        cls, manager: VirtualManager, start: StartProcess, freezer: SimulatedFreezer
+    ) -> Self:
+        process = await start(await manager.open(A, [LIMIT]) / "vcuda.sock")
+        await process.answer()
+        assert manager.turns(A) is not None
+        return cls(manager, process, freezer)
+
+    @property
+    def frozen(self) -> bool:
+        return MAIN in self.freezer.frozen
+
+    def look(self, percent: int) -> None:
+        """NVML names its process, as long as it runs."""
+        self.now += TICK
+        samples = (ProcessSample(self.pid, self.now, percent),) if percent else ()
+        self.manager.share_now(self.now, {GPU: GpuUtilization(self.now, samples, percent)})
+
+    def cheat(self) -> None:
+        """Until it is sure."""
+        for _ in range(200):
+            if not self.frozen:
+                self.look(100)
+
+
+async def test_it_is_frozen_until_it_has_waited_for_what_it_took(
+    root: Path, start_process: StartProcess
+) -> None:
+    freezer = SimulatedFreezer()
+    manager = virtual_manager(root, pauses=True, freezer=freezer)
+    cheat = await Cheat.begin(manager, start_process, freezer)
+
+    cheat.cheat()
+    assert cheat.frozen
+    for _ in range(100):
+        cheat.look(0)
+    assert not cheat.frozen
+    for _ in range(40):
+        cheat.look(100)
+    assert cheat.frozen
+    await manager.stop()
+    assert not cheat.frozen
+
+
+async def test_a_manager_that_has_crashed_leaves_nobody_frozen_for_the_next(
+    root: Path, start_process: StartProcess
+) -> None:
+    freezer = SimulatedFreezer()
+    before = virtual_manager(root, pauses=True, freezer=freezer)
+    after = virtual_manager(root, freezer=freezer)
+    cheat = await Cheat.begin(before, start_process, freezer)
+    cheat.cheat()
+    assert cheat.frozen
+
+    await after.open(A, [LIMIT])
+
+    assert not cheat.frozen
+    await after.stop()
+    await before.stop()
+
+
+async def test_without_the_policy_nobody_is_frozen(root: Path, start_process: StartProcess) -> None:
+    freezer = SimulatedFreezer()
+    manager = virtual_manager(root, freezer=freezer)
+    cheat = await Cheat.begin(manager, start_process, freezer)
+
+    cheat.cheat()
+
+    assert manager.usage(A).overdrawn
+    assert not cheat.frozen
+    await manager.stop()
