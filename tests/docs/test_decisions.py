@@ -1,12 +1,18 @@
-"""Decisions: each page has a title, a status and a row in the list."""
+"""Decisions and their history: each page has a title, a status and a row in its folder's list."""
 
 import re
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 DECISIONS: Final = Path(__file__).parents[2] / "docs" / "decisions"
-PAGES: Final = sorted(DECISIONS.glob("0*.md"))
+FOLDERS: Final = (DECISIONS, DECISIONS / "history")
 STATUS: Final = re.compile(r"^Status: (accepted|superseded by \[\d{4}\])")
+
+
+def pages(folder: Path) -> list[Path]:
+    return sorted(folder.glob("0*.md"))
 
 
 def problems(name: str, text: str) -> list[str]:
@@ -20,10 +26,11 @@ def problems(name: str, text: str) -> list[str]:
     return found
 
 
-def test_every_decision_has_a_title_and_a_status() -> None:
-    found = [line for page in PAGES for line in problems(page.name, page.read_text())]
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_decision_has_a_title_and_a_status(folder: Path) -> None:
+    found = [line for page in pages(folder) for line in problems(page.name, page.read_text())]
 
-    assert PAGES
+    assert pages(folder)
     assert found == []
 
 
@@ -32,12 +39,25 @@ def test_a_page_without_a_status_is_found() -> None:
     assert problems("0001-x.md", "# 0001: Title\n\nStatus: accepted.\n") != []
 
 
-def test_the_list_names_every_decision_by_its_title() -> None:
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_list_names_every_decision_by_its_title(folder: Path) -> None:
     rows = re.findall(
-        r"^\| \[(\d{4})\]\((\S+)\) \| (.+) \|$", (DECISIONS / "README.md").read_text(), re.MULTILINE
+        r"^\| \[(\d{4})\]\((\S+)\) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE
     )
 
-    titles = [page.read_text().split("\n")[0].removeprefix("# ") for page in PAGES]
+    titles = [page.read_text().split("\n")[0].removeprefix("# ") for page in pages(folder)]
     assert rows == [
-        (page.name[:4], page.name, title) for page, title in zip(PAGES, titles, strict=True)
+        (page.name[:4], page.name, title) for page, title in zip(pages(folder), titles, strict=True)
     ]
+
+
+def test_a_superseded_decision_is_history() -> None:
+    found = [page.name for page in pages(DECISIONS) if "\nStatus: superseded" in page.read_text()]
+
+    assert found == []
+
+
+def test_a_number_stands_for_one_decision() -> None:
+    numbers = [page.name[:4] for folder in FOLDERS for page in pages(folder)]
+
+    assert len(numbers) == len(set(numbers))
