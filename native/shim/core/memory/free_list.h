@@ -8,8 +8,8 @@
  * Freed memory is for its own stream at once, for others when the stream's work is known to be
  * done. No locks: the owner guards it (core/memory/pools.h). All zero is a valid beginning.
  */
-#ifndef SHIM_CORE_MEMORY_GAPS_H
-#define SHIM_CORE_MEMORY_GAPS_H
+#ifndef SHIM_CORE_MEMORY_FREE_LIST_H
+#define SHIM_CORE_MEMORY_FREE_LIST_H
 
 #ifndef VCUDA_CDEF
 #include <stdbool.h>
@@ -44,30 +44,30 @@ struct free_list {
 };
 
 /* The pool grew by so much, and gives out its beginning: before free_list_give(). */
-void free_list_grown(struct free_list *gaps, uint64_t start, uint64_t bytes);
+void free_list_grown(struct free_list *list, uint64_t start, uint64_t bytes);
 
 /* The driver is about to free something; it has, and what has not been given out again since is
  * open to its stream. */
-void free_list_close(struct free_list *gaps, uint64_t start, uint64_t bytes);
-void free_list_open(struct free_list *gaps, uint64_t start, uint64_t bytes, uint64_t stream,
+void free_list_close(struct free_list *list, uint64_t start, uint64_t bytes);
+void free_list_open(struct free_list *list, uint64_t start, uint64_t bytes, uint64_t stream,
                     uint64_t order);
 
 /* The driver gave something out; it has not freed something after all. */
-void free_list_give(struct free_list *gaps, uint64_t start, uint64_t bytes);
-void free_list_keep(struct free_list *gaps, uint64_t start, uint64_t bytes);
+void free_list_give(struct free_list *list, uint64_t start, uint64_t bytes);
+void free_list_keep(struct free_list *list, uint64_t start, uint64_t bytes);
 
 /* The work of a stream is done that came before `order`; GAP_ANY: of all. */
-void free_list_waited(struct free_list *gaps, uint64_t stream, uint64_t order);
+void free_list_waited(struct free_list *list, uint64_t stream, uint64_t order);
 
 /* A stream is gone, GAP_ANY: all are: what was freed there waits for all work to be done. */
-void free_list_leave(struct free_list *gaps, uint64_t stream);
+void free_list_leave(struct free_list *list, uint64_t stream);
 
 /* Is there room for `bytes` in this stream? firm: where something else is in use, too, so that the
  * pool cannot be giving it back just now. */
-bool free_list_fit(struct free_list *gaps, uint64_t bytes, uint64_t stream, bool firm);
+bool free_list_fit(struct free_list *list, uint64_t bytes, uint64_t stream, bool firm);
 
 /* The pool gave something back: which of the chunks with nothing in use nobody knows, nor whether
  * a gap in no chunk we know was all of one. */
-void free_list_shrunk(struct free_list *gaps);
+void free_list_shrunk(struct free_list *list);
 
 #endif

@@ -40,7 +40,7 @@ static void enter(struct pools *pools, struct pool_place *place, struct books *b
     if (held > charged)
         grow(pool, books, held - charged, limit, mine);
     if (held < charged) {
-        free_list_shrunk(&place->gaps);
+        free_list_shrunk(&place->free_list);
         books_release(books, (unsigned)pool->device, charged - held);
     }
     if (pool->managed)

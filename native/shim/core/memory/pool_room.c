@@ -16,7 +16,7 @@ bool pools_rely(struct pools *pools, uint64_t handle, uint64_t bytes, uint64_t s
 {
     struct pool_place *place = pools_hold(pools, handle);
     bool fits = place != NULL && !pools->shared &&
-                free_list_fit(&place->gaps, bytes, stream, pools->waiting > 0);
+                free_list_fit(&place->free_list, bytes, stream, pools->waiting > 0);
     if (fits)
         place->pool.relying = true;
     pools_let_go(pools);
@@ -31,8 +31,8 @@ void pools_given(struct pools *pools, uint64_t handle, uint64_t address,
     if (place != NULL) {
         place->pool.live++;
         if (growth->grown >= growth->bytes)
-            free_list_grown(&place->gaps, address, growth->grown);
-        free_list_give(&place->gaps, address, growth->bytes);
+            free_list_grown(&place->free_list, address, growth->grown);
+        free_list_give(&place->free_list, address, growth->bytes);
         place->pool.turn = place->pool.relying = 0;
     }
     pools_let_go(pools);
@@ -42,7 +42,7 @@ void pools_return(struct pools *pools, uint64_t handle, uint64_t address, uint64
 {
     struct pool_place *place = pools_hold(pools, handle);
     if (place != NULL)
-        free_list_close(&place->gaps, address, bytes);
+        free_list_close(&place->free_list, address, bytes);
     pools_let_go(pools);
 }
 
@@ -53,7 +53,7 @@ bool pools_returned(struct pools *pools, uint64_t handle, uint64_t address, uint
     bool retired = place != NULL && place->pool.retired;
     if (place != NULL) {
         place->pool.live -= place->pool.live > 0;
-        free_list_open(&place->gaps, address, bytes, stream, pools->opened++);
+        free_list_open(&place->free_list, address, bytes, stream, pools->opened++);
     }
     pools_let_go(pools);
     return retired;
@@ -63,7 +63,7 @@ void pools_kept(struct pools *pools, uint64_t handle, uint64_t address, uint64_t
 {
     struct pool_place *place = pools_hold(pools, handle);
     if (place != NULL)
-        free_list_keep(&place->gaps, address, bytes);
+        free_list_keep(&place->free_list, address, bytes);
     pools_let_go(pools);
 }
 
@@ -82,9 +82,9 @@ void pools_waited(struct pools *pools, uint64_t stream, struct pool_moment momen
     pools->waiting--;
     for (size_t at = 0; at < pools->count; at++) {
         struct pool_place *place = &pools->places[at];
-        free_list_waited(&place->gaps, stream, moment.opened);
+        free_list_waited(&place->free_list, stream, moment.opened);
         if (place->pool.turn || pools->entered != moment.entered)
-            free_list_shrunk(&place->gaps);
+            free_list_shrunk(&place->free_list);
     }
     pools_let_go(pools);
 }
@@ -108,7 +108,7 @@ void pools_done(struct pools *pools, uint64_t handle, uint64_t stream, uint64_t 
 {
     struct pool_place *place = pools_hold(pools, handle);
     if (place != NULL)
-        free_list_waited(&place->gaps, stream, opened);
+        free_list_waited(&place->free_list, stream, opened);
     pools_let_go(pools);
 }
 
@@ -116,7 +116,7 @@ void pools_forget_room(struct pools *pools, uint64_t handle)
 {
     struct pool_place *place = pools_hold(pools, handle);
     if (place != NULL)
-        place->gaps.count = 0;
+        place->free_list.count = 0;
     pools_let_go(pools);
 }
 
@@ -124,6 +124,6 @@ void pools_left(struct pools *pools, uint64_t stream)
 {
     pthread_mutex_lock(&pools->mutex);
     for (size_t at = 0; at < pools->count; at++)
-        free_list_leave(&pools->places[at].gaps, stream);
+        free_list_leave(&pools->places[at].free_list, stream);
     pools_let_go(pools);
 }

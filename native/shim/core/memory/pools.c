@@ -51,7 +51,7 @@ int pools_add(struct pools *pools, uint64_t handle, int32_t device, enum pool_or
         place = free_place(pools);
     if (place != NULL && !known) {
         place->pool = (struct pool){.handle = handle, .device = device, .origin = origin};
-        place->gaps.count = place->gaps.chunk_count = 0;
+        place->free_list.count = place->free_list.chunk_count = 0;
         atomic_store_explicit(&pools->known, true, memory_order_relaxed);
     }
     pools_let_go(pools);

@@ -50,7 +50,7 @@ struct pool {
 
 struct pool_place {
     struct pool pool;
-    struct free_list gaps;
+    struct free_list free_list;
 };
 
 struct pools {

@@ -211,16 +211,16 @@ def test_room_that_is_expected_is_there_through_any_history(history: list[tuple[
 
 
 def test_more_gaps_than_the_table_holds_are_not_expected_and_harm_nothing() -> None:
-    gaps: Any = ffi.new("struct free_list *")
-    lib.free_list_grown(gaps, START, 2 * lib.FREE_LIST_SIZE * MIB)
-    lib.free_list_give(gaps, START, 2 * lib.FREE_LIST_SIZE * MIB)
+    free_list: Any = ffi.new("struct free_list *")
+    lib.free_list_grown(free_list, START, 2 * lib.FREE_LIST_SIZE * MIB)
+    lib.free_list_give(free_list, START, 2 * lib.FREE_LIST_SIZE * MIB)
     for piece in range(0, 2 * lib.FREE_LIST_SIZE, 2):
-        lib.free_list_close(gaps, START + piece * MIB, MIB)
-        lib.free_list_open(gaps, START + piece * MIB, MIB, STREAM, piece)
-    full = gaps.count
-    lib.free_list_close(gaps, START + MIB, MIB)
+        lib.free_list_close(free_list, START + piece * MIB, MIB)
+        lib.free_list_open(free_list, START + piece * MIB, MIB, STREAM, piece)
+    full = free_list.count
+    lib.free_list_close(free_list, START + MIB, MIB)
 
     assert full == lib.FREE_LIST_SIZE
-    assert gaps.count == lib.FREE_LIST_SIZE
-    assert lib.free_list_fit(gaps, MIB, STREAM, False)
-    assert not lib.free_list_fit(gaps, MIB + 1, STREAM, False)
+    assert free_list.count == lib.FREE_LIST_SIZE
+    assert lib.free_list_fit(free_list, MIB, STREAM, False)
+    assert not lib.free_list_fit(free_list, MIB + 1, STREAM, False)
