@@ -232,6 +232,24 @@ BANNED = re.compile(
 exited process, poll, lending; and name what does it instead of "who"."""
 
 
+def expected_guard(header: Path, native: Path = ROOT / "native") -> str:
+    """A header's path below native/ (of shared ones below native/include/), in capitals."""
+    below = header.relative_to(native).as_posix().removeprefix("include/")
+    return re.sub(r"\W", "_", below).upper()
+
+
+def test_an_include_guard_is_the_header_s_path() -> None:
+    """But of cffi.h, which only cffi reads, once."""
+    headers = [path for path in (ROOT / "native").rglob("*.h") if path.name != "cffi.h"]
+    guards = {
+        path: re.findall(r"^#ifndef (\w+)\n#define \1$", path.read_text(), re.MULTILINE)
+        for path in headers
+    }
+
+    assert headers
+    assert {p: found for p, found in guards.items() if found[:1] != [expected_guard(p)]} == {}
+
+
 def texts(path: Path) -> Iterator[str]:
     """Docstrings, and the literals of log lines."""
     for node in ast.walk(ast.parse(path.read_text())):

@@ -4,8 +4,8 @@
  * resolves everywhere. The shim must load on a container's glibc 2.17, the agent's modules on that
  * of the machine they are checked on.
  */
-#ifndef VCUDA_GLIBC_H
-#define VCUDA_GLIBC_H
+#ifndef GLIBC_H
+#define GLIBC_H
 
 #if defined(__x86_64__)
 __asm__(".symver dlopen, dlopen@GLIBC_2.2.5");

@@ -1,6 +1,6 @@
 /* The CUDA driver as a program finds it: libcuda.so.1 by name, functions by cuGetProcAddress_v2. */
-#ifndef PLAY_DRIVER_H
-#define PLAY_DRIVER_H
+#ifndef PROGRAMS_CUDA_PLAY_DRIVER_H
+#define PROGRAMS_CUDA_PLAY_DRIVER_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Blocks of device memory, and how sizes are written. */
-#ifndef PLAY_MEMORY_H
-#define PLAY_MEMORY_H
+#ifndef PROGRAMS_CUDA_PLAY_MEMORY_H
+#define PROGRAMS_CUDA_PLAY_MEMORY_H
 
 #include "driver.h"
 

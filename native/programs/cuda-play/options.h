@@ -1,6 +1,6 @@
 /* The command line: a verb and its options. */
-#ifndef PLAY_OPTIONS_H
-#define PLAY_OPTIONS_H
+#ifndef PROGRAMS_CUDA_PLAY_OPTIONS_H
+#define PROGRAMS_CUDA_PLAY_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* What cuda-play does; each returns the exit status. */
-#ifndef PLAY_VERBS_H
-#define PLAY_VERBS_H
+#ifndef PROGRAMS_CUDA_PLAY_VERBS_H
+#define PROGRAMS_CUDA_PLAY_VERBS_H
 
 #include "options.h"
 

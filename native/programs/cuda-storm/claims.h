@@ -7,8 +7,8 @@
  * was wrong. Requests that are still under way at its end are waited for, for a moment; then they
  * count as granted. What a dead process held counts for one second more.
  */
-#ifndef STORM_CLAIMS_H
-#define STORM_CLAIMS_H
+#ifndef PROGRAMS_CUDA_STORM_CLAIMS_H
+#define PROGRAMS_CUDA_STORM_CLAIMS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* The CUDA driver as a program finds it: libcuda.so.1 by name, functions by their exported names.
  */
-#ifndef STORM_DRIVER_H
-#define STORM_DRIVER_H
+#ifndef PROGRAMS_CUDA_STORM_DRIVER_H
+#define PROGRAMS_CUDA_STORM_DRIVER_H
 
 #include <stddef.h>
 #include <stdint.h>

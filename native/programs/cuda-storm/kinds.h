@@ -1,6 +1,6 @@
 /* The ways to take device memory: one row each. A way the driver lacks is not taken. */
-#ifndef STORM_KINDS_H
-#define STORM_KINDS_H
+#ifndef PROGRAMS_CUDA_STORM_KINDS_H
+#define PROGRAMS_CUDA_STORM_KINDS_H
 
 #include "driver.h"
 

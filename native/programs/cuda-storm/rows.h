@@ -1,6 +1,6 @@
 /* The parent's side of the claims: who has which row. */
-#ifndef STORM_ROWS_H
-#define STORM_ROWS_H
+#ifndef PROGRAMS_CUDA_STORM_ROWS_H
+#define PROGRAMS_CUDA_STORM_ROWS_H
 
 #include "claims.h"
 

@@ -1,6 +1,6 @@
 /* One process of the storm: takes and gives back at random until it is told to stop, or killed. */
-#ifndef STORM_WORKER_H
-#define STORM_WORKER_H
+#ifndef PROGRAMS_CUDA_STORM_WORKER_H
+#define PROGRAMS_CUDA_STORM_WORKER_H
 
 #include "claims.h"
 

@@ -6,8 +6,8 @@
  * round have done so, and then for the time that the exchange is to take. It bears the name of one
  * of NCCL's, by which it may be known.
  */
-#ifndef WORK_ALLREDUCE_H
-#define WORK_ALLREDUCE_H
+#ifndef PROGRAMS_CUDA_WORK_ALLREDUCE_H
+#define PROGRAMS_CUDA_WORK_ALLREDUCE_H
 
 #include "crew.h"
 #include "driver.h"

@@ -1,6 +1,6 @@
 /* Numbers with a unit, as people write them: 1.5GiB, 500us. */
-#ifndef WORK_AMOUNT_H
-#define WORK_AMOUNT_H
+#ifndef PROGRAMS_CUDA_WORK_AMOUNT_H
+#define PROGRAMS_CUDA_WORK_AMOUNT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* The processes of a workload. The first is the program itself; the others are forked before the
  * driver is loaded, and each makes a context of its own. What each has done it leaves in memory
  * that all share. All waiting is sleeping: nobody blocks in a pipe or in waitpid. */
-#ifndef WORK_CREW_H
-#define WORK_CREW_H
+#ifndef PROGRAMS_CUDA_WORK_CREW_H
+#define PROGRAMS_CUDA_WORK_CREW_H
 
 #include "phase.h"
 #include "tally.h"

@@ -3,8 +3,8 @@
  * Twice, as a program is compiled: for the legacy default stream, and for the one of each thread
  * (nvcc --default-stream per-thread), whose functions are other exports.
  */
-#ifndef WORK_DRIVER_H
-#define WORK_DRIVER_H
+#ifndef PROGRAMS_CUDA_WORK_DRIVER_H
+#define PROGRAMS_CUDA_WORK_DRIVER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* A phase made ready for the GPU by one process: streams, graphs, memory, events. All that takes
  * time is done before the first launch. */
-#ifndef WORK_JOB_H
-#define WORK_JOB_H
+#ifndef PROGRAMS_CUDA_WORK_JOB_H
+#define PROGRAMS_CUDA_WORK_JOB_H
 
 #include "driver.h"
 #include "phase.h"

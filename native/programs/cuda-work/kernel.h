@@ -1,6 +1,6 @@
 /* A kernel that spins on the GPU's clock for as many nanoseconds as its one parameter says. */
-#ifndef WORK_KERNEL_H
-#define WORK_KERNEL_H
+#ifndef PROGRAMS_CUDA_WORK_KERNEL_H
+#define PROGRAMS_CUDA_WORK_KERNEL_H
 
 #include "driver.h"
 #include "phase.h"

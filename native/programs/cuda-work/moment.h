@@ -1,7 +1,7 @@
 /* Time: CLOCK_MONOTONIC in nanoseconds. No other clock is read and no other sleep is taken, so that
  * whoever replaces these two functions of libc decides what time is. */
-#ifndef WORK_MOMENT_H
-#define WORK_MOMENT_H
+#ifndef PROGRAMS_CUDA_WORK_MOMENT_H
+#define PROGRAMS_CUDA_WORK_MOMENT_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* What a workload does, as its text says: phases, one after another. */
-#ifndef WORK_PHASE_H
-#define WORK_PHASE_H
+#ifndef PROGRAMS_CUDA_WORK_PHASE_H
+#define PROGRAMS_CUDA_WORK_PHASE_H
 
 #include <stdint.h>
 

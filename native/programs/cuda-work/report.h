@@ -1,6 +1,6 @@
 /* What a workload did, in a few lines or as JSON. */
-#ifndef WORK_REPORT_H
-#define WORK_REPORT_H
+#ifndef PROGRAMS_CUDA_WORK_REPORT_H
+#define PROGRAMS_CUDA_WORK_REPORT_H
 
 #include "crew.h"
 #include "phase.h"

@@ -1,7 +1,7 @@
 /* What was launched, and how long it took: counts, and times in buckets of 3 %, so that a long run
  * takes no more memory than a short one. */
-#ifndef WORK_TALLY_H
-#define WORK_TALLY_H
+#ifndef PROGRAMS_CUDA_WORK_TALLY_H
+#define PROGRAMS_CUDA_WORK_TALLY_H
 
 #include <stdint.h>
 

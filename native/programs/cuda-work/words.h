@@ -1,6 +1,6 @@
 /* One phase's words, `key=value` each: the keys, and which of them go together. */
-#ifndef WORK_WORDS_H
-#define WORK_WORDS_H
+#ifndef PROGRAMS_CUDA_WORK_WORDS_H
+#define PROGRAMS_CUDA_WORK_WORDS_H
 
 #include "phase.h"
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * two stores leaves books that the next manager can put right: a slot counts as taken only when its
  * pid is there, and a pid goes only when the slot's bytes are gone.
  */
-#ifndef VCUDA_CORE_REGION_H
-#define VCUDA_CORE_REGION_H
+#ifndef SHIM_CORE_REGION_H
+#define SHIM_CORE_REGION_H
 
 #include "vcuda_region.h"
 

@@ -8,8 +8,8 @@
  * Never part of a shim: it handles a signal. Any thread; a mapping has one owner, and nobody uses
  * it after it is closed.
  */
-#ifndef VCUDA_MANAGER_MAPPING_H
-#define VCUDA_MANAGER_MAPPING_H
+#ifndef SHIM_MANAGER_MAPPING_H
+#define SHIM_MANAGER_MAPPING_H
 
 #ifndef VCUDA_CDEF
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  * Nothing here needs to be called with the lock held, unless it says so, and nothing changes who
  * holds what.
  */
-#ifndef SIM_ACCOUNT_H
-#define SIM_ACCOUNT_H
+#ifndef SIM_CORE_ACCOUNT_H
+#define SIM_CORE_ACCOUNT_H
 
 #include "core/state.h"
 

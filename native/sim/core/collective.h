@@ -7,8 +7,8 @@
  *
  * While there is any, what happens on all GPUs is settled in order (timeline.c).
  */
-#ifndef SIM_COLLECTIVE_H
-#define SIM_COLLECTIVE_H
+#ifndef SIM_CORE_COLLECTIVE_H
+#define SIM_CORE_COLLECTIVE_H
 
 #include "core/state.h"
 #include "core/task.h"

@@ -3,8 +3,8 @@
  * They lie in $GPUSIM_DEV, or in /dev: `nvidiactl` is the shared state, and a GPU is there exactly
  * when its `nvidia<minor>` is.
  */
-#ifndef SIM_DEVICE_NODES_H
-#define SIM_DEVICE_NODES_H
+#ifndef SIM_CORE_DEVICE_NODES_H
+#define SIM_CORE_DEVICE_NODES_H
 
 #include "core/state.h"
 

@@ -3,8 +3,8 @@
  * Whoever plays the machine sets it, NVML reads it; CUDA goes on as if nothing were. A GPU that is
  * gone altogether has no device node, which is the simulator's authority for what there is.
  */
-#ifndef SIM_FAULTS_H
-#define SIM_FAULTS_H
+#ifndef SIM_CORE_FAULTS_H
+#define SIM_CORE_FAULTS_H
 
 #ifndef VCUDA_CDEF
 #include "core/machine.h"

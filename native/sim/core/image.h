@@ -1,6 +1,6 @@
 /* How much device memory a program image takes when it is loaded. */
-#ifndef SIM_IMAGE_H
-#define SIM_IMAGE_H
+#ifndef SIM_CORE_IMAGE_H
+#define SIM_CORE_IMAGE_H
 
 #ifndef VCUDA_CDEF
 #include <stdint.h>

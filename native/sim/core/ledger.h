@@ -1,7 +1,7 @@
 /* Who holds how much memory. Exactly the bytes it is called with are charged; how the driver rounds
  * is the caller's matter (cuda/memory/taken.h). What the driver keeps for itself is nobody's. */
-#ifndef SIM_LEDGER_H
-#define SIM_LEDGER_H
+#ifndef SIM_CORE_LEDGER_H
+#define SIM_CORE_LEDGER_H
 
 #include "core/state.h"
 

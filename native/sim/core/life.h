@@ -1,6 +1,6 @@
 /* What /proc tells of a process's life. */
-#ifndef SIM_LIFE_H
-#define SIM_LIFE_H
+#ifndef SIM_CORE_LIFE_H
+#define SIM_CORE_LIFE_H
 
 #include <stdbool.h>
 #include <stdint.h>

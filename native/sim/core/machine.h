@@ -1,7 +1,7 @@
 /* What a simulated machine is, and what an observer reads of it. Plain values, read by C and cffi.
  */
-#ifndef SIM_MACHINE_H
-#define SIM_MACHINE_H
+#ifndef SIM_CORE_MACHINE_H
+#define SIM_CORE_MACHINE_H
 
 #ifndef VCUDA_CDEF
 #include <stdint.h>

@@ -19,8 +19,8 @@
  * virtual clock exactly so, and a fixed instant would meet the same process again and again. It is
  * drawn by a hash of the period's beginning, so that a run on a virtual clock can be repeated.
  */
-#ifndef SIM_PERIOD_H
-#define SIM_PERIOD_H
+#ifndef SIM_CORE_PERIOD_H
+#define SIM_CORE_PERIOD_H
 
 #include "core/state.h"
 

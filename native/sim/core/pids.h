@@ -6,8 +6,8 @@
  * made in. It sees every process, finds each one's number there in /proc, and leaves it in the
  * slot.
  */
-#ifndef SIM_PIDS_H
-#define SIM_PIDS_H
+#ifndef SIM_CORE_PIDS_H
+#define SIM_CORE_PIDS_H
 
 #include "core/state.h"
 

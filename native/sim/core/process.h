@@ -1,6 +1,6 @@
 /* Who uses the simulated GPUs: processes, and the tenants (mount namespaces) they belong to. */
-#ifndef SIM_PROCESS_H
-#define SIM_PROCESS_H
+#ifndef SIM_CORE_PROCESS_H
+#define SIM_CORE_PROCESS_H
 
 #include "core/state.h"
 

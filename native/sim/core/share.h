@@ -5,8 +5,8 @@
  * on its way, in a file descriptor nobody has imported while its maker let go, is held by nobody
  * here and is charged anew to who imports it.
  */
-#ifndef SIM_SHARE_H
-#define SIM_SHARE_H
+#ifndef SIM_CORE_SHARE_H
+#define SIM_CORE_SHARE_H
 
 #include "core/state.h"
 

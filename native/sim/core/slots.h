@@ -1,6 +1,6 @@
 /* Sets of process slots, as bits. */
-#ifndef SIM_SLOTS_H
-#define SIM_SLOTS_H
+#ifndef SIM_CORE_SLOTS_H
+#define SIM_CORE_SLOTS_H
 
 #include "core/machine.h"
 #include <stdbool.h>

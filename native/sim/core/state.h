@@ -8,8 +8,8 @@
  *
  * Functions taking `struct sim_state` want the lock held, unless they say otherwise.
  */
-#ifndef SIM_STATE_H
-#define SIM_STATE_H
+#ifndef SIM_CORE_STATE_H
+#define SIM_CORE_STATE_H
 
 #include "core/faults.h"
 #include "core/machine.h"

@@ -5,8 +5,8 @@
  * would wait. Who made the machine looks again and again, and continues those that are stopped
  * then. Whoever wants them stopped has to say so again.
  */
-#ifndef SIM_STOPPED_H
-#define SIM_STOPPED_H
+#ifndef SIM_CORE_STOPPED_H
+#define SIM_CORE_STOPPED_H
 
 #include "core/state.h"
 

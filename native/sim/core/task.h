@@ -1,6 +1,6 @@
 /* A piece of work as it is submitted, and what to wait for. Plain values, read by C and cffi. */
-#ifndef SIM_TASK_H
-#define SIM_TASK_H
+#ifndef SIM_CORE_TASK_H
+#define SIM_CORE_TASK_H
 
 #ifndef VCUDA_CDEF
 #include <stdint.h>

@@ -17,8 +17,8 @@
  *
  * What it is not: see docs/simulated-gpu.md.
  */
-#ifndef SIM_TIMELINE_H
-#define SIM_TIMELINE_H
+#ifndef SIM_CORE_TIMELINE_H
+#define SIM_CORE_TIMELINE_H
 
 #include "core/state.h"
 #include "core/task.h"

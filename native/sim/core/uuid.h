@@ -1,6 +1,6 @@
 /* GPU UUIDs and bus ids as text, the way the drivers write them. */
-#ifndef SIM_UUID_H
-#define SIM_UUID_H
+#ifndef SIM_CORE_UUID_H
+#define SIM_CORE_UUID_H
 
 #include <stdint.h>
 

@@ -20,8 +20,8 @@
  * Copies between host and device want no SM and no turn: a copy engine of the GPU, one for each
  * direction, takes them one after another as they become ready, whoever's they are.
  */
-#ifndef SIM_WORK_H
-#define SIM_WORK_H
+#ifndef SIM_CORE_WORK_H
+#define SIM_CORE_WORK_H
 
 #include "core/state.h"
 #include "core/task.h"
