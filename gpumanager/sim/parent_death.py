@@ -1,4 +1,4 @@
-"""Run a command that ends when its parent does: `python -I -S tether.py COMMAND …`.
+"""Run a command that ends when its parent does: `python -I -S parent_death.py COMMAND …`.
 
 A simulation that is killed cannot clean up; its agent must not stay behind. It is on the way of
 everything a simulation starts, so it is a script that loads nothing of ours and no packages.

@@ -1,4 +1,4 @@
-"""The words of test_shim_overhead.py, inside of the container: contexts, modules, libraries."""
+"""The words of test_overhead.py, inside of the container: contexts, modules, libraries."""
 
 import ctypes
 import random

@@ -1,4 +1,4 @@
-"""The words of test_shim_seams.py, inside of the container: all kinds of memory in one program."""
+"""The words of test_seams.py, inside of the container: all kinds of memory in one program."""
 
 import ctypes
 import random

@@ -7,7 +7,7 @@
  * interest here, the number of the group, and how many kernels that has. In a graph, or where its
  * parameters come in a buffer, it is as long as it says and waits for nobody.
  *
- * `jumps` is the kernel of that name in benchmarks/gpu_check/programs/gpu_facts.c. It gets so much
+ * `jumps` is the kernel of that name in benchmarks/gpu_check/programs/gpu_facts. It gets so much
  * GPU time as its second parameter says, and its launch returns when it has ended.
  */
 #include "core/timeline.h"

@@ -1,4 +1,4 @@
-/* How a program may get at the driver, and what it gets: for test_shim_interposition.py.
+/* How a program may get at the driver, and what it gets: for test_interposition.py.
  *
  *     interposed HOW [LIBRARY]      prints {"refused": …, "granted": …, "reached": …}
  *

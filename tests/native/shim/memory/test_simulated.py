@@ -38,7 +38,7 @@ tell(blocks=len(held), refused=refused, rest=rest, last=last, beyond=beyond, fre
 async def test_on_the_real_clock_nobody_gets_more_than_was_promised(
     one_gpu: GpuNode, gpu: SimulatedGpu
 ) -> None:
-    """Less, on a machine that comes to launch late; how exact it is tells test_shim_shares.py."""
+    """Less, on a machine that comes to launch late; how exact it is tells time/test_shares.py."""
     container = await one_gpu.container("one", 30)
 
     await container.run("spin_for(2, [(2_000_000, 1)], synchronise=False)")
