@@ -5,9 +5,9 @@ Generated stubs refuse to run with an older grpcio than the one that made them (
 
 import errno
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -104,3 +104,20 @@ def is_served(path: Path) -> bool:
     """Return whether a server listens there, as far as can be found without waiting."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
         return caller.connect_ex(str(path)) not in {errno.ECONNREFUSED, errno.ENOENT}
+
+
+Answer = TypeVar("Answer")
+
+
+class CallTimer(Protocol):
+    """Measures how long the kubelet waits for an answer: `monitor.metrics.latency`."""
+
+    async def timed(self, call: str, resource: str, answer: Awaitable[Answer]) -> Answer:
+        """Return the answer, and raise what it raises."""
+
+
+class NoTimer:
+    """Measures nothing."""
+
+    async def timed(self, _call: str, _resource: str, answer: Awaitable[Answer]) -> Answer:
+        return await answer

@@ -11,7 +11,9 @@ from typing import Final
 
 from gpumanager.names import (
     CDI_PATH,
+    CLAIMS,
     DEVICE_PLUGIN_PATH,
+    DEVICE_PLUGINS,
     PLUGINS_PATH,
     PLUGINS_REGISTRY_PATH,
     POD_RESOURCES_SOCKET,
@@ -29,8 +31,6 @@ LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
 BEHIND_THE_SHIM: Final = ("report", "pause", "end")
 """What may be done about containers that get round their limits."""
-DEVICE_PLUGINS: Final = "device-plugin"
-CLAIMS: Final = "claims"
 INTERFACES: Final = (DEVICE_PLUGINS, CLAIMS, "both")
 """By what the kubelet may ask for GPUs: extended resources, or ResourceClaims, or some by each."""
 

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "web": set[str](),
     "gpu": {"units", "errors", "names"},
     "placement": {"gpu", "units", "errors"},
-    "grants": {"gpu", "ids", "placement", "units", "errors"},
+    "grants": {"gpu", "ids", "names", "placement", "units", "errors"},
     "compute": {"gpu"},
     "volume": VALUES,
     "kube": VALUES,
@@ -39,11 +39,8 @@ MAY_IMPORT = {
     "isolation": VALUES | {"grants", "limits", "volume"},
     "deviceplugin": VALUES
     | {"grpc_wire", "grants", "isolation", "kube", "kubelet", "runtime", "limits"},
-    "dra": VALUES | {"grpc_wire", "grants", "isolation", "kube", "limits"},
+    "dra": VALUES | {"grpc_wire", "grants", "isolation", "kube", "limits", "runtime"},
     "legacy": VALUES | {"grpc_wire", "grants", "isolation", "limits", "deviceplugin"},
-    "recovery": VALUES
-    | {"deviceplugin", "dra", "grants", "isolation", "kube", "kubelet", "runtime", "limits"}
-    | {"legacy"},
     "doctor": VALUES | {"kubelet"},
     "view": {"gpu", "units", "errors", "names"},
     "scheduler": VALUES | {"deprecated_metrics", "http_server", "kube", "web"},
@@ -52,7 +49,7 @@ MAY_IMPORT = {
     | {"isolation", "web"},
     "agent": VALUES
     | {"deviceplugin", "dra", "grants", "isolation", "kube", "kubelet", "legacy", "limits"}
-    | {"monitor", "node_status", "recovery", "runtime", "settings", "volume"},
+    | {"monitor", "node_status", "runtime", "settings", "volume"},
     "sim": VALUES
     | {
         "http_server",
@@ -194,7 +191,7 @@ def test_every_package_has_its_row_in_the_table() -> None:
         ("grants", "from pynvml import nvmlInit"),
         ("grants", "from gpumanager.isolation import table"),
         ("isolation", "from gpumanager.deviceplugin import device_ids"),
-        ("deviceplugin", "from gpumanager.recovery import reconciler"),
+        ("deviceplugin", "from gpumanager.legacy import checkpoint"),
         ("dra", "from gpumanager.deviceplugin import allocator"),
         ("monitor", "from gpumanager.deviceplugin import allocator"),
     ],

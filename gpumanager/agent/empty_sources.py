@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from gpumanager.deviceplugin.disagreements import KINDS
 from gpumanager.deviceplugin.plugin import SOCKETS
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import topology
@@ -11,7 +12,6 @@ from gpumanager.grants.ledger import Ledger
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
 from gpumanager.monitor.ports import DriverAnswer, DriverQuery, DriverReader, Sources
-from gpumanager.recovery.reconciliation import KINDS
 from gpumanager.runtime.cgroup import Membership
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from gpumanager.agent.interface import Granter, KubeletPlugin
+from gpumanager.agent.interfaces import Interfaces
 from gpumanager.gpu.discovery import DeviceDiscovery, joined
 from gpumanager.gpu.health.checks import checks_of
 from gpumanager.gpu.health.events import NvmlHealth
@@ -12,6 +12,7 @@ from gpumanager.gpu.health.reports import NodeReports
 from gpumanager.gpu.health.state import RecoveryPolicy
 from gpumanager.gpu.health.watch import HealthRules, HealthWatch
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.node import Node
 from gpumanager.settings import AgentSettings
 
 FATAL_FACTOR = 4
@@ -20,15 +21,15 @@ FATAL_FACTOR = 4
 
 def health_watch(
     settings: AgentSettings,
-    granter: Granter,
+    node: Node,
     reports: NodeReports | None = None,
     judged: asyncio.Event | None = None,
 ) -> HealthWatch:
     """Over the node's GPUs, and those that containers hold though they are missing. judged: as
     `HealthWatch` has it."""
-    allocations = granter.journal.grants.values()
+    allocations = node.journal.grants.values()
     return HealthWatch(
-        (gpu.uuid for gpu in granter.topology.gpus),
+        (gpu.uuid for gpu in node.topology.gpus),
         NvmlHealth(),
         rules=rules_of(settings),
         reports=reports,
@@ -47,19 +48,18 @@ def rules_of(settings: AgentSettings) -> HealthRules:
 
 
 class Kubelet:
-    """Tells the kubelet, by way of the granter, which also stops giving what is out of use."""
+    """Closes what is out of use, and tells the kubelet."""
 
-    def __init__(self, granter: Granter, plugin: KubeletPlugin, search: DeviceDiscovery) -> None:
-        self._granter = granter
-        self._plugin = plugin
+    def __init__(self, interfaces: Interfaces, search: DeviceDiscovery) -> None:
+        self._interfaces = interfaces
         self._search = search
 
     async def unhealthy(self, gpus: frozenset[GpuUUID]) -> None:
-        self._granter.mark_unhealthy(gpus)
-        await self._plugin.refresh()
+        self._interfaces.node.mark_unhealthy(gpus)
+        await self._interfaces.refresh()
 
     async def appeared(self, gpus: frozenset[GpuUUID]) -> None:
         del gpus  # the driver's list is asked for anew
         found = await self._search.look()
-        await self._granter.adopt(joined(self._granter.topology, found))
-        await self._plugin.refresh()
+        await self._interfaces.adopt(joined(self._interfaces.node.topology, found))
+        await self._interfaces.refresh()

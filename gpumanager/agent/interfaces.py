@@ -1,114 +1,283 @@
-"""The interfaces of the node agent, each put together from its parts."""
+"""The interfaces of one node: device plugins always, claims where they are asked for.
+
+A node that had claims keeps serving them until their pods have ended, whatever it offers now.
+"""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from gpumanager.agent.both import ALL, BothInterfaces, MovePolicy
-from gpumanager.agent.interface import NodeInterface
 from gpumanager.agent.monitoring import Monitoring
+from gpumanager.agent.moves import ALL_GPUS, GpuMoves, MovePolicy
 from gpumanager.agent.parts import Outside, dependencies
-from gpumanager.agent.timed_allocator import TimedAllocator
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.errors import InputError
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.grants.grant import ClaimSource
-from gpumanager.grants.offers import CLAIMS, DEVICE_PLUGINS, OfferFile
-from gpumanager.grants.store import GrantStore
+from gpumanager.grants.grant import Claimant, ClaimSource, Grant
+from gpumanager.grants.node import Node
+from gpumanager.grants.offers import OfferFile, offered_by
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.informer import Informer
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 from gpumanager.node_status.claims_target import ClaimsTarget
 from gpumanager.runtime.cdi_support import obstacle_of
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
-from gpumanager.supervisor import Supervisor
+from gpumanager.supervisor import Start, Supervisor
 
 if TYPE_CHECKING:
-    from gpumanager.dra.driver import ClaimDriver
+    from gpumanager.agent.claims import ClaimInterface
 
 log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS: Final = 10.0
-"""Between two looks at everybody's books, or less by --allocation-check-period."""
-LISTENING_SECONDS: Final = 0.5
-"""Between two looks at whether there is anything to offer once the kubelet could be answered."""
+"""Between two reconciliations, or less by --allocation-check-period."""
 
 
-def node_interface(
-    settings: AgentSettings,
-    outside: Outside,
-    topology: Topology,
-    *,
-    isolation: Isolations,
-    containers: Containers,
-    monitoring: Monitoring,
-    supervisor: Supervisor,
-    cause: Callable[[GpuUUID], str],
-    judged: asyncio.Event,
-) -> NodeInterface:
-    """What `settings` say, and what pods still have of the other interface.
+class PluginStanding(Protocol):
+    """How one resource, or driver, stands with the kubelet."""
+
+    @property
+    def resource(self) -> str: ...
+    @property
+    def registered(self) -> bool: ...
+    @property
+    def failure(self) -> str | None:
+        """What kept it from that, or what the kubelet answered."""
+
+
+class KubeletPlugin(Protocol):
+    """What the kubelet talks to: `DevicePlugin`, `ClaimPlugin`."""
+
+    @property
+    def standings(self) -> Sequence[PluginStanding]: ...
+    async def start(self) -> None: ...
+    async def served(self, within: float) -> None: ...
+    async def registered(self, within: float) -> None: ...
+    def register_anew(self) -> None: ...
+    async def refresh(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class Interfaces:
+    """One node's plugins, and the tasks beside them.
 
     cause: why a GPU is out of use. judged: set once that is known of all of them. Raises NoAccess
     and InputError where claims are asked for and there is no API server.
     """
-    if settings.standalone and settings.interface != DEVICE_PLUGINS:
-        flag = f"--interface={settings.interface}"
-        raise InputError(flag, "claims need the API server: remove --standalone")
-    journal, skipped = monitoring.journal, supervisor.skipped
-    deps = dependencies(settings, outside, isolation, containers, journal, skipped=skipped)
-    allocator = TimedAllocator(topology, deps, monitoring.latencies)
-    by_cdi = partial(obstacle_of, outside.runtime, settings.cdi_path)
-    obstacle = by_cdi if settings.device_plugin_cdi else None
-    devices = device_plugins(settings, allocator, supervisor, obstacle)
-    file = OfferFile(settings.checkpoint_path)
-    if settings.interface == DEVICE_PLUGINS and not _had_claims(settings, file):
-        return devices
-    api, node = KubeClient(find_access(settings.kubeconfig)), node_name(settings.hostname_override)
-    claimed = claims(
-        settings,
-        outside,
-        topology,
-        isolation=isolation,
-        containers=containers,
-        monitoring=monitoring,
-        supervisor=supervisor,
-        cause=cause,
-        judged=judged,
-        beside=allocator.store,
-        api=api,
-    )
-    first, counts = dict(claimed.first), {DEVICE_PLUGINS: 0, CLAIMS: ALL}
-    target = ClaimsTarget(node, settings.claims_gpus)
-    if settings.interface in counts:
-        target.gpus = counts[settings.interface]
-    else:
-        informer = Informer(api, target, fields=f"metadata.name={node}", cached=True)
-        first["GPUs for claims"] = informer.run
-    interface = CLAIMS if settings.interface == CLAIMS else DEVICE_PLUGINS
-    policy = MovePolicy(interface, lambda: target.gpus, settings.move_after)
-    both = BothInterfaces(devices, claimed, allocator.store, file=file, policy=policy)
-    return NodeInterface(
-        both,
-        both,
-        both.owners,
-        users=claimed.users,
-        slice_writes=claimed.slice_writes,
-        disagreements=devices.disagreements,
-        tasks={**devices.tasks, **claimed.tasks, "GPUs between interfaces": both.move_for_ever},
-        first=first,
-        released=claimed.released,
-        drain=claimed.drain,
-        close=claimed.close,
-        offers=lambda: {gpu: one.interface for gpu, one in both.offers.items()},
-        withheld=devices.withheld,
-    )
+
+    def __init__(
+        self,
+        node: Node,
+        settings: AgentSettings,
+        outside: Outside,
+        *,
+        isolation: Isolations,
+        containers: Containers,
+        monitoring: Monitoring,
+        supervisor: Supervisor,
+        cause: Callable[[GpuUUID], str],
+        judged: asyncio.Event,
+    ) -> None:
+        if settings.standalone and settings.interface != DEVICE_PLUGINS:
+            flag = f"--interface={settings.interface}"
+            raise InputError(flag, "claims need the API server: remove --standalone")
+        latencies = monitoring.latencies
+        deps = dependencies(
+            settings,
+            outside,
+            isolation,
+            containers,
+            events=latencies.admissions,
+            skipped=supervisor.skipped,
+        )
+        self.node = node
+        self.allocator = Allocator(node, deps)
+        by_cdi = partial(obstacle_of, outside.runtime, settings.cdi_path)
+        self.device_plugin = DevicePlugin(
+            self.allocator,
+            settings.device_plugin_path,
+            obstacle=by_cdi if settings.device_plugin_cdi else None,
+            supervisor=supervisor,
+            timer=latencies,
+        )
+        self.allocator.on_devices_changed = self.device_plugin.refresh
+        self.claims: ClaimInterface | None = None
+        self._only_claims = settings.interface == CLAIMS
+        self._wants_claims = settings.interface != DEVICE_PLUGINS
+        self._plugins: tuple[KubeletPlugin, ...] = (self.device_plugin,)
+        self._started: list[KubeletPlugin] = []
+        period = min(RECONCILE_SECONDS, settings.allocation_check_period)
+        self.first: dict[str, Start] = {}
+        """What goes on from before the kubelet knows of the agent."""
+        self.tasks: dict[str, Start] = {
+            "reconciler": partial(self.allocator.reconcile_every, period)
+        }
+        """What goes on from then."""
+        file = OfferFile(settings.checkpoint_path)
+        if self._wants_claims or _had_claims(settings, file):
+            self._serve_claims(
+                settings,
+                outside,
+                isolation=isolation,
+                containers=containers,
+                monitoring=monitoring,
+                supervisor=supervisor,
+                cause=cause,
+                judged=judged,
+                file=file,
+            )
+
+    def _serve_claims(
+        self,
+        settings: AgentSettings,
+        outside: Outside,
+        *,
+        isolation: Isolations,
+        containers: Containers,
+        monitoring: Monitoring,
+        supervisor: Supervisor,
+        cause: Callable[[GpuUUID], str],
+        judged: asyncio.Event,
+        file: OfferFile,
+    ) -> None:
+        # Most agents serve no claims, and do not load what that takes.
+        from gpumanager.agent.claims import ClaimInterface
+
+        node = self.node
+        name = node_name(settings.hostname_override)
+        api = KubeClient(find_access(settings.kubeconfig))
+        self.claims = ClaimInterface(
+            node,
+            name,
+            settings,
+            outside,
+            isolation=isolation,
+            containers=containers,
+            monitoring=monitoring,
+            supervisor=supervisor,
+            cause=cause,
+            judged=judged,
+            api=api,
+        )
+        self._plugins = (self.claims.plugin, self.device_plugin)
+        target = ClaimsTarget(name, settings.claims_gpus)
+        self.first.update(self.claims.first)
+        counts = {DEVICE_PLUGINS: 0, CLAIMS: ALL_GPUS}
+        if settings.interface in counts:
+            target.gpus = counts[settings.interface]
+        else:
+            informer = Informer(api, target, fields=f"metadata.name={name}", cached=True)
+            self.first["GPUs for claims"] = informer.run
+        self._moves = GpuMoves(
+            node,
+            self.allocator,
+            self.claims,
+            file=file,
+            policy=MovePolicy(node.interface, lambda: target.gpus, settings.move_after),
+            refresh=self.refresh,
+        )
+        self.tasks |= {
+            **self.claims.tasks,
+            "GPUs between interfaces": self._moves.move_for_ever,
+        }
+
+    @property
+    def standings(self) -> Sequence[PluginStanding]:
+        """Without those of claims where this node has none any more, and is to have none."""
+        done = not self._wants_claims and self.node.recovered
+        if self.claims and done and not offered_by(self.node.offers, CLAIMS):
+            plugins = self._plugins if self.claims.in_use() else (self.device_plugin,)
+        else:
+            plugins = self._plugins
+        return [one for plugin in plugins for one in plugin.standings]
+
+    def owners(self, allocation: AllocationID) -> Collection[PodUID]:
+        """Return the pods that an allocation is for, as far as known."""
+        grant = self.node.journal.get(allocation)
+        if grant is not None and isinstance(grant.source, ClaimSource):
+            return self.claims.owners(grant.source) if self.claims else ()
+        pod = self.node.journal.confirmed_pod(allocation)
+        return () if pod is None else (pod,)
+
+    def users(self, grant: Grant) -> tuple[Claimant, ...]:
+        """Return the containers that a grant is for; a claim may have several, of several pods."""
+        if isinstance(grant.source, ClaimSource):
+            return self.claims.users(grant.source) if self.claims else ()
+        return () if grant.pod is None else (grant.pod,)
+
+    def offers(self) -> Mapping[GpuUUID, str]:
+        """Return which interface has which GPU."""
+        if self.claims:
+            return {gpu: one.interface for gpu, one in self.node.offers.items()}
+        return {gpu.uuid: DEVICE_PLUGINS for gpu in self.node.topology.gpus}
+
+    async def take_up(self) -> None:
+        """Know every grant in force. Device plugins first: they find what the journal has lost
+        among running containers."""
+        await self.allocator.take_up()
+        if self.claims:
+            await self.claims.driver.take_up()
+            await self._moves.begin()
+            if self._only_claims and not offered_by(self.node.offers, DEVICE_PLUGINS):
+                self._plugins = (self.claims.plugin,)
+        self.node.taken_up.set()
+        if self._started:
+            await self.start()
+
+    async def serve_again(self) -> None:
+        """Enforce every grant in force again, of both interfaces."""
+        await (self.claims.driver if self.claims else self.allocator).serve_again()
+
+    async def adopt(self, topology: Topology) -> None:
+        """Use these GPUs from now on. Raises IndistinctGPUs."""
+        await (self.claims.driver if self.claims else self.node).adopt(topology)
+
+    async def start(self) -> None:
+        """Before `take_up` claims alone, whose calls wait for it: the journal may be another
+        agent's, which is about to hand over, and whose device plugins still answer."""
+        for plugin in self._plugins:
+            waits = plugin is not self.device_plugin
+            if plugin not in self._started and (waits or self.node.recovered):
+                self._started.append(plugin)
+                await plugin.start()
+
+    async def served(self, within: float) -> None:
+        """Wait until all listen. Raises what keeps one from it."""
+        await asyncio.gather(*(plugin.served(within) for plugin in self._started))
+
+    async def registered(self, within: float) -> None:
+        """Wait until all are registered; raises what kept one from it after `within` seconds."""
+        await asyncio.gather(*(plugin.registered(within) for plugin in self._started))
+
+    def register_anew(self) -> None:
+        for plugin in self._plugins:
+            plugin.register_anew()
+
+    async def refresh(self) -> None:
+        """Tell the kubelet and the API server what is offered now."""
+        for plugin in self._plugins:
+            await plugin.refresh()
+
+    async def stop(self) -> None:
+        for plugin in self._plugins:
+            await plugin.stop()
+
+    async def drain(self) -> None:
+        """Finish what the kubelet asked for, before another agent takes over."""
+        if self.claims:
+            await self.claims.plugin.drain()
+
+    async def close(self) -> None:
+        if self.claims:
+            await self.claims.close()
 
 
 def _had_claims(settings: AgentSettings, file: OfferFile) -> bool:
@@ -121,184 +290,3 @@ def _had_claims(settings: AgentSettings, file: OfferFile) -> bool:
         log.error("cannot serve claims that this node may still have: %s", error)  # noqa: TRY400
         return False
     return not settings.standalone
-
-
-def device_plugins(
-    settings: AgentSettings,
-    allocator: TimedAllocator,
-    supervisor: Supervisor,
-    obstacle: Callable[[], Awaitable[str]] | None = None,
-) -> NodeInterface:
-    """Two extended resources. obstacle: why the kubelet may not know of them yet."""
-    plugin = DevicePlugin(
-        allocator, settings.device_plugin_path, obstacle=obstacle, supervisor=supervisor
-    )
-    allocator.on_devices_changed = plugin.refresh
-    period = min(RECONCILE_SECONDS, settings.allocation_check_period)
-
-    def owners(allocation: AllocationID) -> Collection[PodUID]:
-        pod = allocator.journal.confirmed_pod(allocation)
-        return () if pod is None else (pod,)
-
-    return NodeInterface(
-        allocator,
-        plugin,
-        owners,
-        disagreements=lambda: allocator.disagreements,
-        tasks={"reconciler": partial(allocator.reconcile_every, period)},
-        offers=lambda: {gpu.uuid: DEVICE_PLUGINS for gpu in allocator.topology.gpus},
-        withheld=lambda: allocator.withheld,
-        offer=allocator.offer,
-        in_use=allocator.in_use,
-        release_ended=allocator.release_ended,
-        arriving=allocator.arriving,
-    )
-
-
-def claims(
-    settings: AgentSettings,
-    outside: Outside,
-    topology: Topology,
-    *,
-    isolation: Isolations,
-    containers: Containers,
-    monitoring: Monitoring,
-    supervisor: Supervisor,
-    cause: Callable[[GpuUUID], str],
-    judged: asyncio.Event,
-    beside: GrantStore,
-    api: KubeClient,
-) -> NodeInterface:
-    """ResourceClaims, by a DRA driver. cause: why a GPU is out of use. judged: whether that is
-    known. beside: of device plugins. api: closed in the end."""
-    from gpumanager.agent.claim_users import ClaimUsers
-    from gpumanager.dra import wire
-    from gpumanager.dra.claim import DRIVER, device_name
-    from gpumanager.dra.cluster import ClaimCluster
-    from gpumanager.dra.driver import ClaimDependencies, ClaimDriver
-    from gpumanager.dra.health import HealthService
-    from gpumanager.dra.plan import REASONS
-    from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
-    from gpumanager.dra.publisher import SlicePublisher
-    from gpumanager.dra.slice import NodeGpus
-    from gpumanager.gpu.device_attributes import KnownAttributes
-    from gpumanager.gpu.usage.process_memory import NvmlMeter
-    from gpumanager.kubelet.pod_resources import PodResources
-    from gpumanager.recovery.claim_reconciler import PASS_SECONDS, ClaimReconciler
-    from gpumanager.runtime.tenants import GpuTenants
-
-    node = node_name(settings.hostname_override)
-    cluster = ClaimCluster(api, node)
-    cdi = CdiFiles(settings.cdi_path)
-    driver = ClaimDriver(
-        topology,
-        ClaimDependencies(isolation, monitoring.journal, cluster, cdi, node, beside=beside),
-    )
-    health = HealthService(driver, node, cause)
-    sockets = PluginSockets.under(settings.plugins_path, settings.plugins_registry_path)
-    monitoring.latencies.expect((wire.PREPARE.name, wire.UNPREPARE.name), (DRIVER,), REASONS)
-    users = ClaimUsers(cluster, monitoring.latencies.admissions)
-    plugin = ClaimPlugin(
-        driver,
-        health,
-        sockets,
-        timer=monitoring.latencies,
-        obstacle=partial(obstacle_of, outside.runtime, settings.cdi_path),
-        refused=users.refused,
-        supervisor=supervisor,
-    )
-    known = KnownAttributes(settings.driver_root / "sys")
-
-    async def gpus() -> NodeGpus:
-        attributes = await known.of(driver.topology)
-        # Where the runtime has lost CDI, pods that came would wait for the driver.
-        unusable = (gpu.uuid for gpu in driver.topology.gpus if plugin.hindered)
-        return NodeGpus(
-            driver.topology,
-            driver.ledger.unheld(driver.live()),
-            driver.unhealthy,
-            driver.leaving.union(driver.withheld(), unusable),
-            outside.volumes.version,
-            attributes,
-            settings.unhealthy_taint,
-        )
-
-    publisher = SlicePublisher(api, node, gpus, judged=judged)
-
-    async def publish() -> None:
-        """Not before the kubelet could be answered: pods would come that cannot start."""
-        await known.of(driver.topology)
-        await until_answerable(driver, plugin.listening)
-        publisher.changed()
-        await publisher.run()
-
-    def changed() -> None:
-        publisher.changed()
-        health.changed()
-
-    def owners(allocation: AllocationID) -> Collection[PodUID]:
-        grant = driver.journal.get(allocation)
-        return (
-            cluster.users(grant.source.uid)
-            if grant and isinstance(grant.source, ClaimSource)
-            else ()
-        )
-
-    reconciler = ClaimReconciler(
-        driver,
-        cluster,
-        kubelet=PodResources(settings.pod_resources_socket),
-        runtime=outside.runtime,
-        usages=isolation,
-        tenants=GpuTenants(NvmlMeter(), containers),
-    )
-
-    def named(devices: Collection[str]) -> frozenset[GpuUUID]:
-        gpus = (gpu.uuid for gpu in driver.topology.gpus)
-        return frozenset(gpu for gpu in gpus if device_name(gpu) in devices)
-
-    def allocated() -> frozenset[GpuUUID]:
-        return named(cluster.claims.devices())
-
-    def in_use() -> frozenset[GpuUUID]:
-        """All of them while the API server does not tell."""
-        if not (cluster.current and publisher.informer.current):
-            return frozenset(gpu.uuid for gpu in driver.topology.gpus)
-        granted = (gpu for one in driver.live() if one.counts for gpu in one.gpus)
-        return allocated() | named(publisher.published.devices()) | frozenset(granted)
-
-    driver.on_change = changed
-    return NodeInterface(
-        driver,
-        plugin,
-        owners,
-        users=users.of,
-        slice_writes=lambda: publisher.writes,
-        tasks={
-            "claim reconciler": partial(
-                reconciler.reconcile_every, min(PASS_SECONDS, settings.allocation_check_period)
-            )
-        },
-        first={"claims": cluster.run, "ResourceSlice": publish},
-        released=lambda: reconciler.released,
-        drain=plugin.drain,
-        close=api.close,
-        offer=driver.offer,
-        in_use=in_use,
-        allocated=allocated,
-    )
-
-
-async def until_answerable(driver: "ClaimDriver", listening: asyncio.Event) -> None:
-    """Until the kubelet can ask for what the slice offers, or there is nothing that it would offer.
-
-    Example: a node whose runtime ignores CDI goes back to device plugins; its slice has to be seen
-    without devices before they may have them.
-    """
-    while not listening.is_set():
-        kept = driver.leaving.union(driver.withheld())
-        if all(gpu.uuid in kept for gpu in driver.topology.gpus):
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LISTENING_SECONDS):
-                await listening.wait()

@@ -10,11 +10,12 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpumanager import __version__
 from gpumanager.agent.empty_sources import nothing, patient
-from gpumanager.agent.interface import Granter, KubeletPlugin, NodeInterface
 from gpumanager.agent.startup import FIRST_SECONDS, registered_or_late
+from gpumanager.deviceplugin.disagreements import KINDS
 from gpumanager.gpu.health.watch import HealthWatch
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME
@@ -27,11 +28,14 @@ from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.ports import GpuFitness, Reports, Sources
 from gpumanager.monitor.service import Monitor, Serving
 from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, Rules
-from gpumanager.recovery.reconciliation import KINDS
+from gpumanager.names import DEVICE_PLUGINS
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from gpumanager.agent.interfaces import Interfaces
 
 
 @dataclass(slots=True)
@@ -42,7 +46,7 @@ class Monitored:
     because of another manager; empty where they are.
     """
 
-    interface: NodeInterface
+    interfaces: "Interfaces"
     isolation: Isolations
     peers: PodCheck
     residents: Containers
@@ -92,7 +96,7 @@ class Monitoring:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
                 parts = await asyncio.shield(self._parts)
-            await registered_or_late(parts.interface.plugin)
+            await registered_or_late(parts.interfaces)
         monitor = self._monitor()
         async with asyncio.TaskGroup() as group:
             group.create_task(monitor.run())
@@ -105,7 +109,7 @@ class Monitoring:
         if reason := self._without_parts():
             return reason
         parts = self._parts.result()
-        return parts.withdrawn() or not_ready(parts.interface.granter, parts.interface.plugin)
+        return parts.withdrawn() or not_ready(parts.interfaces)
 
     def _without_parts(self) -> str:
         """Why there is nothing to look at; empty when there is."""
@@ -131,24 +135,25 @@ class Monitoring:
         )
 
     def _sources(self, parts: Monitored) -> "Sources":
-        interface = parts.interface
-        granter, plugin = interface.granter, interface.plugin
+        interfaces, node = parts.interfaces, parts.interfaces.node
+        claims = interfaces.claims
         return Sources(
             node=node_name(self._settings.hostname_override),
-            topology=lambda: granter.topology,
-            ledger=lambda: granter.ledger,
-            journal=lambda: granter.journal,
+            topology=lambda: node.topology,
+            ledger=lambda: node.ledger(DEVICE_PLUGINS),
+            journal=lambda: node.journal,
             journal_bytes=self.journal.size,
             books=parts.isolation,
             residents=parts.residents,
-            registered=lambda: {one.resource: one.registered for one in plugin.standings},
+            registered=lambda: {one.resource: one.registered for one in interfaces.standings},
             mismatched=lambda: parts.peers.refusals,
-            users=interface.users,
-            slice_writes=interface.slice_writes,
-            fitness=lambda: fitness(parts.health, interface.offers()),
-            released=interface.released,
+            users=interfaces.users,
+            slice_writes=lambda: claims.slice_writes if claims else 0,
+            fitness=lambda: fitness(parts.health, interfaces.offers()),
+            released=lambda: claims.released if claims else 0,
             disagreements=lambda: (
-                dict.fromkeys(KINDS, 0) | Counter(one.kind for one in interface.disagreements())
+                dict.fromkeys(KINDS, 0)
+                | Counter(one.kind for one in interfaces.allocator.disagreements)
             ),
         )
 
@@ -174,20 +179,20 @@ def fitness(
 
 def name_of(pod: PodUID, parts: Monitored) -> str | None:
     """Namespace and name of a pod, by the journal; else by the cluster, if there is one."""
-    for one in parts.interface.granter.journal.live():
+    for one in parts.interfaces.node.journal.live():
         owner = one.pod or one.candidate
         if owner is not None and owner.uid == pod:
             return f"{owner.namespace}/{owner.name}"
     return parts.named(pod)
 
 
-def not_ready(granter: Granter, plugin: KubeletPlugin) -> str:
+def not_ready(interfaces: "Interfaces") -> str:
     """Why the agent is not ready; empty when it is."""
-    if not granter.recovered:
+    if not interfaces.node.recovered:
         return "the journal is not loaded yet"
     missing = [
         f"{one.resource} ({one.failure})" if one.failure else one.resource
-        for one in plugin.standings
+        for one in interfaces.standings
         if not one.registered
     ]
     return f"not registered with the kubelet: {', '.join(missing)}" if missing else ""

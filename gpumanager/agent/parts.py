@@ -2,16 +2,16 @@
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 
-from gpumanager.deviceplugin.dependencies import Dependencies
+from gpumanager.deviceplugin.dependencies import AdmissionEvents, Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.gpu.discovery import DeviceDiscovery
 from gpumanager.gpu.usage.process_memory import NvmlMeter
-from gpumanager.grants.journal_file import JournalFile
 from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import PodsSource
-from gpumanager.legacy import checkpoint
+from gpumanager.legacy.checkpoint import FILE_NAME, inherited_grants
 from gpumanager.names import KUBELET_CHECKPOINT
 from gpumanager.node_status.join import Cluster, Standalone, join
 from gpumanager.runtime.cri import ContainerRuntime
@@ -52,14 +52,13 @@ def dependencies(
     outside: Outside,
     isolation: Isolations,
     containers: Containers,
-    journal: JournalFile,
     *,
+    events: AdmissionEvents,
     skipped: SkippedErrors,
 ) -> Dependencies:
     """Of the allocator."""
     return Dependencies(
         isolation=isolation,
-        journal=journal,
         books=DeviceCheckpoint(
             settings.device_plugin_path / KUBELET_CHECKPOINT,
             PodResources(settings.pod_resources_socket),
@@ -68,7 +67,8 @@ def dependencies(
         runtime=outside.runtime,
         tenants=GpuTenants(NvmlMeter(), containers),
         annotations=outside.cluster,
-        original=settings.checkpoint_path / checkpoint.FILE_NAME,
+        inherited=partial(inherited_grants, settings.checkpoint_path / FILE_NAME),
+        events=events,
         share_mode=settings.share_mode,
         gpu_policy=settings.gpu_policy,
         skipped=skipped,

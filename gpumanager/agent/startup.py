@@ -3,9 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from gpumanager.agent.interface import KubeletPlugin
 from gpumanager.errors import GpuManagerError
 
 log = logging.getLogger(__name__)
@@ -16,7 +15,13 @@ FIRST_SECONDS: Final = 1.0
 """How long all else waits for the registration: without a kubelet it is needed, too."""
 
 
-async def registered_or_late(plugin: KubeletPlugin) -> None:
+class Registers(Protocol):
+    """Registers with the kubelet: `agent.interfaces`."""
+
+    async def registered(self, within: float) -> None: ...
+
+
+async def registered_or_late(plugin: Registers) -> None:
     """The kubelet comes first; what does not answer it begins after this."""
     try:
         await plugin.registered(FIRST_SECONDS)

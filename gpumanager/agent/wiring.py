@@ -24,8 +24,7 @@ from gpumanager.agent.host import (
     load_driver,
     publish_driver,
 )
-from gpumanager.agent.interface import Granter, NodeInterface
-from gpumanager.agent.interfaces import node_interface
+from gpumanager.agent.interfaces import Interfaces
 from gpumanager.agent.monitoring import Monitored, Monitoring
 from gpumanager.agent.parts import Outside, join_cluster
 from gpumanager.agent.startup import registered_or_late, unless
@@ -44,6 +43,8 @@ from gpumanager.gpu.usage.process_memory import NvmlMeter
 from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import Claimant, ClaimSource
+from gpumanager.grants.node import Node
+from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import ALLOCATION, AllocationFiles, CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
@@ -54,6 +55,7 @@ from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.legacy.containers import legacy_containers
 from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 from gpumanager.node_status.join import Cluster, Standalone
 from gpumanager.node_status.labels import Software
 from gpumanager.node_status.manager_watch import ManagerWatch
@@ -63,7 +65,7 @@ from gpumanager.runtime.freezer import READ_ONLY, CgroupFreezer
 from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
-from gpumanager.settings import CLAIMS, AgentSettings
+from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Start, Supervisor
 from gpumanager.volume.config import SHIPPED, read_config
 
@@ -206,14 +208,17 @@ class NodeAgent:
             DeviceFiles(settings.device_directory, extra=settings.extra_devices),
             AllocationFiles(
                 CdiFiles(settings.cdi_path, ALLOCATION),
-                lambda: self._granter.topology.gpus,
+                lambda: self._node.topology.gpus,
                 settings.device_plugin_cdi,
             ),
         )
-        self._interface = node_interface(
+        store = GrantStore(monitoring.journal, isolation)
+        interface = CLAIMS if settings.interface == CLAIMS else DEVICE_PLUGINS
+        self._node = Node(topology, store, interface)
+        self._interfaces = Interfaces(
+            self._node,
             settings,
             outside,
-            topology,
             isolation=isolation,
             containers=self._containers,
             monitoring=monitoring,
@@ -221,10 +226,9 @@ class NodeAgent:
             cause=self._cause,
             judged=self._judged,
         )
-        self._granter, self._plugin = self._interface.granter, self._interface.plugin
         self._managers = self._manager_watch()
         self._parts = Monitored(
-            self._interface,
+            self._interfaces,
             isolation,
             self._peers,
             self._containers,
@@ -235,28 +239,28 @@ class NodeAgent:
 
     async def register(self) -> None:
         """The kubelet's calls come here, and wait for `run`. Raises what keeps them from it."""
-        await self._plugin.start()
+        await self._interfaces.start()
         self._started = True
-        await self._plugin.registered(self._settings.wait_timeout)
+        await self._interfaces.registered(self._settings.wait_timeout)
         await asyncio.sleep(CONNECTED_SECONDS)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve from now on, until `stop`; returns when the kubelet can find us, or `stopping` is
         set. Raises what keeps the agent from listening."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._plugin.register_anew)
+        loop.add_signal_handler(signal.SIGHUP, self._interfaces.register_anew)
         self._supervisor.keep("runtime version", self._outside.runtime.say_who)
         if self._managers:
             await unless(stopping, self._managers.first())
             self._supervisor.keep("other GPU managers", self._managers.run)
-        await self._granter.take_up()
+        await self._interfaces.take_up()
         self._monitoring.look_at(self._parts)
-        for name, start in self._interface.first.items():
+        for name, start in self._interfaces.first.items():
             self._supervisor.keep(name, start)
         if not self._started:
-            await self._plugin.start()
+            await self._interfaces.start()
         self._supervisor.keep("start", self._begin)
-        await unless(stopping, self._plugin.served(self._settings.wait_timeout))
+        await unless(stopping, self._interfaces.served(self._settings.wait_timeout))
 
     async def hand_over(self) -> None:
         """Finish what the kubelet asked for; then nothing of the node's state is written any more.
@@ -264,32 +268,32 @@ class NodeAgent:
         Containers keep their limits, in memory that they share with the next agent.
         """
         await self._supervisor.stop()
-        await self._interface.drain()
+        await self._interfaces.drain()
         await self.stop()
 
     async def stop(self) -> None:
         """Safe to repeat."""
         await self._supervisor.stop()
-        await self._plugin.stop()
+        await self._interfaces.stop()
         await self._virtual.stop()
-        await self._interface.close()
+        await self._interfaces.close()
 
     async def _begin(self) -> None:
         """All background tasks, once the journal is read and the kubelet knows of us."""
-        await registered_or_late(self._plugin)
-        await self._granter.serve_again()
+        await registered_or_late(self._interfaces)
+        await self._interfaces.serve_again()
         await self._virtual.remove_spares()
         gc.freeze()  # the imports: 0.1 s of each full collection, amid a call (decision 0181)
-        around, granter, virtual = self._outside, self._granter, self._virtual
-        health = health_watch(self._settings, granter, around.cluster, self._judged)
+        around, node, virtual = self._outside, self._node, self._virtual
+        health = health_watch(self._settings, node, around.cluster, self._judged)
         self._parts.health = health
         tasks: dict[str, Start] = {
             "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
             "sharing": partial(virtual.share_every, TICK_SECONDS),
-            **self._interface.tasks,
-            "gpu-manager's containers": partial(follow_originals, virtual, granter),
-            "health": partial(health.watch, Kubelet(granter, self._plugin, around.search)),
-            "cluster": partial(tell, around.cluster, self._interface, around.volumes.version),
+            **self._interfaces.tasks,
+            "gpu-manager's containers": partial(follow_originals, virtual, node),
+            "health": partial(health.watch, Kubelet(self._interfaces, around.search)),
+            "cluster": partial(tell, around.cluster, self._interfaces, around.volumes.version),
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
@@ -303,22 +307,22 @@ class NodeAgent:
             return None
 
         async def withdraw(gpus: frozenset[GpuUUID]) -> None:
-            self._granter.withdraw(gpus)
-            await self._plugin.refresh()
+            self._node.withdraw(gpus)
+            await self._interfaces.refresh()
 
         def gpus() -> Collection[GpuUUID]:
-            return [gpu.uuid for gpu in self._granter.topology.gpus]
+            return [gpu.uuid for gpu in self._node.topology.gpus]
 
         return ManagerWatch(cluster, gpus, withdraw, settings.other_managers_gone_after)
 
     def _owners(self, allocation: AllocationID) -> Collection[PodUID]:
-        return self._interface.owners(allocation)
+        return self._interfaces.owners(allocation)
 
     def _confirmed(self, allocation: AllocationID) -> Claimant | None:
         """Of a claim, any number of containers."""
-        grant = self._granter.journal.get(allocation)
+        grant = self._node.journal.get(allocation)
         claimed = grant is not None and isinstance(grant.source, ClaimSource)
-        return None if claimed else self._granter.journal.confirmed(allocation)
+        return None if claimed else self._node.journal.confirmed(allocation)
 
     def _cause(self, gpu: GpuUUID) -> str:
         """Why it is out of use; empty where nobody knows."""
@@ -326,7 +330,7 @@ class NodeAgent:
         return known.cause.text if known and known.cause else ""
 
     def _model_of(self, uuid: GpuUUID) -> str | None:
-        gpu = self._granter.topology.by_uuid(uuid)
+        gpu = self._node.topology.by_uuid(uuid)
         return gpu.model if gpu else None
 
     def _sockets(self, freezer: CgroupFreezer) -> VirtualManager:
@@ -350,27 +354,27 @@ class NodeAgent:
         )
 
 
-async def tell(cluster: Cluster, interface: NodeInterface, driver: str) -> None:
+async def tell(cluster: Cluster, interfaces: Interfaces, driver: str) -> None:
     """What the API server is told of this node, for as long as the task lives."""
     if isinstance(cluster, Standalone):
         return
-    software, granter = Software(driver, await cuda_version()), interface.granter
+    software, node = Software(driver, await cuda_version()), interfaces.node
     await cluster.run(
         lambda: Facts(
-            granter.topology,
-            granter.journal.live(),
+            node.topology,
+            node.journal.live(),
             software,
-            granter.unhealthy,
-            interface.withheld(),
-            lambda grant: interface.owners(grant.id),
+            node.unhealthy,
+            node.ledger(DEVICE_PLUGINS).closed | node.leaving,
+            lambda grant: interfaces.owners(grant.id),
         )
     )
 
 
-async def follow_originals(virtual: VirtualManager, granter: Granter) -> None:
+async def follow_originals(virtual: VirtualManager, node: Node) -> None:
     """Keep pods going that began under gpu-manager, until cancelled."""
     while True:
-        virtual.serve_originals(legacy_containers(granter.journal, virtual.original_candidates()))
+        virtual.serve_originals(legacy_containers(node.journal, virtual.original_candidates()))
         await asyncio.sleep(ORIGINALS_SECONDS)
 
 

@@ -16,34 +16,34 @@ ended, and tries the call as the first one of another pod. Examples of grants to
 * A static pod was deleted and created again under the same UID, as if it had never gone.
 """
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.deviceplugin.admission.decision import AllocateCall, decide
+from gpumanager.deviceplugin.admission.decision import AllocateCall, claimant, decide
 from gpumanager.deviceplugin.admission.steering import PreferenceCall, steer
 from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.device_ids import Device, UnknownDeviceID
-from gpumanager.deviceplugin.device_ledger import (
-    DeviceLedger,
-    accepted,
-    advertised,
-    all_ids,
-    ids_of,
-)
+from gpumanager.deviceplugin.device_ledger import accepted, advertised, all_ids, ids_of
+from gpumanager.deviceplugin.disagreements import Disagreement
 from gpumanager.deviceplugin.identity.evidence import PodLister, lived_on, who_lives
 from gpumanager.deviceplugin.identity.lifecycle import Conflict, again, conflict, ended, never_given
+from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
+from gpumanager.deviceplugin.reconciler import Reconciler
+from gpumanager.deviceplugin.recovery import recover
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.device_ids import Device, UnknownDeviceID
 from gpumanager.grants.grant import Grant, Refused, State
-from gpumanager.grants.journal import Journal
-from gpumanager.grants.store import GrantStore
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.node import Node
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ContainerEdits
-from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
+from gpumanager.names import ANNOTATION_DEVICE, DEVICE_PLUGINS, VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK
 
 logger = logging.getLogger(__name__)
@@ -51,36 +51,39 @@ PRE_START_AGE: Final = 0.5
 """Seconds that the list of pods may be old when a container starts, so that its two resources need
 one. A look under load takes as long."""
 PENDING: Final = "Pending"
+LINGERING_SECONDS: Final = 1.0
+"""Between passes while a container outlives its pod, whose GPU is free once it has ended."""
 HURRY: Final = 1.0
 """Seconds for the container runtime to tell who runs, while the kubelet waits."""
 
 
 class Allocator:
-    """Call `kubelet_started` before each registration with a kubelet."""
+    """Call `take_up` once, before registration, `kubelet_started` before each registration with a
+    kubelet, and `serve_again` as soon as possible after it."""
 
-    def __init__(self, topology: Topology, deps: Dependencies) -> None:
-        self._ledger = DeviceLedger(topology)
+    def __init__(self, node: Node, deps: Dependencies) -> None:
+        self.node = node
         self._deps = deps
-        self._store = GrantStore(deps.journal, deps.isolation)
+        self._store, self._lock = node.store, node.lock
         self._lister = PodLister(deps.pods)
-        self._tracker = AdmissionTracker(self._ledger, self._store, self._lister, deps.elapsed)
-        self._resolver = IdentityResolver(self._ledger, self._store, deps)
-        self._lock = self._store.lock
-        self._unhealthy: frozenset[GpuUUID] = frozenset()
-        self._elsewhere: frozenset[GpuUUID] = frozenset()
-        self._closing: frozenset[GpuUUID] = frozenset()
-        self._withdrawn: frozenset[GpuUUID] = frozenset()
+        self._tracker = AdmissionTracker(node, self._lister, deps.elapsed)
+        self._resolver = IdentityResolver(node, deps)
+        self._reconciler = Reconciler(node, deps)
+        self._wake = asyncio.Event()
+        self._foreign: frozenset[str] = frozenset()
+        self.on_devices_changed: Callable[[], Awaitable[None]] | None = None
 
     @property
-    def journal(self) -> Journal:
-        """The grants in force."""
-        return self._store.journal
+    def ledger(self) -> Ledger:
+        """What device plugins may grant now."""
+        return self.node.ledger(DEVICE_PLUGINS)
 
     def devices(self, resource: str) -> tuple[Device, ...]:
         """All devices of a resource, GPU by GPU; then what pods hold of no GPU that is here."""
-        ids, live = self._ledger.ids, self._store.live()
-        found = advertised(ids, live, resource, self.withheld, self._closing)
-        if not self._withdrawn:
+        ledger, live = self.ledger, self._live()
+        unhealthy = ledger.closed | ledger.leaving
+        found = advertised(ledger.ids, live, resource, unhealthy, self.node.closing)
+        if not self.node.withdrawn:
             return found
         held = {i for one in live for i in ids_of(one, resource)}
         return tuple(one for one in found if one.device_id in held)
@@ -91,61 +94,13 @@ class Allocator:
         return self._resolver.mismatches
 
     @property
-    def ledger(self) -> DeviceLedger:
-        """For counting, on the present topology; read only."""
-        return self._ledger
-
-    @property
-    def topology(self) -> Topology:
-        """The GPUs of this node, as far as known."""
-        return self._ledger.topology
-
-    @property
-    def store(self) -> GrantStore:
-        """For the other interface, which shares its journal."""
-        return self._store
-
-    @property
-    def unhealthy(self) -> frozenset[GpuUUID]:
-        """GPUs that are out of use."""
-        return self._unhealthy
-
-    @property
-    def withheld(self) -> frozenset[GpuUUID]:
-        """GPUs on which nothing is placed, whether healthy or not."""
-        return self._ledger.closed | self._ledger.leaving
-
-    def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
-        """From now on just these GPUs are advertised as unhealthy and get nothing new."""
-        self._unhealthy = frozenset(gpus)
-        self._close()
-
-    def withdraw(self, gpus: frozenset[GpuUUID]) -> None:
-        """From now on another manager has these GPUs: while there are any, only IDs that pods hold
-        are advertised, and on these GPUs nothing new is granted."""
-        self._withdrawn = gpus
-        self._close()
-
-    def offer(
-        self,
-        elsewhere: frozenset[GpuUUID],
-        leaving: frozenset[GpuUUID],
-        closing: frozenset[GpuUUID] = frozenset(),
-    ) -> None:
-        """From now on `elsewhere` are another interface's; `leaving` get nothing new, but a call
-        that has their IDs already is served. closing: those of which schedulers learn just now."""
-        self._elsewhere, self._ledger.leaving, self._closing = elsewhere, leaving, closing
-        self._close()
-
-    def in_use(self) -> frozenset[GpuUUID]:
-        """GPUs that a grant has, and those whose device IDs a pod holds for another GPU."""
-        ids, live = self._ledger.ids, self._store.live()
-        named = {ids.decode(i).gpu.uuid for one in live for i in all_ids(one) if i in ids}
-        return frozenset(named.union(*(one.gpus for one in live)))
+    def disagreements(self) -> tuple[Disagreement, ...]:
+        """What the last reconciliation found."""
+        return self._reconciler.disagreements
 
     async def arriving(self) -> bool:
         """Whether a pod is bound to this node that asks for devices and has none yet."""
-        holders = {one.owner for one in self._store.live()}
+        holders = {one.owner for one in self._live()}
         pods = await self._lister.list() or ()
         return any(p.phase == PENDING and asking(p) and p.uid not in holders for p in pods)
 
@@ -153,23 +108,12 @@ class Allocator:
         """Release the grants of ended pods of which no container runs, without waiting as long as
         the reconciler does. Raises JournalUnwritable."""
         async with self._lock:
-            view, live = await self._lister.list(), self._store.live()
-            over = {
-                i for i in ended(live, "", view) if not self._tracker.under(self.journal.grants[i])
-            }
+            view, live = await self._lister.list(), self._live()
+            grants = self.node.journal.grants
+            over = {i for i in ended(live, "", view) if not self._tracker.under(grants[i])}
             running = await who_lives(self._deps.runtime, HURRY) if over else None
             if running is not None:
-                await self._store.release(over - lived_on(running, live))
-
-    def _close(self) -> None:
-        claimed = {gpu for one in self._store.others() if one.counts for gpu in one.gpus}
-        self._ledger.foreign = self._elsewhere | claimed
-        self._ledger.closed = self._unhealthy | self._ledger.foreign | self._withdrawn
-
-    async def adopt(self, topology: Topology) -> None:
-        """Use these GPUs from now on. Raises IndistinctGPUs."""
-        async with self._lock:
-            self._ledger.adopt(topology)
+                await self.node.release(over - lived_on(running, live))
 
     async def kubelet_started(self) -> None:
         """Forget the open admission: pods that are listed already are not new."""
@@ -189,10 +133,10 @@ class Allocator:
         """
         async with self._lock:
             open_ = await self._tracker.observe(resource, size)
-            await self._store.release(self._conflict(open_, available).over)
+            await self.node.release(self._conflict(open_, available).over)
             question = PreferenceCall(resource, size, tuple(available), tuple(must_include))
-            policy, live = self._deps.gpu_policy, self._store.live()
-            offer = steer(self._ledger, live, open_, question, gpu_policy=policy)
+            policy, live = self._deps.gpu_policy, self._live()
+            offer = steer(self.ledger, live, open_, question, gpu_policy=policy)
             self._tracker.keep(replace(open_, awaiting=resource, plan=offer.plan))
             return offer.ids
 
@@ -205,6 +149,7 @@ class Allocator:
             open_ = await self._tracker.allocating(resource, ids)
             open_, decided = await self._decide_with_retry(open_, resource, ids)
             if isinstance(decided, Refused):
+                self._deps.events.refused(claimant(open_.candidate), decided.text)
                 await self._abandon(open_)
                 return decided
             edits = await self._grant(decided, open_)
@@ -215,18 +160,93 @@ class Allocator:
 
         Safe to repeat. Raises NotResolved, after which the kubelet tries again.
         """
+        try:
+            await self._pre_start(resource, ids)
+        except NotResolved as error:
+            held = (one for one in self._live() if set(ids_of(one, resource)) == set(ids))
+            pod = next((one.pod or one.candidate for one in held), None)
+            self._deps.events.postponed(pod, str(error))
+            raise
+
+    async def _pre_start(self, resource: str, ids: Collection[str]) -> None:
         view = await self._lister.list(PRE_START_AGE)
         checkpoint, containers = await self._deps.books.containers(
-            resource, ids, view, self._store.live(), admitting=self._tracker.admitting
+            resource, ids, view, self._live(), admitting=self._tracker.admitting
         )
         running = await self._resolver.running(containers, view)
         async with self._lock:
             await self._resolver.confirm(containers, view, checkpoint, running)
 
+    async def recover(self) -> None:
+        """Both halves of a recovery, one after the other."""
+        await self.take_up()
+        await self.serve_again()
+
+    async def take_up(self) -> None:
+        """Recover the grants after a start. From now on the kubelet may call."""
+        async with self._lock:
+            await recover(self.node, self._deps, self._lister)
+            self._foreign = self.foreign()
+
+    async def serve_again(self) -> None:
+        """Enforce the recovered grants of all interfaces again, one after another.
+
+        The kubelet may call meanwhile, and waits for one of them at most.
+        """
+        async with self._lock:
+            await self._store.tidy()
+        for one in self.node.journal.live():
+            async with self._lock:
+                await self._store.serve_again(one.id)
+            await asyncio.sleep(0)
+
+    async def reconcile(self) -> tuple[AllocationID, ...]:
+        """One pass of the reconciler; returns the released grants.
+
+        Raises JournalUnwritable.
+        """
+        look = await self._reconciler.look(self._live(), await self._lister.list())
+        async with self._lock:
+            released = await self._reconciler.act(look, self._tracker.under)
+        await self._tell_of_devices()
+        return released
+
+    def reconcile_soon(self) -> None:
+        """Something has changed: `reconcile_every` runs its next pass now."""
+        self._wake.set()
+
+    async def reconcile_every(self, period: float) -> None:
+        """`reconcile` every `period` seconds and when woken, for as long as the task lives."""
+        while True:
+            soon = min(period, LINGERING_SECONDS) if self._store.lingering else period
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(soon):
+                    await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.reconcile()
+            except (GpuManagerError, OSError) as error:
+                logger.warning("reconciliation failed, retrying: %s", error)
+
+    async def _tell_of_devices(self) -> None:
+        """Advertise anew when IDs that only pods had are released."""
+        foreign = self.foreign()
+        if foreign != self._foreign and self.on_devices_changed is not None:
+            await self.on_devices_changed()
+        self._foreign = foreign
+
+    def foreign(self) -> frozenset[str]:
+        """Device IDs that are advertised only because pods hold them."""
+        held = (i for a in self._live() for i in all_ids(a))
+        return frozenset(i for i in held if i not in self.ledger.ids)
+
+    def _live(self) -> tuple[Grant, ...]:
+        return self.node.grants(DEVICE_PLUGINS)
+
     def _conflict(self, open_: Transaction, ids: Collection[str]) -> Conflict:
         """The other grants that hold any of `ids`."""
-        store, view = self._store, self._tracker.view
-        return conflict(store.live(), open_.admission, ids, view, store.lingering)
+        view, lingering = self._tracker.view, self._store.lingering
+        return conflict(self._live(), open_.admission, ids, view, lingering)
 
     async def _decide_with_retry(
         self, open_: Transaction, resource: str, ids: Collection[str]
@@ -248,17 +268,17 @@ class Allocator:
             return Refused(f"no devices are asked for of {resource}")
         deps = self._deps
         try:
-            demand = AllocateCall(resource, accepted(self._ledger.ids, ids), deps.clock())
+            demand = AllocateCall(resource, accepted(self.ledger.ids, ids), deps.clock())
         except UnknownDeviceID as error:
             return Refused(str(error))
         found = self._conflict(open_, ids)
-        await self._store.release(found.over)
+        await self.node.release(found.over)
         if found.refused:
             return found.refused
         self._store.suspect(found.suspect)
         return decide(
-            self._ledger,
-            self._store.live(),
+            self.ledger,
+            self._live(),
             open_,
             demand,
             share_mode=deps.share_mode,
@@ -267,12 +287,12 @@ class Allocator:
 
     async def _make_room(self, open_: Transaction) -> bool:
         """Release grants that look ended and no container uses; returns whether any was."""
-        live, view, admission = self._store.live(), self._tracker.view, open_.admission
+        live, view, admission = self._live(), self._tracker.view, open_.admission
         names = {*never_given(live, admission, await self._deps.books.read(), view)}
         over = ended(live, admission, view) | again(live, open_, view)
         if over and (running := await who_lives(self._deps.runtime, HURRY)) is not None:
             names |= over - lived_on(running, live)
-        await self._store.release(names)
+        await self.node.release(names)
         return bool(names)
 
     async def _grant(self, decided: Grant, open_: Transaction) -> ContainerEdits:
@@ -280,12 +300,12 @@ class Allocator:
 
         Raises JournalUnwritable, and then nothing has changed; and what the back end raises.
         """
-        await self._store.put(decided)
+        await self.node.grant(decided)
         if not decided.isolation:  # memory came first: nothing is mounted for that
             return ContainerEdits()
         memory = decided.blocks or (open_.request.blocks if open_.request else 0)
         shares = {uuid: replace(one, blocks=memory) for uuid, one in decided.shares.items()}
-        gpus = tuple(gpu for gpu in self._ledger.topology.gpus if gpu.uuid in shares)
+        gpus = tuple(gpu for gpu in self.ledger.topology.gpus if gpu.uuid in shares)
         annotations = {
             VCORE: str(decided.cores),
             ANNOTATION_DEVICE: ",".join(f"/dev/nvidia{gpu.minor}" for gpu in gpus),
@@ -295,7 +315,7 @@ class Allocator:
         try:
             edits = await self._deps.isolation.prepare(replace(decided, shares=shares), gpus)
         except (GpuManagerError, OSError):
-            await self._store.release([decided.id])
+            await self.node.release([decided.id])
             await self._abandon(open_)
             raise
         return edits + ContainerEdits(annotations=annotations)
@@ -307,9 +327,9 @@ class Allocator:
         """
         if not open_.candidates:
             return
-        await self._store.release(
+        await self.node.release(
             a.id
-            for a in self._store.live()
+            for a in self._live()
             if a.ids.admission == open_.admission and a.state is State.ANSWERED
         )
         self._tracker.close()

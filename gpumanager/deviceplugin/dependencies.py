@@ -3,13 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
-from gpumanager.gpu.values import Gpu, GpuUUID
-from gpumanager.grants.grant import Claimant
-from gpumanager.grants.journal_file import JournalFile
+from gpumanager.deviceplugin.identity.evidence import Evidence
+from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.ids import PodUID
 from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import PodsSource
@@ -32,29 +31,61 @@ class Annotations(Protocol):
         """This container has these GPUs, whatever was planned. Returns at once."""
 
 
+class AdmissionEvents(Protocol):
+    """Remembers what went otherwise than planned. pod: None where it is not known."""
+
+    def refused(self, pod: Claimant | None, text: str) -> None:
+        """A pod failed."""
+
+    def postponed(self, pod: Claimant | None, text: str) -> None:
+        """The start of a container failed, and the kubelet tries again."""
+
+    def swapped(self, pod: Claimant, expected: Claimant) -> None:
+        """A container started with a grant that was made for another pod."""
+
+
+class NoEvents:
+    """Remembers nothing."""
+
+    def refused(self, pod: Claimant | None, text: str) -> None: ...
+    def postponed(self, pod: Claimant | None, text: str) -> None: ...
+    def swapped(self, pod: Claimant, expected: Claimant) -> None: ...
+
+
+Inheritance = Callable[[Topology, Evidence, float], tuple[Grant, ...]]
+"""Returns the grants of an earlier manager that the evidence shows. At which time, in seconds since
+the epoch."""
+
+
+def nothing_inherited(_topology: Topology, _evidence: Evidence, _now: float) -> tuple[Grant, ...]:
+    """Return no grants: no other manager was here."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """Services and settings of one allocator.
 
     pods: None where the kubelet's list may not be read. runtime: lists running containers; None
     without one. tenants: the pods with processes on each GPU, by the driver.
-    annotations: None where no API server is written to. original: gpu-manager's checkpoint, to take
-    its pods over. share_mode: whether less than a whole GPU is given. gpu_policy: by which policy
-    the GPU for a share is chosen. grace: seconds for which a pod has to look ended before its
-    grants are released. skipped: errors about one allocation each. clock: seconds since the epoch,
-    which an administrator may set. elapsed: seconds of a monotonic clock.
+    annotations: None where no API server is written to. inherited: grants of pods that began under
+    gpu-manager. events: told of what went otherwise than planned. share_mode: whether less than a
+    whole GPU is given. gpu_policy: by which policy the GPU for a share is chosen. grace: seconds
+    for which a pod has to look ended before its grants are released. skipped: errors about one
+    allocation each. clock: seconds since the epoch, which an administrator may set. elapsed:
+    seconds of a monotonic clock.
     """
 
     isolation: Isolations
-    journal: JournalFile
     books: DeviceCheckpoint
     pods: PodsSource | None = None
     runtime: LiveContainers | None = None
     tenants: Tenants | None = None
     annotations: Annotations | None = None
-    original: Path | None = None
+    inherited: Inheritance = nothing_inherited
     share_mode: bool = True
     gpu_policy: str = BINPACK
+    events: AdmissionEvents = field(default_factory=NoEvents)
     grace: float = 30.0
     skipped: SkippedErrors = field(default_factory=SkippedErrors)
     clock: Callable[[], float] = time.time

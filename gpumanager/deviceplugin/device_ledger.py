@@ -1,8 +1,4 @@
-"""The ledger of a node whose capacity is handed out as device IDs. Pure.
-
-A device ID is capacity, whoever has it: where several grants on a GPU have the same one, it counts
-once. A block that a GPU had once, when more of its memory was granted, counts not at all: what is
-not there any more is not missing either.
+"""The devices that the kubelet is told of, and the grants that hold them. Pure.
 
 The kubelet is told of all devices of every GPU; besides, of IDs that pods hold and no GPU of ours
 has: the original's, healthy, for as long as its pods hold them (meanwhile the same amount of the
@@ -12,45 +8,18 @@ original has ended, it gives that pod's IDs to others, which then hold them like
 good as the GPU's own that are left out.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from gpumanager.deviceplugin.device_ids import Device, DeviceIDs
-from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.device_ids import ORIGINAL, Device, DeviceIDs
 from gpumanager.grants.grant import DevicePluginSource, Grant, shares_of
-from gpumanager.grants.ledger import Ledger, Repeated
+from gpumanager.grants.ledger import Ledger
 from gpumanager.isolation.table import isolation_of
 from gpumanager.names import VCORE
 from gpumanager.placement.place import place
 from gpumanager.placement.values import GpuChoice, Refusal, Request
-
-ORIGINAL = "tencent.com/"
-"""How the original's IDs begin."""
-
-
-class DeviceLedger(Ledger):
-    """ids: those of the topology."""
-
-    def adopt(self, topology: Topology) -> None:
-        """Raises IndistinctGPUs, and then nothing has changed."""
-        self.ids = DeviceIDs(topology)
-        super().adopt(topology)
-
-    def repeated(self, grants: Sequence[Grant]) -> Repeated:
-        cores = blocks = nothing_new = 0
-        seen: set[str] = set()
-        for grant in grants:
-            source, before = grant.ids, len(seen)
-            seen.update(source.core_ids)
-            cores += before + len(source.core_ids) - len(seen)
-            with_cores = len(seen)
-            there = [one for one in source.memory_ids if not self.ids.was_here(one)]
-            seen.update(there)
-            blocks += with_cores + len(source.memory_ids) - len(seen)
-            # A grant without any ID is proved by other evidence, and is something of its own.
-            nothing_new += len(seen) == before and bool(source.core_ids or there)
-        return Repeated(cores, blocks, nothing_new)
 
 
 def ids_of(grant: Grant, resource: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.register import DEADLINE, RegistrationFailed
 from gpumanager.deviceplugin.registration import KubeletStarts, Registration, Standing
 from gpumanager.deviceplugin.server import ResourceServer
+from gpumanager.grpc_wire import CallTimer
 from gpumanager.names import KUBELET_SOCKET, VCORE, VCORE_SOCKET, VMEMORY, VMEMORY_SOCKET
 from gpumanager.supervisor import Supervisor
 
@@ -32,7 +33,7 @@ class DevicePlugin:
 
     deadline: seconds for one registration. changes: what wakes us; by default inotify.
     obstacle: why no kubelet may find us yet; asked until it is empty, with a pause between.
-    supervisor: of the tasks that keep us registered; it is stopped with us.
+    supervisor: of the tasks that keep us registered; it is stopped with us. timer: of the calls.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class DevicePlugin:
         obstacle: Callable[[], Awaitable[str]] | None = None,
         pause: float = OBSTACLE_SECONDS,
         supervisor: Supervisor | None = None,
+        timer: CallTimer | None = None,
     ) -> None:
         self._supervisor = supervisor or Supervisor()
         self._directory = directory
@@ -52,7 +54,7 @@ class DevicePlugin:
         self._obstacle = obstacle
         self._pause = pause
         self._servers = tuple(
-            ResourceServer(allocator, resource, directory / name)
+            ResourceServer(allocator, resource, directory / name, timer)
             for resource, name in SOCKETS.items()
         )
         kubelet, starts = directory / KUBELET_SOCKET, KubeletStarts(allocator)

@@ -20,12 +20,12 @@ import grpc.aio
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
-from gpumanager.deviceplugin.device_ids import Device
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.errors import GpuManagerError
+from gpumanager.grants.device_ids import Device
 from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal_file import JournalUnwritable
-from gpumanager.grpc_wire import is_served, sockets_like
+from gpumanager.grpc_wire import CallTimer, NoTimer, is_served, sockets_like
 from gpumanager.isolation.edits import ContainerEdits
 
 logger = logging.getLogger(__name__)
@@ -57,8 +57,11 @@ class ResourceServer:
     each path. It refuses a path that it is still connected to, and never takes that one again.
     """
 
-    def __init__(self, allocator: Allocator, resource: str, name: Path) -> None:
+    def __init__(
+        self, allocator: Allocator, resource: str, name: Path, timer: CallTimer | None = None
+    ) -> None:
         self.resource = resource
+        self._timer = timer or NoTimer()
         self._name = name
         self.socket = name
         self._allocator = allocator
@@ -159,7 +162,8 @@ class ResourceServer:
                 one.must_include_deviceIDs,
                 one.allocation_size,
             )
-            ids = await _answered(answer, context)
+            timed = self._timer.timed("GetPreferredAllocation", self.resource, answer)
+            ids = await _answered(timed, context)
             responses.append(pb.ContainerPreferredAllocationResponse(deviceIDs=ids))
         return pb.PreferredAllocationResponse(container_responses=responses)
 
@@ -169,13 +173,15 @@ class ResourceServer:
         responses = []
         for one in request.container_requests:
             answer = self._allocator.allocate(self.resource, one.devices_ids)
+            answer = self._timer.timed("Allocate", self.resource, answer)
             responses.append(await _allowed(await _answered(answer, context), context))
         return pb.AllocateResponse(container_responses=responses)
 
     async def pre_start(
         self, request: pb.PreStartContainerRequest, context: wire.Context
     ) -> pb.PreStartContainerResponse:
-        await _answered(self._allocator.pre_start(self.resource, request.devices_ids), context)
+        answer = self._allocator.pre_start(self.resource, request.devices_ids)
+        await _answered(self._timer.timed("PreStartContainer", self.resource, answer), context)
         return pb.PreStartContainerResponse()
 
     def _devices(self) -> pb.ListAndWatchResponse:

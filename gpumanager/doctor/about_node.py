@@ -7,7 +7,7 @@ from gpumanager.doctor.values import (
     ContainersView,
     Directory,
     Finding,
-    Node,
+    ObservedNode,
     OwnView,
     Unseen,
     note,
@@ -34,7 +34,7 @@ def about_own(view: OwnView) -> Findings:
         yield from check(view)
 
 
-def about_managers(node: Node) -> Findings:
+def about_managers(node: ObservedNode) -> Findings:
     match node.managers:
         case None:
             return

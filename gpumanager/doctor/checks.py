@@ -8,10 +8,10 @@ from gpumanager.doctor.about_claims import about_claims
 from gpumanager.doctor.about_gpus import about_gpus, about_shares
 from gpumanager.doctor.about_kubelet import about_kubelet
 from gpumanager.doctor.about_node import about_containers, about_managers, about_own
-from gpumanager.doctor.values import Finding, Node, Verdict
+from gpumanager.doctor.values import Finding, ObservedNode, Verdict
 
 
-def examine(node: Node) -> tuple[Finding, ...]:
+def examine(node: ObservedNode) -> tuple[Finding, ...]:
     """All there is to say, in the order in which an agent needs it."""
     return (
         *about_gpus(node.gpus),

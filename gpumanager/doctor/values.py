@@ -1,6 +1,6 @@
 """What a doctor sees on a node, and what it says of it.
 
-`Node` holds what could be seen and, in its place, why something could not. A finding is one line of
+`ObservedNode` holds what could be seen and, in its place, why something could not. A finding is one line of
 the answer: what was found, whether that is well, and what to do where it is not.
 """
 
@@ -214,7 +214,7 @@ class ClaimsView:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ObservedNode:
     """claims: None where the node serves none. managers: others that have this node's GPUs too, in
     words; None without an API server. beside: whether the agent offers GPUs all the same."""
 

@@ -25,14 +25,12 @@ from gpumanager.dra.pod_claims import PodClaims
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant, Refused, RetryLater
-from gpumanager.grants.journal import Journal
-from gpumanager.grants.journal_file import JournalFile
-from gpumanager.grants.ledger import Ledger
-from gpumanager.grants.store import GrantStore
+from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiDevice, CdiFiles, cdi_name, spec
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.isolation.table import Isolations
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
 log = logging.getLogger(__name__)
 
@@ -89,27 +87,22 @@ class ClaimsReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClaimDependencies:
-    """What the driver works with. node: its name, and its pool's. clock: seconds since 1970.
-
-    beside: the store of the device plugins' grants, where the agent has both interfaces.
-    """
+    """What the driver works with. pool: the node's name. clock: seconds since 1970."""
 
     isolation: Isolations
-    journal: JournalFile
     claims: ClaimsReader
     cdi: CdiFiles
-    node: str
+    pool: str
     clock: Callable[[], float] = time.time
-    beside: GrantStore | None = None
 
 
 class ClaimDriver:
     """Call `take_up` once, and `serve_again` as soon as there is time."""
 
-    def __init__(self, topology: Topology, deps: ClaimDependencies) -> None:
+    def __init__(self, node: Node, deps: ClaimDependencies) -> None:
+        self.node = node
         self._deps = deps
-        self._store = GrantStore(deps.journal, deps.isolation, ClaimSource, deps.beside)
-        self._lock = self._store.lock
+        self._store, self._lock = node.store, node.lock
         self._served: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
         self._unserved: dict[str, str] = {}
@@ -120,83 +113,15 @@ class ClaimDriver:
         """Claims that the kubelet asked for since `take_asked`."""
         self.whole = False
         """Whether the journal knows all that this node ever granted."""
-        self.ledger = Ledger(topology)
-        self.taken_up = asyncio.Event()
-        """Set once the journal is loaded; calls of the kubelet wait for it."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called after what is free, or fit for use, has changed."""
-        self._elsewhere: frozenset[GpuUUID] = frozenset()
-        self._offered = (frozenset[GpuUUID](), frozenset[GpuUUID]())
-        self._withdrawn: frozenset[GpuUUID] = frozenset()
-        self.leaving: frozenset[GpuUUID] = frozenset()
-        """GPUs that get no new claims; those that were allocated them are prepared."""
-
-    @property
-    def recovered(self) -> bool:
-        """Whether the journal is loaded."""
-        return self.taken_up.is_set()
-
-    @property
-    def journal(self) -> Journal:
-        """The grants in force."""
-        return self._store.journal
-
-    @property
-    def topology(self) -> Topology:
-        return self.ledger.topology
-
-    @property
-    def unhealthy(self) -> frozenset[GpuUUID]:
-        """GPUs on which the scheduler should place nothing new."""
-        return self.ledger.closed
 
     def live(self) -> tuple[Grant, ...]:
-        """The grants of claims."""
-        return self._store.live()
-
-    def offer(
-        self,
-        elsewhere: frozenset[GpuUUID],
-        leaving: frozenset[GpuUUID],
-        _closing: frozenset[GpuUUID] = frozenset(),
-    ) -> None:
-        """From now on `elsewhere` are another interface's, and `leaving` get nothing new.
-
-        To be called now and then without a change, too: a grant of the other interface may have
-        ended, on a GPU of ours. Example: one that a stale checkpoint brought back at the start.
-        """
-        self._elsewhere, self.leaving = elsewhere, leaving
-        if (offered := (frozenset(self.withheld()), leaving)) != self._offered:
-            self._offered = offered
-            self.on_change()
-
-    def withdraw(self, gpus: frozenset[GpuUUID]) -> None:
-        """From now on another manager has these GPUs: they are not in the slice."""
-        self._withdrawn = gpus
-        self.on_change()
-
-    def withheld(self) -> Mapping[GpuUUID, str]:
-        """GPUs that another interface or another manager has, and what holds them there."""
-        holders = {
-            gpu: f"{one.pod or one.candidate or 'an allocation'} holds it"
-            for one in self._store.others()
-            for gpu in one.gpus
-        }
-        withdrawn = dict.fromkeys(self._withdrawn, "another manager has it")
-        return {**dict.fromkeys(self._elsewhere, "they offer it"), **holders, **withdrawn}
-
-    def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
-        """These, and no others. Claims that were allocated them before are prepared all the same:
-        a claim may tolerate it."""
-        self.ledger.closed = frozenset(gpus)
-        self.on_change()
+        """Return the grants of claims."""
+        return self.node.grants(CLAIMS)
 
     async def adopt(self, topology: Topology) -> None:
-        """From now on these are the GPUs of this node."""
-        async with self._lock:
-            self.ledger.adopt(topology)
-        self.on_change()
-        await self._serve_missing()  # claims of a GPU that has come back
+        """Use these GPUs from now on, and serve the claims of a GPU that has come back."""
+        await self.node.adopt(topology)
+        await self._serve_missing()
 
     async def take_up(self) -> None:
         """Know every grant in force, after a start. From now on the kubelet is answered."""
@@ -206,8 +131,8 @@ class ClaimDriver:
                 await self._adopt()
             await self._clear(running=())
             await self._store.tidy()
-        self.taken_up.set()
-        for holder in sorted(set(self.withheld().values())):
+        self.node.taken_up.set()
+        for holder in sorted(set(self.node.withheld(CLAIMS).values())):
             log.info(
                 "not offering a GPU to claims, because device plugins still have it: %s", holder
             )
@@ -219,7 +144,7 @@ class ClaimDriver:
         of a driver that may have been replaced; the kubelet does not ask again for either.
         """
         await self._serve_missing()
-        for other in self._store.others():
+        for other in self.node.grants(DEVICE_PLUGINS):
             async with self._lock:
                 await self._store.serve_again(other.id)
 
@@ -232,7 +157,7 @@ class ClaimDriver:
         """
         await self._serve_missing()
         async with self._lock:
-            if running is not None and self.journal.grants.keys() >= set(running):
+            if running is not None and self.node.journal.grants.keys() >= set(running):
                 self.whole = True
             try:
                 await self._clear(running)
@@ -246,7 +171,7 @@ class ClaimDriver:
         It waits until the journal is loaded: the agent before this one may still have it. Raises
         RetryLater, JournalUnwritable, and what back ends and the disk raise.
         """
-        await self.taken_up.wait()
+        await self.node.taken_up.wait()
         answer = await self._to_its_end(self._prepare(claim))
         if isinstance(answer, Refused) and answer.reason in TO_DO:
             return replace(answer, text=f"{answer.text}. {TO_DO[answer.reason]}")
@@ -254,7 +179,7 @@ class ClaimDriver:
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Safe to repeat; an unknown one is no error. Raises JournalUnwritable, OSError."""
-        await self.taken_up.wait()
+        await self.node.taken_up.wait()
         await self._to_its_end(self._unprepare(claim))
 
     async def finished(self) -> None:
@@ -310,10 +235,10 @@ class ClaimDriver:
                 return Refused(f"claim {claim} was unprepared meanwhile", "invalid")
             several = any(use.claim != found.name for pod in pods if pod for use in pod.uses)
             node = PreparedNode(
-                self._deps.node,
-                self.ledger,
+                self._deps.pool,
+                self.node.ledger(CLAIMS),
                 self.live(),
-                self.withheld(),
+                self.node.withheld(CLAIMS),
                 self._requests() if several else {},
             )
             gone = {one.uid for one, pod in zip(found.reserved_for, pods, strict=True) if not pod}
@@ -328,7 +253,7 @@ class ClaimDriver:
             if isinstance(planned, Refused):
                 return planned
             await self._grant(planned)
-        self.on_change()
+        self.node.notify()
         return self._answer(planned)
 
     async def _is_reallocated(self, claim: ClaimRef) -> bool:
@@ -353,7 +278,7 @@ class ClaimDriver:
         uid = uid_of(planned[0])
         try:
             await self._hold(planned)
-            await self._store.put(*planned)
+            await self.node.grant(*planned)
         except BaseException:
             self._served.discard(uid)
             with contextlib.suppress(OSError):  # what stays is removed by `repair`
@@ -370,7 +295,7 @@ class ClaimDriver:
         """
         uid, devices, missing = uid_of(grants[0]), list[CdiDevice](), False
         for grant in grants:
-            gpus = tuple(gpu for gpu in self.topology.gpus if gpu.uuid in grant.shares)
+            gpus = tuple(gpu for gpu in self.node.topology.gpus if gpu.uuid in grant.shares)
             missing = missing or len(gpus) < len(grant.shares)
             edits = await self._deps.isolation.prepare(grant, gpus)
             devices += self._devices(grant, edits)
@@ -382,9 +307,9 @@ class ClaimDriver:
     def _devices(self, grant: Grant, edits: ContainerEdits) -> Iterable[CdiDevice]:
         """One for each device of the claim, with the node of its own GPU and all that is common:
         a container may have any of them, or all."""
-        nodes = {gpu.uuid: f"/dev/nvidia{gpu.minor}" for gpu in self.topology.gpus}
+        nodes = {gpu.uuid: f"/dev/nvidia{gpu.minor}" for gpu in self.node.topology.gpus}
         own = {nodes[uuid] for uuid in grant.shares if uuid in nodes}
-        for index, gpu in enumerate(_gpus_of(grant, self.topology)):
+        for index, gpu in enumerate(_gpus_of(grant, self.node.topology)):
             others = own - {nodes.get(gpu)} if gpu else own
             visible = tuple(one for one in edits.devices if one.container_path not in others)
             yield CdiDevice(cdi_name(grant.id, index), replace(edits, devices=visible))
@@ -393,7 +318,7 @@ class ClaimDriver:
         return tuple(
             AnsweredDevice(
                 request=device.request.partition("/")[0],
-                pool=self._deps.node,
+                pool=self._deps.pool,
                 device=device.name,
                 cdi_ids=(CdiDevice(cdi_name(grant.id, index), ContainerEdits()).id,),
                 share=device.share,
@@ -415,7 +340,7 @@ class ClaimDriver:
             self._served.discard(claim.uid)
             self._unserved.pop(claim.uid, None)
             if held:
-                await self._store.release(one.id for one in held)
+                await self.node.release(one.id for one in held)
             else:
                 # A grant that could not be synced was refused, and may be on the disk all the same:
                 # then all is written anew. Where nothing is unsure this writes nothing.
@@ -423,7 +348,7 @@ class ClaimDriver:
             await self._store.forget()  # of earlier ones, whose directories could not be removed
         if held:
             log.info("unprepared claim %s", claim)
-            self.on_change()
+            self.node.notify()
         return True
 
     def _of(self, uid: str) -> tuple[Grant, ...]:
@@ -465,7 +390,7 @@ class ClaimDriver:
 
     def orphans(self) -> frozenset[AllocationID]:
         """Directories of allocations that the journal does not know."""
-        return frozenset(self._deps.isolation.allocations()) - self.journal.grants.keys()
+        return frozenset(self._deps.isolation.allocations()) - self.node.journal.grants.keys()
 
     async def _clear(self, running: Collection[AllocationID] | None) -> None:
         """What the journal does not know was never answered, or is given back. Directories only

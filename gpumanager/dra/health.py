@@ -13,11 +13,11 @@ from typing import Final
 from gpumanager.dra import wire
 from gpumanager.dra.api import drahealth_v1_pb2 as pb
 from gpumanager.dra.claim import device_name
-from gpumanager.dra.driver import ClaimDriver
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.node import Node
 
 REPEAT_SECONDS: Final = 10.0
-LONGEST: Final = 1024
+MESSAGE_LETTERS: Final = 1024
 """Characters of a message."""
 
 
@@ -26,12 +26,12 @@ class HealthService:
 
     def __init__(
         self,
-        driver: ClaimDriver,
+        node: Node,
         pool: str,
         cause: Callable[[GpuUUID], str] = lambda _: "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._driver = driver
+        self._node = node
         self._pool = pool
         self._cause = cause
         self._clock = clock
@@ -51,7 +51,7 @@ class HealthService:
     async def watch(
         self, _request: pb.NodeWatchResourcesRequest, _context: wire.Context
     ) -> AsyncIterator[pb.NodeWatchResourcesResponse]:
-        await self._driver.taken_up.wait()
+        await self._node.taken_up.wait()
         while not self._stopped:
             changed = self._changed
             yield self.devices()
@@ -63,14 +63,14 @@ class HealthService:
         """All GPUs of the node as they are now, and those that containers hold though they are
         missing: a GPU that is not told of stays as it was, and is unknown after 30 s."""
         answer = pb.NodeWatchResourcesResponse()
-        now, unhealthy = int(self._clock()), self._driver.unhealthy
-        there = tuple(gpu.uuid for gpu in self._driver.topology.gpus)
+        now, unhealthy = int(self._clock()), self._node.unhealthy
+        there = tuple(gpu.uuid for gpu in self._node.topology.gpus)
         for gpu in (*there, *sorted(unhealthy.difference(there))):
             ill = gpu in unhealthy
             answer.devices.add(
                 device=pb.DeviceIdentifier(pool_name=self._pool, device_name=device_name(gpu)),
                 health=pb.UNHEALTHY if ill else pb.HEALTHY,
                 last_updated_time=now,
-                message=self._cause(gpu)[:LONGEST] if ill else "",
+                message=self._cause(gpu)[:MESSAGE_LETTERS] if ill else "",
             )
         return answer

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -28,7 +28,7 @@ from gpumanager.dra.driver import AnsweredDevice, ClaimDriver, ClaimRef
 from gpumanager.dra.health import HealthService
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import Refused
-from gpumanager.grpc_wire import is_served
+from gpumanager.grpc_wire import CallTimer, NoTimer, is_served
 from gpumanager.names import CLAIM_REGISTRATIONS
 from gpumanager.supervisor import Supervisor
 
@@ -115,19 +115,6 @@ class PluginSockets:
 
 def say_nothing(_claim: ClaimRef, _text: str) -> None:
     """Nobody is told."""
-
-
-class CallTimer(Protocol):
-    """Whoever measures how long the kubelet waits: `monitor.metrics.latency`."""
-
-    async def timed(self, call: str, resource: str, answer: Awaitable[T]) -> T: ...
-
-
-class NoTimer:
-    """For who measures nothing."""
-
-    async def timed(self, _call: str, _resource: str, answer: Awaitable[T]) -> T:
-        return await answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +224,7 @@ class ClaimPlugin:
     def _set_hindered(self, *, hindered: bool) -> None:
         if hindered != self.hindered:
             self.hindered = hindered
-            self._driver.on_change()
+            self._driver.node.notify()
 
     async def _serve(self) -> None:
         """Listen until something hinders us, and again where a socket was removed.

@@ -2,14 +2,16 @@
 
 The ledger sums cores and memory blocks by GPU. The kubelet may hand out the same capacity twice: an
 app container gets device IDs that its init container had, all of them or some. Example: 30 cores,
-then 50 of which 10 are among the 30: together 70. `repeated` says how much was counted twice; a
-subclass for device IDs (`DeviceLedger`) answers it.
+then 50 of which 10 are among the 30: together 70. A device ID is capacity, whoever has it: where
+several grants on a GPU have the same one, it counts once. A block that a GPU had once, when more of
+its memory was granted, counts not at all: what is not there any more is not missing either.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.grants.device_ids import DeviceIDs
 from gpumanager.grants.grant import Grant
 from gpumanager.placement.values import FreeGpu, FreeGpus
 from gpumanager.units import CORES_PER_GPU, blocks
@@ -35,26 +37,43 @@ class Holdings:
 
 
 class Ledger:
-    """Sums on one topology."""
+    """Sums on one topology, as one interface may use it. A value, but for what it has counted.
 
-    def __init__(self, topology: Topology) -> None:
-        self.closed: frozenset[GpuUUID] = frozenset()
-        """GPUs on which nothing new is granted; grants that are there stay."""
-        self.leaving: frozenset[GpuUUID] = frozenset()
-        """GPUs on which nothing new is placed; a call that names one of them is served."""
-        self.foreign: frozenset[GpuUUID] = frozenset()
-        """GPUs of another interface, on which nothing fits."""
-        self.adopt(topology)
+    ids: the device IDs of the topology, where they are made already. closed: GPUs on which nothing
+    new is granted; grants that are there stay. leaving: GPUs on which nothing new is placed; a call
+    that names one of them is served. foreign: GPUs of another interface, on which nothing fits.
+    Raises IndistinctGPUs.
+    """
 
-    def adopt(self, topology: Topology) -> None:
-        """Count on these GPUs from now on."""
+    def __init__(
+        self,
+        topology: Topology,
+        ids: DeviceIDs | None = None,
+        *,
+        closed: frozenset[GpuUUID] = frozenset(),
+        leaving: frozenset[GpuUUID] = frozenset(),
+        foreign: frozenset[GpuUUID] = frozenset(),
+    ) -> None:
         self.topology = topology
+        self.ids = ids or DeviceIDs(topology)
+        self.closed, self.leaving, self.foreign = closed, leaving, foreign
         self._counted: Mapping[GpuUUID, tuple[list[Grant], Holdings]] = {}
 
     def repeated(self, grants: Sequence[Grant]) -> Repeated:
-        """What these grants of one GPU count twice. Of amounts alone, nothing."""
-        del grants
-        return Repeated()
+        """Return what these grants of one GPU count twice, by their device IDs."""
+        cores = blocks = nothing_new = 0
+        seen: set[str] = set()
+        for grant in grants:
+            source, before = grant.ids, len(seen)
+            seen.update(source.core_ids)
+            cores += before + len(source.core_ids) - len(seen)
+            with_cores = len(seen)
+            there = [one for one in source.memory_ids if not self.ids.was_here(one)]
+            seen.update(there)
+            blocks += with_cores + len(source.memory_ids) - len(seen)
+            # A grant without any ID is proved by other evidence, and is something of its own.
+            nothing_new += len(seen) == before and bool(source.core_ids or there)
+        return Repeated(cores, blocks, nothing_new)
 
     def books(self, grants: Iterable[Grant], *, leaving: bool = False) -> FreeGpus:
         """What the grants leave free. Grants of GPUs that are gone count nowhere.

@@ -21,11 +21,10 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
 FILE_NAME: Final = "interfaces.json"
 VERSION: Final = 1
-DEVICE_PLUGINS: Final = "device-plugin"
-CLAIMS: Final = "claims"
 
 
 class OffersUnwritable(GpuManagerError):

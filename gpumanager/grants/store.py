@@ -9,11 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.grants.grant import DevicePluginSource, Grant, Source
+from gpumanager.grants.grant import Grant, Source
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from gpumanager.ids import AllocationID
@@ -34,75 +34,40 @@ class BackEnds(Protocol):
         """Remove its limits; an unknown name is no error."""
 
 
-def _writer() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
-
-
-@dataclass(slots=True)
-class JournalState:
-    """What stores of one journal share. whole: what its file was when it was read; None: not yet.
+class GrantStore:
+    """The owner of the journal. Not for concurrent use.
 
     lock: to be held from a decision to the end of its change, whichever interface decides.
     """
 
-    journal: Journal = field(default_factory=Journal)
-    whole: bool | None = None
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    writer: ThreadPoolExecutor = field(default_factory=_writer)
-
-
-class GrantStore:
-    """The owner of the journal. Not for concurrent use: `lock` guards it.
-
-    own: where the grants of the interface come from that this store is of. beside: the store of the
-    other interface, where one agent has both: they share journal, file and lock.
-    """
-
-    def __init__(
-        self,
-        file: JournalFile,
-        isolation: BackEnds,
-        own: type[Source] = DevicePluginSource,
-        beside: "GrantStore | None" = None,
-    ) -> None:
-        self._own = own
-        self._file: JournalFile = beside._file if beside else file  # noqa: SLF001
-        self._isolation = isolation
-        self._state: JournalState = beside._state if beside else JournalState()  # noqa: SLF001
-        self._live: tuple[Journal, tuple[Grant, ...]] = (self.journal, ())
-        self.lock = self._state.lock
+    def __init__(self, file: JournalFile, back_ends: BackEnds) -> None:
+        self._file = file
+        self._back_ends = back_ends
+        self._whole: bool | None = None
+        self._writer = ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
+        self._live: dict[type[Source], tuple[Journal, tuple[Grant, ...]]] = {}
+        self.journal = Journal()
+        self.lock = asyncio.Lock()
         self.lingering: frozenset[AllocationID] = frozenset()
         """Grants of ended pods of which a container still runs."""
 
-    @property
-    def journal(self) -> Journal:
-        """Of all interfaces."""
-        return self._state.journal
-
-    @journal.setter
-    def journal(self, journal: Journal) -> None:
-        self._state.journal = journal
-
-    def live(self) -> tuple[Grant, ...]:
-        """Grants of this interface that are not released; the same tuple until one changes."""
-        journal, live = self._live
+    def live(self, source: type[Source]) -> tuple[Grant, ...]:
+        """Return the grants of this kind that hold something; the same tuple until one changes."""
+        journal, live = self._live.get(source, (None, ()))
         if journal is not self.journal:
-            live = tuple(one for one in self.journal.live() if isinstance(one.source, self._own))
-            self._live = self.journal, live
+            found = tuple(one for one in self.journal.live() if isinstance(one.source, source))
+            live = live if found == live else found
+            self._live[source] = self.journal, live
         return live
-
-    def others(self) -> tuple[Grant, ...]:
-        """Those of other interfaces that hold something. Their GPUs are not for this one."""
-        return tuple(one for one in self.journal.live() if not isinstance(one.source, self._own))
 
     async def load(self) -> bool:
         """Read the journal, once. False if there is none, or if it is damaged and read in parts.
 
         A damaged file is kept under another name, which is logged as an error.
         """
-        if self._state.whole is None:
-            self._state.whole = await self._load()
-        return self._state.whole
+        if self._whole is None:
+            self._whole = await self._load()
+        return self._whole
 
     async def _load(self) -> bool:
         try:
@@ -123,7 +88,7 @@ class GrantStore:
         if allocation is None or allocation.released:
             return
         try:
-            await self._isolation.update(allocation)
+            await self._back_ends.update(allocation)
         except (GpuManagerError, OSError) as error:
             logger.error("cannot serve allocation %s: %s", name, error)  # noqa: TRY400
 
@@ -170,7 +135,7 @@ class GrantStore:
     async def close(self, name: AllocationID) -> bool:
         """Remove its directory; returns whether it is gone."""
         try:
-            await self._isolation.release(name)
+            await self._back_ends.release(name)
         except (GpuManagerError, OSError) as error:
             logger.warning("cannot remove allocation %s yet: %s", name, error)
             return False
@@ -183,4 +148,4 @@ class GrantStore:
     async def _on_disk(self, work: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Run it in the writer's thread, to its end even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.run_in_executor(self._state.writer, work, *arguments))
+        return await asyncio.shield(loop.run_in_executor(self._writer, work, *arguments))

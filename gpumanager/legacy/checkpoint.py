@@ -7,16 +7,17 @@ when it starts again, and the same amount of our own IDs is left out meanwhile.
 """
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.deviceplugin.device_ledger import ORIGINAL
 from gpumanager.deviceplugin.identity.evidence import Evidence, Key, allocation_of
 from gpumanager.deviceplugin.identity.lifecycle import has_ended
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.device_ids import ORIGINAL
 from gpumanager.grants.grant import Claimant, Grant, LegacySource, State, shares_of
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_VISIBLE
@@ -24,6 +25,8 @@ from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Evaluator, Request
 from gpumanager.units import MEMORY_BLOCK, natural_number
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "gpumanager_internal_checkpoint"
 WHY: Final = "inherited from gpu-manager"
@@ -155,3 +158,16 @@ def _gpus(topology: Topology, one: Inherited) -> tuple[GpuUUID, ...]:
 def _claimant(key: Key, evidence: Evidence) -> Claimant:
     pod = next((pod for pod in evidence.view or () if pod.uid == key[0]), None)
     return Claimant(key[0], pod.namespace if pod else "", pod.name if pod else "", key[1])
+
+
+def inherited_grants(
+    path: Path, topology: Topology, evidence: Evidence, now: float
+) -> tuple[Grant, ...]:
+    """Return the grants of gpu-manager's pods that live. A checkpoint that cannot be read is logged
+    as an error, and the rest of the evidence counts."""
+    try:
+        original = read_original(path)
+    except OriginalUnreadable as error:
+        log.error("%s", error)  # noqa: TRY400 - it says all there is to say
+        original = ()
+    return inherit(topology, original, evidence, now)

@@ -63,6 +63,21 @@ class Admissions:
         self._kept: deque[Happened] = deque(maxlen=kept)
         self._clock = clock
         self.on_added: Callable[[Happened], None] = lambda _one: None
+        self.swaps = 0
+        """Containers that were confirmed on another pod's admission: a swap, put right."""
+
+    def refused(self, pod: Claimant | None, text: str) -> None:
+        """A pod failed."""
+        self.add(AdmissionKind.REFUSED, pod, text)
+
+    def postponed(self, pod: Claimant | None, text: str) -> None:
+        """The start of a container failed, and the kubelet tries again."""
+        self.add(AdmissionKind.PUT_OFF, pod, text)
+
+    def swapped(self, pod: Claimant, expected: Claimant) -> None:
+        """A container started with a grant that was made for another pod."""
+        self.swaps += 1
+        self.add(AdmissionKind.SWAPPED, pod, str(expected))
 
     def __iter__(self) -> Iterator[Happened]:
         return iter(tuple(self._kept))

@@ -28,11 +28,14 @@ from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import ClaimSource
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.grants.node import Node
+from gpumanager.grants.store import GrantStore
 from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.limits import allocation
+from gpumanager.names import CLAIMS
 from gpumanager.units import CORES_PER_GPU
 from tests.crashes.disk import AgentDied, CrashingDisk, Fault
 from tests.deviceplugin.admission.admission_node import VOLUMES, gpus
@@ -120,17 +123,19 @@ class ClaimHistory:
         self.generation += 1
         self.virtual = virtual_manager(self.root / "vm")
         self.cdi = CdiFiles(self.root / "cdi")
+        isolation = Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev"))
+        journal = JournalFile(self.root / "allocations.json", room=6000)
         deps = ClaimDependencies(
-            isolation=Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev")),
-            journal=JournalFile(self.root / "allocations.json", room=6000),
+            isolation=isolation,
             claims=self.api,
             cdi=self.cdi,
-            node=NODE,
+            pool=NODE,
             clock=lambda: 1_000.0,
         )
-        self.driver = ClaimDriver(self.topology, deps)
+        node = Node(self.topology, GrantStore(journal, isolation), CLAIMS)
+        self.driver = ClaimDriver(node, deps)
         sockets = PluginSockets.under(self.root, self.root, "a")
-        self.plugin = ClaimPlugin(self.driver, HealthService(self.driver, NODE), sockets)
+        self.plugin = ClaimPlugin(self.driver, HealthService(node, NODE), sockets)
 
     def _arm(self) -> None:
         self.power = False
@@ -299,7 +304,7 @@ class ClaimHistory:
         self.faults = ()
         await self.restart()
         assert self._left() == ([], []), self._left()
-        assert dict(self.driver.journal.grants) == {}
+        assert dict(self.driver.node.journal.grants) == {}
         await self._bury()
 
     # What holds after each start.

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.deviceplugin.plugin import DevicePlugin
@@ -19,6 +20,8 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.grants.node import Node
+from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
@@ -30,7 +33,6 @@ from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.values import Limit
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
-from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KubeletVersion
@@ -106,12 +108,16 @@ def surroundings(
             ),
             DeviceFiles(),
         ),
-        journal=JournalFile(base / JOURNAL),
         books=DeviceCheckpoint(
             base / "kubelet" / KUBELET_CHECKPOINT, PodResources(resources, BOUND)
         ),
         pods=pods,
     )
+
+
+def granted_node(base: Path, deps: Dependencies, gpus: Topology) -> Node:
+    """The owner of these GPUs, whose journal is in `base`."""
+    return Node(gpus, GrantStore(JournalFile(base / JOURNAL), deps.isolation))
 
 
 class AgentOnKubelet:
@@ -156,7 +162,7 @@ class AgentOnKubelet:
 
     def allocation(self, pod: Pod) -> Grant:
         """What is promised to the pod of one container."""
-        (found,) = (one for one in self.allocator.journal.live() if one.owner == pod.uid)
+        (found,) = (one for one in self.allocator.node.journal.live() if one.owner == pod.uid)
         return found
 
     async def limited_to(self, pod: Pod) -> tuple[int, int]:
@@ -166,11 +172,10 @@ class AgentOnKubelet:
         (limit,) = self.limits.now[name]
         return limit.cores, limit.memory
 
-    def _new_allocator(self) -> NodeAllocator:
+    def _new_allocator(self) -> Allocator:
         resources = self.kubelet.pod_resources_socket
-        return NodeAllocator(
-            self.gpus, surroundings(self._base, _Later(self), resources, self.limits)
-        )
+        deps = surroundings(self._base, _Later(self), resources, self.limits)
+        return Allocator(granted_node(self._base, deps, self.gpus), deps)
 
     @property
     def pods(self) -> PreferredPods:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.server import ResourceServer
 from gpumanager.grants.grant import Refused
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.kubelet.pods import KubeletPods
-from gpumanager.recovery.allocator import NodeAllocator
-from tests.deviceplugin.agent_on_kubelet import BOUND, cards, surroundings
+from tests.deviceplugin.agent_on_kubelet import BOUND, cards, granted_node, surroundings
 
 
 class Fate:
@@ -59,7 +59,7 @@ class Steps:
                 proceed, value = self._work.throw, error
 
 
-class MortalAllocator(NodeAllocator):
+class MortalAllocator(Allocator):
     fate: Fate
 
     async def preferred(
@@ -108,7 +108,8 @@ def watch_servers(fate: Fate) -> None:
 
 async def serve(base: Path, endpoint: str, resources: Path, fate: Fate) -> None:
     pods = KubeletPods(endpoint, token=base / "token", deadline=BOUND)
-    allocator = MortalAllocator(cards(1), surroundings(base, pods, resources))
+    deps = surroundings(base, pods, resources)
+    allocator = MortalAllocator(granted_node(base, deps, cards(1)), deps)
     allocator.fate = fate
     watch_servers(fate)
     await allocator.take_up()

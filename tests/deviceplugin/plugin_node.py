@@ -8,12 +8,15 @@ import grpc
 import grpc.aio
 
 from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.grants.node import Node
+from gpumanager.grants.store import GrantStore
 from gpumanager.grpc_wire import is_served, sockets_like
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import DeviceFiles
@@ -21,7 +24,6 @@ from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.values import Limit
-from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.units import GIB, Bytes
 from gpumanager.volume.values import DriverVolumes
 
@@ -122,20 +124,21 @@ class RefusingKubelet(Kubelet):
         return await super().register(request, context)
 
 
-def new_allocator(directory: Path, gpu: Gpu = GPU) -> NodeAllocator:
-    return NodeAllocator(
-        topology([gpu], [[None]]),
-        Dependencies(
-            isolation=Isolations(
-                Means(
-                    Nowhere(),
-                    DriverVolumes(
-                        Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
-                    ),
-                ),
-                DeviceFiles(),
+def new_allocator(directory: Path, gpu: Gpu = GPU) -> Allocator:
+    isolation = Isolations(
+        Means(
+            Nowhere(),
+            DriverVolumes(
+                Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
             ),
-            journal=JournalFile(directory / "journal" / "allocations.json"),
+        ),
+        DeviceFiles(),
+    )
+    journal = JournalFile(directory / "journal" / "allocations.json")
+    return Allocator(
+        Node(topology([gpu], [[None]]), GrantStore(journal, isolation)),
+        Dependencies(
+            isolation=isolation,
             books=DeviceCheckpoint(directory / "kubelet_internal_checkpoint"),
         ),
     )

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.deviceplugin.device_ids import (
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.device_ids import (
     DeviceIDs,
     IndistinctGPUs,
     Slot,
     UnknownDeviceID,
     prefixes,
 )
-from gpumanager.gpu.values import GpuUUID
 from gpumanager.names import VCORE, VMEMORY
 from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
 

@@ -11,13 +11,13 @@ import grpc.aio
 import pytest
 
 from gpumanager.deviceplugin import wire
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.register import RegistrationFailed, register
 from gpumanager.deviceplugin.registration import Sockets
 from gpumanager.deviceplugin.server import CannotServe, ResourceServer
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from tests.deviceplugin.plugin_node import BOUND, GPU, Kubelet, RefusingKubelet, new_allocator
 
@@ -34,19 +34,19 @@ async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
 
 
 @pytest.fixture
-def allocator(tmp_path: Path) -> NodeAllocator:
+def allocator(tmp_path: Path) -> Allocator:
     return new_allocator(tmp_path)
 
 
 @pytest.fixture
-async def plugin(tmp_path: Path, allocator: NodeAllocator) -> AsyncIterator[DevicePlugin]:
+async def plugin(tmp_path: Path, allocator: Allocator) -> AsyncIterator[DevicePlugin]:
     plugin = DevicePlugin(allocator, tmp_path, deadline=BOUND)
     yield plugin
     await plugin.stop()
 
 
 async def test_nothing_is_registered_while_something_hinders_it(
-    kubelet: Kubelet, allocator: NodeAllocator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kubelet: Kubelet, allocator: Allocator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As a runtime that would pass CDI devices over in silence."""
     hindered, asked = asyncio.Event(), asyncio.Event()
@@ -85,7 +85,7 @@ async def test_both_resources_are_registered_with_their_sockets(
 
 
 async def test_sockets_of_a_killed_plugin_are_removed_and_those_of_a_living_one_left(
-    kubelet: Kubelet, plugin: DevicePlugin, allocator: NodeAllocator, tmp_path: Path
+    kubelet: Kubelet, plugin: DevicePlugin, allocator: Allocator, tmp_path: Path
 ) -> None:
     await kubelet.start()
     other = ResourceServer(allocator, VMEMORY, tmp_path / "vmemory.sock")
@@ -115,7 +115,7 @@ async def test_a_stopped_plugin_leaves_no_socket(
 
 
 async def test_the_devices_are_listed_once_and_again_after_a_change(
-    kubelet: Kubelet, plugin: DevicePlugin, allocator: NodeAllocator
+    kubelet: Kubelet, plugin: DevicePlugin, allocator: Allocator
 ) -> None:
     await plugin.start()
     await plugin.served(BOUND)
@@ -123,7 +123,7 @@ async def test_the_devices_are_listed_once_and_again_after_a_change(
         stream = wire.DevicePluginClient(channel).list_and_watch()
         before = await anext(stream)
 
-        allocator.mark_unhealthy([GPU.uuid])
+        allocator.node.mark_unhealthy([GPU.uuid])
         await plugin.refresh()
         after = await anext(stream)
 
@@ -225,7 +225,7 @@ async def test_a_list_of_devices_no_kubelet_would_accept_is_not_served(tmp_path:
 
 
 async def test_a_socket_path_that_is_too_long_is_refused(
-    tmp_path: Path, allocator: NodeAllocator
+    tmp_path: Path, allocator: Allocator
 ) -> None:
     directory = tmp_path / ("x" * 100)
     directory.mkdir()

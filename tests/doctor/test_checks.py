@@ -17,7 +17,7 @@ from gpumanager.doctor.values import (
     InstalledDriver,
     KubeletView,
     ListeningSocket,
-    Node,
+    ObservedNode,
     OwnView,
     SharesView,
     Trouble,
@@ -69,10 +69,10 @@ OWN = OwnView(
     granted=2,
 )
 SHARES = SharesView(unlimited=(), hmm=False)
-WELL = Node(GPUS, SHARES, KUBELET, CONTAINERS, OWN)
+WELL = ObservedNode(GPUS, SHARES, KUBELET, CONTAINERS, OWN)
 
 
-def changed(**parts: Any) -> Node:
+def changed(**parts: Any) -> ObservedNode:
     """The well node with these fields, of whichever of its parts, changed."""
     node = WELL
     for part in ("gpus", "kubelet", "containers", "own", "shares"):
@@ -83,7 +83,7 @@ def changed(**parts: Any) -> Node:
     return replace(node, **own)
 
 
-def not_well(node: Node) -> list[Finding]:
+def not_well(node: ObservedNode) -> list[Finding]:
     return [finding for finding in examine(node) if finding.verdict is not Verdict.WELL]
 
 

@@ -19,12 +19,15 @@ from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.grants.node import Node
+from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.limits.values import Limit
+from gpumanager.names import CLAIMS
 from tests.deviceplugin.admission.admission_node import VOLUMES, RememberingVirtual, gpus
 
 NODE = "n1"
@@ -193,15 +196,16 @@ class ClaimNode:
     def _agent(self) -> ClaimDriver:
         self.virtual.open_now.clear()
         self.journal = MortalJournal(self.root / "allocations.json", self.world)
+        isolation = Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev"))
         deps = ClaimDependencies(
-            isolation=Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev")),
-            journal=self.journal,
+            isolation=isolation,
             claims=self.api,
             cdi=self.cdi,
-            node=NODE,
+            pool=NODE,
             clock=lambda: 1_000.0,
         )
-        return ClaimDriver(self.topology, deps)
+        node = Node(self.topology, GrantStore(self.journal, isolation), CLAIMS)
+        return ClaimDriver(node, deps)
 
     async def restart(self, dies_at: int | None = None) -> None:
         self.world.live_again(dies_at)

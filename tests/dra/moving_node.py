@@ -11,20 +11,18 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpumanager.agent.both import ALL, BothInterfaces, MovePolicy
-from gpumanager.agent.interface import NodeInterface
-from gpumanager.deviceplugin.registration import Standing
+from gpumanager.agent.moves import ALL_GPUS, GpuMoves, MovePolicy
 from gpumanager.dra.claim import device_name, read_claim
 from gpumanager.dra.driver import ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Refused
-from gpumanager.grants.offers import CLAIMS, DEVICE_PLUGINS, OfferFile
-from gpumanager.ids import AllocationID, PodUID
+from gpumanager.grants.offers import OfferFile
+from gpumanager.ids import PodUID
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.pod import PodView
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS, VCORE, VMEMORY
 from tests.deviceplugin.admission.admission_node import (
     BLOCKS,
     JOURNAL,
@@ -62,24 +60,6 @@ class MortalOffers(OfferFile):
         self.world.step()
 
 
-@dataclass
-class ToldKubelet:
-    """A plugin whose lists the kubelet reads when it comes to it."""
-
-    node: "MovingNode"
-    standings: tuple[Standing, ...] = ()
-
-    async def start(self) -> None: ...
-    async def served(self, within: float) -> None: ...
-    async def registered(self, within: float) -> None: ...
-    def register_anew(self) -> None: ...
-    async def refresh(self) -> None:
-        self.node.world.step()
-        self.node.devices_changed.set()
-
-    async def stop(self) -> None: ...
-
-
 @dataclass(frozen=True)
 class Had:
     """What somebody was given of one GPU."""
@@ -109,61 +89,44 @@ class MovingNode(Node):
         self.pods: dict[PodUID, PodView] = {}
         super().__init__(directory, gpus(count), seed)
         self.virtual = MortalSockets(directory, world=self.world)
-        self.both = self._agent()
+        self.moves = self._agent()
 
-    def _agent(self) -> BothInterfaces:
+    def _agent(self) -> GpuMoves:
         self.allocator = self.new_allocator(MortalJournal(self.directory / JOURNAL, self.world))
-        allocator, plugin = self.allocator, ToldKubelet(self)
+        node = self.allocator.node
+        node.interface = CLAIMS if self.claims_gpus == ALL_GPUS else DEVICE_PLUGINS
         deps = ClaimDependencies(
             isolation=Isolations(Means(self.virtual, VOLUMES), DeviceFiles(Path("/dev"))),
-            journal=MortalJournal(self.directory / JOURNAL, self.world),
             claims=self.api,
             cdi=self.cdi,
-            node=NODE,
+            pool=NODE,
             clock=self.clock,
-            beside=allocator.store,
         )
-        self.driver = driver = ClaimDriver(self.topology, deps)
-        driver.on_change = self.slice_changed.set
+        self.driver = ClaimDriver(node, deps)
+        node.subscribe(self.slice_changed.set)
         self.slice_changed.set()
-
-        def nobody(_: AllocationID) -> tuple[PodUID, ...]:
-            return ()
-
-        devices = NodeInterface(
-            allocator,  # type: ignore[arg-type]
-            plugin,
-            nobody,
-            offer=allocator.offer,
-            in_use=allocator.in_use,
-            release_ended=allocator.release_ended,
-            arriving=allocator.arriving,
-        )
-
-        def in_use() -> frozenset[GpuUUID]:
-            granted = {gpu for one in driver.live() if one.counts for gpu in one.gpus}
-            return frozenset(granted) | self.named(self.slice | self.allocated())
-
-        claims = NodeInterface(
-            driver,
-            plugin,
-            nobody,
-            offer=driver.offer,
-            in_use=in_use,
-            allocated=lambda: self.named(self.allocated()),
-        )
-        return BothInterfaces(
-            devices,
-            claims,
-            allocator.store,
+        return GpuMoves(
+            node,
+            self.allocator,
+            self,
             file=MortalOffers(self.directory, self.world),
-            policy=MovePolicy(
-                CLAIMS if self.claims_gpus == ALL else DEVICE_PLUGINS,
-                lambda: self.claims_gpus,
-                QUIET,
-            ),
+            policy=MovePolicy(node.interface, lambda: self.claims_gpus, QUIET),
+            refresh=self.refresh,
             clock=lambda: self.seconds,
         )
+
+    async def refresh(self) -> None:
+        """The kubelet reads its lists when it comes to it."""
+        self.world.step()
+        self.devices_changed.set()
+
+    def in_use(self) -> frozenset[GpuUUID]:
+        granted = {gpu for one in self.driver.live() if one.counts for gpu in one.gpus}
+        return frozenset(granted) | self.named(self.slice) | self.allocated()
+
+    def allocated(self) -> frozenset[GpuUUID]:
+        items = map(read_claim, self.api.items.values())
+        return self.named({one.name for claim in items for one in claim.devices})
 
     async def restart(self, claims_gpus: int | None = None, dies_at: int | None = None) -> None:
         """Another agent. While there is none, the kubelet takes all its devices for ill."""
@@ -171,9 +134,11 @@ class MovingNode(Node):
         self.claims_gpus = self.claims_gpus if claims_gpus is None else claims_gpus
         self.world.live_again(dies_at)
         self.virtual.open_now.clear()
-        self.both = self._agent()
-        await self.both.take_up()
-        await self.both.serve_again()
+        self.moves = self._agent()
+        await self.allocator.take_up()
+        await self.driver.take_up()
+        await self.moves.begin()
+        await self.driver.serve_again()
         await self.allocator.kubelet_started()
         self.hear()
 
@@ -195,7 +160,8 @@ class MovingNode(Node):
         offered = (
             gpu.uuid
             for gpu in self.topology.gpus
-            if gpu.uuid not in self.driver.withheld() and gpu.uuid not in self.driver.leaving
+            if gpu.uuid not in self.driver.node.withheld(CLAIMS)
+            and gpu.uuid not in self.driver.node.leaving
         )
         self.slice = frozenset(map(device_name, offered))
 
@@ -208,7 +174,7 @@ class MovingNode(Node):
 
     async def move(self, seconds: float = 0.0) -> None:
         self.seconds += seconds
-        await self.both.move()
+        await self.moves.move()
 
     async def arrive(self) -> None:
         """All GPUs are where they should be, as far as those who use them let them."""
@@ -219,10 +185,6 @@ class MovingNode(Node):
 
     def named(self, devices: Collection[str]) -> frozenset[GpuUUID]:
         return frozenset(g.uuid for g in self.topology.gpus if device_name(g.uuid) in devices)
-
-    def allocated(self) -> frozenset[str]:
-        items = map(read_claim, self.api.items.values())
-        return frozenset(one.name for claim in items for one in claim.devices)
 
     async def device_pod(self, pod: PodView) -> bool:
         """Admitted and started; False where the kubelet refuses it."""

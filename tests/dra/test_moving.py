@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from gpumanager.agent.both import ALL
-from gpumanager.agent.interfaces import until_answerable
+from gpumanager.agent.claims import until_answerable
+from gpumanager.agent.moves import ALL_GPUS
 from gpumanager.dra.claim import device_name
 from gpumanager.dra.driver import ClaimRef
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.offers import OfferFile
+from gpumanager.grants.offers import GpuOffer, OfferFile
 from gpumanager.kube.pod import PodView
-from gpumanager.names import VCORE
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS, VCORE
 from tests.deviceplugin.admission.admission_node import container, pod
 from tests.dra.claim_node import AgentDied
 from tests.dra.moving_node import QUIET, MovingNode
@@ -43,7 +43,7 @@ async def test_a_device_plugin_node_becomes_a_claims_node_gpu_by_gpu(node: Movin
     assert await node.device_pod(first)
     assert await node.device_pod(second)
 
-    await node.restart(ALL)
+    await node.restart(ALL_GPUS)
     await node.arrive()
     assert (len(devices(node)), len(claims(node))) == (0, 1)
     assert not await node.device_pod(pod("late", container(10, 1)))
@@ -55,15 +55,15 @@ async def test_a_device_plugin_node_becomes_a_claims_node_gpu_by_gpu(node: Movin
     await node.arrive()
 
     assert (devices(node), claims(node)) == ([], [0, 1, 2])
-    assert node.allocator.journal.live() == ()
+    assert node.allocator.node.journal.live() == ()
 
 
 async def test_and_back_while_claims_are_prepared(node: MovingNode) -> None:
-    await node.restart(ALL)
+    await node.restart(ALL_GPUS)
     await node.arrive()
     claim = node.claim("a", min(node.slice), 60, 4)
     assert not await node.prepare(claim)
-    (busy,) = node.named(node.allocated())
+    (busy,) = node.allocated()
 
     await node.restart(0)
     await node.arrive()
@@ -95,7 +95,7 @@ async def test_a_gpu_is_offered_by_nobody_before_it_has_been_quiet(node: MovingN
 
 
 async def test_a_claim_that_is_allocated_and_not_prepared_keeps_its_gpu(node: MovingNode) -> None:
-    await node.restart(ALL)
+    await node.restart(ALL_GPUS)
     await node.arrive()
     claim = node.claim("a", min(node.slice), 60, 4)
 
@@ -108,7 +108,7 @@ async def test_a_claim_that_is_allocated_and_not_prepared_keeps_its_gpu(node: Mo
 
 async def test_a_claim_allocated_too_late_gets_the_gpu_once_it_is_free(node: MovingNode) -> None:
     """The scheduler wrote the allocation after the GPU had gone over."""
-    await node.restart(ALL)
+    await node.restart(ALL_GPUS)
     await node.arrive()
     await node.restart(0)
     await node.arrive()
@@ -137,12 +137,12 @@ async def test_a_claim_allocated_too_late_gets_the_gpu_once_it_is_free(node: Mov
 async def test_an_allocate_that_comes_too_late_is_not_granted_there(node: MovingNode) -> None:
     """The kubelet chose device IDs before it read that they are unhealthy, and asks after all."""
     old = dict(node.heard)
-    await node.restart(ALL)
+    await node.restart(ALL_GPUS)
     await node.arrive()
     node.heard = old
 
     assert not await node.device_pod(pod("late", container(30, 2)))
-    assert node.allocator.journal.live() == ()
+    assert node.allocator.node.journal.live() == ()
 
 
 async def test_an_allocate_that_was_under_way_is_granted_on_the_gpu_that_leaves(
@@ -216,7 +216,7 @@ async def test_a_gpu_that_a_stale_checkpoint_kept_back_is_in_the_slice_again(
     its GPU: the GPU stays with claims, and is offered again once the pod is seen to have ended."""
     ended = pod("ended", container(30, 2))
     assert await node.device_pod(ended)
-    await node.restart(ALL)
+    await node.restart(ALL_GPUS)
     node.end_device_pod(ended)
     await node.arrive()
     assert claims(node) == [0, 1, 2]
@@ -251,9 +251,9 @@ async def test_an_agent_that_dies_at_any_step_of_a_move_offers_nothing_twice(
 ) -> None:
     for at in range(STEPS):
         node = MovingNode(tmp_path / str(at))
-        await node.restart(0 if there else ALL)
+        await node.restart(0 if there else ALL_GPUS)
         await node.arrive()
-        await node.restart(ALL if there else 0)
+        await node.restart(ALL_GPUS if there else 0)
         node.world.live_again(at)
         try:
             for _ in range(7):
@@ -283,13 +283,13 @@ class History:
     async def step(self) -> None:
         acts = [self.admit] * 4 + [self.end] * 3 + [self.claim] * 4 + [self.prepare] * 4
         acts += [self.end_claim] * 3 + [self.time] * 8 + [self.behind] * 3 + [self.restart] * 2
-        before = self.node.both.offers
+        before = self.node.driver.node.offers
         try:
             await self.random.choice(acts)()
         except AgentDied:
             await self.revive()
-        if before.keys() == self.node.both.offers.keys():
-            now = self.node.both.offers
+        if before.keys() == self.node.driver.node.offers.keys():
+            now = self.node.driver.node.offers
             self.moves += sum(before[g].interface != now[g].interface for g in now)
         self.node.judge()
 
@@ -362,7 +362,7 @@ class History:
 
     async def restart(self) -> None:
         dies = self.random.randrange(80)
-        await self.node.restart(self.random.choice([0, 1, 2, ALL]), dies_at=dies)
+        await self.node.restart(self.random.choice([0, 1, 2, ALL_GPUS]), dies_at=dies)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -389,12 +389,14 @@ async def test_gpus_are_taken_back_although_the_kubelet_cannot_be_answered(
 ) -> None:
     """As where the runtime ignores CDI: only what offers something waits."""
     gpus, answerable = [gpu.uuid for gpu in node.topology.gpus], asyncio.Event()
-    node.driver.offer(frozenset(gpus[:1]), frozenset(gpus[1:-1]))
-    waiting = asyncio.create_task(until_answerable(node.driver, answerable))
+    taken, leaving = GpuOffer(DEVICE_PLUGINS), GpuOffer(CLAIMS, leaving=True)
+    kept = dict.fromkeys(gpus[1:-1], leaving) | {gpus[-1]: GpuOffer(CLAIMS)}
+    node.driver.node.offer({gpus[0]: taken, **kept})
+    waiting = asyncio.create_task(until_answerable(node.driver.node, answerable))
     await asyncio.sleep(0)
     assert not waiting.done()
     answerable.set()
     await waiting
 
-    node.driver.offer(frozenset(gpus[:1]), frozenset(gpus[1:]))
-    await until_answerable(node.driver, asyncio.Event())
+    node.driver.node.offer({gpus[0]: taken, **dict.fromkeys(gpus[1:], leaving)})
+    await until_answerable(node.driver.node, asyncio.Event())

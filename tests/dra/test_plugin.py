@@ -31,7 +31,7 @@ async def node(tmp_path: Path) -> ClaimNode:
 
 
 def made(node: ClaimNode, tmp_path: Path, instance: str = "a") -> ClaimPlugin:
-    health = HealthService(node.driver, "n1", lambda _: "Xid 79", clock=lambda: 1_000.0)
+    health = HealthService(node.driver.node, "n1", lambda _: "Xid 79", clock=lambda: 1_000.0)
     sockets = PluginSockets.under(tmp_path / "p", tmp_path / "r", instance)
     return ClaimPlugin(node.driver, health, sockets)
 
@@ -120,7 +120,7 @@ async def test_health_is_complete_and_told_again_when_it_changes(
     async with wire.dial(plugin.sockets.service) as channel, asyncio.timeout(LONG):
         reports = wire.DRAPluginClient(channel).watch()
         first = await anext(reports)
-        node.driver.mark_unhealthy([node.topology.gpus[1].uuid])
+        node.driver.node.mark_unhealthy([node.topology.gpus[1].uuid])
         await plugin.refresh()
         second = await anext(reports)
 
@@ -136,7 +136,7 @@ async def test_a_gpu_that_is_missing_since_the_start_is_told_to_be_unhealthy(
 ) -> None:
     """Containers hold it; the status of their pods would say Unknown, and not why."""
     missing = GpuUUID("GPU-gone")
-    node.driver.mark_unhealthy([missing])
+    node.driver.node.mark_unhealthy([missing])
 
     async with wire.dial(plugin.sockets.service) as channel, asyncio.timeout(LONG):
         report = await anext(wire.DRAPluginClient(channel).watch())
@@ -226,7 +226,7 @@ async def test_no_kubelet_finds_the_plugin_after_the_runtime_has_lost_cdi(
     answers = iter(["", "the runtime does not answer", "", lost, lost, lost, ""])
     plugin, seen = made(node, tmp_path), []
     back, offered = asyncio.Event(), list[bool]()
-    node.driver.on_change = lambda: offered.append(not plugin.hindered)
+    node.driver.node.subscribe(lambda: offered.append(not plugin.hindered))
 
     async def obstacle() -> str:
         seen.append((plugin.sockets.exist(), plugin.standings[0].failure))

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
 from gpumanager.grants.journal import Journal
+from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.limits.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.limits.processes import Process
@@ -157,7 +157,7 @@ class World:
         given: dict[str, Any] = {
             "node": "node-1",
             "topology": lambda: NODE,
-            "ledger": lambda: DeviceLedger(NODE),
+            "ledger": lambda: Ledger(NODE),
             "journal": lambda: Journal({one.id: one for one in self.promises}),
             "journal_bytes": lambda: 1000,
             "books": self,

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gpumanager.agent.timed_allocator import healed
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal import Journal
@@ -80,17 +79,6 @@ def test_every_call_and_resource_has_its_buckets_from_the_start() -> None:
 def journal(**more: Any) -> Journal:
     one = share(claimant("real"), **more)
     return Journal({one.id: one})
-
-
-def test_a_container_that_got_the_place_of_another_is_healed_once() -> None:
-    before = journal(candidate=claimant("thought"))
-    waiting = share(None, candidate=claimant("thought"))
-    swapped = journal(candidate=claimant("thought"))
-
-    assert healed(Journal({waiting.id: waiting}), swapped) == ["a1"]
-    assert healed(before, swapped) == []
-    assert healed(Journal(), journal(candidate=claimant("real"))) == []
-    assert healed(Journal(), journal()) == []
 
 
 def test_writes_of_the_journal_are_counted(tmp_path: Path) -> None:

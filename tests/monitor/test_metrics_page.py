@@ -9,11 +9,11 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.deprecated_metrics import DEPRECATED
-from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
+from gpumanager.grants.ledger import Ledger
 from gpumanager.limits.pages.books import DEGRADATIONS
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.monitor.look import Busy, MeterTotals, container_views, gpu_views
@@ -55,7 +55,7 @@ def snapshot(
         at=1.0,
         node="node-1",
         answered=told is not None,
-        gpus=tuple(gpu_views(DeviceLedger(NODE), promises, status, fitness or {})),
+        gpus=tuple(gpu_views(Ledger(NODE), promises, status, fitness or {})),
         containers=tuple(container_views(NODE, promises, seen)),
         residents=tuple(residents),
         registered={VCORE: True},

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
+from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.names import VCORE, VMEMORY
@@ -157,7 +157,7 @@ class PodHistories(RuleBasedStateMachine):
             return self.forgotten
         if "do not fit on its GPU now" not in why:
             return False
-        found = {gpu.uuid for gpu in self.node.allocator.topology.gpus}
+        found = {gpu.uuid for gpu in self.node.allocator.node.topology.gpus}
         self.note("waits for room" if self.gpus_of(started, name) <= found else "waits for its GPU")
         return self.was_blind or not self.gpus_of(started, name) <= found
 
@@ -201,7 +201,7 @@ class PodHistories(RuleBasedStateMachine):
 
     def settled_holders(self) -> Iterator[tuple[str, PodUID]]:
         """Device IDs and the living pods for which they are settled."""
-        for one in self.node.allocator.journal.live():
+        for one in self.node.allocator.node.journal.live():
             if one.pod and one.pod.uid in self.active():
                 for device_id in (*one.ids.core_ids, *one.ids.memory_ids):
                     yield device_id, one.pod.uid
@@ -225,10 +225,10 @@ class PodHistories(RuleBasedStateMachine):
         """
         if self.was_counting:
             return
-        live = self.node.allocator.journal.live()
+        live = self.node.allocator.node.journal.live()
         dead = {a.owner for a in live if a.owner} - self.active() | {*self.rejected}
         sure = (a for a in live if a.owner not in dead)
-        books = DeviceLedger(self.node.machine).books(sure)
+        books = Ledger(self.node.machine).books(sure)
         for gpu in self.node.machine.gpus:
             assert books.of(gpu).cores >= 0
             assert books.of(gpu).blocks >= 0
@@ -264,7 +264,7 @@ class PodHistories(RuleBasedStateMachine):
         for _ in range(PASSES):
             self.node.clock.now += 60
             self.run(self.node.allocator.reconcile())
-        live = self.node.allocator.journal.live()
+        live = self.node.allocator.node.journal.live()
         self.what_the_kubelet_gave_is_in_the_journal(live)
         self.nothing_is_held_for_nobody(live)
         self.who_runs_is_served(live)
@@ -278,7 +278,7 @@ class PodHistories(RuleBasedStateMachine):
         self.node.forget_ended()
         self.node.write_checkpoint()
         self.run(self.node.find_gpus())
-        self.node.allocator.mark_unhealthy(())
+        self.node.allocator.node.mark_unhealthy(())
 
     def what_the_kubelet_gave_is_in_the_journal(self, live: tuple[Grant, ...]) -> None:
         for (uid, _, resource), ids in self.node.held.items():

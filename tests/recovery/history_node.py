@@ -125,7 +125,7 @@ class HistoryNode(Node):
     async def find_gpus(self) -> None:
         """The agent sees all of them again, without a start."""
         self.topology = self.machine
-        await self.allocator.adopt(joined(self.allocator.topology, self.machine))
+        await self.allocator.node.adopt(joined(self.allocator.node.topology, self.machine))
 
     # The kubelet.
 

@@ -58,7 +58,7 @@ class CdiNode(Node):
         return {path.name for path in self.files.directory.iterdir()}
 
     def granted(self) -> set[str]:
-        live = self.allocator.journal.live()
+        live = self.allocator.node.journal.live()
         return {self.files.path(one.id).name for one in live if one.isolation}
 
 
@@ -78,7 +78,7 @@ async def test_the_answer_names_a_device_and_its_file_says_the_rest(node: CdiNod
     asked = pod("a", container(30, 4))
     await node.run(asked)
 
-    (grant,) = node.allocator.journal.live()
+    (grant,) = node.allocator.node.journal.live()
     answer = node.answers[asked.uid, "main"]
     assert answer.cdi == (f"gpu.tencent.com/allocation={grant.id}",)
     assert (answer.mounts, answer.devices) == ((), ())
@@ -98,7 +98,7 @@ async def test_a_file_goes_with_its_allocation(node: CdiNode) -> None:
     await node.allocator.reconcile()
     await node.allocator.reconcile()
 
-    assert len(node.allocator.journal.live()) == 1
+    assert len(node.allocator.node.journal.live()) == 1
     assert node.handed_over() == node.granted()
 
 
@@ -127,7 +127,7 @@ async def test_files_go_with_their_allocations_when_they_are_not_wanted_any_more
     plain = pod("b", container(20, 2))
     await node.run(plain)
     assert node.answers[plain.uid, "main"].mounts
-    await node.allocator.store.release(one.id for one in node.allocator.journal.live())
+    await node.allocator.node.store.release(one.id for one in node.allocator.node.journal.live())
 
     assert node.handed_over() == set()
 
@@ -170,12 +170,12 @@ async def test_an_agent_that_dies_while_it_hands_over_leaves_no_file(
 async def test_an_agent_that_dies_while_it_releases_leaves_no_file(node: CdiNode, at: int) -> None:
     ended = pod("a", container(30, 4))
     await node.run(ended)
-    (first,) = node.allocator.journal.live()
+    (first,) = node.allocator.node.journal.live()
     await node.run(pod("b", container(30, 4)))
     node.delete(ended.uid)
     node.forget_ended()
     node.files.at, node.files.taken = at, 0
-    died = await dies(lambda: node.allocator.store.release([first.id]))
+    died = await dies(lambda: node.allocator.node.store.release([first.id]))
 
     await node.restart_agent()
 

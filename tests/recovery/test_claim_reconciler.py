@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.dra.driver import ClaimRef
+from gpumanager.dra.reconciler import PASSES, ClaimReconciler
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant, Refused
@@ -14,7 +15,6 @@ from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.isolation.cdi import CdiDevice, cdi_name
 from gpumanager.isolation.edits import ENV_ALLOCATION, ContainerEdits
 from gpumanager.limits.pages.usage import AllocationUsage, ProcessUsage
-from gpumanager.recovery.claim_reconciler import PASSES, ClaimReconciler
 from gpumanager.runtime.values import Container, LiveContainer
 from tests.dra.claim_node import ClaimNode
 

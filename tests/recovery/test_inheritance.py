@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.deviceplugin.device_ids import DeviceIDs
 from gpumanager.deviceplugin.device_ledger import advertised
+from gpumanager.grants.device_ids import DeviceIDs
 from gpumanager.ids import PodUID
 from gpumanager.kube.pod import PodView
 from gpumanager.legacy.checkpoint import (
@@ -70,7 +70,7 @@ async def test_its_pods_keep_their_ids_and_their_gpus(node: Node) -> None:
 
     for (_, _, resource), ids in node.held.items():
         assert ids <= told(node, resource)
-    assert {(a.owner, a.gpus[0][-1], a.exclusive) for a in node.allocator.journal.live()} == {
+    assert {(a.owner, a.gpus[0][-1], a.exclusive) for a in node.allocator.node.journal.live()} == {
         ("uid-share", "0", False),
         ("uid-whole", "1", True),
     }
@@ -179,23 +179,23 @@ async def test_who_has_ids_of_its_from_us_is_ours_also_where_the_journal_is_lost
     end_before_the_kubelet_hears(node, WHOLE)
     after = pod("after", container(100, 2))
     await node.run(after)
-    before = {a.id: set(a.gpus) for a in node.allocator.journal.live()}
+    before = {a.id: set(a.gpus) for a in node.allocator.node.journal.live()}
     (node.directory / JOURNAL).unlink()
 
     await node.restart_agent()
 
-    assert {a.id: set(a.gpus) for a in node.allocator.journal.live()} == before
+    assert {a.id: set(a.gpus) for a in node.allocator.node.journal.live()} == before
     await node.start(after)
 
 
 async def test_they_survive_restarts_of_ours_also_without_its_checkpoint(node: Node) -> None:
     await node.restart_agent()
-    before = node.allocator.journal
+    before = node.allocator.node.journal
     (node.directory / FILE_NAME).unlink()
 
     await node.restart_agent()
 
-    assert node.allocator.journal == before
+    assert node.allocator.node.journal == before
 
 
 async def test_a_pod_of_its_that_is_gone_is_not_inherited(node: Node) -> None:
@@ -204,7 +204,7 @@ async def test_a_pod_of_its_that_is_gone_is_not_inherited(node: Node) -> None:
 
     await node.restart_agent()
 
-    assert [a.owner for a in node.allocator.journal.live()] == [SHARE.uid]
+    assert [a.owner for a in node.allocator.node.journal.live()] == [SHARE.uid]
 
 
 async def test_pods_that_it_admitted_while_we_were_away_are_inherited_too(node: Node) -> None:
@@ -216,7 +216,7 @@ async def test_pods_that_it_admitted_while_we_were_away_are_inherited_too(node: 
     hold(node, "whole", {VCORE: range(100, 200), VMEMORY: range(10, 12)})
     await node.restart_agent()
 
-    assert {a.owner for a in node.allocator.journal.live()} == {SHARE.uid, WHOLE.uid}
+    assert {a.owner for a in node.allocator.node.journal.live()} == {SHARE.uid, WHOLE.uid}
 
 
 async def test_without_the_kubelets_books_as_much_is_held(node: Node) -> None:
@@ -225,7 +225,7 @@ async def test_without_the_kubelets_books_as_much_is_held(node: Node) -> None:
 
     await node.restart_agent()
 
-    assert {(a.owner, a.cores, a.blocks) for a in node.allocator.journal.live()} == {
+    assert {(a.owner, a.cores, a.blocks) for a in node.allocator.node.journal.live()} == {
         (SHARE.uid, 30, 4),
         (WHOLE.uid, 100, 2),
     }

@@ -17,7 +17,7 @@ async def test_the_settled_of_those_asked_for_with_the_limits_of_each_container(
     await node.run(other)
     await node.admit(promised)
 
-    found = legacy_containers(node.allocator.journal, {two.uid, promised.uid, "alloc"})
+    found = legacy_containers(node.allocator.node.journal, {two.uid, promised.uid, "alloc"})
 
     assert set(found) == {two.uid}
     assert {(legacy.uid, legacy.container) for legacy in found[two.uid]} == {

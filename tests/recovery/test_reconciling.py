@@ -6,11 +6,11 @@ from typing import Final
 
 import pytest
 
+from gpumanager.deviceplugin.disagreements import KINDS
+from gpumanager.deviceplugin.reconciler import ASKED_EVERY
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.recovery.reconciler import ASKED_EVERY
-from gpumanager.recovery.reconciliation import KINDS
 from tests.deviceplugin.admission.admission_node import (
     JOURNAL,
     AdmissionRefused,
@@ -64,7 +64,7 @@ async def test_what_a_pod_held_goes_with_it_though_the_node_s_clock_was_set_back
     await later(node)
     await later(node)
 
-    assert node.allocator.journal.live() == ()
+    assert node.allocator.node.journal.live() == ()
 
 
 async def test_two_calls_far_apart_are_no_pair_whatever_the_node_s_clock_says(node: Node) -> None:
@@ -75,7 +75,7 @@ async def test_two_calls_far_apart_are_no_pair_whatever_the_node_s_clock_says(no
 
     await node.allocator.allocate(VMEMORY, [f"00000001-m-{n}" for n in range(4)])
 
-    assert len(node.allocator.journal.live()) == 2
+    assert len(node.allocator.node.journal.live()) == 2
 
 
 async def test_a_container_that_outlives_its_pod_keeps_its_gpu_until_it_is_gone(
@@ -90,7 +90,7 @@ async def test_a_container_that_outlives_its_pod_keeps_its_gpu_until_it_is_gone(
     await later(node)
 
     assert kinds(node) == ["lingering"]
-    assert [a.owner for a in node.allocator.journal.live()] == [one.uid]
+    assert [a.owner for a in node.allocator.node.journal.live()] == [one.uid]
     node.held.clear()
     others = [pod(name, container(60, 4)) for name in ("b", "c")]
     await node.run(others[0])
@@ -98,7 +98,7 @@ async def test_a_container_that_outlives_its_pod_keeps_its_gpu_until_it_is_gone(
         await node.run(others[1])
     node.runtime.containers.clear()
     await later(node)
-    assert one.uid not in [a.owner for a in node.allocator.journal.live()]
+    assert one.uid not in [a.owner for a in node.allocator.node.journal.live()]
 
 
 async def test_the_plan_of_a_gpu_is_followed_soon_after_the_last_container_on_it_has_ended(
@@ -136,7 +136,7 @@ async def test_what_the_kubelet_gives_and_nobody_recorded_is_held(node: Node) ->
     assert kinds(node) == ["unrecorded"]
     await later(node)
 
-    (held,) = node.allocator.journal.live()
+    (held,) = node.allocator.node.journal.live()
     assert (held.owner, held.cores, held.blocks) == (one.uid, 30, 4)
     await later(node)
     assert kinds(node) == []
@@ -148,12 +148,12 @@ async def test_what_was_settled_while_no_pods_could_be_read_has_its_pod_s_name_l
     one = pod("a", container(30, 4), vcuda_core_limit="80")
     node.listing.readable = False
     await node.run(one)
-    (before,) = node.allocator.journal.live()
+    (before,) = node.allocator.node.journal.live()
 
     node.listing.readable = True
     await later(node)
 
-    (after,) = node.allocator.journal.live()
+    (after,) = node.allocator.node.journal.live()
     assert (before.pod and before.pod.name, before.ceiling) == ("", None)
     assert str(after.pod) == "default/a (main)"
     assert after.ceiling == 80
@@ -210,11 +210,11 @@ async def test_a_pod_that_still_computes_keeps_its_gpu(node: Node) -> None:
 
     await later(node)
     await later(node)
-    assert [a.owner for a in node.allocator.journal.live()] == [one.uid]
+    assert [a.owner for a in node.allocator.node.journal.live()] == [one.uid]
 
     node.tenants.found = {gpu: frozenset()}
     await later(node)
-    assert node.allocator.journal.live() == ()
+    assert node.allocator.node.journal.live() == ()
 
 
 async def test_a_pod_with_processes_on_a_gpu_it_was_not_promised_is_reported(node: Node) -> None:

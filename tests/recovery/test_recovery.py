@@ -70,12 +70,12 @@ async def test_what_the_kubelet_knows_is_held_and_served_as_before(
 ) -> None:
     share, whole = await two_pods(node)
     served = dict(node.virtual.open_now)
-    before = {a.id: a.gpus for a in node.allocator.journal.live()}
+    before = {a.id: a.gpus for a in node.allocator.node.journal.live()}
 
     lose(node)  # type: ignore[operator]
     await node.restart_agent()
 
-    assert {a.id: a.gpus for a in node.allocator.journal.live()} == before
+    assert {a.id: a.gpus for a in node.allocator.node.journal.live()} == before
     assert node.virtual.open_now == served
     await node.start(share)
     await node.start(whole)
@@ -104,7 +104,7 @@ async def test_a_share_is_held_on_the_gpu_that_its_answer_named(
 
     await node.restart_agent()
 
-    (held,) = node.allocator.journal.live()
+    (held,) = node.allocator.node.journal.live()
     assert held.gpus == (other,)
 
 
@@ -121,7 +121,7 @@ async def test_a_damaged_journal_is_kept_aside_and_said_loudly(
     assert aside.read_bytes() == contents
     assert str(aside) in caplog.text
     assert "cannot read the journal" in caplog.text
-    assert JournalFile(node.directory / JOURNAL).load() == node.allocator.journal
+    assert JournalFile(node.directory / JOURNAL).load() == node.allocator.node.journal
 
 
 async def test_what_is_whole_in_a_damaged_journal_is_held_although_nobody_else_knows_it(
@@ -134,7 +134,7 @@ async def test_what_is_whole_in_a_damaged_journal_is_held_although_nobody_else_k
 
     await node.restart_agent()
 
-    assert {(a.owner, a.cores) for a in node.allocator.journal.live()} == {
+    assert {(a.owner, a.cores) for a in node.allocator.node.journal.live()} == {
         ("uid-share", 30),
         ("uid-whole", 100),
     }
@@ -163,7 +163,7 @@ async def test_where_nobody_tells_anything_a_directory_is_enough_to_hold(node: N
 
     await node.restart_agent()
 
-    (held,) = node.allocator.journal.live()
+    (held,) = node.allocator.node.journal.live()
     assert (held.cores, held.blocks, held.owner) == (30, 4, None)
     assert node.limits(share)[0].cores == 30
 
@@ -179,7 +179,7 @@ async def test_what_was_held_without_proof_is_free_once_the_kubelet_says_so(node
     node.clock.now += 60
     await node.allocator.reconcile()
 
-    assert node.allocator.journal.live() == ()
+    assert node.allocator.node.journal.live() == ()
     assert node.virtual.kept == {}
 
 
@@ -209,7 +209,7 @@ async def test_a_pod_that_has_ended_is_not_held_again(node: Node) -> None:
 
     await node.restart_agent()
 
-    assert [a.owner for a in node.allocator.journal.live()] == ["uid-whole"]
+    assert [a.owner for a in node.allocator.node.journal.live()] == ["uid-whole"]
 
 
 async def test_a_container_that_outlives_its_pod_keeps_its_gpu(node: Node) -> None:
@@ -221,7 +221,7 @@ async def test_a_container_that_outlives_its_pod_keeps_its_gpu(node: Node) -> No
 
     await node.restart_agent()
 
-    assert {a.owner for a in node.allocator.journal.live()} == {share.uid, "uid-whole"}
+    assert {a.owner for a in node.allocator.node.journal.live()} == {share.uid, "uid-whole"}
     await nothing_is_given_twice(node)
 
 
@@ -264,7 +264,7 @@ async def test_a_container_answered_by_an_agent_that_forgot_it_starts_all_the_sa
 async def test_a_fresh_node_begins_with_nothing(node: Node) -> None:
     await node.allocator.recover()
 
-    assert node.allocator.journal.live() == ()
+    assert node.allocator.node.journal.live() == ()
     assert node.allocator.foreign() == frozenset()
 
 
@@ -281,7 +281,7 @@ async def test_the_kubelet_s_books_take_the_place_of_what_a_directory_only_count
     await node.start(waiting)
 
     assert node.limits(waiting)[0].cores == 30
-    assert len(node.allocator.journal.live()) == 1
+    assert len(node.allocator.node.journal.live()) == 1
 
 
 async def test_reconciling_keeps_whom_it_has_just_found_in_the_kubelet_s_books(node: Node) -> None:
@@ -296,7 +296,7 @@ async def test_reconciling_keeps_whom_it_has_just_found_in_the_kubelet_s_books(n
         await node.allocator.reconcile()
 
     assert node.limits(running)[0].cores == 30
-    assert [a.owner for a in node.allocator.journal.live()] == [running.uid]
+    assert [a.owner for a in node.allocator.node.journal.live()] == [running.uid]
 
 
 async def test_of_a_promise_whose_last_half_is_torn_off_the_kubelet_s_books_know_the_rest(
@@ -323,7 +323,7 @@ async def test_a_gpu_that_is_missing_while_the_journal_is_lost_is_whose_it_was_w
 
     node.topology = topology(both.gpus[1:], [[None]])
     await node.restart_agent()
-    await node.allocator.adopt(both)
+    await node.allocator.node.adopt(both)
 
     await node.run(whole := pod("whole", container(100, 0)))
     assert node.gpus_of(held) == ("/dev/nvidia0",)

@@ -31,7 +31,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def allocated(node: Node, asked: PodView) -> Grant:
-    (found,) = (one for one in node.allocator.journal.live() if one.owner == asked.uid)
+    (found,) = (one for one in node.allocator.node.journal.live() if one.owner == asked.uid)
     return found
 
 
@@ -102,8 +102,8 @@ async def test_what_others_prove_is_on_the_disk_before_the_kubelet_may_ask(node:
 
     await node.register_new_agent()
 
-    assert JournalFile(node.directory / JOURNAL).load().live() == node.allocator.journal.live()
-    assert len(node.allocator.journal.live()) == 1
+    assert JournalFile(node.directory / JOURNAL).load().live() == node.allocator.node.journal.live()
+    assert len(node.allocator.node.journal.live()) == 1
 
 
 async def test_an_agent_restarted_between_allocate_and_start_settles_it(node: Node) -> None:
@@ -127,7 +127,7 @@ async def test_reconciling_releases_what_ended_and_nothing_else(node: Node) -> N
     released = await node.allocator.reconcile()
 
     assert len(released) == 2
-    assert [a.owner for a in node.allocator.journal.live()] == [stays.uid]
+    assert [a.owner for a in node.allocator.node.journal.live()] == [stays.uid]
     assert len(node.virtual.open_now) == 1
 
 
@@ -270,7 +270,7 @@ async def test_what_the_kubelet_gave_a_second_time_is_not_held_twice(node: Node)
         node.clock.now += 60
         await node.allocator.reconcile()
 
-    (held,) = node.allocator.journal.live()
+    (held,) = node.allocator.node.journal.live()
     assert set(held.ids.core_ids) == node.held[waiting.uid, "main", VCORE]
 
 
@@ -295,13 +295,13 @@ async def test_devices_in_use_that_a_kubelet_without_its_books_gives_again_stay_
     for _ in range(2):
         with pytest.raises(NotResolved, match=r"in use: default/first .* runs with them"):
             await node.start(second)
-    held = [a for a in node.allocator.journal.live() if a.owner == first.uid]
+    held = [a for a in node.allocator.node.journal.live() if a.owner == first.uid]
     assert [(a.cores, a.suspect) for a in held] == [(30, False)]
 
     node.runtime.containers.clear()
     await node.start(second)
 
-    (settled,) = [a for a in node.allocator.journal.live() if a.pod]
+    (settled,) = [a for a in node.allocator.node.journal.live() if a.pod]
     assert settled.owner == second.uid
 
 
@@ -324,5 +324,5 @@ async def test_what_was_promised_stays_valid_where_less_of_a_gpu_is_promised_by_
     for asked in (*full, whole):
         await node.start(asked)
     assert node.virtual.open_now == before
-    books = node.allocator.ledger.books(node.allocator.journal.live())
+    books = node.allocator.ledger.books(node.allocator.node.journal.live())
     assert [book.blocks for book in books.gpus.values()] == [0, 0]

@@ -102,7 +102,7 @@ def limits(left: dict[str, Any]) -> dict[AllocationID, tuple[Limit, ...]]:
 
 def held(node: Node) -> dict[tuple[str, str], Grant]:
     """By pod and container, whoever was thought to be the owner."""
-    claimants = ((one.pod or one.candidate, one) for one in node.allocator.journal.live())
+    claimants = ((one.pod or one.candidate, one) for one in node.allocator.node.journal.live())
     return {(who.name, who.container): one for who, one in claimants if who}
 
 
@@ -175,7 +175,7 @@ async def test_the_first_change_is_written_as_a_journal_of_this_version(node: No
 
     head = (node.directory / JOURNAL).read_text().splitlines()[0]
     assert '"version": 3' in head
-    assert JournalFile(node.directory / JOURNAL).load() == node.allocator.journal
+    assert JournalFile(node.directory / JOURNAL).load() == node.allocator.node.journal
 
 
 async def test_a_damaged_line_of_before_costs_that_line_alone(

@@ -51,7 +51,7 @@ class TroubledHistories(PodHistories):
         """While it is away somebody sets the clock back."""
         self.node.set_by = -86_400 * self.number
         self.run(self.node.restart_agent())
-        self.was_counting |= any(is_evidence(a) for a in self.node.allocator.journal.live())
+        self.was_counting |= any(is_evidence(a) for a in self.node.allocator.node.journal.live())
         self.was_blind |= self.was_counting
 
     @rule(shape=shapes, death=deaths)
@@ -174,10 +174,10 @@ class TroubledHistories(PodHistories):
     @rule(ill=st.sets(st.integers(0, 2)))
     def gpus_fall_ill_or_recover(self, ill: set[int]) -> None:
         gpus = [gpu.uuid for gpu in self.node.machine.gpus if gpu.minor in ill]
-        held = {uuid for one in self.node.allocator.journal.live() for uuid in one.gpus}
+        held = {uuid for one in self.node.allocator.node.journal.live() for uuid in one.gpus}
         if held & set(gpus):
             self.note("a GPU that is held falls ill")
-        self.node.allocator.mark_unhealthy(gpus)
+        self.node.allocator.node.mark_unhealthy(gpus)
 
     @rule(there=st.sets(st.integers(0, 2), min_size=1))
     def the_agent_starts_and_gpus_are_gone(self, there: set[int]) -> None:
@@ -185,7 +185,7 @@ class TroubledHistories(PodHistories):
         self.node.has_gpus({0} if all(at >= len(self.node.machine.gpus) for at in there) else there)
         self.restart()
         found = {gpu.uuid for gpu in self.node.topology.gpus}
-        if any(not found.issuperset(one.gpus) for one in self.node.allocator.journal.live()):
+        if any(not found.issuperset(one.gpus) for one in self.node.allocator.node.journal.live()):
             self.note("a GPU that is held is gone")
 
     @rule()

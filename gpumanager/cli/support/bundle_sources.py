@@ -25,9 +25,9 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.grants.journal_file import FILE_NAME
 from gpumanager.kube.access import find_access
 from gpumanager.kube.client import KubeClient
-from gpumanager.names import CLAIM_DRIVER, KUBELET_CHECKPOINT
+from gpumanager.names import CLAIM_DRIVER, DEVICE_PLUGINS, KUBELET_CHECKPOINT
 from gpumanager.runtime.cgroup_files import CgroupFiles
-from gpumanager.settings import DEVICE_PLUGINS, AgentSettings
+from gpumanager.settings import AgentSettings
 from gpumanager.volume.driver import find_driver, version
 from gpumanager.volume.elf import read_elf
 from gpumanager.volume.host import read_host

@@ -25,7 +25,7 @@ from gpumanager.doctor.values import (
     InstalledDriver,
     KubeletView,
     ListeningSocket,
-    Node,
+    ObservedNode,
     OwnView,
     SharesView,
     Trouble,
@@ -45,6 +45,8 @@ from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.probe import Speaks, probe
 from gpumanager.names import (
+    CLAIMS,
+    DEVICE_PLUGINS,
     KUBELET_CHECKPOINT,
     KUBELET_SOCKET,
     VCORE,
@@ -54,7 +56,7 @@ from gpumanager.names import (
 )
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.nvidia_runtime import nvidia_defaults, nvidia_devices
-from gpumanager.settings import CLAIMS, DEVICE_PLUGINS, AgentSettings
+from gpumanager.settings import AgentSettings
 from gpumanager.units import Bytes
 from gpumanager.volume.config import SHIPPED, read_config
 from gpumanager.volume.driver import find_driver
@@ -83,7 +85,7 @@ SHARED_MEMORY_ADVICE: Final = (
 T = TypeVar("T")
 
 
-async def look(settings: AgentSettings) -> Node:
+async def look(settings: AgentSettings) -> ObservedNode:
     """Raises InputError for settings with which an agent would not start either."""
     gpus, kubelet, containers, own = await asyncio.gather(
         asyncio.to_thread(look_at_gpus, settings),
@@ -99,7 +101,7 @@ async def look(settings: AgentSettings) -> Node:
         )
     managers = await look_for_managers(settings, gpus.topology)
     shares = await asyncio.to_thread(look_at_shares, settings)
-    return Node(
+    return ObservedNode(
         gpus,
         shares,
         kubelet,

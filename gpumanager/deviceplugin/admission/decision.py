@@ -11,15 +11,10 @@ from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.steering import gpu_policy_of, locate, roomiest
 from gpumanager.deviceplugin.admission.transaction import Candidate, Transaction
-from gpumanager.deviceplugin.device_ledger import (
-    DeviceLedger,
-    of_admission,
-    on_gpus,
-    place_new,
-    resized,
-)
+from gpumanager.deviceplugin.device_ledger import of_admission, on_gpus, place_new, resized
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Refused
+from gpumanager.grants.ledger import Ledger
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.place import check, evaluator_of
 from gpumanager.placement.policies import BINPACK
@@ -46,7 +41,7 @@ class AllocateCall:
 
 
 def decide(
-    ledger: DeviceLedger,
+    ledger: Ledger,
     live: tuple[Grant, ...],
     transaction: Transaction,
     demand: AllocateCall,
@@ -105,7 +100,7 @@ def _impossible(request: Request, transaction: Transaction, *, share_mode: bool)
     return None
 
 
-def _complete(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant) -> Grant | Refused:
+def _complete(ledger: Ledger, others: Iterable[Grant], draft: Grant) -> Grant | Refused:
     """Memory for a container that has its cores: its GPU is decided, and has to have the room."""
     if ledger.fits(others, draft):
         return draft
@@ -124,7 +119,7 @@ def _complete(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant) -> Gr
 
 
 def _candidates(
-    ledger: DeviceLedger,
+    ledger: Ledger,
     live: tuple[Grant, ...],
     transaction: Transaction,
     draft: Grant,
@@ -146,7 +141,7 @@ def _candidates(
         yield plan
 
 
-def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: GpuChoice) -> bool:
+def _holds(ledger: Ledger, others: Iterable[Grant], draft: Grant, grant: GpuChoice) -> bool:
     """Whether this resource fits there, and the one that is still to be asked for."""
     if not ledger.fits(others, _on(draft, grant)):
         return False
@@ -161,7 +156,7 @@ def _holds(ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, grant: G
 
 
 def _placed(
-    ledger: DeviceLedger, others: Iterable[Grant], draft: Grant, request: Request, policy: str
+    ledger: Ledger, others: Iterable[Grant], draft: Grant, request: Request, policy: str
 ) -> Grant | Refused:
     """The GPUs that the IDs name have no room: place it like a new request."""
     answer: GpuChoice | Refusal | None
@@ -176,9 +171,7 @@ def _placed(
     return Refused(str(answer))
 
 
-def _memory_first(
-    ledger: DeviceLedger, others: Iterable[Grant], request: Request
-) -> GpuChoice | Refusal:
+def _memory_first(ledger: Ledger, others: Iterable[Grant], request: Request) -> GpuChoice | Refusal:
     gpu = roomiest(ledger, ledger.books(others), request)
     if gpu is None:
         detail = f"{count_of(request.blocks, 'block')} asked; no GPU has as many free"

@@ -11,7 +11,6 @@ from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.device_ledger import (
-    DeviceLedger,
     all_ids,
     holders,
     of_admission,
@@ -20,6 +19,7 @@ from gpumanager.deviceplugin.device_ledger import (
 )
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.plan import planned
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import ANNOTATION_GPU_POLICY, ANNOTATION_POLICY, VCORE
@@ -51,7 +51,7 @@ class Offer:
 
 
 def steer(
-    ledger: DeviceLedger,
+    ledger: Ledger,
     live: tuple[Grant, ...],
     transaction: Transaction,
     question: PreferenceCall,
@@ -69,7 +69,7 @@ def steer(
     return Offer(_choose(ledger, live, question, gpus), plan)
 
 
-def could_hold(ledger: DeviceLedger, books: FreeGpus, pod: PodView) -> bool:
+def could_hold(ledger: Ledger, books: FreeGpus, pod: PodView) -> bool:
     """True if everything the pod asks for could be granted at once from what `books` has free."""
     for container in asking(pod):
         if container.cores is None or container.blocks is None:
@@ -83,7 +83,7 @@ def could_hold(ledger: DeviceLedger, books: FreeGpus, pod: PodView) -> bool:
 
 
 def locate(
-    ledger: DeviceLedger, live: Iterable[Grant], admission: str, ids: Iterable[str]
+    ledger: Ledger, live: Iterable[Grant], admission: str, ids: Iterable[str]
 ) -> frozenset[GpuUUID]:
     """The GPUs of the IDs: where an earlier container of the pod has them, or as named."""
     own = {
@@ -95,14 +95,14 @@ def locate(
     return frozenset[GpuUUID]().union(*(_where(ledger, own, i) for i in ids))
 
 
-def roomiest(ledger: DeviceLedger, books: FreeGpus, request: Request) -> Gpu | None:
+def roomiest(ledger: Ledger, books: FreeGpus, request: Request) -> Gpu | None:
     """The GPU with the most room in both resources, of those that have what is asked."""
     fitting = [gpu for gpu in ledger.topology.gpus if books.of(gpu).fits(request)]
     return max(fitting, key=lambda gpu: (_room(books, gpu), -gpu.index), default=None)
 
 
 def _where(
-    ledger: DeviceLedger, own: Mapping[str, tuple[GpuUUID, ...]], device_id: str
+    ledger: Ledger, own: Mapping[str, tuple[GpuUUID, ...]], device_id: str
 ) -> tuple[GpuUUID, ...]:
     if device_id not in ledger.ids:
         return own.get(device_id, ())
@@ -132,7 +132,7 @@ def gpu_policy_of(transaction: Transaction, of_node: str) -> str:
 
 
 def _plan(
-    ledger: DeviceLedger, live: tuple[Grant, ...], transaction: Transaction, gpu_policy: str
+    ledger: Ledger, live: tuple[Grant, ...], transaction: Transaction, gpu_policy: str
 ) -> GpuChoice | None:
     if transaction.request is None:
         return None
@@ -157,7 +157,7 @@ def _no_room(gpu: Gpu, live: Iterable[Grant]) -> str:
 
 
 def _decided_gpus(
-    ledger: DeviceLedger,
+    ledger: Ledger,
     live: tuple[Grant, ...],
     transaction: Transaction,
     question: PreferenceCall,
@@ -171,9 +171,7 @@ def _decided_gpus(
     return tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
 
 
-def _roomiest(
-    ledger: DeviceLedger, live: tuple[Grant, ...], question: PreferenceCall
-) -> tuple[Gpu, ...]:
+def _roomiest(ledger: Ledger, live: tuple[Grant, ...], question: PreferenceCall) -> tuple[Gpu, ...]:
     """For a container nobody knows: whole GPUs by placement, a share where the most room is."""
     books = ledger.books(live)
     cores = question.size if question.resource == VCORE else 0
@@ -186,7 +184,7 @@ def _roomiest(
 
 
 def _choose(
-    ledger: DeviceLedger, live: tuple[Grant, ...], question: PreferenceCall, gpus: tuple[Gpu, ...]
+    ledger: Ledger, live: tuple[Grant, ...], question: PreferenceCall, gpus: tuple[Gpu, ...]
 ) -> tuple[str, ...]:
     """What must be, then free on the wanted GPUs, of no GPU, anywhere.
 

@@ -18,13 +18,14 @@ from gpumanager.deviceplugin.admission.transaction import (
     Transaction,
     View,
 )
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, ids_of
+from gpumanager.deviceplugin.device_ledger import ids_of
 from gpumanager.deviceplugin.identity.evidence import PodLister
 from gpumanager.deviceplugin.identity.lifecycle import rejected
 from gpumanager.grants.grant import Grant
-from gpumanager.grants.store import GrantStore
+from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import PodView
+from gpumanager.names import DEVICE_PLUGINS
 
 PAIR_LIST_AGE: Final = 0.25
 """Seconds that the list of pods may be old for the second resource of a container."""
@@ -33,11 +34,8 @@ PAIR_LIST_AGE: Final = 0.25
 class AdmissionTracker:
     """Not for concurrent use: the allocator's lock guards it."""
 
-    def __init__(
-        self, ledger: DeviceLedger, store: GrantStore, lister: PodLister, clock: Callable[[], float]
-    ) -> None:
-        self._ledger = ledger
-        self._store = store
+    def __init__(self, node: Node, lister: PodLister, clock: Callable[[], float]) -> None:
+        self._node = node
         self._lister = lister
         self._clock = clock
         self._known = Admission()
@@ -67,18 +65,18 @@ class AdmissionTracker:
         """The transaction of this call; a pod that it shows to be rejected loses its grants."""
         max_age = PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
         self._view = await self._lister.list(max_age)
-        before, live = self.open, self._store.live()
+        before, live = self.open, self._node.grants(DEVICE_PLUGINS)
         holders = {a.owner for a in live if a.owner}
         call = self._call(resource, size, again=again)
         self._known = transaction.observe(self._known, call, self._view, holders, self._fits)
-        await self._store.release(rejected(live, before, self.open))
+        await self._node.release(rejected(live, before, self.open))
         return self.being_admitted()
 
     async def allocating(self, resource: str, ids: Collection[str]) -> Transaction:
         """The transaction that expects this Allocate; without a preceding preference, a new one."""
         open_ = self.open
         if open_ is None or open_.awaiting != resource or open_.sizes.get(resource) != len(ids):
-            half = self._store.journal.get(open_.allocation) if open_ else None
+            half = self._node.journal.get(open_.allocation) if open_ else None
             again = half is not None and set(ids_of(half, resource)) == set(ids)
             open_ = await self.observe(resource, len(ids), again=again)
         return self.keep(replace(open_, awaiting=None))
@@ -122,4 +120,5 @@ class AdmissionTracker:
         return one is not None and one.same(resource, size) is not None and self._fits(one.pod)
 
     def _fits(self, pod: PodView) -> bool:
-        return could_hold(self._ledger, self._ledger.books(self._store.live()), pod)
+        ledger = self._node.ledger(DEVICE_PLUGINS)
+        return could_hold(ledger, self._node.free(DEVICE_PLUGINS), pod)

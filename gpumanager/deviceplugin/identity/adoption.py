@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.deviceplugin.device_ledger import ORIGINAL, DeviceLedger, holders, on_gpus
+from gpumanager.deviceplugin.device_ledger import holders, on_gpus
 from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
     Key,
@@ -21,6 +21,7 @@ from gpumanager.deviceplugin.identity.evidence import (
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended
 from gpumanager.deviceplugin.identity.resolution import in_order
 from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.device_ids import ORIGINAL
 from gpumanager.grants.grant import (
     Claimant,
     DevicePluginSource,
@@ -29,6 +30,7 @@ from gpumanager.grants.grant import (
     State,
     shares_of,
 )
+from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ENV_VISIBLE
 from gpumanager.isolation.table import isolation_of
@@ -59,7 +61,7 @@ def unrecorded(known: Iterable[Grant], checkpoint: Checkpoint) -> tuple[Key, ...
 
 
 def adopt_booked(
-    ledger: DeviceLedger, known: tuple[Grant, ...], evidence: Evidence, now: float
+    ledger: Ledger, known: tuple[Grant, ...], evidence: Evidence, now: float
 ) -> tuple[Grant, ...]:
     """What the kubelet's books give to pods that have not ended, and the journal lacks.
 
@@ -90,7 +92,7 @@ def adopt_used(
     return tuple(found)
 
 
-def _booked(ledger: DeviceLedger, key: Key, evidence: Evidence, now: float) -> Grant | None:
+def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Grant | None:
     held = {h.resource: h.ids for h in evidence.checkpoint or () if (h.pod_uid, h.container) == key}
     envs = _envs(key, evidence)
     cores = _ours(ledger, held.get(VCORE, ()), envs)
@@ -123,7 +125,7 @@ def _unlike(draft: Grant, taken: Iterable[Grant]) -> Grant:
     return replace(draft, id=_made_up((draft.pod.uid, draft.pod.container)))
 
 
-def _ours(ledger: DeviceLedger, ids: Collection[str], envs: Mapping[str, str]) -> tuple[str, ...]:
+def _ours(ledger: Ledger, ids: Collection[str], envs: Mapping[str, str]) -> tuple[str, ...]:
     """Without gpu-manager's, unless we have given them. envs: what their container was given."""
     return in_order(
         ledger, [i for i in ids if ENV_ALLOCATION in envs or not i.startswith(ORIGINAL)]
@@ -225,7 +227,7 @@ def _given(envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
     return tuple(GpuUUID(uuid) for uuid in uuids.split(",") if uuid)
 
 
-def _named(ledger: DeviceLedger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:
+def _named(ledger: Ledger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:
     """The GPUs that the IDs name: where no answer is known, the kubelet took what we preferred."""
     known = (ledger.ids.decode(i).gpu.uuid for i in cores if i in ledger.ids)
     return tuple(dict.fromkeys(known))

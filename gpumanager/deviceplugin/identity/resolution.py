@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.transaction import View
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, all_ids, holders, resized
+from gpumanager.deviceplugin.device_ledger import all_ids, holders, resized
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended, owner
 from gpumanager.grants.grant import Claimant, Grant, RetryLater, State
+from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kube.plan import ceiling
 from gpumanager.kube.pod import PodView
@@ -131,7 +132,7 @@ def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
 
 
 def confirmed(
-    ledger: DeviceLedger, allocation: Grant, container: BookedContainer, pod: PodView | None
+    ledger: Ledger, allocation: Grant, container: BookedContainer, pod: PodView | None
 ) -> Grant:
     """The allocation with its true owner and size. pod: as listed, None if not seen.
 
@@ -176,7 +177,7 @@ def _told(allocation: Grant, claimant: Claimant, pod: PodView) -> Grant:
     )
 
 
-def in_order(ledger: DeviceLedger, ids: Collection[str]) -> tuple[str, ...]:
+def in_order(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
     """All of them; last those that name a GPU which is missing now."""
     return (*ledger.ids.ordered(ids), *sorted(i for i in ids if i not in ledger.ids))
 

@@ -9,7 +9,6 @@ import logging
 
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.deviceplugin.identity.adoption import adopt_booked, unrecorded
 from gpumanager.deviceplugin.identity.evidence import Evidence, lived_on, who_lives
 from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
@@ -24,9 +23,11 @@ from gpumanager.deviceplugin.identity.resolution import (
     takes,
 )
 from gpumanager.grants.grant import Grant
-from gpumanager.grants.store import GrantStore
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION
+from gpumanager.names import DEVICE_PLUGINS
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +35,17 @@ logger = logging.getLogger(__name__)
 class IdentityResolver:
     """One per allocator, under whose lock it works. mismatches: swaps so far."""
 
-    def __init__(self, ledger: DeviceLedger, store: GrantStore, deps: Dependencies) -> None:
-        self._ledger = ledger
-        self._store = store
+    def __init__(self, node: Node, deps: Dependencies) -> None:
+        self._node, self._store = node, node.store
         self._deps = deps
         self.mismatches = 0
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._node.ledger(DEVICE_PLUGINS)
+
+    def _live(self) -> tuple[Grant, ...]:
+        return self._node.grants(DEVICE_PLUGINS)
 
     async def running(
         self, containers: tuple[BookedContainer, ...], view: View | None
@@ -48,10 +55,10 @@ class IdentityResolver:
         A kubelet without its checkpoint gives away devices of running containers. Called without
         the lock, and only if the list of pods does not answer it: the runtime may be slow.
         """
-        if not contested(self._store.live(), containers, view):
+        if not contested(self._live(), containers, view):
             return frozenset()
         live = await who_lives(self._deps.runtime) or ()
-        return lived_on(live, self._store.live())
+        return lived_on(live, self._live())
 
     async def confirm(
         self,
@@ -65,11 +72,11 @@ class IdentityResolver:
         running: as of `running`, a moment ago.
         """
         self._store.clear_suspect(running)
-        for one in contested(self._store.live(), containers, view) if running else ():
+        for one in contested(self._live(), containers, view) if running else ():
             if one.id in running and takes(containers, one):
                 raise NotResolved(f"its devices are in use: {one.pod} runs with them")
         await self._take_up(containers, view, checkpoint)
-        for allocation, container in match(self._store.live(), containers):
+        for allocation, container in match(self._live(), containers):
             await self._confirm(allocation, container, view, checkpoint)
 
     async def _take_up(
@@ -78,7 +85,7 @@ class IdentityResolver:
         """Restore grants of containers that we answered, by the kubelet's checkpoint."""
         names = {(one.uid, one.name) for one in containers}
         held = tuple(h for h in checkpoint if (h.pod_uid, h.container) in names)
-        lacking = set(unrecorded(self._store.live(), held))
+        lacking = set(unrecorded(self._live(), held))
         if not lacking:
             return
         envs = {k: e for k, e in (await self._deps.books.envs()).items() if ENV_ALLOCATION in e}
@@ -86,7 +93,7 @@ class IdentityResolver:
         held = tuple(h for h in held if (h.pod_uid, h.container) in lacking)
         evidence = Evidence(held, envs, view=view)
         now = self._deps.clock()
-        for one in adopt_booked(self._ledger, self._store.live(), evidence, now):
+        for one in adopt_booked(self._ledger, self._live(), evidence, now):
             logger.warning("allocation %s restored for %s: %s", one.id, one.pod, one.why)
             await self._store.put(one)
 
@@ -99,11 +106,11 @@ class IdentityResolver:
     ) -> None:
         pod = next((pod for pod in view or () if pod.uid == container.uid), None)
         owned = confirmed(self._ledger, allocation, container, pod)
-        found = rivals(self._store.live(), owned, checkpoint)
+        found = rivals(self._live(), owned, checkpoint)
         if found.standing:
             raise NotResolved(f"its devices are still held by {found.standing[0].pod}")
         await self._store.release(a.id for a in found.over)
-        live = self._store.live()
+        live = self._live()
         others = [corrected(a, checkpoint) for a in live if a.id != owned.id]
         if not self._ledger.fits(others, owned):
             raise NotResolved(
@@ -121,11 +128,12 @@ class IdentityResolver:
             return
         if expected is not None and expected.uid != pod.uid:
             self.mismatches += 1
+            self._deps.events.swapped(pod, expected)
             logger.warning(
                 "the kubelet gave the grant of %s to %s, which gets the limits of its own request",
                 expected,
                 pod,
             )
         if self._deps.annotations is not None:
-            gpus = self._ledger.topology.gpus
+            gpus = self._node.topology.gpus
             self._deps.annotations.correct(pod, tuple(g for g in gpus if g.uuid in owned.gpus))

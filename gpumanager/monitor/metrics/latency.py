@@ -42,8 +42,6 @@ class Latencies:
         self.expect(CALLS, RESOURCES)
         self.admissions = Admissions()
         """What went otherwise than planned."""
-        self.healed = 0
-        """Containers that were confirmed on another pod's admission: a swap, put right."""
 
     def expect(
         self, calls: Iterable[str], resources: Iterable[str], refusals: Iterable[str] = ()

@@ -20,7 +20,8 @@ from gpumanager.agent.state_lock import (
     until_asked,
 )
 from gpumanager.agent.wiring import StateOwner
-from gpumanager.settings import CLAIMS, AgentSettings
+from gpumanager.names import CLAIMS
+from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
 from tests.waiting import until
 

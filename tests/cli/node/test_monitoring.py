@@ -1,6 +1,7 @@
 """What makes the agent ready, and what it says until then."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,7 @@ class Agent:
     """A plugin and an allocator, as far as they are asked."""
 
     def __init__(self, *, recovered: bool, **registered: bool) -> None:
-        self.recovered = recovered
+        self.node = SimpleNamespace(recovered=recovered)
         self.standings = [
             Standing(name, served=True, registered=known, failure=None)
             for name, known in registered.items()
@@ -35,7 +36,7 @@ class Agent:
     ],
 )
 def test_an_agent_is_ready_with_its_journal_and_both_resources(agent: Agent, why: str) -> None:
-    assert not_ready(agent, agent) == why  # type: ignore[arg-type]
+    assert not_ready(agent) == why  # type: ignore[arg-type]
 
 
 async def test_without_a_gpu_it_is_said_what_is_waited_for() -> None:
@@ -57,7 +58,7 @@ class Parts:
     """A journal with one promise, and a cluster that knows one pod more."""
 
     def __init__(self, promise: Grant) -> None:
-        self.interface = self.granter = self
+        self.interfaces = self.node = self
         self.journal = Journal({promise.id: promise})
         self.named = {PodUID("elsewhere"): "team/other"}.get
 

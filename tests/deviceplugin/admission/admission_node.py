@@ -10,16 +10,20 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.device_ids import Device
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.grants.device_ids import Device
 from gpumanager.grants.grant import Claimant, Refused
 from gpumanager.grants.journal_file import ROOM, JournalFile
+from gpumanager.grants.node import Node as GrantedNode
+from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.isolation.cdi import AllocationFiles
 from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
@@ -28,10 +32,10 @@ from gpumanager.isolation.table import Isolations
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.legacy.checkpoint import FILE_NAME as ORIGINAL
+from gpumanager.legacy.checkpoint import inherited_grants
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.values import Limit
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.recovery.allocator import NodeAllocator
 from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.volume.values import DriverVolumes
@@ -240,22 +244,23 @@ class Node:
         self.handover: AllocationFiles | None = None
         self.allocator = self.new_allocator()
 
-    def new_allocator(self, journal: JournalFile | None = None) -> NodeAllocator:
-        return NodeAllocator(
-            self.topology,
+    def new_allocator(self, journal: JournalFile | None = None) -> Allocator:
+        isolation = Isolations(
+            Means(self.virtual, VOLUMES),
+            DeviceFiles(Path("/dev"), control_if_present=()),
+            self.handover,
+        )
+        store = GrantStore(journal or JournalFile(self.directory / JOURNAL), isolation)
+        return Allocator(
+            GrantedNode(self.topology, store),
             Dependencies(
-                isolation=Isolations(
-                    Means(self.virtual, VOLUMES),
-                    DeviceFiles(Path("/dev"), control_if_present=()),
-                    self.handover,
-                ),
-                journal=journal or JournalFile(self.directory / JOURNAL),
+                isolation=isolation,
                 books=DeviceCheckpoint(self.directory / "kubelet_internal_checkpoint"),
                 pods=self.listing,
                 runtime=self.runtime,
                 tenants=self.tenants,
                 annotations=self.annotated,
-                original=self.directory / ORIGINAL,
+                inherited=partial(inherited_grants, self.directory / ORIGINAL),
                 share_mode=self.share_mode,
                 gpu_policy=self.gpu_policy,
                 grace=0.0,

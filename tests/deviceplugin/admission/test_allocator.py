@@ -153,7 +153,7 @@ async def test_an_ended_pods_devices_go_to_the_next_pod_that_needs_them(tmp_path
     await node.run(second)
 
     assert gone not in node.virtual.open_now
-    assert [a.owner for a in node.allocator.journal.live()] == [second.uid]
+    assert [a.owner for a in node.allocator.node.journal.live()] == [second.uid]
 
 
 async def test_devices_of_a_pod_that_runs_are_refused_to_another(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_a_pod_rejected_halfway_leaves_nothing_behind(tmp_path: Path, half
     node.held.clear()
     await node.run(following)
 
-    assert [a.owner for a in node.allocator.journal.live()] == [following.uid]
+    assert [a.owner for a in node.allocator.node.journal.live()] == [following.uid]
     assert len(node.virtual.open_now) == 1
 
 
@@ -189,7 +189,7 @@ async def test_a_pod_rejected_after_all_was_answered_gives_way_when_its_devices_
     node.held.clear()  # refused by something else; the list of pods still says Pending
     await node.run(following)
 
-    assert [a.owner for a in node.allocator.journal.live()] == [following.uid]
+    assert [a.owner for a in node.allocator.node.journal.live()] == [following.uid]
     assert len(node.virtual.open_now) == 1
 
 
@@ -201,7 +201,7 @@ async def test_the_container_that_starts_decides_whose_an_allocation_is(node: No
     await node.run(one)
     await node.run(two)
 
-    owners = {a.pod.uid: a for a in node.allocator.journal.live() if a.pod}
+    owners = {a.pod.uid: a for a in node.allocator.node.journal.live() if a.pod}
     assert owners.keys() == {one.uid, two.uid}
     for each in (one, two):
         assert set(owners[each.uid].ids.core_ids) == node.held[each.uid, "main", VCORE]
@@ -218,11 +218,11 @@ async def test_a_core_limit_annotation_is_the_ceiling(node: Node) -> None:
 async def test_a_restarted_container_is_settled_as_before(node: Node) -> None:
     asked = pod("a", container(30, 4))
     await node.run(asked)
-    before = node.allocator.journal
+    before = node.allocator.node.journal
 
     await node.start(asked)
 
-    assert node.allocator.journal == before
+    assert node.allocator.node.journal == before
 
 
 async def test_a_container_the_kubelet_does_not_know_yet_does_not_start(node: Node) -> None:
@@ -235,7 +235,7 @@ async def test_a_container_the_kubelet_does_not_know_yet_does_not_start(node: No
 
     node.write_checkpoint()
     await node.start(asked)
-    assert [a.state for a in node.allocator.journal.live()] == [State.CONFIRMED]
+    assert [a.state for a in node.allocator.node.journal.live()] == [State.CONFIRMED]
 
 
 async def test_without_a_list_of_pods_admissions_go_by_order_and_start_right(
@@ -262,7 +262,7 @@ async def test_devices_taken_from_several_gpus_get_real_capacity_on_one(node: No
     await node.allocator.allocate(VCORE, cores)
     await node.allocator.allocate(VMEMORY, [f"{one}-m-{slot}" for slot in range(4)])
 
-    (promise,) = node.allocator.journal.live()
+    (promise,) = node.allocator.node.journal.live()
     assert len(promise.gpus) == 1
     assert (promise.cores, promise.blocks) == (30, 4)
 
@@ -273,7 +273,7 @@ async def test_the_same_allocate_again_is_answered_the_same(node: Node) -> None:
     ids = [f"{0:08x}-c-{slot}" for slot in range(30)]
 
     assert await node.allocator.allocate(VCORE, ids) == await node.allocator.allocate(VCORE, ids)
-    assert len(node.allocator.journal.live()) == 1
+    assert len(node.allocator.node.journal.live()) == 1
 
 
 async def test_pods_that_ask_for_no_gpu_are_not_taken_for_the_one_admitted(node: Node) -> None:
@@ -283,7 +283,7 @@ async def test_pods_that_ask_for_no_gpu_are_not_taken_for_the_one_admitted(node:
 
     await node.admit(asked)
 
-    (promise,) = node.allocator.journal.live()
+    (promise,) = node.allocator.node.journal.live()
     assert promise.candidate is not None
     assert promise.candidate.name == "a"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.deviceplugin.device_ids import Device
 from gpumanager.gpu.values import topology
+from gpumanager.grants.device_ids import Device
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
@@ -38,7 +38,7 @@ async def test_a_pod_that_comes_after_a_gpu_fell_ill_gets_another(
 ) -> None:
     await node.run(pod("before", container(30, 4)))
 
-    node.allocator.mark_unhealthy([BOTH.gpus[0].uuid])
+    node.allocator.node.mark_unhealthy([BOTH.gpus[0].uuid])
 
     await node.admit(after := pod("after", container(30, 4)), order=order)
     await node.start(after)
@@ -49,9 +49,9 @@ async def test_what_is_held_of_a_sick_gpu_is_counted_though_nothing_of_it_is_fre
     node: Node,
 ) -> None:
     await node.run(pod("before", container(30, 4)))
-    first, live = BOTH.gpus[0], node.allocator.journal.live()
+    first, live = BOTH.gpus[0], node.allocator.node.journal.live()
 
-    node.allocator.mark_unhealthy([first.uuid])
+    node.allocator.node.mark_unhealthy([first.uuid])
 
     assert node.allocator.ledger.books(live).of(first).cores == 0
     assert node.allocator.ledger.unheld(live).of(first).cores == CORES_PER_GPU - 30
@@ -61,7 +61,7 @@ async def test_devices_of_a_sick_gpu_that_a_kubelet_gives_all_the_same_get_room_
     node: Node,
 ) -> None:
     sick = {device.device_id for device in node.allocator.devices(VCORE)[:30]}
-    node.allocator.mark_unhealthy([BOTH.gpus[0].uuid])
+    node.allocator.node.mark_unhealthy([BOTH.gpus[0].uuid])
 
     answer = await node.allocator.allocate(VCORE, sorted(sick))
 
@@ -69,7 +69,7 @@ async def test_devices_of_a_sick_gpu_that_a_kubelet_gives_all_the_same_get_room_
 
 
 async def test_with_no_other_gpu_a_pod_is_refused(node: Node) -> None:
-    node.allocator.mark_unhealthy([gpu.uuid for gpu in BOTH.gpus])
+    node.allocator.node.mark_unhealthy([gpu.uuid for gpu in BOTH.gpus])
 
     with pytest.raises(AdmissionRefused):
         await node.admit(pod("late", container(30, 4)))
@@ -79,7 +79,7 @@ async def test_who_was_admitted_before_starts_with_its_limits_on_the_sick_gpu(no
     held = pod("held", container(30, 4))
     await node.admit(held)
 
-    node.allocator.mark_unhealthy([BOTH.gpus[0].uuid])
+    node.allocator.node.mark_unhealthy([BOTH.gpus[0].uuid])
     await node.start(held)
 
     (limit,) = node.limits(held)
@@ -93,7 +93,7 @@ async def test_an_app_container_leaves_the_sick_gpu_of_its_init_container(node: 
     reusable: dict[str, set[str]] = {VCORE: set(), VMEMORY: set()}
     await node._admit_container(before, init, reusable, None)
 
-    node.allocator.mark_unhealthy([BOTH.gpus[0].uuid])
+    node.allocator.node.mark_unhealthy([BOTH.gpus[0].uuid])
     await node._admit_container(before, before.containers[1], reusable, None)
     node.write_checkpoint()
     await node.start(before)
@@ -103,10 +103,10 @@ async def test_an_app_container_leaves_the_sick_gpu_of_its_init_container(node: 
 
 
 async def test_a_gpu_that_is_well_again_is_given_again(node: Node) -> None:
-    node.allocator.mark_unhealthy([gpu.uuid for gpu in BOTH.gpus])
+    node.allocator.node.mark_unhealthy([gpu.uuid for gpu in BOTH.gpus])
     assert len(unhealthy(node)) == 2 * CORES_PER_GPU
 
-    node.allocator.mark_unhealthy([])
+    node.allocator.node.mark_unhealthy([])
 
     assert unhealthy(node) == []
     await node.run(pod("a", container(200, 0)))
@@ -142,7 +142,7 @@ async def test_a_gpu_that_comes_back_is_whose_it_was(node: Node) -> None:
     node.topology = topology(BOTH.gpus[1:], [[None]])
     await node.restart_agent()
 
-    await node.allocator.adopt(BOTH)
+    await node.allocator.node.adopt(BOTH)
 
     assert unhealthy(node) == []
     assert len(node.allocator.devices(VCORE)) == 2 * CORES_PER_GPU
@@ -156,13 +156,13 @@ async def test_a_gpu_that_appears_while_another_is_sick_changes_nothing_for_the_
     tmp_path: Path,
 ) -> None:
     node = Node(tmp_path, topology(BOTH.gpus[:1], [[None]]))
-    node.allocator.mark_unhealthy([BOTH.gpus[0].uuid])
+    node.allocator.node.mark_unhealthy([BOTH.gpus[0].uuid])
 
-    await node.allocator.adopt(BOTH)
+    await node.allocator.node.adopt(BOTH)
 
     await node.run(one := pod("one", container(30, 4)))
     assert node.gpus_of(one) == ("/dev/nvidia1",)
-    assert BOTH.gpus[0] in node.allocator.topology.gpus
+    assert BOTH.gpus[0] in node.allocator.node.topology.gpus
     assert len(unhealthy(node)) == CORES_PER_GPU
 
 
@@ -175,7 +175,7 @@ async def test_a_container_whose_devices_name_a_missing_gpu_has_its_limits_on_th
     blocks = [d.device_id for d in node.allocator.devices(VMEMORY)][BLOCKS:][:4]
     held = pod("held", container(30, 4))
     node.listing.listed[held.uid] = held
-    node.allocator.mark_unhealthy([second.uuid])
+    node.allocator.node.mark_unhealthy([second.uuid])
     node.answers[held.uid, "main"] = await node.allocator.allocate(VCORE, cores)  # type: ignore[assignment]
     await node.allocator.allocate(VMEMORY, blocks)
     node.held = {(held.uid, "main", VCORE): {*cores}, (held.uid, "main", VMEMORY): {*blocks}}
@@ -207,6 +207,6 @@ async def test_of_a_whole_gpu_whose_container_alone_knows_it_is_held_when_it_is_
     for _ in range(6):
         await node.allocator.reconcile()
 
-    assert [a.owner for a in node.allocator.journal.live()] == [held.uid]
+    assert [a.owner for a in node.allocator.node.journal.live()] == [held.uid]
     await node.run(other := pod("other", container(100, 0)))
     assert node.gpus_of(other) != node.gpus_of(held)

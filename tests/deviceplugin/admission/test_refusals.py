@@ -27,7 +27,7 @@ async def test_what_cannot_be_served_is_not_promised(node: Node) -> None:
     with pytest.raises(OSError, match="no space"):
         await node.admit(pod("a", container(30, 4)), order=(VCORE, VMEMORY))
 
-    assert node.allocator.journal.live() == ()
+    assert node.allocator.node.journal.live() == ()
 
 
 REFUSALS = [
@@ -50,7 +50,7 @@ async def test_what_cannot_be_granted_is_refused_in_words(
     with pytest.raises(AdmissionRefused, match=text):
         await node.admit(refused, order=order)
 
-    assert node.allocator.journal.live() == ()
+    assert node.allocator.node.journal.live() == ()
 
 
 async def test_where_sharing_is_off_a_share_is_refused(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ async def test_a_whole_gpu_whose_pod_has_ended_is_free_whatever_is_asked_for_fir
 
     await node.admit(share, order=order)
 
-    assert [one.owner for one in node.allocator.journal.live()] == [share.uid]
+    assert [one.owner for one in node.allocator.node.journal.live()] == [share.uid]
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -100,4 +100,4 @@ async def test_a_whole_gpu_with_which_a_container_runs_or_may_run_is_not_free(
     with pytest.raises(AdmissionRefused, match="no free GPU"):
         await node.admit(pod("share", container(30, 4)), order=(VMEMORY, VCORE))
 
-    assert [one.owner for one in node.allocator.journal.live()] == [whole.uid]
+    assert [one.owner for one in node.allocator.node.journal.live()] == [whole.uid]

@@ -30,7 +30,7 @@ async def test_a_plan_by_index_is_followed(node: Node) -> None:
     await node.run(asked)
 
     assert node.gpus_of(asked) == ("/dev/nvidia2",)
-    assert "scheduler" in node.allocator.journal.live()[0].why
+    assert "scheduler" in node.allocator.node.journal.live()[0].why
 
 
 async def test_a_plan_by_uuid_goes_before_one_by_index(node: Node) -> None:
@@ -76,7 +76,7 @@ async def test_a_plan_that_does_not_fit_any_more_is_not_followed_and_refuses_nob
     await node.run(asked)
 
     assert node.gpus_of(asked) != ("/dev/nvidia2",)
-    (own,) = (one for one in node.allocator.journal.live() if one.owner == asked.uid)
+    (own,) = (one for one in node.allocator.node.journal.live() if one.owner == asked.uid)
     assert own.why.endswith("the scheduler planned GPU 2, held by default/before (main)")
 
 
@@ -101,7 +101,7 @@ async def test_what_the_plan_says_of_one_of_two_pods_is_not_followed_for_the_oth
 
     await node.run(first)
 
-    assert "scheduler" not in node.allocator.journal.live()[0].why
+    assert "scheduler" not in node.allocator.node.journal.live()[0].why
 
 
 @given(st.text(), st.text())

@@ -30,7 +30,7 @@ def mounting(live: LiveContainer, host: str) -> LiveContainer:
 
 async def running(node: Node, one: PodView) -> tuple[LiveContainer, AllocationID]:
     await node.run(one)
-    held = next(a for a in node.allocator.journal.live() if a.owner == one.uid)
+    held = next(a for a in node.allocator.node.journal.live() if a.owner == one.uid)
     return node.live_container(one), held.id
 
 
@@ -39,7 +39,7 @@ async def test_a_container_without_gpus_proves_nothing(node: Node) -> None:
     by_environment = plain("uid-thief", VCUDA_ALLOCATION=name)
     by_mount = mounting(plain("uid-thief"), f"/anywhere/alloc/{name}")
 
-    promised = node.allocator.journal.live()
+    promised = node.allocator.node.journal.live()
 
     assert allocation_of(by_environment) is None
     assert allocation_of(by_mount) is None
@@ -53,7 +53,7 @@ async def test_a_container_with_gpus_proves_nothing_for_another_pod(node: Node) 
     claims = replace(liar, envs={**liar.envs, "VCUDA_ALLOCATION": named})
     mounts = mounting(liar, f"/anywhere/alloc/{named}")
 
-    promised = node.allocator.journal.live()
+    promised = node.allocator.node.journal.live()
 
     assert lived_on((claims,), promised) == {own}
     assert lived_on((mounts,), promised) == {own}
@@ -65,7 +65,7 @@ async def test_a_container_that_denies_its_allocation_has_it_all_the_same(node: 
 
     silent = replace(live, envs={})
 
-    assert lived_on((silent,), node.allocator.journal.live()) == {name}
+    assert lived_on((silent,), node.allocator.node.journal.live()) == {name}
 
 
 async def test_a_pod_without_gpus_is_not_held_for_what_its_environment_says(node: Node) -> None:
@@ -83,7 +83,7 @@ async def test_a_pod_without_gpus_is_not_held_for_what_its_environment_says(node
         node.clock.now += 60
         await node.allocator.reconcile()
 
-    assert node.allocator.journal.live() == ()
+    assert node.allocator.node.journal.live() == ()
     assert node.allocator.disagreements == ()
 
 
@@ -92,13 +92,13 @@ async def test_a_container_is_held_with_the_gpus_that_the_kubelet_annotated(node
     live, _ = await running(node, pod("a", container(100, 0)))
     every = ",".join(gpu.uuid for gpu in node.topology.gpus)
     node.runtime.containers.append(replace(live, envs={**live.envs, "VCUDA_GPUS": every}))
-    before = node.allocator.journal.live()[0].gpus
+    before = node.allocator.node.journal.live()[0].gpus
     (node.directory / "allocations.json").unlink()
     (node.directory / "kubelet_internal_checkpoint").unlink()
 
     await node.restart_agent()
 
-    (held,) = node.allocator.journal.live()
+    (held,) = node.allocator.node.journal.live()
     assert held.gpus == before
 
 
@@ -112,6 +112,6 @@ async def test_two_pods_that_name_one_allocation_are_both_held(node: Node) -> No
 
     await node.restart_agent()
 
-    held = node.allocator.journal.live()
+    held = node.allocator.node.journal.live()
     assert {a.owner for a in held} == {"uid-honest", "uid-liar"}
     assert len({gpu for a in held for gpu in a.gpus}) == 2

@@ -38,7 +38,7 @@ def by_http(node: AgentOnKubelet) -> AgentOnKubelet:
 
 def thought_of(node: AgentOnKubelet) -> dict[str, str]:
     """Whom each promise was thought to be for, before its container started, by allocation."""
-    live = node.allocator.journal.live()
+    live = node.allocator.node.journal.live()
     return {one.id: one.candidate.uid for one in live if one.candidate}
 
 

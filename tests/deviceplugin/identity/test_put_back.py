@@ -36,7 +36,7 @@ async def test_it_is_admitted_though_the_node_has_no_other_room(
     await node.admit(static, order=order)
     await node.start(static)
 
-    assert [a.cores for a in node.allocator.journal.live()] == [cores]
+    assert [a.cores for a in node.allocator.node.journal.live()] == [cores]
 
 
 async def test_what_it_held_before_is_free_in_the_end(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ async def test_what_it_held_before_is_free_in_the_end(tmp_path: Path) -> None:
         node.clock.now += 60
         await node.allocator.reconcile()
 
-    (held,) = node.allocator.journal.live()
+    (held,) = node.allocator.node.journal.live()
     assert held.id == node.answers[static.uid, "main"].envs["VCUDA_ALLOCATION"]
 
 
@@ -68,4 +68,4 @@ async def test_with_what_runs_nobody_else_is_admitted(tmp_path: Path, answers: o
     with pytest.raises(AdmissionRefused):
         await node.admit(static)
 
-    assert len(node.allocator.journal.live()) == 1
+    assert len(node.allocator.node.journal.live()) == 1

@@ -16,7 +16,7 @@ from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.device_ledger import DeviceLedger
+from gpumanager.deviceplugin.disagreements import Disagreement, disagreements
 from gpumanager.deviceplugin.identity.adoption import (
     adopt_booked,
     adopt_used,
@@ -37,10 +37,11 @@ from gpumanager.deviceplugin.identity.resolution import named
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
-from gpumanager.grants.store import GrantStore
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION
-from gpumanager.recovery.reconciliation import Disagreement, disagreements
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
 logger = logging.getLogger(__name__)
 
@@ -64,14 +65,20 @@ class Look:
 class Reconciler:
     """One per allocator. disagreements: of the last pass."""
 
-    def __init__(self, ledger: DeviceLedger, store: GrantStore, deps: Dependencies) -> None:
-        self._ledger = ledger
-        self._store = store
+    def __init__(self, node: Node, deps: Dependencies) -> None:
+        self._node, self._store = node, node.store
         self._deps = deps
         self._ended: Mapping[AllocationID, float] = {}
         self._unrecorded: Mapping[Key, float] = {}
         self._passes = 0
         self.disagreements: tuple[Disagreement, ...] = ()
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._node.ledger(DEVICE_PLUGINS)
+
+    def _live(self) -> tuple[Grant, ...]:
+        return self._node.grants(DEVICE_PLUGINS)
 
     async def look(self, before: Iterable[Grant], view: View | None) -> Look:
         """Read everything, without the lock: it may take seconds. before: grants older than `view`.
@@ -80,7 +87,7 @@ class Reconciler:
         """
         began, names = self._deps.elapsed(), frozenset(a.id for a in before)
         checkpoint = await self._deps.books.read()
-        granted = self._store.live()
+        granted = self._live()
         unowned = {*self._deps.isolation.allocations()} - {*self._store.journal.grants}
         doubtful = unowned or over(granted, view, checkpoint) | superseded(granted, checkpoint)
         unknown = unowned or unrecorded(granted, checkpoint or ())
@@ -102,7 +109,7 @@ class Reconciler:
 
         Raises JournalUnwritable.
         """
-        others = self._store.others()
+        others = self._node.grants(CLAIMS)
         claimed = {gpu for one in others for gpu in one.gpus}
         names = {*self._deps.isolation.allocations()} - {one.id for one in others}
         evidence = replace(
@@ -110,11 +117,11 @@ class Reconciler:
             directories=dict.fromkeys(names, ()),
             tenants={g: pods for g, pods in look.evidence.tenants.items() if g not in claimed},
         )
-        live = self._store.live()
+        live = self._live()
         known = [a for a in live if a.id in look.granted and not under(a)]
         ended = over(known, evidence.view, evidence.checkpoint)
         with self._apart("disagreements"):
-            self._report(disagreements(self._ledger.topology, live, evidence, ended))
+            self._report(disagreements(self._node.topology, live, evidence, ended))
         await self._name(evidence.view)
         if evidence.live is not None:  # a kubelet without its checkpoint gives away IDs in use
             ended |= superseded(known, evidence.checkpoint)
@@ -132,7 +139,7 @@ class Reconciler:
         return self._deps.skipped.skipping("reconciler", source, unless=about_all)
 
     async def _name(self, view: View | None) -> None:
-        for nameless in self._store.live():
+        for nameless in self._live():
             with self._apart(f"allocation {nameless.id}"):
                 for one in named((nameless,), view):
                     logger.info("allocation %s belongs to %s", one.id, one.pod)
@@ -146,7 +153,7 @@ class Reconciler:
         if evidence.view is None and evidence.live is None:
             return ()
         self._ended = since(self._ended, ended, now)
-        live = self._store.live()
+        live = self._live()
         kept = lived_on(evidence.live or (), live) | computing(live, evidence)
         kept |= _unproved(live) & _answered(evidence)
         self._store.lingering = kept & frozenset(self._ended)
@@ -157,7 +164,7 @@ class Reconciler:
         """Add grants for devices and containers without one; returns their IDs.
 
         Only of pods that are listed as living: the checkpoint keeps ended pods for a while."""
-        keys = unrecorded(self._store.live(), evidence.checkpoint or ())
+        keys = unrecorded(self._live(), evidence.checkpoint or ())
         self._unrecorded = since(self._unrecorded, keys, now)
         long = {k for k, at in self._unrecorded.items() if now - at >= self._deps.grace}
         if evidence.view is None:
@@ -166,9 +173,9 @@ class Reconciler:
         booked, clock = replace(evidence, checkpoint=held), self._deps.clock()
         found: tuple[Grant, ...] = ()
         with self._apart("what the kubelet gave"):
-            found = adopt_booked(self._ledger, self._store.live(), booked, clock)
+            found = adopt_booked(self._ledger, self._live(), booked, clock)
         with self._apart("what containers run with"):
-            found += self._running((*self._store.live(), *found), evidence, clock)
+            found += self._running((*self._live(), *found), evidence, clock)
         for one in found:
             with self._apart(f"allocation {one.id}"):
                 logger.warning(
@@ -193,7 +200,7 @@ class Reconciler:
             return ()
         limits = directories(self._deps.isolation)
         seen = Evidence(live=unknown, directories=limits, view=evidence.view)
-        found = adopt_used(self._ledger.topology, known, seen, now)
+        found = adopt_used(self._node.topology, known, seen, now)
         return tuple(one for one in found if one.pod is not None)
 
     async def _remove(self, evidence: Evidence) -> None:

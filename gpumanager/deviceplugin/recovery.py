@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.deviceplugin.identity.adoption import adopt_booked, adopt_used, unrecorded
 from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
@@ -25,32 +24,30 @@ from gpumanager.deviceplugin.identity.evidence import (
     who_lives,
 )
 from gpumanager.grants.grant import Grant
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.node import Node
 from gpumanager.grants.store import GrantStore
-from gpumanager.legacy.checkpoint import (
-    Inherited,
-    OriginalUnreadable,
-    inherit,
-    read_original,
-)
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
 logger = logging.getLogger(__name__)
 
 
-async def recover(
-    ledger: DeviceLedger, store: GrantStore, deps: Dependencies, lister: PodLister
-) -> None:
+async def recover(node: Node, deps: Dependencies, lister: PodLister) -> None:
     """Load or rebuild every grant, and write it to disk; never refuses to start."""
+    store = node.store
     whole = await store.load()
-    checkpoint = await deps.books.read()
-    enough = whole and not unrecorded(store.live(), checkpoint or ())
+    checkpoint, known = await deps.books.read(), node.grants(DEVICE_PLUGINS)
+    enough = whole and not unrecorded(known, checkpoint or ())
     if not enough:
         seen = Evidence(checkpoint=checkpoint, view=await lister.list())
         evidence = await _gather(deps, seen)
-        found = held_besides(ledger, store.live(), evidence, _original(deps), deps.clock())
-        claimed = {one.id for one in store.others()}
+        inherited = deps.inherited(node.topology, evidence, deps.clock())
+        ledger = node.ledger(DEVICE_PLUGINS)
+        found = held_besides(ledger, known, evidence, inherited, deps.clock())
+        claimed = {one.id for one in node.grants(CLAIMS)}
         found = tuple(one for one in found if one.id not in claimed)
         store.journal = store.journal.put(*found)
-        store.lingering = lived_on(evidence.live or (), store.live())
+        store.lingering = lived_on(evidence.live or (), node.grants(DEVICE_PLUGINS))
         _say(found)
     await store.forget()
     if not enough:
@@ -60,15 +57,15 @@ async def recover(
 
 
 def held_besides(
-    ledger: DeviceLedger,
+    ledger: Ledger,
     known: tuple[Grant, ...],
     evidence: Evidence,
-    original: tuple[Inherited, ...],
+    inherited: tuple[Grant, ...],
     now: float,
 ) -> tuple[Grant, ...]:
     """Grants that the evidence shows besides those that are known. Pure."""
     found = list(adopt_booked(ledger, known, evidence, now))
-    for one in inherit(ledger.topology, original, evidence, now):
+    for one in inherited:
         if all(one.id != a.id for a in (*known, *found)):
             found.append(one)
     return (*found, *adopt_used(ledger.topology, (*known, *found), evidence, now))
@@ -99,16 +96,6 @@ async def _gather(deps: Dependencies, known: Evidence) -> Evidence:
         live=live,
         directories=directories(deps.isolation),
     )
-
-
-def _original(deps: Dependencies) -> tuple[Inherited, ...]:
-    if deps.original is None:
-        return ()
-    try:
-        return read_original(deps.original)
-    except OriginalUnreadable as error:
-        logger.error("%s", error)  # noqa: TRY400 - it says all there is to say
-        return ()
 
 
 def _say(found: Iterable[Grant]) -> None:

@@ -19,8 +19,10 @@ from gpumanager.units import CORES_PER_GPU, blocks
 
 LETTERS: Final[Mapping[str, str]] = {VCORE: "c", VMEMORY: "m"}
 PREFIX: Final = 8
-LONGEST: Final = 63
+LONGEST_ID: Final = 63
 """Characters; what the kubelet's API allows in an ID."""
+ORIGINAL: Final = "tencent.com/"
+"""How gpu-manager's IDs begin, which name no GPU."""
 
 
 class UnknownDeviceID(GpuManagerError):
@@ -141,7 +143,7 @@ class DeviceIDs:
 def prefixes(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     """The shortest beginnings, of equal length, that tell the UUIDs apart; at least 8 digits."""
     digits = [gpu.uuid.removeprefix("GPU-").replace("-", "").lower() for gpu in gpus]
-    for length in range(PREFIX, LONGEST - len("-m-999999")):
+    for length in range(PREFIX, LONGEST_ID - len("-m-999999")):
         found = tuple(text[:length] for text in digits)
         if len(set(found)) == len(found):
             return found

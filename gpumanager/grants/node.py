@@ -1,0 +1,215 @@
+"""The node: the one owner of this machine's GPUs, and of every grant of them.
+
+Two interfaces grant GPUs, device plugins and claims. Both take the node. What a GPU is closed for,
+and to which of them, is decided here and nowhere else:
+
+    unhealthy    out of use, by the health checks. Device plugins grant nothing there; a claim may
+                 tolerate it, so that claims only taint it
+    withdrawn    another manager has it
+    offers       which interface grants it, and whether it leaves that one (`grants.offers`)
+    foreign      offered by the other interface, or held by a grant of the other one
+
+A decision takes the `Ledger` of its interface, which is a value: it changes only when a new one is
+asked for. `lock` is to be held from a decision to the end of its effect.
+"""
+
+import asyncio
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.grants.device_ids import DeviceIDs
+from gpumanager.grants.grant import ClaimSource, DevicePluginSource, Grant, Source
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.offers import GpuOffer, Offers, offered_by
+from gpumanager.grants.store import GrantStore
+from gpumanager.ids import AllocationID
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS
+from gpumanager.placement.values import FreeGpus
+
+SOURCES: Final[Mapping[str, type[Source]]] = {
+    DEVICE_PLUGINS: DevicePluginSource,
+    CLAIMS: ClaimSource,
+}
+OTHER: Final = {DEVICE_PLUGINS: CLAIMS, CLAIMS: DEVICE_PLUGINS}
+GpuSet = frozenset[GpuUUID]
+
+
+class Node:
+    """One machine's GPUs. Raises IndistinctGPUs.
+
+    interface: offers a GPU of which nothing else is known.
+    """
+
+    def __init__(
+        self, topology: Topology, store: GrantStore, interface: str = DEVICE_PLUGINS
+    ) -> None:
+        self._topology, self._ids = topology, DeviceIDs(topology)
+        self._ledgers: dict[str, tuple[tuple[Any, ...], Ledger]] = {}
+        self._told: tuple[GpuSet, GpuSet] = frozenset(), frozenset()
+        """The GPUs that claims may not grant, as the subscribers know them."""
+        self._subscribers: list[Callable[[], None]] = []
+        self.interface = interface
+        self.store = store
+        self.unhealthy: GpuSet = frozenset()
+        """GPUs that are out of use."""
+        self.withdrawn: GpuSet = frozenset()
+        """GPUs that another manager has."""
+        self.offers: Offers = {}
+        """Empty until the journal is loaded, where both interfaces are served."""
+        self.taken_up = asyncio.Event()
+        """Set once the journal is loaded."""
+
+    @property
+    def topology(self) -> Topology:
+        """The GPUs of this node, as far as known."""
+        return self._topology
+
+    @property
+    def journal(self) -> Journal:
+        """The grants of both interfaces."""
+        return self.store.journal
+
+    @property
+    def lock(self) -> asyncio.Lock:
+        return self.store.lock
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the journal is loaded."""
+        return self.taken_up.is_set()
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call this whenever an interface may grant more, or less, than before."""
+        self._subscribers.append(changed)
+
+    def notify(self) -> None:
+        """Call all subscribers."""
+        for changed in self._subscribers:
+            changed()
+
+    def grants(self, interface: str) -> tuple[Grant, ...]:
+        """Return the grants of an interface that hold something."""
+        return self.store.live(SOURCES[interface])
+
+    def interface_of(self, gpu: GpuUUID) -> str:
+        """Return the only interface that may grant this GPU."""
+        return self.offers.get(gpu, GpuOffer(self.interface)).interface
+
+    @property
+    def leaving(self) -> GpuSet:
+        """GPUs that get nothing new; a call that has their IDs, or a claim that was allocated them,
+        is served."""
+        return frozenset(gpu for gpu, one in self.offers.items() if one.leaving)
+
+    @property
+    def closing(self) -> GpuSet:
+        """Those of the leaving GPUs of which schedulers may not have learnt it yet."""
+        return frozenset(g for g, one in self.offers.items() if one.leaving and not one.withdrawn)
+
+    def foreign(self, interface: str) -> GpuSet:
+        """Return the GPUs that the other interface offers, or of which it still has a grant."""
+        other = OTHER[interface]
+        # A claim that only looks holds nothing. What device plugins granted may still run, though
+        # the kubelet has given its devices to another pod since.
+        granted = (one for one in self.grants(other) if one.counts or interface == CLAIMS)
+        return offered_by(self.offers, other).union(*(one.gpus for one in granted))
+
+    def withheld(self, interface: str) -> Mapping[GpuUUID, str]:
+        """Return the GPUs that the other interface or another manager has, and why each."""
+        foreign = self.foreign(interface)
+        holders = {
+            gpu: f"{one.pod or one.candidate or 'an allocation'} holds it"
+            for one in self.grants(OTHER[interface])
+            for gpu in one.gpus
+            if gpu in foreign
+        }
+        withdrawn = dict.fromkeys(self.withdrawn, "another manager has it")
+        return {**dict.fromkeys(foreign, "they offer it"), **holders, **withdrawn}
+
+    def why_not(self, gpu: GpuUUID, interface: str) -> str:
+        """Return why an interface grants nothing new of this GPU; empty where it does."""
+        if self._topology.by_uuid(gpu) is None:
+            return "it is no GPU of this node now"
+        if reason := self.withheld(interface).get(gpu):
+            return reason
+        if gpu in self.unhealthy and interface == DEVICE_PLUGINS:
+            return "it is unhealthy"
+        return "it leaves this interface" if gpu in self.leaving else ""
+
+    def ledger(self, interface: str) -> Ledger:
+        """Return the sums of an interface; the same object until its GPUs change."""
+        state = (self.journal, self.offers, self.unhealthy, self.withdrawn, self._topology)
+        before = self._ledgers.get(interface)
+        if before is not None and all(map(operator.is_, before[0], state)):
+            return before[1]
+        foreign, leaving = self.foreign(interface), self.leaving
+        unfit = self.unhealthy if interface == DEVICE_PLUGINS else frozenset()
+        closed = unfit | foreign | self.withdrawn
+        ledger = before[1] if before else None
+        sets = (closed, leaving, foreign)
+        if (
+            ledger is None
+            or ledger.topology is not self._topology
+            or (ledger.closed, ledger.leaving, ledger.foreign) != sets
+        ):
+            ledger = Ledger(
+                self._topology, self._ids, closed=closed, leaving=leaving, foreign=foreign
+            )
+        self._ledgers[interface] = state, ledger
+        return ledger
+
+    def free(self, interface: str) -> FreeGpus:
+        """Return what an interface may still grant."""
+        return self.ledger(interface).books(self.grants(interface))
+
+    def held(self) -> GpuSet:
+        """Return the GPUs that a grant of device plugins has, and those whose device IDs a pod
+        holds for another GPU."""
+        live = self.grants(DEVICE_PLUGINS)
+        ids = (i for one in live for i in (*one.ids.core_ids, *one.ids.memory_ids))
+        named = {self._ids.decode(i).gpu.uuid for i in ids if i in self._ids}
+        return frozenset(named.union(*(one.gpus for one in live)))
+
+    def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
+        """From now on just these GPUs are out of use."""
+        self.unhealthy = frozenset(gpus)
+        self.notify()
+
+    def withdraw(self, gpus: GpuSet) -> None:
+        """From now on another manager has these GPUs. While there are any, device plugins advertise
+        only what pods hold."""
+        self.withdrawn = gpus
+        self.notify()
+
+    def offer(self, offers: Offers) -> None:
+        """From now on each GPU is offered like this.
+
+        To be called now and then without a change, too: a grant of the other interface may have
+        ended, on a GPU of ours. Example: one that a stale checkpoint brought back at the start.
+        """
+        self.offers = offers
+        ledger = self.ledger(CLAIMS)
+        if (told := (ledger.closed, ledger.leaving)) != self._told:
+            self._told = told
+            self.notify()
+
+    async def adopt(self, topology: Topology) -> None:
+        """Use these GPUs from now on. Raises IndistinctGPUs, and then nothing has changed."""
+        async with self.lock:
+            self._ids = DeviceIDs(topology)
+            self._topology = topology
+            if self.offers:
+                known = {gpu.uuid: GpuOffer(self.interface) for gpu in topology.gpus}
+                self.offers = {**known, **self.offers}
+        self.notify()
+
+    async def grant(self, *grants: Grant) -> None:
+        """Write these to disk. Raises JournalUnwritable, and then nothing has changed."""
+        await self.store.put(*grants)
+
+    async def release(self, names: Iterable[AllocationID]) -> None:
+        """Release these. Raises JournalUnwritable, and then nothing has changed."""
+        await self.store.release(names)
