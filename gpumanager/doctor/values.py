@@ -1,7 +1,7 @@
 """What a doctor sees on a node, and what it says of it.
 
-`ObservedNode` holds what could be seen and, in its place, why something could not. A finding is one line of
-the answer: what was found, whether that is well, and what to do where it is not.
+`ObservedNode` holds what could be seen and, in its place, why something could not. A finding is one
+line of the answer: what was found, whether that is well, and what to do where it is not.
 """
 
 from collections.abc import Mapping
