@@ -30,6 +30,7 @@ from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.table import isolation_of, whole_gpus
 from gpumanager.kube.vcuda_config import VcudaConfig
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Evaluator
 from gpumanager.units import CORES_PER_GPU, blocks
 
@@ -162,6 +163,14 @@ def _scattered(
     """
     whole = {(claim.name, *group) for group in groups if _is_whole(claim, group)}
     for pod in pods:
+        for use in pod.uses:
+            if use.claim == claim.name and use.container in pod.shares:
+                return Refused(
+                    f"container {use.container} of pod {pod} asks for {VCORE} or {VMEMORY} beside "
+                    f"claim {claim.name}: each brings limits of its own, and one hides the other; "
+                    "ask for all GPUs of a container by one claim",
+                    "several-grants",
+                )
         for container in dict.fromkeys(use.container for use in pod.uses):
             places: set[tuple[str, ...]] = set()
             for use in (one for one in pod.uses if one.container == container):

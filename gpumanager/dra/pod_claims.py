@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gpumanager.ids import PodUID
 from gpumanager.kube.pod import asks_for_graphics
+from gpumanager.names import VCORE, VMEMORY
 
 ALL: Final = ""
 """The request of a container that names none."""
@@ -34,7 +35,8 @@ class ClaimUse:
 class PodClaims:
     """A pod, and what its containers use, init containers and sidecars too.
 
-    ended: it has, or is told to. finished: it has.
+    ended: it has, or is told to. finished: it has. shares: containers that ask for GPUs by device
+    plugins, too.
     """
 
     uid: PodUID
@@ -43,6 +45,7 @@ class PodClaims:
     uses: tuple[ClaimUse, ...] = ()
     ended: bool = False
     finished: bool = False
+    shares: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -59,7 +62,18 @@ def read_pod_claims(item: Any) -> PodClaims:
         (*_named(spec, _claims(spec, status)), *_extended(status)),
         ended=finished or bool(metadata.get("deletionTimestamp")),
         finished=finished,
+        shares=tuple(one["name"] for one in _containers(spec) if _has_share(one)),
     )
+
+
+def _containers(spec: Any) -> Iterator[Any]:
+    yield from spec.get("initContainers") or ()
+    yield from spec.get("containers") or ()
+
+
+def _has_share(container: Any) -> bool:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return any(str(limits.get(name, "0")) != "0" for name in (VCORE, VMEMORY))
 
 
 def _claims(spec: Any, status: Any) -> Mapping[str, str]:
@@ -76,7 +90,7 @@ def _claims(spec: Any, status: Any) -> Mapping[str, str]:
 
 
 def _named(spec: Any, claims: Mapping[str, str]) -> Iterator[ClaimUse]:
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+    for container in _containers(spec):
         for one in (container.get("resources") or {}).get("claims") or ():
             if one["name"] in claims:
                 request = one.get("request") or ALL

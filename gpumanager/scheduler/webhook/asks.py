@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.pod import CONFIG_MIRROR, ContainerKind, kind_of
 from gpumanager.kube.quantity import whole_number
-from gpumanager.names import VCORE, VMEMORY
+from gpumanager.names import VCORE, VMEMORY, WHOLE_GPU
 from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU
 
@@ -48,7 +48,9 @@ class Amount:
 class ContainerAmounts:
     """What one container asks for.
 
-    field: the list it stands in. place: where in that list. amounts: by resource.
+    field: the list it stands in. place: where in that list. amounts: by resource. whole: of the
+    extended resource of whole GPUs, which kube-scheduler turns into a claim. claims: the pod's own
+    names of the claims that the container uses.
     """
 
     name: str
@@ -56,6 +58,8 @@ class ContainerAmounts:
     field: str
     place: int
     amounts: Mapping[str, Amount]
+    whole: Amount = Amount()
+    claims: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
@@ -135,4 +139,9 @@ def _asks(spec: Mapping[str, Any], field: str) -> Iterator[ContainerAmounts]:
             field=field,
             place=place,
             amounts={key: Amount(limits.get(key), requests.get(key)) for key in RESOURCES},
+            whole=Amount(limits.get(WHOLE_GPU), requests.get(WHOLE_GPU)),
+            claims=tuple(
+                str(mapping(one, f"{where}.resources.claims").get("name", ""))
+                for one in rows(resources.get("claims"), f"{where}.resources.claims")
+            ),
         )

@@ -20,8 +20,10 @@ from gpumanager.names import (
     ANNOTATION_POLICY,
     ANNOTATION_PREDICATE_GPU_INDEX,
     ANNOTATIONS_OURS,
+    CLAIM_DRIVER,
     VCORE,
     VMEMORY,
+    WHOLE_GPU,
 )
 from gpumanager.placement.place import check
 from gpumanager.placement.preference import read_gpu_policy, read_preference
@@ -100,6 +102,24 @@ def _container(ask: ContainerAmounts) -> Iterator[Remark]:
             yield Remark(f"{ask.where}: {fault}")
     if ask.request is not None and (fault := _request(ask.request)):
         yield Remark(f"{ask.where}: {fault}")
+    yield from _two_interfaces(ask)
+
+
+def _two_interfaces(ask: ContainerAmounts) -> Iterator[Remark]:
+    """A container has one directory of limits: what a claim brings would hide that of the share."""
+    if ask.whole.number != 0:
+        yield Remark(
+            f"{ask.where}: {VCORE} and {WHOLE_GPU} in one container: each brings limits of its "
+            "own, and one hides the other. Ask for all GPUs of a container by one claim"
+        )
+    elif ask.claims:
+        names = ", ".join(ask.claims)
+        yield Remark(
+            f"{ask.where}: {VCORE} beside claims ({names}): where one of them is for GPUs of "
+            f"{CLAIM_DRIVER}, the node refuses to start the pod. Ask for all GPUs of a container "
+            "by one claim",
+            fatal=False,
+        )
 
 
 def _amount(name: str, amount: Amount) -> Iterator[str]:

@@ -233,3 +233,29 @@ def test_what_no_node_could_run_is_warned_of_by_default_for_an_autoscaler() -> N
 
     assert (warned.errors, len(warned.warnings)) == ((), 1)
     assert ignored == AdmissionVerdict()
+
+
+def with_whole_gpu(made: dict[str, object]) -> dict[str, object]:
+    resources: dict[str, dict[str, str]] = made["resources"]  # type: ignore[assignment]
+    for amounts in resources.values():
+        amounts["tencent.com/gpu"] = "1"
+    return made
+
+
+def test_a_container_that_asks_by_both_interfaces_is_refused() -> None:
+    said = errors(pod(with_whole_gpu(container())))
+
+    assert "container main (spec.containers[0]): tencent.com/vcuda-core and tencent.com/gpu" in said
+    assert not errors(pod(container(), with_whole_gpu(container(None, None, name="other"))))
+
+
+def test_a_share_beside_a_claim_is_warned_of_for_the_claim_may_be_of_another_driver() -> None:
+    made = container()
+    made["resources"]["claims"] = [{"name": "nic"}]
+
+    verdict = validate(pod(made), POLICY)
+
+    assert verdict.errors == ()
+    (warning,) = verdict.warnings
+    assert "beside claims (nic)" in warning
+    assert "the node refuses" in warning
