@@ -53,6 +53,7 @@ from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.legacy.containers import legacy_containers
+from gpumanager.legacy.sockets import LegacySockets
 from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
@@ -202,6 +203,14 @@ class NodeAgent:
         self._containers = Containers(cgroups)
         self._peers = PodCheck(self._containers, self._owners)
         freezer = CgroupFreezer(cgroups, self._owners, outside.cluster.terminating)
+        self._legacy = LegacySockets(
+            settings.virtual_manager_path,
+            peers=self._peers,
+            resident=self._confirmed,
+            neighbours=self._containers,
+            names=NamedContainers(self._containers, outside.runtime),
+            driver=outside.volumes.version,
+        )
         self._virtual = self._sockets(freezer)
         isolation = Isolations(
             Means(self._virtual, outside.volumes),
@@ -291,7 +300,7 @@ class NodeAgent:
             "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
             "sharing": partial(virtual.share_every, TICK_SECONDS),
             **self._interfaces.tasks,
-            "gpu-manager's containers": partial(follow_originals, virtual, node),
+            "gpu-manager's containers": partial(follow_originals, self._legacy, node),
             "health": partial(health.watch, Kubelet(self._interfaces, around.search)),
             "cluster": partial(tell, around.cluster, self._interfaces, around.volumes.version),
             "driver directories": partial(
@@ -345,10 +354,7 @@ class NodeAgent:
             model_of=self._model_of,
             peers=self._peers,
             owners=self._peers,
-            resident=self._confirmed,
-            neighbours=self._containers,
-            names=NamedContainers(self._containers, self._outside.runtime),
-            driver=self._outside.volumes.version,
+            legacy=self._legacy,
             pauses=pauses and freezer.writable,
             freezer=freezer,
         )
@@ -371,10 +377,10 @@ async def tell(cluster: Cluster, interfaces: Interfaces, driver: str) -> None:
     )
 
 
-async def follow_originals(virtual: VirtualManager, node: Node) -> None:
+async def follow_originals(sockets: LegacySockets, node: Node) -> None:
     """Keep pods going that began under gpu-manager, until cancelled."""
     while True:
-        virtual.serve_originals(legacy_containers(node.journal, virtual.original_candidates()))
+        sockets.serve(legacy_containers(node.journal, sockets.candidates()))
         await asyncio.sleep(ORIGINALS_SECONDS)
 
 

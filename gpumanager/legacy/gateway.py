@@ -12,12 +12,10 @@ import socket
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gpumanager.legacy.register import Register, RegisterServer
 from gpumanager.limits.socket.repeated_log import RepeatedLog
-
-if TYPE_CHECKING:
-    from gpumanager.legacy.register import Register, RegisterServer
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +38,7 @@ class Gateway:
         self._callers: dict[str, Register] = {}
         self._said = RepeatedLog(log, "RegisterVDevice")
 
-    async def carry(self, connection: socket.socket, begun: bytes, register: "Register") -> None:
+    async def carry(self, connection: socket.socket, begun: bytes, register: Register) -> None:
         """All that this caller has to say, and the answers. begun: what was read of it already."""
         self._said.summarize()
         with connection.dup() as caller:
@@ -63,14 +61,11 @@ class Gateway:
     async def _start(self) -> None:
         async with self._starting:
             if self._server is None:
-                # The check on a GPU runs the virtual manager on machines without gRPC.
-                from gpumanager.legacy.register import RegisterServer
-
                 server = RegisterServer(self._path, self._registrar)
                 await server.start()
                 self._server = server
 
-    async def _carry(self, caller: socket.socket, begun: bytes, register: "Register") -> None:
+    async def _carry(self, caller: socket.socket, begun: bytes, register: Register) -> None:
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as inner:
             inner.bind("")  # an abstract name that nobody else has
@@ -83,7 +78,7 @@ class Gateway:
             finally:
                 del self._callers[name]
 
-    def _registrar(self, peer: str) -> "Register | None":
+    def _registrar(self, peer: str) -> Register | None:
         kind, _, name = peer.partition(":")
         return self._callers.get(name) if kind == "unix-abstract" else None
 

@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
-from gpumanager.legacy.gpu_client import ForGpuClients, GpuClients
 from gpumanager.limits.overhead.driver_overhead import (
     DriverOverhead,
     OverheadMark,
@@ -89,6 +88,25 @@ _UNMEASURED: Final = {
 }
 
 
+class HttpCallers(Protocol):
+    """Answers the callers of one socket that speak HTTP/2: `legacy.gpu_client`."""
+
+    def answer(self, connection: socket.socket, begun: bytes) -> Coroutine[None, None, None]:
+        """Return all of a connection. begun: what was read of it already."""
+
+    def limits_changed(self) -> None: ...
+    def refresh(self) -> None: ...
+
+
+class HttpSockets(Protocol):
+    """Makes them, one for each allocation: `legacy.sockets`."""
+
+    def at_socket(
+        self, directory: Path, allocation: AllocationID, limits: Callable[[], tuple[Limit, ...]]
+    ) -> HttpCallers: ...
+    async def stop(self) -> None: ...
+
+
 class ServedAllocation:
     """Serves `directory`, which exists, in the running loop until close().
 
@@ -105,7 +123,7 @@ class ServedAllocation:
         measuring: Measuring | None = None,
         sizes: ContextSizes | None = None,
         on_size: Callable[[], None] | None = None,
-        clients: ForGpuClients,
+        legacy: HttpSockets | None = None,
         deaths: Deaths,
         peers: PeerCheck | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
@@ -146,12 +164,8 @@ class ServedAllocation:
                 on_size or self.write_contexts,
             )
             self._recall_sizes()
-            self._clients = GpuClients(
-                clients,
-                directory,
-                allocation,
-                lambda _: self._config.limits(),
-                peers=peers,
+            self._clients = (
+                legacy.at_socket(directory, allocation, self._config.limits) if legacy else None
             )
             self._listener = SocketListener(
                 directory,
@@ -228,7 +242,8 @@ class ServedAllocation:
         self._limits = tuple(limits)
         self.write_contexts()
         limits = self._config.limits()
-        self._clients.limits_changed()
+        if self._clients is not None:
+            self._clients.limits_changed()
         if self._joined is not None:
             self._joined.weigh(self._turns.seats(limits))
         else:
@@ -313,7 +328,8 @@ class ServedAllocation:
     def sweep(self) -> None:
         """See to what nobody tells of: programs and gpu-clients that have gone, disks that work
         again, books that were missing."""
-        self._clients.refresh()
+        if self._clients is not None:
+            self._clients.refresh()
         self._slots.sweep()
         self._recover()
         self._said.summarize()
@@ -330,7 +346,7 @@ class ServedAllocation:
     ) -> Coroutine[None, None, None] | None:
         """One WELCOME, now or after measuring. A caller that has gone meanwhile is no error."""
         if isinstance(hello, Http2):
-            return self._clients.answer(connection, hello.begun)
+            return self._clients.answer(connection, hello.begun) if self._clients else None
         if isinstance(hello, Hello) and hello.measure and not hello.observer:
             return self._answer_measured(connection, hello)
         self._answer_now(connection, hello)

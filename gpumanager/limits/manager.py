@@ -17,7 +17,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -28,11 +28,7 @@ from gpumanager.gpu.poll_interval import poll_interval
 from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
-from gpumanager.legacy.files import driver_numbers
-from gpumanager.legacy.gateway import CALL_SECONDS, Gateway
-from gpumanager.legacy.gpu_client import ContainerMember, ForGpuClients, nobody
-from gpumanager.legacy.pods import ContainerNames, LegacyContainers, LegacyPods
-from gpumanager.limits.allocation import ServedAllocation
+from gpumanager.limits.allocation import HttpSockets, ServedAllocation
 from gpumanager.limits.outside import OutsideUse
 from gpumanager.limits.overhead.driver_overhead import plain
 from gpumanager.limits.overhead.measuring import (
@@ -57,7 +53,7 @@ from gpumanager.limits.sampling import (
 )
 from gpumanager.limits.socket.descriptors import Descriptors
 from gpumanager.limits.socket.listener import DEADLINE_SECONDS
-from gpumanager.limits.socket.peers import Neighbours, PeerCheck, ProcessOwners
+from gpumanager.limits.socket.peers import PeerCheck, ProcessOwners
 from gpumanager.limits.turns import Turns
 from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_TURNS, DRIVER_NAME
@@ -86,10 +82,8 @@ class VirtualManager:
     meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
     busy each keeps the GPUs; without, time outside of turns is not seen. model_of: tells a GPU's
     model, so that what is learnt of one helps with others. peers: knows whose processes call,
-    owners: whose use a GPU, neighbours: which are of one container; None: they are not known.
-    resident: the container that an allocation is for, names: those of containers by their IDs,
-    driver: the driver's version, for gpu-client.
-    deadline_seconds: for a caller to finish its HELLO; call_seconds: for gpu-client to register.
+    owners: whose use a GPU; None: they are not known. legacy: answers callers that speak HTTP/2;
+    None: nobody does. deadline_seconds: for a caller to finish its HELLO.
     sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
     the driver to tell what processes hold. turns: by which containers share the time of GPUs.
     pauses: whether containers that go past them are paused, and freezer: by what; None where none
@@ -106,12 +100,8 @@ class VirtualManager:
         model_of: ModelOf = unknown_model,
         peers: PeerCheck | None = None,
         owners: ProcessOwners | None = None,
-        resident: Callable[[AllocationID], ContainerMember | None] = nobody,
-        neighbours: Neighbours | None = None,
-        names: ContainerNames | None = None,
-        driver: str = "",
+        legacy: HttpSockets | None = None,
         deadline_seconds: float = DEADLINE_SECONDS,
-        call_seconds: float = CALL_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
         pass_seconds: float = PASS_SECONDS,
@@ -128,9 +118,7 @@ class VirtualManager:
         self._staleness = Staleness()
         self._sizes = ContextSizes(model_of)
         self._peers = peers
-        self._gateway = Gateway(root, call_seconds)
-        self._clients = ForGpuClients(self._gateway, resident, neighbours, driver_numbers(driver))
-        self._originals = LegacyPods(root, self._clients, peers, names)
+        self._legacy = legacy
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
         self._served: dict[AllocationID, ServedAllocation] = {}
@@ -211,16 +199,8 @@ class VirtualManager:
         for asking in (self._measuring, self._sampling):
             if asking is not None:
                 asking.close()
-        self._originals.stop()
-        await self._gateway.stop()
-
-    def original_candidates(self) -> frozenset[str]:
-        """The UIDs of pods that may have begun under gpu-manager, and other names."""
-        return self._originals.candidates()
-
-    def serve_originals(self, containers: LegacyContainers) -> None:
-        """Those pods among them that began under gpu-manager; to be repeated each second."""
-        self._originals.serve(containers)
+        if self._legacy is not None:
+            await self._legacy.stop()
 
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""
@@ -355,7 +335,7 @@ class VirtualManager:
                 measuring=self._measuring,
                 sizes=self._sizes,
                 on_size=self._spread_sizes,
-                clients=self._clients,
+                legacy=self._legacy,
                 deaths=self._deaths,
                 peers=self._peers,
                 turns=self._turns,

@@ -21,6 +21,7 @@ from gpumanager.legacy.files import (
     encode_pids,
 )
 from gpumanager.legacy.pods import LegacyContainer
+from gpumanager.legacy.sockets import LegacySockets
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.processes import Process
 from gpumanager.units import GIB, Bytes
@@ -45,6 +46,9 @@ class Node:
     names: dict[str, str] = field(default_factory=dict)
     strangers: set[int] = field(default_factory=set)
     runs: bool = True
+
+    def __post_init__(self) -> None:
+        self.legacy = LegacySockets(self.root, peers=self, neighbours=self, names=self)
 
     @property
     def pod(self) -> Path:
@@ -84,7 +88,7 @@ def node(root: Path) -> Node:
 
 @pytest.fixture
 async def manager(node: Node) -> AsyncIterator[VirtualManager]:
-    manager = virtual_manager(node.root, peers=node, neighbours=node, names=node)
+    manager = virtual_manager(node.root, peers=node, legacy=node.legacy)
     yield manager
     await manager.stop()
 
@@ -103,7 +107,7 @@ async def refused(node: Node, **fields: str) -> grpc.aio.AioRpcError:
 async def test_a_program_that_starts_in_such_a_pod_gets_its_limits(
     node: Node, manager: VirtualManager
 ) -> None:
-    manager.serve_originals({UID: (SHARE,), "elsewhere": (WHOLE,)})
+    node.legacy.serve({UID: (SHARE,), "elsewhere": (WHOLE,)})
 
     await register(node, container_id=ID)
 
@@ -115,7 +119,7 @@ async def test_a_program_that_starts_in_such_a_pod_gets_its_limits(
 async def test_containers_of_one_pod_are_told_apart_by_the_runtime(
     node: Node, manager: VirtualManager
 ) -> None:
-    manager.serve_originals({UID: (SHARE, WHOLE)})
+    node.legacy.serve({UID: (SHARE, WHOLE)})
     node.names |= {ID: "whole", "d" * 64: "share", "e" * 64: "sidecar"}
 
     await register(node, container_id=ID)
@@ -132,7 +136,7 @@ async def test_a_container_that_nobody_knows_may_try_again(
     node: Node, manager: VirtualManager, runs: object
 ) -> None:
     node.runs = bool(runs)
-    manager.serve_originals({UID: (SHARE, WHOLE)})
+    node.legacy.serve({UID: (SHARE, WHOLE)})
 
     error = await refused(node, container_id=ID)
 
@@ -142,7 +146,7 @@ async def test_a_container_that_nobody_knows_may_try_again(
 
 async def test_another_pod_is_refused(node: Node, manager: VirtualManager) -> None:
     node.strangers.add(os.getpid())
-    manager.serve_originals({UID: (SHARE,)})
+    node.legacy.serve({UID: (SHARE,)})
 
     error = await refused(node, container_id=ID)
 
@@ -150,7 +154,7 @@ async def test_another_pod_is_refused(node: Node, manager: VirtualManager) -> No
 
 
 async def test_our_own_shim_has_nothing_to_say_there(node: Node, manager: VirtualManager) -> None:
-    manager.serve_originals({UID: (SHARE,)})
+    node.legacy.serve({UID: (SHARE,)})
 
     answer = await asyncio.to_thread(exchange, node.pod / "vcuda.sock", hello())
 
@@ -167,18 +171,18 @@ async def test_files_that_gpu_manager_left_are_kept_current(
     node.left_by_gpu_manager(ID, "share", child.pid, 2**22 + 1)
     node.left_by_gpu_manager("d" * 64, "of-nobody", child.pid)
 
-    manager.serve_originals({UID: (SHARE,)})
+    node.legacy.serve({UID: (SHARE,)})
 
     assert node.config().memory == 2 * GIB
     assert decode_pids((node.pod / ID / "pids.config").read_bytes()) == (child.pid,)
     assert node.config("d" * 64).cores == 10
 
     changed = LegacyContainer(SHARE.allocation, UID, "share", (limit(3 * GIB),))
-    manager.serve_originals({UID: (changed,)})
+    node.legacy.serve({UID: (changed,)})
     assert node.config().memory == 3 * GIB
 
     await child.kill()
-    manager.serve_originals({UID: (changed,)})
+    node.legacy.serve({UID: (changed,)})
     assert not (node.pod / ID).exists()
     assert (node.pod / "vcuda.sock").exists()
 
@@ -187,10 +191,10 @@ async def test_a_pod_s_directory_goes_with_the_pod_and_no_other(
     node: Node, manager: VirtualManager
 ) -> None:
     (node.root / "somebody").mkdir()
-    manager.serve_originals({UID: (SHARE,)})
+    node.legacy.serve({UID: (SHARE,)})
     await manager.open(AllocationID("a1"), [limit()])
 
-    manager.serve_originals({})
+    node.legacy.serve({})
 
     assert not node.pod.exists()
     assert (node.root / "somebody").exists()
@@ -200,7 +204,7 @@ async def test_a_pod_s_directory_goes_with_the_pod_and_no_other(
 async def test_the_end_of_the_manager_takes_nothing_away(
     node: Node, manager: VirtualManager
 ) -> None:
-    manager.serve_originals({UID: (SHARE,)})
+    node.legacy.serve({UID: (SHARE,)})
     await register(node, container_id=ID)
 
     await manager.stop()
@@ -214,7 +218,7 @@ async def test_a_pod_that_cannot_be_served_does_not_keep_others_from_it(
     long = "u" * 100
     (node.root / long).mkdir()
 
-    manager.serve_originals({long: (WHOLE,), UID: (SHARE,)})
+    node.legacy.serve({long: (WHOLE,), UID: (SHARE,)})
 
     await register(node, container_id=ID)
     assert f"cannot serve gpu-manager's pod {long}" in caplog.text

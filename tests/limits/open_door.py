@@ -10,6 +10,7 @@ import pytest
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
+from gpumanager.legacy.sockets import LegacySockets
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.pages import sealed_memory
 from gpumanager.limits.pages.books import BOOKS
@@ -26,8 +27,14 @@ def limit(memory: int = GIB) -> Limit:
     return Limit(GPU, memory=Bytes(memory), cores=30, ceiling=30)
 
 
+LEGACY = ("resident", "neighbours", "names", "driver", "call_seconds")
+
+
 def virtual_manager(root: Path, **options: Any) -> VirtualManager:
-    """Its containers find their turns below `root`, too."""
+    """Its containers find their turns below `root`, too; gpu-client is answered."""
+    for_gpu_client = {name: options.pop(name) for name in LEGACY if name in options}
+    sockets = LegacySockets(root, peers=options.get("peers"), **for_gpu_client)
+    options = {"legacy": sockets, **options}
     return VirtualManager(root, turns=Turns(root / "turns"), **options)
 
 
