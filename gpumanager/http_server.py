@@ -37,7 +37,7 @@ VERSIONS: Final = (HttpVersion10, HttpVersion11)
 BACKLOG: Final = 512
 ACCEPT_RETRY_SECONDS: Final = 0.2
 TLS_SHUTDOWN_SECONDS: Final = 1.0
-AT_ONCE: Final = 0.001
+IMMEDIATE_SECONDS: Final = 0.001
 """Seconds. To aiohttp 0 is for ever."""
 ABSENT: Final = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 """A machine without IPv6 may have a name for its IPv6 loopback all the same."""
@@ -146,7 +146,7 @@ class BoundedServer(web.Server):
             self._close(connection)
         handshakes = (one.connecting for one in connections if one.connecting is not None)
         await asyncio.gather(*handshakes, return_exceptions=True)
-        await self.shutdown(AT_ONCE)
+        await self.shutdown(IMMEDIATE_SECONDS)
 
     async def _serve(self, sockets: list[socket.socket], tls: ContextSource | None) -> None:
         if not self._tasks:

@@ -21,7 +21,7 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 STEADY_SECONDS: Final = 60.0
 """A task that ran for so long begins with the first pause again."""
-REMEMBERED: Final = 4096
+REMEMBERED_ERRORS: Final = 4096
 LONGEST_WORDS: Final = 200
 """Characters of an error's text: tenants may have written it."""
 
@@ -66,7 +66,7 @@ class SkippedErrors:
         known = key in self._said
         self._said[key] = None
         self._said.move_to_end(key)
-        if len(self._said) > REMEMBERED:
+        if len(self._said) > REMEMBERED_ERRORS:
             self._said.popitem(last=False)
         return known
 

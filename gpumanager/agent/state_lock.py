@@ -37,7 +37,7 @@ ABANDONED_SECONDS: Final = 30.0
 WAIT_SECONDS: Final = 60.0
 """Twice what Kubernetes gives a pod to end."""
 RETRY_SECONDS: Final = 0.1
-LONGEST: Final = 512
+HOLDER_BYTES: Final = 512
 """Bytes that are read of its holder."""
 
 
@@ -173,7 +173,7 @@ def _sign(descriptor: int, *, hands_over: bool, after: str) -> None:
 
 def _holder(descriptor: int) -> LockHolder:
     with contextlib.suppress(OSError):
-        text = os.pread(descriptor, LONGEST, 0).decode(errors="replace")
+        text = os.pread(descriptor, HOLDER_BYTES, 0).decode(errors="replace")
         if lines := text.strip().splitlines():
             after = next((one.removeprefix(AFTER) for one in lines if one.startswith(AFTER)), "")
             return LockHolder(lines[0], HANDS_OVER in lines, after)

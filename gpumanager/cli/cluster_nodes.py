@@ -12,7 +12,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.view.cluster import read_cluster
 from gpumanager.view.values import NodeView, Seen
 
-SECONDS: Final = 10.0
+EXTENDER_SECONDS: Final = 10.0
 PER_PAGE: Final = 100
 
 
@@ -52,9 +52,9 @@ def _nodes(url: str, authority: Path | None) -> list[NodeView]:
 
 def _document(url: str, path: str, authority: Path | None) -> Any:
     try:
-        status, body = get(url, path, seconds=SECONDS, authority=authority)
+        status, body = get(url, path, seconds=EXTENDER_SECONDS, authority=authority)
     except BROKEN as error:
-        why = cause(error, SECONDS)
+        why = cause(error, EXTENDER_SECONDS)
         raise GpuManagerError(
             f"{url}: cannot ask the extender: {why}; set its address: --extender URL"
         ) from error

@@ -32,7 +32,7 @@ from gpumanager.view.placement import Placement, read_placement
 from gpumanager.view.pod_story import pod_story
 from gpumanager.view.values import NodeView
 
-SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 10.0
 KINDS: Final = ("pod", "claim")
 EXPECTED: Final = {"pod", "time", "policy", "nodes", "fitting", "reasons", "best", "bound", "gpus"}
 
@@ -203,11 +203,11 @@ def asked(url: str, path: str, authority: Path | None) -> Mapping[str, Any] | Gp
 def ask(url: str, path: str, authority: Path | None = None) -> Mapping[str, Any]:
     """What an extender answers; raises NoAnswer, GpuManagerError."""
     try:
-        status, body = get(url, path, seconds=SECONDS, authority=authority)
+        status, body = get(url, path, seconds=ANSWER_SECONDS, authority=authority)
     except TimeoutError as error:
-        raise NoAnswer(url, cause(error, SECONDS)) from error
+        raise NoAnswer(url, cause(error, ANSWER_SECONDS)) from error
     except BROKEN as error:
-        raise NoAnswer(url, f"cannot ask the extender: {cause(error, SECONDS)}") from error
+        raise NoAnswer(url, f"cannot ask the extender: {cause(error, ANSWER_SECONDS)}") from error
     return _read(url, status, body)
 
 

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from gpumanager.view.metrics import read_metrics
 from gpumanager.view.values import NodeView, Seen
 
 DEFAULT: Final = "http://localhost:5678"
-SECONDS: Final = 4.0
+AGENT_SECONDS: Final = 4.0
 ADVICE: Final = (
     "run it on the node or in the agent's pod, or say where the agent serves: "
     "--agent http://HOST:PORT (its --query-addr and --query-port)"
@@ -51,9 +52,9 @@ agents_option: Final = click.option(
 def page(url: str, path: str) -> bytes:
     """What an agent serves there; raises GpuManagerError, with the cause alone."""
     try:
-        status, body = get(url, path, seconds=SECONDS)
+        status, body = get(url, path, seconds=AGENT_SECONDS)
     except BROKEN as error:
-        raise GpuManagerError(cause(error, SECONDS)) from error
+        raise GpuManagerError(cause(error, AGENT_SECONDS)) from error
     if status == HTTPStatus.NOT_FOUND:
         raise GpuManagerError(f"has no {path}: is it an agent, and as new as this command?")
     if status != HTTPStatus.OK:
@@ -86,7 +87,7 @@ def look(
 ) -> tuple[Seen, ...]:
     """Every agent's node now; of one that does not answer the picture there was before."""
     known = {one.agent: one for one in before}
-    questions = [(url, DoctorQuestion(lambda url=url: ask(url), SECONDS + 1)) for url in agents]  # type: ignore[misc]
+    questions = [(url, DoctorQuestion(partial(ask, url), AGENT_SECONDS + 1)) for url in agents]
     return tuple(
         seen(url, question.answer(), known.get(url, Seen(url)), clock())
         for url, question in questions

@@ -14,7 +14,7 @@ import click
 
 from gpumanager.errors import GpuManagerError
 
-SECONDS: Final = 4.0
+WORD_SECONDS: Final = 4.0
 """For each word; the kubelet has a bound of its own for the whole."""
 MOST_BYTES: Final = 64 << 10
 
@@ -48,10 +48,10 @@ class _Agent(http.client.HTTPConnection):
     """Over its unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("agent", timeout=SECONDS)
+        super().__init__("agent", timeout=WORD_SECONDS)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(SECONDS)
+        self.sock.settimeout(WORD_SECONDS)
         self.sock.connect(str(self._path))

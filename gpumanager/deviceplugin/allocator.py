@@ -50,10 +50,10 @@ logger = logging.getLogger(__name__)
 PRE_START_AGE: Final = 0.5
 """Seconds that the list of pods may be old when a container starts, so that its two resources need
 one. A look under load takes as long."""
-PENDING: Final = "Pending"
+PENDING_PHASE: Final = "Pending"
 LINGERING_SECONDS: Final = 1.0
 """Between passes while a container outlives its pod, whose GPU is free once it has ended."""
-HURRY: Final = 1.0
+HURRIED_RUNTIME_SECONDS: Final = 1.0
 """Seconds for the container runtime to tell who runs, while the kubelet waits."""
 
 
@@ -102,7 +102,7 @@ class Allocator:
         """Whether a pod is bound to this node that asks for devices and has none yet."""
         holders = {one.owner for one in self._live()}
         pods = await self._lister.list() or ()
-        return any(p.phase == PENDING and asking(p) and p.uid not in holders for p in pods)
+        return any(p.phase == PENDING_PHASE and asking(p) and p.uid not in holders for p in pods)
 
     async def release_ended(self) -> None:
         """Release the grants of ended pods of which no container runs, without waiting as long as
@@ -111,7 +111,7 @@ class Allocator:
             view, live = await self._lister.list(), self._live()
             grants = self.node.journal.grants
             over = {i for i in ended(live, "", view) if not self._tracker.under(grants[i])}
-            running = await who_lives(self._deps.runtime, HURRY) if over else None
+            running = await who_lives(self._deps.runtime, HURRIED_RUNTIME_SECONDS) if over else None
             if running is not None:
                 await self.node.release(over - lived_on(running, live))
 
@@ -290,7 +290,11 @@ class Allocator:
         live, view, admission = self._live(), self._tracker.view, open_.admission
         names = {*never_given(live, admission, await self._deps.books.read(), view)}
         over = ended(live, admission, view) | again(live, open_, view)
-        if over and (running := await who_lives(self._deps.runtime, HURRY)) is not None:
+        if (
+            over
+            and (running := await who_lives(self._deps.runtime, HURRIED_RUNTIME_SECONDS))
+            is not None
+        ):
             names |= over - lived_on(running, live)
         await self.node.release(names)
         return bool(names)

@@ -16,7 +16,7 @@ from gpumanager.deviceplugin.inotify import Inotify
 
 logger = logging.getLogger(__name__)
 
-POLLED: Final = 0.25
+POLL_SECONDS: Final = 0.25
 """Seconds between two looks where nobody wakes us."""
 WATCHED: Final = 10.0
 """Seconds between two looks where inotify does."""
@@ -32,7 +32,7 @@ class Changes:
         self,
         directory: Path,
         *,
-        polled: float = POLLED,
+        polled: float = POLL_SECONDS,
         inotify: Callable[[], Inotify] = Inotify,
     ) -> None:
         self._directory = directory

@@ -19,7 +19,7 @@ IN_MOVE_SELF: Final = 0x800
 IN_ONLYDIR: Final = 0x1000000
 NAMES: Final = IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF
 
-ROOM: Final = 64 << 10
+EVENT_BYTES: Final = 64 << 10
 """Bytes of events that are taken at once."""
 ABSENT: Final = (errno.ENOENT, errno.ENOTDIR)
 
@@ -51,7 +51,7 @@ class Inotify:
     def drain(self) -> None:
         """Take all events."""
         try:
-            while len(os.read(self.descriptor, ROOM)) > ROOM // 2:
+            while len(os.read(self.descriptor, EVENT_BYTES)) > EVENT_BYTES // 2:
                 pass
         except BlockingIOError:
             return

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.changes import Changes
-from gpumanager.deviceplugin.register import DEADLINE, RegistrationFailed
+from gpumanager.deviceplugin.register import REGISTER_SECONDS, RegistrationFailed
 from gpumanager.deviceplugin.registration import KubeletStarts, Registration, Standing
 from gpumanager.deviceplugin.server import ResourceServer
 from gpumanager.grpc_wire import CallTimer
@@ -41,7 +41,7 @@ class DevicePlugin:
         allocator: Allocator,
         directory: Path,
         *,
-        deadline: float = DEADLINE,
+        deadline: float = REGISTER_SECONDS,
         changes: Changes | None = None,
         obstacle: Callable[[], Awaitable[str]] | None = None,
         pause: float = OBSTACLE_SECONDS,

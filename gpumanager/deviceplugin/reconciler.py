@@ -46,7 +46,7 @@ from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 logger = logging.getLogger(__name__)
 
 
-ASKED_EVERY: Final = 6
+PASSES_PER_RUNTIME_LIST: Final = 6
 """The runtime is asked in every sixth pass: it lists the containers of a full node slowly."""
 
 
@@ -92,7 +92,7 @@ class Reconciler:
         doubtful = unowned or over(granted, view, checkpoint) | superseded(granted, checkpoint)
         unknown = unowned or unrecorded(granted, checkpoint or ())
         self._passes += 1
-        asked = doubtful or self._passes % ASKED_EVERY == 0
+        asked = doubtful or self._passes % PASSES_PER_RUNTIME_LIST == 0
         live = await who_lives(self._deps.runtime) if asked else None
         envs = await self._deps.books.envs() if unknown else {}
         tenants = await self._tenants() if asked else {}

@@ -15,7 +15,7 @@ from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.server import OPTIONS
 from gpumanager.errors import GpuManagerError
 
-DEADLINE: Final = 15.0
+REGISTER_SECONDS: Final = 15.0
 
 
 class RegistrationFailed(GpuManagerError):
@@ -25,7 +25,9 @@ class RegistrationFailed(GpuManagerError):
         super().__init__(f"{socket}: cannot register {resource} with the kubelet: {cause}")
 
 
-async def register(kubelet: Path, resource: str, socket: Path, deadline: float = DEADLINE) -> None:
+async def register(
+    kubelet: Path, resource: str, socket: Path, deadline: float = REGISTER_SECONDS
+) -> None:
     """Register `resource`, served on `socket`; both sockets are in one directory.
 
     Raises RegistrationFailed within `deadline` seconds.

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from gpumanager.doctor.values import Unseen
 
-SECONDS: Final = 10.0
+QUESTION_SECONDS: Final = 10.0
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 class DoctorQuestion(Generic[T]):
     """Asked when it is made."""
 
-    def __init__(self, ask: Callable[[], T], seconds: float = SECONDS) -> None:
+    def __init__(self, ask: Callable[[], T], seconds: float = QUESTION_SECONDS) -> None:
         self._ask = ask
         self._seconds = seconds
         self._until = time.monotonic() + seconds

@@ -40,9 +40,9 @@ LOOK_SECONDS: Final = 1.0
 """Between two looks whether our socket is still in the kubelet's directory."""
 OBSTACLE_SECONDS: Final = 5.0
 """Between two looks whether something still hinders us."""
-LOOKS: Final = 30
+LOOKS_PER_OBSTACLE_CHECK: Final = 30
 """For the socket, between two whether something hinders us again."""
-HINDERED: Final = 2
+OBSTACLES_IN_A_ROW: Final = 2
 """Such looks in a row that have to find it."""
 DRAIN_SECONDS: Final = 45.0
 """The kubelet waits no longer for a call (pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""
@@ -233,8 +233,8 @@ class ClaimPlugin:
         is restarting does not answer a look either, so one does not count.
         """
         hindered = 0
-        while hindered < HINDERED:
-            for _ in range(LOOKS):
+        while hindered < OBSTACLES_IN_A_ROW:
+            for _ in range(LOOKS_PER_OBSTACLE_CHECK):
                 if not self.sockets.exist():
                     if self._servers:
                         log.warning("%s was removed; listening again", self.sockets.registration)

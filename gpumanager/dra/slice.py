@@ -26,7 +26,7 @@ PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 """Kubernetes' own, the same for all drivers: by it a GPU and a network card are matched."""
 MOST_DEVICES: Final = 64
 """Of a slice in which any device is tainted; 128 otherwise."""
-LONGEST: Final = 64
+ATTRIBUTE_BYTES: Final = 64
 """Bytes of an attribute's text: with more the API server refuses the slice. NVML has up to 95."""
 
 
@@ -142,7 +142,7 @@ def _attributes(gpu: Gpu, gpus: NodeGpus, free: FreeGpu, nvlink: int | None) -> 
 
 
 def _cut(text: str) -> str:
-    return text.encode()[:LONGEST].decode(errors="ignore").strip()
+    return text.encode()[:ATTRIBUTE_BYTES].decode(errors="ignore").strip()
 
 
 def _nvlink_domains(topology: Topology) -> dict[GpuUUID, int]:

@@ -11,7 +11,7 @@ from typing import Final
 from gpumanager.grants.grant import Claimant, Grant, State
 from gpumanager.ids import AllocationID, PodUID
 
-FEW: Final = 4
+ORDERED_CHANGES: Final = 4
 """Changed grants up to which `differences` compares in order; more are compared by name."""
 
 
@@ -63,7 +63,7 @@ def differences(before: Journal, after: Journal) -> tuple[list[Grant], list[Gran
     if len(new) - len(old) in (0, 1):
         pairs = zip_longest(old.values(), new.values())
         unlike = [(a, b) for a, b in pairs if a is not b]
-        if len(unlike) <= FEW:
+        if len(unlike) <= ORDERED_CHANGES:
             return [a for a, _ in unlike if a], [b for _, b in unlike if b]
     gone = [a for name, a in old.items() if new.get(name) is not a]
     return gone, [a for name, a in new.items() if old.get(name) is not a]

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "allocations.json"
 
-ROOM: Final = 256 << 10
+CHANGE_BYTES: Final = 256 << 10
 """Bytes for changes in a new file; one pod writes about 3,000 from admission to release."""
 
 
@@ -52,7 +52,7 @@ class JournalUnwritable(GpuManagerError):
 class JournalFile:
     """One journal in one file. One writer, one call at a time; any process may load."""
 
-    def __init__(self, path: Path, room: int = ROOM) -> None:
+    def __init__(self, path: Path, room: int = CHANGE_BYTES) -> None:
         self.path = path
         self._next = path.with_name(path.name + ".next")
         self._room = room

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gpumanager.kube.connection import Connection
 
-DEADLINE: Final = 10.0
+CALL_SECONDS: Final = 10.0
 """Seconds for one call that is no watch."""
 SLACK: Final = 15.0
 """Seconds that a watch may be silent beyond the time it was asked for."""
@@ -131,7 +131,7 @@ class KubeClient:
         seconds: float | None = None,
     ) -> AsyncIterator["ClientResponse"]:
         """The answer, if it is no refusal. Whatever breaks in the block is ApiUnavailable."""
-        what, seconds = f"{method} {path}", seconds or DEADLINE
+        what, seconds = f"{method} {path}", seconds or CALL_SECONDS
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": JSON, "Content-Type": kind}
         try:

@@ -23,7 +23,7 @@ from gpumanager.kube.errors import ApiRefused
 from gpumanager.kube.writer import Task
 
 COMPONENT: Final = "gpu-manager"
-REMEMBERED: Final = 1024
+REMEMBERED_EVENTS: Final = 1024
 LONGEST_MESSAGE: Final = 1024
 LONGEST_NAME: Final = 253
 LONGEST_QUEUE: Final = 256
@@ -121,7 +121,7 @@ class SpamFilter:
 def _keep(memory: "OrderedDict[str, Any]", key: str, value: Any) -> None:
     memory[key] = value
     memory.move_to_end(key)
-    while len(memory) > REMEMBERED:
+    while len(memory) > REMEMBERED_EVENTS:
         memory.popitem(last=False)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-LONGEST: Final = 16 << 20
+LONGEST_ITEM: Final = 16 << 20
 """Characters of one item, or of all that is not an item."""
 _ITEMS: Final = re.compile(r'"items"\s*:\s*\[')
 _BETWEEN: Final = re.compile(r"[\s,]*")
@@ -43,8 +43,8 @@ class Listing:
                 break
             yield item
         self._text = self._text[at:]
-        if len(self._text) > LONGEST:
-            raise ValueError(f"an item of more than {LONGEST} characters, or no list at all")
+        if len(self._text) > LONGEST_ITEM:
+            raise ValueError(f"an item of more than {LONGEST_ITEM} characters, or no list at all")
 
     def finish(self) -> dict[str, Any]:
         """The list's other fields; raises ValueError where its text is not complete."""

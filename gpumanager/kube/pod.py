@@ -22,7 +22,7 @@ ANNOTATION_MOST: Final = 16 << 10
 ANNOTATIONS_MOST: Final = 64 << 10
 LONGEST_NAME: Final = 253
 """Letters of a name, which the API server holds pods to."""
-LARGEST: Final = 10**9
+LARGEST_AMOUNT: Final = 10**9
 """Thousandths of a CPU, or MiB: more is a mistake, and is counted as this."""
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
@@ -192,7 +192,7 @@ def _requested(container: Any) -> tuple[int, int]:
 
 
 def _scaled(value: Any, scale: float) -> int:
-    return min(LARGEST, round(amount(str(value)) * scale)) if value is not None else 0
+    return min(LARGEST_AMOUNT, round(amount(str(value)) * scale)) if value is not None else 0
 
 
 def _ours(annotations: Mapping[str, str]) -> dict[str, str]:

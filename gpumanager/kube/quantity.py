@@ -11,7 +11,7 @@ from typing import Final
 
 from gpumanager.units import MOST_DIGITS, natural_number
 
-LONGEST: Final = 64
+QUANTITY_LETTERS: Final = 64
 """Letters of a quantity: more is none."""
 _QUANTITY: Final = re.compile(
     rf"([+-]?)([0-9]{{1,{MOST_DIGITS}}})(?:\.([0-9]{{0,{MOST_DIGITS}}}))?"
@@ -44,7 +44,7 @@ def exact(value: object) -> Fraction | None:
 def amount(value: object) -> float:
     """Roughly, to weigh; 0 for what is no quantity, or is negative."""
     text = str(value)
-    return _amount(text) if len(text) <= LONGEST else 0.0  # no long text is kept
+    return _amount(text) if len(text) <= QUANTITY_LETTERS else 0.0  # no long text is kept
 
 
 @lru_cache(maxsize=4096)
@@ -55,7 +55,7 @@ def _amount(text: str) -> float:
 
 def _parsed(text: str) -> tuple[int, int] | None:
     """The number without its fraction's point, and by which power of ten it is to be scaled."""
-    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= QUANTITY_LETTERS else None
     if match is None:
         return None
     sign, digits, fraction, suffix, exponent = match.groups(default="")

@@ -20,7 +20,7 @@ import msgspec
 from gpumanager.errors import GpuManagerError
 from gpumanager.ids import PodUID
 
-LARGEST: Final = 64 << 20
+LARGEST_CHECKPOINT: Final = 64 << 20
 """Bytes; a node with 512 pods of 4,000 devices each has some 40 MiB."""
 
 
@@ -94,11 +94,11 @@ def entries(text: bytes, path: Path | str) -> list[Entry]:
 def _text(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            text = file.read(LARGEST + 1)
+            text = file.read(LARGEST_CHECKPOINT + 1)
     except OSError as error:
         raise CheckpointUnreadable(path, error.strerror or str(error)) from error
-    if len(text) > LARGEST:
-        raise CheckpointUnreadable(path, f"larger than {LARGEST} bytes")
+    if len(text) > LARGEST_CHECKPOINT:
+        raise CheckpointUnreadable(path, f"larger than {LARGEST_CHECKPOINT} bytes")
     return text
 
 

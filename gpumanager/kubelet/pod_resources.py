@@ -24,7 +24,7 @@ from gpumanager.kubelet.api import podresources_v1_pb2 as pb
 TIMEOUT: Final = 2.0
 REFUSED_PAUSE: Final = 0.015
 """Seconds until a kubelet that counts calls grants another one, and some."""
-TRIES: Final = 12
+CALL_ATTEMPTS: Final = 12
 """Of one call; by measurement each of a storm's calls was answered by then."""
 
 _T = TypeVar("_T")
@@ -104,7 +104,7 @@ class PodResources:
     async def _ask(self, call: Callable[[wire.PodResourcesClient], Awaitable[_T]]) -> _T:
         async with wire.dial(self._socket) as channel:
             client = wire.PodResourcesClient(channel, self._timeout)
-            for left in reversed(range(TRIES)):
+            for left in reversed(range(CALL_ATTEMPTS)):
                 try:
                     return await call(client)
                 except grpc.aio.AioRpcError as error:

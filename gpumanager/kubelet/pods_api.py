@@ -24,9 +24,9 @@ from gpumanager.kubelet.pods import PodsSource, PodsUnavailable
 
 logger = logging.getLogger(__name__)
 
-LARGEST: Final = 64 << 20
+LARGEST_LIST: Final = 64 << 20
 """Bytes of a list; what is larger is read from `/pods`, pod by pod."""
-KEPT: Final = 16 << 10
+KEPT_POD_BYTES: Final = 16 << 10
 """Bytes of a pod that are kept as they are: of 512 pods no more than 8 MiB."""
 
 
@@ -53,7 +53,7 @@ class PodsApi:
         if self._channel is None:
             if not self.exists:
                 raise PodsUnavailable(str(self._socket), "no Pods API (Kubernetes 1.37 has it)")
-            self._channel = wire.dial(self._socket, LARGEST)
+            self._channel = wire.dial(self._socket, LARGEST_LIST)
         channel, request = self._channel, pb.ListPodsRequest()
         try:
             answer = await grpc_wire.call(
@@ -120,7 +120,7 @@ def _key(body: bytes) -> bytes:
 
     To make a digest of each of 256 pods of 4 KiB takes 1 ms, half of what a list takes.
     """
-    return body if len(body) <= KEPT else hashlib.blake2b(body).digest()
+    return body if len(body) <= KEPT_POD_BYTES else hashlib.blake2b(body).digest()
 
 
 def _as_json(pod: pb.Pod) -> dict[str, Any]:

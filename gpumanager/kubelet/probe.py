@@ -17,7 +17,7 @@ import grpc.aio
 from gpumanager.errors import GpuManagerError
 from gpumanager.kubelet import wire
 
-SECONDS: Final = 3.0
+PROBE_SECONDS: Final = 3.0
 _SILENT: Final = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
@@ -35,7 +35,7 @@ class Speaks(Enum):
     LIST_AND_GET = "List, Get"
 
 
-async def probe(socket: Path, seconds: float = SECONDS) -> Speaks:
+async def probe(socket: Path, seconds: float = PROBE_SECONDS) -> Speaks:
     """Raises PodResourcesUnavailable."""
     try:
         async with wire.dial(socket) as channel:

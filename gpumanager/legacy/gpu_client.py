@@ -16,7 +16,7 @@ from gpumanager.ids import AllocationID
 from gpumanager.legacy.files import VDevice
 from gpumanager.legacy.gateway import Gateway
 from gpumanager.legacy.registrations import (
-    MOST,
+    MOST_REGISTRATIONS,
     LimitsOf,
     Registrations,
     TooManyRegistrations,
@@ -121,7 +121,9 @@ class GpuClients:
         try:
             self._registrations.add(names, pod_uid, container, process)
         except TooManyRegistrations:
-            return HelloRefused(errno.ENOSPC, f"{MOST} containers have registered here already")
+            return HelloRefused(
+                errno.ENOSPC, f"{MOST_REGISTRATIONS} containers have registered here already"
+            )
         except OSError as error:
             return refused_by_system("writing the files of vcuda-controller", error)
         return None

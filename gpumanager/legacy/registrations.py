@@ -34,7 +34,7 @@ from gpumanager.limits.values import Limit
 
 log = logging.getLogger(__name__)
 
-MOST: Final = 16
+MOST_REGISTRATIONS: Final = 16
 """Registered containers of one allocation at a time; those that have ended do not count."""
 
 ROOT: Final = ""
@@ -86,7 +86,7 @@ class Registrations:
         """
         for name in names:
             known = self._clients.get(name)
-            if known is None and len(self._clients) >= MOST:
+            if known is None and len(self._clients) >= MOST_REGISTRATIONS:
                 raise TooManyRegistrations
             earlier = known.processes if known else frozenset[Process]()
             started = self._around(caller) or _family(caller)

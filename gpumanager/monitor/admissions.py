@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from gpumanager.grants.grant import Claimant
 
-KEPT: Final = 128
-LONGEST: Final = 500
+KEPT_ADMISSIONS: Final = 128
+TEXT_LETTERS: Final = 500
 """Characters of a text."""
 
 
@@ -59,7 +59,7 @@ class Happened:
 class Admissions:
     """The newest last. on_added: told of each, also of one that repeats itself."""
 
-    def __init__(self, kept: int = KEPT, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, kept: int = KEPT_ADMISSIONS, clock: Callable[[], float] = time.time) -> None:
         self._kept: deque[Happened] = deque(maxlen=kept)
         self._clock = clock
         self.on_added: Callable[[Happened], None] = lambda _one: None
@@ -83,7 +83,7 @@ class Admissions:
         return iter(tuple(self._kept))
 
     def add(self, kind: AdmissionKind, who: Claimant | None, text: str, *, claim: str = "") -> None:
-        said = Happened(kind, who, text[:LONGEST], self._clock(), claim=claim)
+        said = Happened(kind, who, text[:TEXT_LETTERS], self._clock(), claim=claim)
         self.on_added(said)
         before = next((one for one in self._kept if _alike(one, said)), None)
         if before is not None:

@@ -23,7 +23,7 @@ from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks
 
-MOST: Final = 100
+FULL_PERCENT: Final = 100
 SECOND_NS: Final = 1_000_000_000
 SAMPLES_LAST_NS: Final = 3 * SECOND_NS // 2
 """A driver tells of a process once a second at least, as long as that computes."""
@@ -54,7 +54,7 @@ class Busy:
         samples = self.samples.get(bare(gpu))
         if samples is None:
             return None
-        return min(MOST, sum(samples[pid].percent for pid in pids if pid in samples))
+        return min(FULL_PERCENT, sum(samples[pid].percent for pid in pids if pid in samples))
 
 
 def _newest(
@@ -215,12 +215,12 @@ def _with_books(
 ) -> DeviceView:
     before = meters.charged.get((name, bare(view.gpu.uuid)), device.charged_ns)
     paid = max(0, device.charged_ns - before)
-    share = MOST * paid / (meters.seconds * SECOND_NS) if meters.seconds else 0.0
+    share = FULL_PERCENT * paid / (meters.seconds * SECOND_NS) if meters.seconds else 0.0
     return replace(
         view,  # with the limits of the journal: what a page says of them proves nothing
         used=device.held,
         peak=device.peak,
-        share=min(share, float(MOST)),
+        share=min(share, float(FULL_PERCENT)),
         charged_ns=device.charged_ns,
         throttled_ns=device.throttled_ns,
         launches=device.launches,

@@ -13,7 +13,7 @@ from gpumanager.monitor.ports import GpuFitness
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
 
-NOTHING: Final = Bytes(0)
+NO_BYTES: Final = Bytes(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class GpuSnapshot:
 
     gpu: Gpu
     cores: int = 0
-    memory: Bytes = NOTHING
+    memory: Bytes = NO_BYTES
     containers: int = 0
     status: GpuStatus | None = None
     fitness: GpuFitness = field(default_factory=GpuFitness)
@@ -44,8 +44,8 @@ class DeviceView:
     limit: Bytes
     granted: int
     ceiling: int
-    used: Bytes = NOTHING
-    peak: Bytes = NOTHING
+    used: Bytes = NO_BYTES
+    peak: Bytes = NO_BYTES
     measured: Bytes | None = None
     percent: int | None = None
     share: float = 0.0

@@ -24,7 +24,7 @@ from gpumanager.units import MIB
 log = logging.getLogger(__name__)
 
 MIXED: Final = "mixed"
-LONGEST: Final = 63
+LABEL_LETTERS: Final = 63
 LONGEST_PREFIX: Final = 253
 _KEY: Final = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
@@ -71,7 +71,7 @@ def original_model(product: str) -> str:
 
 def label_value(text: str) -> str:
     """`text` as a label may have it."""
-    spelled = re.sub(r"[^-\w.]+", "-", text, flags=re.ASCII)[:LONGEST]
+    spelled = re.sub(r"[^-\w.]+", "-", text, flags=re.ASCII)[:LABEL_LETTERS]
     return spelled.strip("-_.")
 
 
@@ -81,7 +81,7 @@ def parse_node_labels(text: str) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (word.strip() for word in item.partition("="))
         prefix, _, name = key.rpartition("/")
-        fits = len(prefix) <= LONGEST_PREFIX and max(len(name), len(value)) <= LONGEST
+        fits = len(prefix) <= LONGEST_PREFIX and max(len(name), len(value)) <= LABEL_LETTERS
         if equals and fits and _KEY.fullmatch(key) and _VALUE.fullmatch(value):
             labels[key] = value
         else:

@@ -47,7 +47,7 @@ ROUNDING: Final = 1e-9
 MOST_FREE: Final = 10_000
 PER_CPU: Final = 1e-6
 
-REMEMBERED: Final = 100_000
+REMEMBERED_AMOUNTS: Final = 100_000
 """Amounts of each kind that are kept per mix."""
 
 K = TypeVar("K", bound=Hashable)
@@ -166,7 +166,7 @@ class Worth:
         found = self._changes.get((before, after))
         if found is None:
             found = list(map(sub, self._on_gpu(after), self._on_gpu(before)))
-            _remember(self._changes, (before, after), found, REMEMBERED // len(found))
+            _remember(self._changes, (before, after), found, REMEMBERED_AMOUNTS // len(found))
         return found
 
     def _on_node(self, gpus: tuple[FreeGpu, ...]) -> Amounts:
@@ -174,7 +174,7 @@ class Worth:
         if found is None:
             rows = [self._on_gpu(gpu) for gpu in gpus] or [self._on_gpu(FreeGpu(0))]
             found = [sum(column) for column in zip(*rows, strict=True)]
-            _remember(self._on_nodes, gpus, found, REMEMBERED // len(found))
+            _remember(self._on_nodes, gpus, found, REMEMBERED_AMOUNTS // len(found))
         return found
 
     def _on_gpu(self, gpu: FreeGpu) -> Amounts:
@@ -182,7 +182,7 @@ class Worth:
         if found is None:
             found = [self._filled[usable_cores(gpu)]]
             found += [found_on(gpu, need.request) for need in self._needs]
-            _remember(self._on_gpus, gpu, found, REMEMBERED // len(found))
+            _remember(self._on_gpus, gpu, found, REMEMBERED_AMOUNTS // len(found))
         return found
 
     def _can_feed(self, model: str, cpu_milli: int, memory_mib: int) -> Amounts:
@@ -191,7 +191,7 @@ class Worth:
         found = self._fed.get(key)
         if found is None:
             found = [_fed_by(need, *key) for need in self._needs]
-            _remember(self._fed, key, found, REMEMBERED // len(found))
+            _remember(self._fed, key, found, REMEMBERED_AMOUNTS // len(found))
         return found
 
 

@@ -28,7 +28,7 @@ ALIASES: Final = MappingProxyType(
 LINKS_FIRST: Final = 10.0
 """Weight of nearness that has none: more than most differences between nodes."""
 HEAVIEST: Final = 1000.0
-LONGEST: Final = 40
+SHOWN_WORD_LETTERS: Final = 40
 """Letters of a wrong word that are said again."""
 NAMES: Final = (*ROWS, *NEARNESS)
 
@@ -125,7 +125,7 @@ def _weight(name: str, said: str, word: str) -> float:
 
 
 def _cut(word: str) -> str:
-    return repr(word if len(word) <= LONGEST else f"{word[:LONGEST]}…")
+    return repr(word if len(word) <= SHOWN_WORD_LETTERS else f"{word[:SHOWN_WORD_LETTERS]}…")
 
 
 def _term(name: str, weight: float, plain: float = 1.0) -> str:

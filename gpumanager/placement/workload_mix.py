@@ -21,11 +21,11 @@ HEAVIEST: Final = 1e100
 HALF_LIFE: Final = 1000
 """Pods."""
 FIRST: Final = (100, 300)
-EVERY: Final = 1000
-DIFFERENT: Final = 0.1
+PODS_PER_CHECK: Final = 1000
+MIX_DIFFERENCE: Final = 0.1
 """By how much a part has to have changed."""
 
-KEPT: Final = 2 ** (-1 / HALF_LIFE)
+DECAY_PER_POD: Final = 2 ** (-1 / HALF_LIFE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,9 +104,9 @@ class Turnover:
     def came(self) -> bool:
         """One more. True where it is time to look at what has become usual."""
         self.seen += 1
-        self._came = self._came * KEPT + 1
-        self._left *= KEPT
-        return self.seen in FIRST or self.seen % EVERY == 0
+        self._came = self._came * DECAY_PER_POD + 1
+        self._left *= DECAY_PER_POD
+        return self.seen in FIRST or self.seen % PODS_PER_CHECK == 0
 
     def left(self) -> None:
         """One of them is gone."""

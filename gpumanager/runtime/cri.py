@@ -25,7 +25,7 @@ from gpumanager.runtime.values import Container, LiveContainer
 log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 5.0
-AT_ONCE: Final = 8
+PARALLEL_CALLS: Final = 8
 """How many containers are asked about at the same time."""
 
 _T = TypeVar("_T")
@@ -96,7 +96,7 @@ class ContainerRuntime:
 
     async def list(self) -> tuple[LiveContainer, ...]:
         """All that run, with what they were started with."""
-        gate = asyncio.Semaphore(AT_ONCE)
+        gate = asyncio.Semaphore(PARALLEL_CALLS)
 
         async def one(container: Container) -> LiveContainer | None:
             async with gate:

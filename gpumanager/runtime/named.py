@@ -6,7 +6,7 @@ from gpumanager.ids import ContainerID
 from gpumanager.runtime.processes import Containers
 from gpumanager.runtime.values import Container, LiveContainer
 
-KEPT: Final = 1024
+REMEMBERED_CONTAINERS: Final = 1024
 
 
 class ContainerStatuses(Protocol):
@@ -41,7 +41,7 @@ class NamedContainers:
             live = await self._statuses.status(container_id)
             if live is None:
                 return None
-            while len(self._known) >= KEPT:
+            while len(self._known) >= REMEMBERED_CONTAINERS:
                 del self._known[next(iter(self._known))]
             self._known[container_id] = live.container
         return self._known[container_id]

@@ -11,7 +11,7 @@ from gpumanager.limits.processes import Process, find
 from gpumanager.runtime.cgroup import Membership, identify
 from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
 
-KEPT: Final = 4096
+REMEMBERED_PROCESSES: Final = 4096
 
 
 class Containers:
@@ -27,7 +27,7 @@ class Containers:
         if process in self._known:
             return self._known[process]
         found = identify(read_places(process.pid, self._proc), self._files.around)
-        while len(self._known) >= KEPT:
+        while len(self._known) >= REMEMBERED_PROCESSES:
             del self._known[next(iter(self._known))]
         self._known[process] = found
         return found

@@ -20,7 +20,7 @@ from gpumanager.placement.values import FreeGpu, FreeGpus, FreeNode, Refusal, id
 from gpumanager.scheduler.quota.limits import NodeClass
 from gpumanager.scheduler.scoring.host_resources import (
     BOUNDLESS,
-    NOTHING,
+    NO_RESOURCES,
     HostResources,
     allocatable,
     total,
@@ -30,7 +30,7 @@ from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape, PodWish, askin
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())
-EVERY: Final = "*"
+EVERY_GPU: Final = "*"
 PLAIN: Final = NodeClass()
 NOTHING_FREE: Final = FreeNode("", "", (), 0, 0, 0, 0)
 TYPES: Final = 1024
@@ -113,8 +113,8 @@ class NodeState:
     trouble: str = ""
     kind: NodeClass = PLAIN
     host: HostResources = BOUNDLESS
-    asked: HostResources = NOTHING
-    load: HostResources = NOTHING
+    asked: HostResources = NO_RESOURCES
+    load: HostResources = NO_RESOURCES
     free: FreeNode = NOTHING_FREE
     offered: Offered = NOTHING_OFFERED
 
@@ -156,7 +156,7 @@ class NodeState:
         )
 
     def with_holders(
-        self, holders: Mapping[PodUID, Holder], load: HostResources = NOTHING
+        self, holders: Mapping[PodUID, Holder], load: HostResources = NO_RESOURCES
     ) -> "NodeState":
         """Exactly these pods are on it, and others that ask for so much CPU and memory."""
         gpus = _free_on(self.topology, holders, self.closed)
@@ -352,4 +352,4 @@ def _read(inventory: str) -> tuple[Topology, frozenset[GpuUUID], str]:
 
 def _cordoned(topology: Topology, cordon: str) -> frozenset[GpuUUID]:
     named = {word.strip() for word in cordon.split(",")}
-    return frozenset(gpu.uuid for gpu in topology.gpus if EVERY in named or gpu.uuid in named)
+    return frozenset(gpu.uuid for gpu in topology.gpus if EVERY_GPU in named or gpu.uuid in named)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 PAUSE: Final = 0.001
-LATE: Final = 0.001
+LATE_SECONDS: Final = 0.001
 BUSY: Final = 0.02
 
 
@@ -50,7 +50,7 @@ class HostWatch:
             now, before = time.monotonic(), waited
             waited = None if before is None else _waited_seconds(own)
             late = now - last - PAUSE if waited is None or before is None else waited - before
-            lost += max(late - LATE, 0.0)
+            lost += max(late - LATE_SECONDS, 0.0)
             last = now
         self.late = lost / (last - begun)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from gpumanager.monitor.metrics.families import EVERY
+from gpumanager.monitor.metrics.families import ALL_FAMILIES
 from gpumanager.monitor.metrics.rows import Family
 from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota.limits import Usage, read_quotas
@@ -38,7 +38,7 @@ def every() -> Mapping[str, Labels]:
 
 
 def _agent() -> Mapping[str, Labels]:
-    return {name: OF_AGENTS | labels for one in EVERY for name, labels in _series(one)}
+    return {name: OF_AGENTS | labels for one in ALL_FAMILIES for name, labels in _series(one)}
 
 
 def _series(family: Family) -> list[tuple[str, Labels]]:

@@ -20,7 +20,7 @@ from gpumanager.grants.journal_file import FILE_NAME as JOURNAL
 from gpumanager.grants.offers import FILE_NAME as OFFERS
 from gpumanager.legacy.checkpoint import FILE_NAME as INHERITED
 from gpumanager.legacy.files import PIDS_CONFIG, VCUDA_CONFIG
-from gpumanager.monitor.metrics.families import EVERY, KEPT
+from gpumanager.monitor.metrics.families import ALL_FAMILIES, KEPT_FAMILIES
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.extender.explain import Explanation
@@ -127,7 +127,7 @@ def test_metrics_are_those_that_are_told() -> None:
     for of, _, found in rows("Metrics"):
         shown[of] |= set(SPAN.findall(found))
 
-    total = {family: "_total" if family.kind == "counter" else "" for family in EVERY}
+    total = {family: "_total" if family.kind == "counter" else "" for family in ALL_FAMILIES}
     assert shown["agent"] == {f"{one.name}{suffix}" for one, suffix in total.items()}
     metrics = Metrics(dict, bool)
     metrics.add(TaskCollector("gpumanager_extender", Supervisor()))
@@ -158,7 +158,7 @@ def test_renamed_alerts_are_gone_and_their_new_names_are_there() -> None:
 def test_the_four_metrics_of_gpu_manager_are_kept() -> None:
     kept = [row[2] for row in rows("Metrics") if row[1] == "kept"]
 
-    assert SPAN.findall(kept[0]) == [one.name for one in KEPT]
+    assert SPAN.findall(kept[0]) == [one.name for one in KEPT_FAMILIES]
 
 
 def told(text: bytes) -> set[str]:

@@ -221,7 +221,7 @@ async def test_no_kubelet_finds_the_plugin_after_the_runtime_has_lost_cdi(
 ) -> None:
     monkeypatch.setattr(plugin_module, "OBSTACLE_SECONDS", 0.001)
     monkeypatch.setattr(plugin_module, "LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(plugin_module, "LOOKS", 2)
+    monkeypatch.setattr(plugin_module, "LOOKS_PER_OBSTACLE_CHECK", 2)
     lost = "containerd 2.1.9 does not inject CDI devices as it is configured"
     answers = iter(["", "the runtime does not answer", "", lost, lost, lost, ""])
     plugin, seen = made(node, tmp_path), []

@@ -332,7 +332,7 @@ async def play(server: SimulatedApiServer, node: str, step: str, name: str) -> N
 async def test_a_silent_server_is_left_in_time(
     simulated: ApiWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "DEADLINE", 0.05)
+    monkeypatch.setattr(client, "CALL_SECONDS", 0.05)
     assert simulated.simulated
     simulated.simulated.answering.clear()
 

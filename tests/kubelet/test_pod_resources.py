@@ -10,7 +10,7 @@ import pytest
 
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
 from gpumanager.kubelet.pod_resources import (
-    TRIES,
+    CALL_ATTEMPTS,
     NamedHolder,
     PodResources,
     PodResourcesUnavailable,
@@ -137,13 +137,13 @@ async def test_a_kubelet_with_nothing_but_list_is_not_asked_for_more(served: Ser
 
 
 async def test_a_call_refused_because_there_were_too_many_is_tried_again(served: Served) -> None:
-    resources = await served.start(pod_resources_handler(Lister(refusals=TRIES - 1)))
+    resources = await served.start(pod_resources_handler(Lister(refusals=CALL_ATTEMPTS - 1)))
 
     assert await resources.holders() == (HOLDER,)
 
 
 async def test_a_kubelet_that_always_refuses_is_left_alone_in_the_end(served: Served) -> None:
-    resources = await served.start(pod_resources_handler(Lister(refusals=10 * TRIES)))
+    resources = await served.start(pod_resources_handler(Lister(refusals=10 * CALL_ATTEMPTS)))
 
     with pytest.raises(PodResourcesUnavailable, match="rejected by rate limit"):
         await resources.holders()

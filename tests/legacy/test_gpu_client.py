@@ -15,7 +15,7 @@ import pytest
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.legacy.api import vcuda_pb2 as pb
 from gpumanager.legacy.files import LegacyConfig, decode_config, decode_pids
-from gpumanager.legacy.registrations import MOST
+from gpumanager.legacy.registrations import MOST_REGISTRATIONS
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.processes import Process
 from gpumanager.limits.socket.protocol import PREFACE
@@ -212,7 +212,7 @@ async def test_an_id_that_is_no_directory_s_name_is_refused(
 
 async def test_a_container_cannot_fill_the_disk_with_registrations(node: Node, door: Path) -> None:
     async with dial(door) as channel:
-        for number in range(MOST):
+        for number in range(MOST_REGISTRATIONS):
             await call(channel, pb.VDeviceRequest(pod_uid=UID, container_id=f"id{number}"))
         again = await call(channel, pb.VDeviceRequest(pod_uid=UID, container_id="id0"))
 

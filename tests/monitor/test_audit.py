@@ -18,7 +18,7 @@ from gpumanager.monitor.look import Busy, MeterTotals, container_views
 from gpumanager.monitor.ports import NodeHappening
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.unlimited.audit import (
-    LOOKS,
+    LOOKS_BEFORE_VERDICT,
     TOLERANCE,
     Suspect,
     UnlimitedKind,
@@ -376,7 +376,7 @@ async def test_a_breach_is_said_once_when_it_was_found_at_several_looks() -> Non
     heard, ends = Heard(), Ends()
     auditor = Auditor(reports=heard, end=ends)
 
-    for _ in range(LOOKS - 1):
+    for _ in range(LOOKS_BEFORE_VERDICT - 1):
         await auditor.audit(BREACH)
     assert heard.of_pods == []
     for _ in range(5):

@@ -15,7 +15,7 @@ from gpumanager.monitor import sampler as sampler_module
 from gpumanager.monitor.driver import NvmlDriver, PatientDriver
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
-from gpumanager.monitor.unlimited.audit import LOOKS, UnlimitedKind
+from gpumanager.monitor.unlimited.audit import LOOKS_BEFORE_VERDICT, UnlimitedKind
 from gpumanager.monitor.unlimited.auditor import Auditor
 from tests.gpu.nvml_answers import answers
 from tests.monitor.monitor_world import World, claimant, gpu, member, process, share, usage, whole
@@ -165,12 +165,12 @@ async def test_what_was_found_is_looked_at_each_second_until_it_is_sure(
     await node.passes(1)
     node.pids = [7]
 
-    await node.passes(4 + LOOKS)
+    await node.passes(4 + LOOKS_BEFORE_VERDICT)
     assert node.auditor.tally.found[UnlimitedKind.STRANGER] == 1
     looked = node.asked[PROCESSES[0], 0]
     await node.passes(MINUTE)
 
-    assert looked == 1 + LOOKS
+    assert looked == 1 + LOOKS_BEFORE_VERDICT
     assert node.asked[PROCESSES[0], 0] == looked + 12
 
 

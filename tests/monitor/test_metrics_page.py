@@ -17,7 +17,7 @@ from gpumanager.grants.ledger import Ledger
 from gpumanager.limits.pages.books import DEGRADATIONS
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.monitor.look import Busy, MeterTotals, container_views, gpu_views
-from gpumanager.monitor.metrics.families import EVERY
+from gpumanager.monitor.metrics.families import ALL_FAMILIES
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.rows import Page, unlimited
 from gpumanager.monitor.metrics.text import render
@@ -117,7 +117,7 @@ def test_a_container_that_has_done_nothing_yet_has_all_its_series() -> None:
         if "pod" in one.labels or "pod_name" in one.labels
     }
 
-    documented = {row.name for row in EVERY if "container_" in row.name}
+    documented = {row.name for row in ALL_FAMILIES if "container_" in row.name}
     assert {name.removesuffix("_total") for name in names} >= {
         name.removesuffix("_total") for name in documented - {"gpumanager_gpu_containers"}
     }
@@ -338,7 +338,7 @@ def test_every_metric_is_documented_with_its_labels_and_no_other_is() -> None:
 
     assert documented == {
         row.name + ("_total" if row.kind == "counter" else ""): (row.kind, row.labels)
-        for row in EVERY
+        for row in ALL_FAMILIES
     }
 
 
@@ -370,7 +370,7 @@ def test_every_renamed_metric_is_exported_under_both_names() -> None:
 
 
 def test_names_of_labels_are_those_that_prometheus_takes() -> None:
-    for row in EVERY:
+    for row in ALL_FAMILIES:
         assert re.fullmatch(r"[a-z_][a-z0-9_]*", row.name)
         assert row.name.startswith(("gpumanager_", "container_"))
         assert len(set(row.labels)) == len(row.labels)

@@ -7,7 +7,7 @@ import pytest
 
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import GpuSnapshot, Snapshot
-from gpumanager.monitor.web_pages.events import KINDS, LONGEST, Event, Events, news
+from gpumanager.monitor.web_pages.events import KINDS, MESSAGE_LETTERS, Event, Events, news
 from tests.monitor.monitor_world import claimant
 from tests.monitor.node_show import container, device, gpu
 
@@ -83,4 +83,4 @@ def test_the_newest_are_kept_and_none_is_longer_than_it_may_be() -> None:
     found = list(events.newest())
 
     assert [one.message[0] for one in found] == ["4", "3", "2"]
-    assert max(len(one.message) for one in found) == LONGEST
+    assert max(len(one.message) for one in found) == MESSAGE_LETTERS

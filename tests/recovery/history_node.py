@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumanager.gpu.discovery import joined
 from gpumanager.gpu.values import Topology, topology
-from gpumanager.grants.journal_file import ROOM, JournalFile
+from gpumanager.grants.journal_file import CHANGE_BYTES, JournalFile
 from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.limits.values import Limit
@@ -43,11 +43,11 @@ class Death:
 
 
 JOURNAL_STEPS: Final = (
-    *((step, ROOM) for step in ("_append", "_force")),
+    *((step, CHANGE_BYTES) for step in ("_append", "_force")),
     *((step, 0) for step in ("_write", "_replace", "_force_directory")),
 )
 """Of writing a line, and of writing a file: with room for lines and without."""
-DIRECTORY_STEPS: Final = (("open", ROOM), ("close", ROOM))
+DIRECTORY_STEPS: Final = (("open", CHANGE_BYTES), ("close", CHANGE_BYTES))
 STEPS: Final = (*JOURNAL_STEPS, *DIRECTORY_STEPS)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from gpumanager.deviceplugin.disagreements import KINDS
-from gpumanager.deviceplugin.reconciler import ASKED_EVERY
+from gpumanager.deviceplugin.reconciler import PASSES_PER_RUNTIME_LIST
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.names import VCORE, VMEMORY
@@ -222,7 +222,7 @@ async def test_a_pod_with_processes_on_a_gpu_it_was_not_promised_is_reported(nod
     await node.run(one)
     held, other = (gpu.uuid for gpu in node.topology.gpus)
     node.tenants.found = {held: frozenset({one.uid}), other: frozenset({one.uid})}
-    for _ in range(ASKED_EVERY):
+    for _ in range(PASSES_PER_RUNTIME_LIST):
         await later(node)
 
     assert [(d.kind, d.what, d.detail) for d in node.allocator.disagreements] == [

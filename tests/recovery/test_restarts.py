@@ -8,7 +8,7 @@ import pytest
 
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.grants.grant import Grant
-from gpumanager.grants.journal_file import ROOM, JournalFile, JournalUnwritable
+from gpumanager.grants.journal_file import CHANGE_BYTES, JournalFile, JournalUnwritable
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.kube.pod import PodView
 from gpumanager.names import VCORE, VMEMORY
@@ -145,7 +145,7 @@ async def test_a_pod_that_waits_long_for_its_image_keeps_what_it_was_promised(
     assert node.limits(waiting)[0].cores == 20
 
 
-EXTENDING = [(step, ROOM, 0) for step in ("_append", "_force")]
+EXTENDING = [(step, CHANGE_BYTES, 0) for step in ("_append", "_force")]
 RENEWING = [(step, 0, 1) for step in ("_write", "_replace", "_force_directory")]
 """Steps of writing one line, and of a file without room for it; each begins with a new file."""
 

@@ -89,7 +89,7 @@ def test_a_process_without_a_pod_stays_without(
 def test_only_so_many_answers_are_kept(
     node: CgroupNode, containers: Containers, me: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "KEPT", 1)
+    monkeypatch.setattr(processes, "REMEMBERED_PROCESSES", 1)
     parent = find(os.getppid())
     assert parent is not None
     node.process(me.pid, POD)

@@ -22,7 +22,7 @@ from gpumanager.doctor.values import Unseen
 from gpumanager.errors import GpuManagerError
 from gpumanager.settings import AgentSettings
 
-SECONDS: Final = 15.0
+SOURCES_SECONDS: Final = 15.0
 """For all sources together: they are read at the same time."""
 STDOUT: Final = Path("-")
 
@@ -48,7 +48,7 @@ def make_bundle(
 
 
 def collect(
-    wanted: Iterable[Source], say: Callable[[str], None], seconds: float = SECONDS
+    wanted: Iterable[Source], say: Callable[[str], None], seconds: float = SOURCES_SECONDS
 ) -> Iterator[Piece]:
     """In their order, each as soon as it is there."""
     asked = [(one, DoctorQuestion(one.text, seconds)) for one in wanted]

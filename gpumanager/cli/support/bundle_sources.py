@@ -38,7 +38,7 @@ LOGS: Final = 4
 CDI_FILES: Final = 200
 LISTED: Final = 5000
 """Names of a directory listing."""
-LARGEST: Final = 64 << 20
+LARGEST_FILE: Final = 64 << 20
 """Bytes of a file that is read whole."""
 DRIVER_WORDS: Final = ("nvidia", "cuda", "nvcuvid", "nvoptix")
 
@@ -238,9 +238,9 @@ def checkpoint_text(path: Path) -> str:
 def whole(path: Path) -> bytes:
     """Raises ValueError for a file that is larger than any of its kind."""
     with path.open("rb") as file:
-        text = file.read(LARGEST + 1)
-    if len(text) > LARGEST:
-        raise ValueError(f"larger than {LARGEST} bytes")
+        text = file.read(LARGEST_FILE + 1)
+    if len(text) > LARGEST_FILE:
+        raise ValueError(f"larger than {LARGEST_FILE} bytes")
     return text
 
 

@@ -34,7 +34,7 @@ from gpumanager.doctor.values import (
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.driver_version import loaded_driver
 from gpumanager.gpu.health.events import NvmlHealth
-from gpumanager.gpu.health.state import PENDING, GpuHealth, diagnosis
+from gpumanager.gpu.health.state import PENDING_RESET, GpuHealth, diagnosis
 from gpumanager.gpu.kernel_modules import HMM, kernel_file
 from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
 from gpumanager.gpu.values import Topology
@@ -146,7 +146,7 @@ def _troubles(sysfs: Path) -> Iterator[Trouble]:
             if cause := diagnosis(GpuHealth(gpu), finding):
                 yield Trouble(gpu, cause.text)
             elif finding.remap_pending:
-                yield Trouble(gpu, PENDING, mild=True)
+                yield Trouble(gpu, PENDING_RESET, mild=True)
 
 
 def look_at_shares(settings: AgentSettings) -> SharesView:

@@ -34,7 +34,7 @@ from gpumanager.runtime.values import LiveContainer, LiveContainers
 
 logger = logging.getLogger(__name__)
 
-PATIENCE: Final = 5.0
+RUNTIME_SECONDS: Final = 5.0
 """Seconds for the container runtime to list containers."""
 
 Key = tuple[PodUID, str]
@@ -63,7 +63,7 @@ class Evidence:
 
 
 async def who_lives(
-    runtime: LiveContainers | None, patience: float = PATIENCE
+    runtime: LiveContainers | None, patience: float = RUNTIME_SECONDS
 ) -> tuple[LiveContainer, ...] | None:
     """The running containers; None where nobody tells in time. patience: seconds."""
     if runtime is None:

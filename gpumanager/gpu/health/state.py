@@ -118,7 +118,7 @@ class GpuHealth:
     xids: Mapping[int, int] = field(default_factory=dict)
 
 
-PENDING: Final = "a row of its memory is replaced at the next reset: reset it when it is free"
+PENDING_RESET: Final = "a row of its memory is replaced at the next reset: reset it when it is free"
 
 
 def after_event(
@@ -143,7 +143,7 @@ def after_probe(
 ) -> GpuHealth:
     """What is known once the GPU was asked how it is."""
     cause = diagnosis(health, finding)
-    attention = PENDING if finding.remap_pending else ""
+    attention = PENDING_RESET if finding.remap_pending else ""
     if finding.problem:
         return fallen(health, cause, now, patience) if cause else health
     health = replace(health, attention=attention, double_bits=finding.double_bits)

@@ -63,7 +63,7 @@ _COPY_ENGINES: Final = (39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)
 _VIDEO_DECODERS: Final = (68, 83, 84, 88, 89, 96, 97, 98)
 _IMAGE_DECODERS: Final = (82, *range(99, 106))
 
-KNOWN: Final = (
+KNOWN_XIDS: Final = (
     Rows(
         Severity.APPLICATION,
         "catalog: RESTART_APP",
@@ -199,7 +199,7 @@ KNOWN: Final = (
     ),
 )
 
-XIDS: Final[Mapping[int, Xid]] = {xid.code: xid for rows in KNOWN for xid in rows.xids()}
+XIDS: Final[Mapping[int, Xid]] = {xid.code: xid for rows in KNOWN_XIDS for xid in rows.xids()}
 
 
 def classify(code: int) -> Xid:

@@ -68,7 +68,7 @@ MISSING: Final = "no process of this container gives its books back to the resta
 MISSING_FORBIDDEN: Final = "the restarted manager needs CAP_SYS_PTRACE to get these books back"
 LOST: Final = "the books of this container have lost their pages"
 """Reasons for a caller: 95 letters fit."""
-MOST: Final = 2**62
+LARGEST_WORD: Final = 2**62
 """Of any word that a container writes, as a number: no sum of two overflows."""
 
 _UNTOLD: Final = 2**64 - 1
@@ -405,20 +405,21 @@ class Books:
         meter = self.words.meters[device]
         return DeviceUsage(
             limit=limit,
-            held=Bytes(min(lib.region_device_bytes(self.words, device), MOST)),
-            peak=Bytes(min(meter.memory_peak, MOST)),
-            denied=min(meter.memory_denied, MOST),
-            charged_ns=min(meter.charged_ns, MOST),
-            throttled_ns=min(meter.throttled_ns, MOST),
-            launches=min(meter.launches, MOST),
-            throttled=min(meter.throttled, MOST),
+            held=Bytes(min(lib.region_device_bytes(self.words, device), LARGEST_WORD)),
+            peak=Bytes(min(meter.memory_peak, LARGEST_WORD)),
+            denied=min(meter.memory_denied, LARGEST_WORD),
+            charged_ns=min(meter.charged_ns, LARGEST_WORD),
+            throttled_ns=min(meter.throttled_ns, LARGEST_WORD),
+            launches=min(meter.launches, LARGEST_WORD),
+            throttled=min(meter.throttled, LARGEST_WORD),
         )
 
     def process(
         self, slot: int, process: Process, devices: int, *, adopted: bool = False
     ) -> ProcessUsage:
         held = (
-            min(lib.region_slot_bytes(self.words, device, slot), MOST) for device in range(devices)
+            min(lib.region_slot_bytes(self.words, device, slot), LARGEST_WORD)
+            for device in range(devices)
         )
         flags: int = self.words.slots[slot].flags
         return ProcessUsage(

@@ -41,7 +41,7 @@ _HEAD: Final = struct.Struct("<II16sQQIIQ8x")
 _ROW: Final = struct.Struct("<IIQQ")
 """pid, 0, start time, stack: as in Process. pid 0: nobody's."""
 
-SIZE: Final[int] = _HEAD.size + _ROW.size * lib.VCUDA_SLOTS
+SLOT_FILE_BYTES: Final[int] = _HEAD.size + _ROW.size * lib.VCUDA_SLOTS
 TABLE: Final = StructLayout(BOOKS_NAME, "struct vcuda_books", MAGIC, 0o600)
 
 
@@ -67,8 +67,8 @@ class SlotFile:
             content = path.read_bytes()
         except OSError as error:
             raise RegionUnreadable(path, error) from error
-        if len(content) != SIZE:
-            raise RegionBroken(path, f"has {len(content)} bytes, not {SIZE}")
+        if len(content) != SLOT_FILE_BYTES:
+            raise RegionBroken(path, f"has {len(content)} bytes, not {SLOT_FILE_BYTES}")
         magic, version, boot, device, inode, pid, _, started = _HEAD.unpack_from(content)
         if magic != MAGIC:
             raise RegionBroken(path, f"not a {BOOKS_NAME} file: it starts with {magic:#010x}")
@@ -97,7 +97,7 @@ class SlotFile:
     def begin(cls, directory: Path, boot: bytes, books: Identity) -> Self:
         """For new books, which nobody has. Raises OSError, and then all is as it was."""
         table = cls(directory, boot, books, find(os.getpid()) or Process(0, 0))
-        content = table._head().ljust(SIZE, b"\0")
+        content = table._head().ljust(SLOT_FILE_BYTES, b"\0")
         try:
             table._write(content, 0)
         except OSError as error:
@@ -144,7 +144,7 @@ class SlotFile:
         """In place, of a table that is there: ENOENT and ESTALE for anything else."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            if os.fstat(descriptor).st_size != SIZE:
+            if os.fstat(descriptor).st_size != SLOT_FILE_BYTES:
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
             write_whole(descriptor, content, offset)
         finally:

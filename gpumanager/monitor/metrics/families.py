@@ -35,7 +35,7 @@ from gpumanager.monitor.metrics.rows import (
     xids,
 )
 
-KEPT: Final = (
+KEPT_FAMILIES: Final = (
     Family(
         "container_gpu_utilization", "gauge",
         "Percent of the GPU's time the container kept it busy; total: of its GPUs together",
@@ -204,5 +204,5 @@ RPC_SECONDS: Final = Family(
     SECONDS_NAME, "histogram", SECONDS_HELP, SECONDS_LABELS, lambda _page: ()
 )
 
-FAMILIES: Final = tuple(chain(KEPT, OF_GPUS, OF_CONTAINERS, OF_CLAIMS, OF_THE_AGENT))
-EVERY: Final = (*FAMILIES, RPC_SECONDS)
+FAMILIES: Final = tuple(chain(KEPT_FAMILIES, OF_GPUS, OF_CONTAINERS, OF_CLAIMS, OF_THE_AGENT))
+ALL_FAMILIES: Final = (*FAMILIES, RPC_SECONDS)

@@ -31,7 +31,7 @@ from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import MIB, Bytes, format_bytes
 
 TOLERANCE: Final = Bytes(32 * MIB)
-LOOKS: Final = 3
+LOOKS_BEFORE_VERDICT: Final = 3
 
 
 class UnlimitedKind(Enum):

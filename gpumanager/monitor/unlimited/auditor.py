@@ -18,7 +18,7 @@ from gpumanager.limits.processes import Process, command_of
 from gpumanager.monitor.ports import NoReports, Reports
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.unlimited.audit import (
-    LOOKS,
+    LOOKS_BEFORE_VERDICT,
     TOLERANCE,
     UNLIMITED,
     Key,
@@ -57,7 +57,7 @@ class Rules:
 
     policy: AuditPolicy = AuditPolicy.REPORT
     tolerance: Bytes = TOLERANCE
-    looks: int = LOOKS
+    looks: int = LOOKS_BEFORE_VERDICT
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from gpumanager.monitor.admissions import AdmissionKind, Happened
 from gpumanager.monitor.snapshot import ContainerSnapshot, GpuSnapshot, Snapshot, labels_of
 from gpumanager.units import format_bytes
 
-KEPT: Final = 100
-LONGEST: Final = 400
+KEPT_EVENTS: Final = 100
+MESSAGE_LETTERS: Final = 400
 """Characters of a message."""
 TOGETHER_SECONDS: Final = 60.0
 
@@ -69,12 +69,12 @@ KINDS: Final[Mapping[str, str]] = {
 class Events:
     """The newest, in the order of their time."""
 
-    def __init__(self, kept: int = KEPT) -> None:
+    def __init__(self, kept: int = KEPT_EVENTS) -> None:
         self._kept: deque[Event] = deque(maxlen=kept)
 
     def add(self, event: Event, now: float) -> None:
         """now: seconds since the epoch."""
-        said = replace(event, time=now, message=event.message[:LONGEST])
+        said = replace(event, time=now, message=event.message[:MESSAGE_LETTERS])
         before = self._alike(said)
         if before is not None:
             self._kept.remove(before)

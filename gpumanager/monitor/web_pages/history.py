@@ -16,7 +16,7 @@ from gpumanager.ids import AllocationID
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, Snapshot
 from gpumanager.units import MIB, Bytes
 
-LOOKS: Final = 300
+HISTORY_STEPS: Final = 300
 STEP_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
 SERIES: Final = 512
@@ -86,7 +86,7 @@ class HistoryMember:
 class ShareHistory:
     """Told of each look; keeps one a second. looks: how many."""
 
-    looks: int = LOOKS
+    looks: int = HISTORY_STEPS
     step: float = STEP_SECONDS
     most: int = SERIES
     kept: int = 0

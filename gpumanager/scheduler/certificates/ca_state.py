@@ -29,7 +29,7 @@ DUE: Final = 2 / 3
 """How much of its life may be over before something is made anew."""
 PROPAGATION: Final = timedelta(minutes=10)
 """How long the bundle has to have an authority before something is served that it signed."""
-KEPT: Final = timedelta(days=1)
+RETIRED_CA_KEPT: Final = timedelta(days=1)
 """How long the bundle keeps an authority that signs nothing any more."""
 
 
@@ -83,7 +83,7 @@ def step(
         return replace(state, serving=fresh)
     if state.next is None and describe(state.authority.certificate).used_up(now) >= DUE:
         return replace(state, next=make_authority(now, lives.authority))
-    if state.former and now - served.begins >= KEPT + BACKDATED:
+    if state.former and now - served.begins >= RETIRED_CA_KEPT + BACKDATED:
         return replace(state, former=())
     return state
 

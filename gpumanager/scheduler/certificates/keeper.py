@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 PERIOD: Final = 10.0
 FIRST_PERIOD: Final = 2.0
 """Seconds between two looks, and while there is nothing to serve with."""
-LATE: Final = 5 / 6
+LATE_PART_OF_LIFE: Final = 5 / 6
 """How much of its life may be over before it is said that nothing new came."""
 
 
@@ -93,7 +93,7 @@ class Keeper:
         if self._identity is None or self._late is self._identity:
             return
         found = describe(self._identity.certificate)
-        if found.used_up(now) >= LATE:
+        if found.used_up(now) >= LATE_PART_OF_LIFE:
             log.warning("%s has not been renewed yet", _about(self._identity))
             self._late = self._identity
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 USAGES: Final = ("digital signature", "server auth")
 LIFE: Final = timedelta(days=90)
 DUE: Final = 2 / 3
-AGAIN: Final = timedelta(minutes=5)
+RETRY_REFUSED_AFTER: Final = timedelta(minutes=5)
 """How long after a refusal somebody is asked again."""
 
 
@@ -51,8 +51,8 @@ class RequestedCertificate:
             return self._held
 
     async def _renew(self, now: datetime) -> KeyPair:
-        # Later than AGAIN from now: the clock was ahead when it refused.
-        if self._not_before is not None and now < self._not_before <= now + AGAIN:
+        # Later than RETRY_REFUSED_AFTER from now: the clock was ahead when it refused.
+        if self._not_before is not None and now < self._not_before <= now + RETRY_REFUSED_AFTER:
             raise CertificateTrouble(f"{self._signer} refused; the next request is in some minutes")
         if self._asked is None:
             self._asked = await self._ask()
@@ -64,14 +64,14 @@ class RequestedCertificate:
                 f"the signing request {name} is gone; the webhook creates another"
             )
         if refused := _refusal(status):
-            self._asked, self._not_before = None, now + AGAIN
+            self._asked, self._not_before = None, now + RETRY_REFUSED_AFTER
             raise CertificateTrouble(f"the signing request {name} was refused: {refused}")
         if not status.get("certificate"):
             raise CertificateTrouble(
                 f"the signing request {name} waits for {self._signer}: run kubectl "
                 f"certificate approve {name}"
             )
-        self._asked, self._not_before = None, now + AGAIN
+        self._asked, self._not_before = None, now + RETRY_REFUSED_AFTER
         made = KeyPair(base64.b64decode(status["certificate"]), request.key)
         made.context()
         self._held, self._not_before = made, None

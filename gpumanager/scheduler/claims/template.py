@@ -31,7 +31,7 @@ RESOURCE_API: Final = "resource.k8s.io/v1"
 DIGITS: Final = 16
 MOST_REQUESTS: Final = 32
 """Of one claim, by Kubernetes' own validation."""
-LONGEST: Final = 16 << 10
+TEMPLATE_ANNOTATION_LETTERS: Final = 16 << 10
 """Of the annotation."""
 IN_USE: Final = f"device.attributes['{CLAIM_DRIVER}'].freeCores < {CORES_PER_GPU}"
 """What a share's first alternative asks of its GPU where there are two."""
@@ -167,8 +167,10 @@ class ClaimShape:
 
 def read_shape(text: str) -> ClaimShape:
     """What stands in a pod's annotation, which anybody may have written; raises ValueError."""
-    if len(text) > LONGEST:
-        raise ValueError(f"it has {len(text)} characters; at most {LONGEST} are read")
+    if len(text) > TEMPLATE_ANNOTATION_LETTERS:
+        raise ValueError(
+            f"it has {len(text)} characters; at most {TEMPLATE_ANNOTATION_LETTERS} are read"
+        )
     try:
         content = json.loads(text)
         shape = ClaimShape(

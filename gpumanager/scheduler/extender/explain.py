@@ -10,7 +10,7 @@ from gpumanager.scheduler.scoring.verdicts import Left, Scores
 
 PODS: Final = 4096
 """How many are remembered: those that were asked about last."""
-LONGEST: Final = 512
+REASON_LETTERS: Final = 512
 """Letters of a reason: whoever asks may have chosen them."""
 
 
@@ -94,10 +94,10 @@ def reasons(left: Sequence[Left]) -> tuple[RefusalReason, ...]:
     """The commonest first."""
     found = (
         RefusalReason(
-            one.why.phrase[:LONGEST],
+            one.why.phrase[:REASON_LETTERS],
             len(one.names),
-            one.example[:LONGEST],
-            one.why.detail[:LONGEST],
+            one.example[:REASON_LETTERS],
+            one.why.detail[:REASON_LETTERS],
         )
         for one in left
     )

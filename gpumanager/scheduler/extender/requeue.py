@@ -23,13 +23,13 @@ from gpumanager.names import ANNOTATION_ROOM_FOUND
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 2.0
+FIRST_REQUEUE_SECONDS: Final = 2.0
 """Seconds that kube-scheduler has to ask by itself; doubled each time that a pod is requeued."""
-MOST_PATIENCE: Final = 64.0
+LONGEST_REQUEUE_SECONDS: Final = 64.0
 PODS: Final = 1024
 NAMES: Final = 1000
 """How many of the nodes it was refused on are judged again."""
-LOOKS: Final = 32
+PODS_JUDGED_AT_ONCE: Final = 32
 """Pods judged each time, because one takes as long as a filter."""
 LOOK_SECONDS: Final = 1.0
 PATCH_SECONDS: Final = 5.0
@@ -69,7 +69,7 @@ class RefusedPods:
     def refused(self, pod: PodView, names: Iterable[str]) -> None:
         """It fits none of these nodes."""
         known = self._waiting.pop(pod.uid, None)
-        patience = known.patience if known else PATIENCE
+        patience = known.patience if known else FIRST_REQUEUE_SECONDS
         few = tuple(islice(names, NAMES))
         self._put(RefusedPod(pod, few, self._changes(), self._clock(), patience))
         if len(self._waiting) > PODS:
@@ -92,11 +92,11 @@ class RefusedPods:
             if one.change != changes and now - one.since >= one.patience
         )
         found = []
-        for one in tuple(islice(ripe, LOOKS)):
+        for one in tuple(islice(ripe, PODS_JUDGED_AT_ONCE)):
             looked = replace(one, change=changes)
             if self._fits(one.pod, one.names):
                 found.append(one.pod)
-                patience = min(2 * one.patience, MOST_PATIENCE)
+                patience = min(2 * one.patience, LONGEST_REQUEUE_SECONDS)
                 looked = replace(looked, since=now, patience=patience)
             self._put(looked)
         return tuple(found)

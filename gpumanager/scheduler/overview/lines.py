@@ -119,7 +119,7 @@ class Overview:
         self.pods += sign * line.pods
         for model, amounts in line.amounts.items():
             self.nodes[model] += sign
-            self.models[model] = self.models.get(model, NOTHING).plus(amounts, sign)
+            self.models[model] = self.models.get(model, NO_AMOUNTS).plus(amounts, sign)
             if not self.nodes[model]:
                 del self.nodes[model], self.models[model]
 
@@ -133,7 +133,7 @@ def line_of(node: NodeState) -> NodeLine:
     for one in gpu_lines(node):
         row = rows.get(one.gpu.model)
         if row is None:
-            row = rows[one.gpu.model] = [0] * len(NOTHING)
+            row = rows[one.gpu.model] = [0] * len(NO_AMOUNTS)
         _add(row, one)
     amounts = {model: Amounts(*row) for model, row in rows.items()}
     total = next(iter(amounts.values())) if len(amounts) == 1 else _sum(amounts)
@@ -158,7 +158,7 @@ def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
         yield GpuLine(gpu, cores + more[0], granted, free.processes + more[2], closed)
 
 
-NOTHING: Final = Amounts()
+NO_AMOUNTS: Final = Amounts()
 
 
 def _add(row: list[int], one: GpuLine) -> None:
@@ -172,7 +172,7 @@ def _add(row: list[int], one: GpuLine) -> None:
 
 
 def _sum(amounts: Mapping[str, Amounts]) -> Amounts:
-    total = NOTHING
+    total = NO_AMOUNTS
     for one in amounts.values():
         total = total.plus(one)
     return total

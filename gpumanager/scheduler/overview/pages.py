@@ -31,7 +31,7 @@ from gpumanager.web.page import CAREFUL, KIND, web_page
 
 LOOKED_AT_ONCE: Final = 10
 """Nodes that have changed: half a millisecond, or twice that where hundreds of pods are on each."""
-FEW: Final = 4096
+FEW_CHANGES: Final = 4096
 """Changes, up to which they are gone through one by one, and not all nodes."""
 MOST_LINES: Final = 100
 MOST_PAGES: Final = 10_000
@@ -92,7 +92,7 @@ class OverviewPages:
     def _changed(self) -> Sequence[str]:
         """Names of the nodes that may have."""
         state = self._extender.state
-        few = state.changes - self._seen <= FEW
+        few = state.changes - self._seen <= FEW_CHANGES
         since = state.since(self._seen) if few else None
         return tuple(state.nodes.keys() | self._overview.lines if since is None else set(since))
 

@@ -23,7 +23,7 @@ from gpumanager.units import CORES_PER_GPU
 CONFIG_MAP_KEY: Final = "gpu_quota"
 MODEL_LABELS: Final = (LABEL_QUOTA_MODEL, LABEL_MODEL, LABEL_PRODUCT)
 """All names that a node's GPUs go by; a quota for any of them counts."""
-MOST: Final = 10**9
+LARGEST_QUOTA: Final = 10**9
 SHOWN: Final = 5
 """Models or pools that a refusal names."""
 
@@ -233,6 +233,6 @@ def _mapping(value: Any, source: str, where: str) -> dict[str, Any]:
 
 
 def _count(value: Any, source: str, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_QUOTA:
         raise QuotaUnreadable(source, f"{where}: {value!r} is not a number of GPUs")
     return value

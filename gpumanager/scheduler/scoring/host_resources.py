@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.ids import PodUID
-from gpumanager.kube.pod import LARGEST, amounts
+from gpumanager.kube.pod import LARGEST_AMOUNT, amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class HostResources:
         return HostResources(self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib)
 
 
-NOTHING: Final = HostResources()
-BOUNDLESS: Final = HostResources(LARGEST, LARGEST)
+NO_RESOURCES: Final = HostResources()
+BOUNDLESS: Final = HostResources(LARGEST_AMOUNT, LARGEST_AMOUNT)
 """Of a node that does not say what it has."""
 
 
@@ -54,7 +54,7 @@ class HostUsage:
         self._nodes: dict[str, HostResources] = {}
 
     def on(self, node: str) -> HostResources:
-        return self._nodes.get(node, NOTHING)
+        return self._nodes.get(node, NO_RESOURCES)
 
     def put(self, uid: PodUID, node: str, host: HostResources) -> Iterable[str]:
         """So much on this node; returns the nodes on which that changes something."""
@@ -62,7 +62,7 @@ class HostUsage:
         if known == (node, host):
             return ()
         changed = set(self.gone(uid))
-        if host != NOTHING:
+        if host != NO_RESOURCES:
             self._pods[uid] = node, host
             self._nodes[node] = self.on(node) + host
             changed.add(node)
@@ -75,7 +75,7 @@ class HostUsage:
             return ()
         node, host = known
         left = self.on(node) - host
-        if left == NOTHING:
+        if left == NO_RESOURCES:
             self._nodes.pop(node, None)
         else:
             self._nodes[node] = left

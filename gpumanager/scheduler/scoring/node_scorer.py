@@ -19,7 +19,7 @@ from gpumanager.scheduler.scoring.packing import Packing, Positions
 from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape
 from gpumanager.scheduler.scoring.unschedulable_reasons import Brief, Unfit, brief, unfit
 
-REMEMBERED: Final = 256
+REMEMBERED_SEARCHES: Final = 256
 """Searches for whole GPUs whose results a shape keeps: they take milliseconds on large machines."""
 WORST: Final = -1e6
 """Points of a node on which a pod fits only in a way that its policy does not see."""
@@ -87,7 +87,7 @@ class NodeScorer:
         key = node.machine, node.whole_gpus
         found = self._packings.get(key)
         if found is None:
-            if len(self._packings) >= REMEMBERED:
+            if len(self._packings) >= REMEMBERED_SEARCHES:
                 self._packings.clear()
             found = self._packings[key] = node.place(self._pod)
         return found

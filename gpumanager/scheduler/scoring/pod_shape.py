@@ -23,7 +23,7 @@ from gpumanager.names import (
 from gpumanager.placement.place import check
 from gpumanager.placement.preference import Preference, read_gpu_policy, read_preference
 from gpumanager.placement.values import PodRequest, Reason, Refusal, Request
-from gpumanager.scheduler.scoring.host_resources import NOTHING, HostResources
+from gpumanager.scheduler.scoring.host_resources import NO_RESOURCES, HostResources
 
 MOST_CONTAINERS: Final = 32
 """With GPUs, of one pod; more would be a mistake, and each node that is unlike the others takes
@@ -93,7 +93,7 @@ class PodShape:
     requests: tuple[Request, ...]
     kinds: tuple[ContainerKind, ...]
     wish: PodWish = ANY
-    host: HostResources = NOTHING
+    host: HostResources = NO_RESOURCES
     preference: Preference = NO_PREFERENCE
     _hash: int = field(init=False, repr=False, compare=False)
     """Made once: it is what everything about a shape is found by."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpumanager.placement.least_waste import part_of_gpus
 from gpumanager.placement.values import PodRequest
-from gpumanager.placement.workload_mix import DIFFERENT, Mix, RecentPods, Turnover, supply_of
+from gpumanager.placement.workload_mix import MIX_DIFFERENCE, Mix, RecentPods, Turnover, supply_of
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 
 LEAST: Final = 0.05
@@ -44,7 +44,7 @@ class WorkloadMix:
         if self._turnover.came():
             mix = beside_others(self._history.mix(), self._part())
             mix = replace(mix, leaving=self._turnover.leaving, supply=supply_of(gpus))
-            if difference(self.mix, mix) > DIFFERENT:
+            if difference(self.mix, mix) > MIX_DIFFERENCE:
                 self.mix = mix
 
     def left(self) -> None:

@@ -47,10 +47,12 @@ READERS: Final[Mapping[str, Callable[[str], object]]] = {
 }
 """Annotations of a pod that have a grammar: the scheduler reads them so. They raise ValueError."""
 
-KNOWN: Final = tuple(text for name, text in vars(names).items() if name.startswith("ANNOTATION_"))
+KNOWN_ANNOTATIONS: Final = tuple(
+    text for name, text in vars(names).items() if name.startswith("ANNOTATION_")
+)
 """All annotations that anybody of us reads or writes."""
 
-MOST_STRANGE: Final = 5
+NAMED_UNKNOWN_ANNOTATIONS: Final = 5
 LONGEST_KEY: Final = 100
 """Comparing words takes long, and a pod may have thousands of annotations."""
 
@@ -167,8 +169,10 @@ def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAmounts]) -
             yield Remark(f"annotation {key}: {fault}")
     if ANNOTATION_PLAN in found and (fault := _plan(found[ANNOTATION_PLAN])):
         yield Remark(f"annotation {ANNOTATION_PLAN} is ignored: {fault}", fatal=False)
-    for key in islice(filter(_is_strange, found), MOST_STRANGE):
-        near = difflib.get_close_matches(key[:LONGEST_KEY], (*KNOWN, *RESOURCES), 1, 0.8)
+    for key in islice(filter(_is_strange, found), NAMED_UNKNOWN_ANNOTATIONS):
+        near = difflib.get_close_matches(
+            key[:LONGEST_KEY], (*KNOWN_ANNOTATIONS, *RESOURCES), 1, 0.8
+        )
         hint = f"; did you mean {near[0]}?" if near else ""
         yield Remark(f"annotation {key[:LONGEST_KEY]} is unknown{hint}", fatal=False)
 
@@ -212,4 +216,6 @@ def _plan(text: Any) -> str:
 
 def _is_strange(key: str) -> bool:
     ours = key.startswith(ANNOTATIONS_OURS)
-    return ours and key not in KNOWN and not key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)
+    return (
+        ours and key not in KNOWN_ANNOTATIONS and not key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)
+    )

@@ -52,7 +52,7 @@ from gpumanager.units import MEMORY_BLOCK
 
 Object = Mapping[str, Any]
 PUBLISHED_SECONDS: Final = 60.0
-AT_ONCE: Final = {"move-after": "0.2s", "allocation-check-period": "0.2s"}
+FAST_FLAGS: Final = {"move-after": "0.2s", "allocation-check-period": "0.2s"}
 """Nobody uses a GPU while they are shared out."""
 _OURS: Final = [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]
 CLASSES: Final[tuple[Object, ...]] = (
@@ -122,7 +122,7 @@ class ClaimsNode:
         flags: dict[str, object] = {"kubeconfig": kubeconfig, "hostname-override": NODE}
         flags |= {"interface": "claims", **self._agent_flags}
         if self._claims_gpus is not None:
-            flags |= {"interface": "both", "claims-gpus": self._claims_gpus, **AT_ONCE}
+            flags |= {"interface": "both", "claims-gpus": self._claims_gpus, **FAST_FLAGS}
         node = SimulatedNode(
             self._machine,
             seed=self._seed,

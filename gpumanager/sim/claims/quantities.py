@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.quantity import exact
 
-LARGEST: Final = (1 << 63) - 1
+LARGEST_QUANTITY: Final = (1 << 63) - 1
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 
@@ -66,7 +66,7 @@ class RequestPolicy:
     def unit(self) -> int:
         """1000 where the whole range is in thousandths that an int64 can hold, otherwise 1."""
         bounds = [each.value * 1000 for each in (self.least, self.most, self.step) if each]
-        fits = all(each.denominator == 1 and abs(each) <= LARGEST for each in bounds)
+        fits = all(each.denominator == 1 and abs(each) <= LARGEST_QUANTITY for each in bounds)
         return 1000 if fits else 1
 
     def violated_by(self, amount: Fraction) -> bool:
@@ -86,11 +86,13 @@ class RequestPolicy:
         if self.least is None or self.step is None or asked.value <= self.least.value:
             return self.least if self.least and asked.value < self.least.value else asked
         unit, step, least = self.unit, self.step.value, self.least.value
-        if asked.value * unit > LARGEST or (unit > 1 and (asked.value * unit).denominator != 1):
+        if asked.value * unit > LARGEST_QUANTITY or (
+            unit > 1 and (asked.value * unit).denominator != 1
+        ):
             raise NotRepresentable(f"{asked} is not in what {self.least} and {self.step} count")
         beyond = math.ceil(asked.value * unit) - least * unit
         value = least + step * math.ceil(beyond / (step * unit))
-        if value * unit > LARGEST:
+        if value * unit > LARGEST_QUANTITY:
             raise NotRepresentable(f"{asked} rounded up is more than an int64")
         return Quantity(value, self.step.binary)
 

@@ -25,11 +25,11 @@ from celpy.celtypes import (
 )
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.sim.claims.quantities import LARGEST, Quantity, read_quantity
+from gpumanager.sim.claims.quantities import LARGEST_QUANTITY, Quantity, read_quantity
 from gpumanager.sim.claims.slices import PoolDevice
 
 FIELDS: Final = frozenset({"driver", "attributes", "capacity", "allowMultipleAllocations"})
-LONGEST: Final = 10 << 10
+SELECTOR_LETTERS: Final = 10 << 10
 _VERSION: Final = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?"
 )
@@ -56,8 +56,8 @@ def matches(expression: str, device: PoolDevice) -> bool:
 @lru_cache(maxsize=1 << 10)
 def compiled(expression: str) -> Runner:
     """Raises SelectorFailed. Types are only checked when it is evaluated."""
-    if len(expression) > LONGEST:
-        raise SelectorFailed(f"an expression of more than {LONGEST} characters")
+    if len(expression) > SELECTOR_LETTERS:
+        raise SelectorFailed(f"an expression of more than {SELECTOR_LETTERS} characters")
     environment = Environment()
     try:
         tree = environment.compile(expression)
@@ -246,7 +246,7 @@ def _sum(sign: int) -> Callable[[Any, Any], Quantity]:
 
 
 def _whole(quantity: Quantity) -> IntType:
-    if quantity.value.denominator != 1 or abs(quantity.value) > LARGEST:
+    if quantity.value.denominator != 1 or abs(quantity.value) > LARGEST_QUANTITY:
         raise ValueError(f"{quantity} is not an int64")
     return IntType(int(quantity.value))
 
@@ -270,7 +270,9 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "sub": _sum(-1),
     "sign": lambda one: IntType((one.value > 0) - (one.value < 0)),
     "asInteger": _whole,
-    "isInteger": lambda one: BoolType(one.value.denominator == 1 and abs(one.value) <= LARGEST),
+    "isInteger": lambda one: BoolType(
+        one.value.denominator == 1 and abs(one.value) <= LARGEST_QUANTITY
+    ),
     "major": lambda one: IntType(one.numbers[0]),
     "minor": lambda one: IntType(one.numbers[1]),
     "patch": lambda one: IntType(one.numbers[2]),

@@ -46,7 +46,7 @@ DRAIN_SECONDS: Final = 5.0
 """After the stage's end, for programs to finish what they have queued and to say what they did."""
 
 DRAIN_STEP: Final = NS // 20
-LATE: Final = NS // 20
+LATE_NS: Final = NS // 20
 
 ClockKind: TypeAlias = Literal["virtual", "real"]
 Moment: TypeAlias = Tenant | Literal["look", "mark"]
@@ -127,7 +127,7 @@ async def _assembled(company: TenantGroup, clock: Clock, count: int) -> int:
     begin = clock.now() + round((ASSEMBLY_SECONDS + EACH_SECONDS * count) * NS)
     await company.assemble(clock, begin)
     await clock.sleep_until(begin)
-    if clock.now() > begin + LATE:
+    if clock.now() > begin + LATE_NS:
         raise HarnessFailed("not all programs were loaded in time: the machine is busy")
     return begin
 

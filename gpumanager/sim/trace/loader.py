@@ -20,7 +20,7 @@ from gpumanager.units import CORES_PER_GPU
 Row = Mapping[str, str]
 Made = TypeVar("Made")
 
-MOST: Final = 2**53
+LARGEST_NUMBER: Final = 2**53
 """No number of a trace is larger."""
 
 MOST_GPUS: Final = 64
@@ -112,9 +112,9 @@ def _node(row: Row) -> FreeNode:
     )
 
 
-def _number(row: Row, name: str, most: int = MOST) -> int:
+def _number(row: Row, name: str, most: int = LARGEST_NUMBER) -> int:
     text = row[name].strip()
-    digits = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_NUMBER))
     if not digits or int(text) > most:
         raise ValueError(f"{name} is {text[:30]!r}: write a whole number from 0 to {most}")
     return int(text)

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpumanager.placement.policy import Policy, Score
 from gpumanager.placement.values import FreeNode, PodRequest
-from gpumanager.placement.workload_mix import DIFFERENT, Mix, Turnover, mix_of, supply_of
+from gpumanager.placement.workload_mix import MIX_DIFFERENCE, Mix, Turnover, mix_of, supply_of
 from gpumanager.sim.trace.holding import Given, after, given_back
 from gpumanager.sim.trace.values import Step, Workload
 
@@ -100,7 +100,7 @@ class Replay:
     def _look(self) -> None:
         """Another mix, and all scores anew, where pods leave more or less than before."""
         leaving = self._turnover.leaving
-        if abs(leaving - self._mix.leaving) > DIFFERENT:
+        if abs(leaving - self._mix.leaving) > MIX_DIFFERENCE:
             self._mix = replace(self._mix, leaving=leaving)
             self._scores.clear()
 

@@ -21,7 +21,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.device_ids import Device
 from gpumanager.grants.grant import Claimant, Refused
-from gpumanager.grants.journal_file import ROOM, JournalFile
+from gpumanager.grants.journal_file import CHANGE_BYTES, JournalFile
 from gpumanager.grants.node import Node as GrantedNode
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, ContainerID, PodUID
@@ -194,7 +194,7 @@ class CrashingFile(JournalFile):
     """Stops before or after one step of saving; `skip` of these go well before."""
 
     def __init__(
-        self, path: Path, step: str, *, after: bool, skip: int = 0, room: int = ROOM
+        self, path: Path, step: str, *, after: bool, skip: int = 0, room: int = CHANGE_BYTES
     ) -> None:
         super().__init__(path, room)
         self.skip = skip

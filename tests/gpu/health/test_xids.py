@@ -3,7 +3,7 @@
 import pytest
 
 from gpumanager.gpu.health.checks import Checks, checks_of
-from gpumanager.gpu.health.xids import KNOWN, XIDS, Severity, classify
+from gpumanager.gpu.health.xids import KNOWN_XIDS, XIDS, Severity, classify
 
 PASSED_OVER_BY_NVIDIA = (13, 31, 43, 45, 68, 109)
 """Application errors of k8s-device-plugin (internal/rm/health.go)."""
@@ -50,7 +50,7 @@ def test_every_row_of_the_table_says_its_own_code_and_its_source() -> None:
 
 
 def test_no_code_is_in_two_rows() -> None:
-    assert len(XIDS) == sum(len(rows.meanings) for rows in KNOWN)
+    assert len(XIDS) == sum(len(rows.meanings) for rows in KNOWN_XIDS)
 
 
 def severities(checks: Checks, *codes: int) -> list[str | None]:

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from gpumanager.limits.processes import Process, find
-from gpumanager.monitor.unlimited.audit import LOOKS
+from gpumanager.monitor.unlimited.audit import LOOKS_BEFORE_VERDICT
 from gpumanager.units import GIB
 from tests.hostile.hostile_node import HostileNode, hostile, pod
 from tests.waiting import until
@@ -46,7 +46,7 @@ async def test_a_slot_that_names_a_neighbour_s_process_does_not_have_it_ended() 
         evil = hostile("evil", "frame.py", 600, process.pid, process.start_time, cores=10, memory=1)
         async with node.beside(evil):
             await until(lambda: node.said["evil"] == ["framed"])
-            await asyncio.sleep(LOOKS + 2)  # the auditor looks once a second
+            await asyncio.sleep(LOOKS_BEFORE_VERDICT + 2)  # the auditor looks once a second
             assert not victim.done()
             assert find(process.pid) == process
             assert "beyond its container" not in log_of(node)

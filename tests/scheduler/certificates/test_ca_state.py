@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gpumanager.scheduler.certificates.ca_state import (
     AUTHORITY_LIFE,
-    KEPT,
     PROPAGATION,
+    RETIRED_CA_KEPT,
     SERVING_LIFE,
     CaState,
     from_secret,
@@ -97,7 +97,7 @@ def test_when_it_has_been_announced_for_long_it_signs_and_both_are_believed(cloc
 def test_the_former_authority_leaves_the_bundle_when_nobody_serves_by_it(clock: Clock) -> None:
     state = step(coming(clock), clock(), NAMES, announced=PROPAGATION)
 
-    clock.move(seconds=KEPT.total_seconds() - 60)
+    clock.move(seconds=RETIRED_CA_KEPT.total_seconds() - 60)
     assert step(state, clock(), NAMES, announced=None) is state
     clock.move(seconds=60)
     after = step(state, clock(), NAMES, announced=None)

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 
 from gpumanager.scheduler.certificates.making import describe, issue, make_authority
-from gpumanager.scheduler.certificates.requested import AGAIN, RequestedCertificate
+from gpumanager.scheduler.certificates.requested import RETRY_REFUSED_AFTER, RequestedCertificate
 from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
@@ -143,7 +143,7 @@ async def test_a_refusal_is_said_in_its_own_words_and_asked_again_after_a_while(
         await source.look(cluster.clock())
     assert len(signer.requests) == 1
 
-    cluster.clock.move(seconds=AGAIN.total_seconds())
+    cluster.clock.move(seconds=RETRY_REFUSED_AFTER.total_seconds())
     with pytest.raises(CertificateTrouble, match="approve"):
         await source.look(cluster.clock())
     assert len(signer.requests) == 2
@@ -170,7 +170,7 @@ async def test_a_certificate_that_cannot_be_served_with_is_asked_for_again(
     with pytest.raises(CertificateTrouble, match="do not go together"):
         await source.look(cluster.clock())
 
-    cluster.clock.move(seconds=AGAIN.total_seconds())
+    cluster.clock.move(seconds=RETRY_REFUSED_AFTER.total_seconds())
     with pytest.raises(CertificateTrouble, match="approve"):
         await source.look(cluster.clock())
     await signer.sign()

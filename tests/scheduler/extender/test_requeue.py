@@ -7,10 +7,10 @@ from gpumanager.kube.errors import ApiRefused, ApiUnavailable, Object
 from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import ANNOTATION_ROOM_FOUND
 from gpumanager.scheduler.extender.requeue import (
-    LOOKS,
-    MOST_PATIENCE,
-    PATIENCE,
+    FIRST_REQUEUE_SECONDS,
+    LONGEST_REQUEUE_SECONDS,
     PODS,
+    PODS_JUDGED_AT_ONCE,
     RefusedPods,
     Requeue,
 )
@@ -60,18 +60,18 @@ def test_a_pod_is_due_once_there_is_room_and_nobody_has_asked_for_a_while() -> N
     world.refuse("p")
     world.change("a")
 
-    assert world.due(PATIENCE / 2) == []
-    assert world.due(PATIENCE / 2) == ["p"]
+    assert world.due(FIRST_REQUEUE_SECONDS / 2) == []
+    assert world.due(FIRST_REQUEUE_SECONDS / 2) == ["p"]
 
 
 def test_who_was_asked_about_meanwhile_is_not_due() -> None:
     world = World()
     world.refuse("p")
     world.change("a")
-    world.time += PATIENCE
+    world.time += FIRST_REQUEUE_SECONDS
     world.refuse("p")
 
-    assert world.due(PATIENCE) == []
+    assert world.due(FIRST_REQUEUE_SECONDS) == []
 
 
 def test_room_on_nodes_that_were_not_asked_about_is_none() -> None:
@@ -79,7 +79,7 @@ def test_room_on_nodes_that_were_not_asked_about_is_none() -> None:
     world.refuse("p")
     world.change("c")
 
-    assert world.due(PATIENCE) == []
+    assert world.due(FIRST_REQUEUE_SECONDS) == []
 
 
 def test_nobody_is_looked_at_twice_for_one_change() -> None:
@@ -88,7 +88,7 @@ def test_nobody_is_looked_at_twice_for_one_change() -> None:
     world.change()
 
     for _ in range(3):
-        assert world.due(PATIENCE) == []
+        assert world.due(FIRST_REQUEUE_SECONDS) == []
 
     assert world.looks == 1
     world.change("b")
@@ -107,7 +107,7 @@ def test_one_pod_is_requeued_less_and_less_often() -> None:
 
     pauses = [later - sooner for sooner, later in pairwise(times)]
     assert pauses == sorted(pauses)
-    assert pauses[-1] >= MOST_PATIENCE
+    assert pauses[-1] >= LONGEST_REQUEUE_SECONDS
 
 
 def test_who_has_found_room_or_is_gone_is_forgotten() -> None:
@@ -116,7 +116,7 @@ def test_who_has_found_room_or_is_gone_is_forgotten() -> None:
     world.refused.forget(pod("p").uid)
     world.change("a")
 
-    assert world.due(PATIENCE) == []
+    assert world.due(FIRST_REQUEUE_SECONDS) == []
 
 
 def test_what_is_kept_and_looked_at_is_bounded() -> None:
@@ -125,10 +125,10 @@ def test_what_is_kept_and_looked_at_is_bounded() -> None:
         world.refuse(f"p-{n}")
     world.change("a")
 
-    first, second = world.due(PATIENCE), world.due()
+    first, second = world.due(FIRST_REQUEUE_SECONDS), world.due()
 
     assert len(world.refused) == PODS
-    assert (len(first), len(second)) == (LOOKS, LOOKS)
+    assert (len(first), len(second)) == (PODS_JUDGED_AT_ONCE, PODS_JUDGED_AT_ONCE)
     assert first[0] == "p-10"
     assert not set(first) & set(second)
 
@@ -147,7 +147,7 @@ async def test_a_pod_that_was_refused_before_we_heard_of_room_is_touched_when_we
         assert (await served.post("/scheduler/filter", asked))["NodeNames"] == []
 
         await api.remove(Key("pods", "default", "first"))
-        time[0] += PATIENCE
+        time[0] += FIRST_REQUEUE_SECONDS
 
         await until(lambda: ANNOTATION_ROOM_FOUND in notes(served, "late"))
         assert (await served.post("/scheduler/filter", asked))["NodeNames"] == ["a"]
@@ -158,7 +158,7 @@ async def test_who_is_not_asked_any_more_reminds_nobody() -> None:
     world, api = World(), Patches()
     world.refuse("p")
     world.change("a")
-    world.time += PATIENCE
+    world.time += FIRST_REQUEUE_SECONDS
 
     await Requeue(api, world.refused, lambda: False).look()
 
@@ -169,7 +169,7 @@ async def test_a_pod_that_is_gone_is_not_reminded_of_again() -> None:
     world, api = World(), Patches(ApiRefused("patch", 404, "NotFound", "no such pod"))
     world.refuse("p")
     world.change("a")
-    world.time += PATIENCE
+    world.time += FIRST_REQUEUE_SECONDS
 
     await Requeue(api, world.refused, lambda: True).look()
 
@@ -180,12 +180,12 @@ async def test_a_reminder_that_could_not_be_written_is_tried_again_later() -> No
     world, api = World(), Patches(ApiUnavailable("patch", "connection refused"))
     world.refuse("p")
     world.change("a")
-    world.time += PATIENCE
+    world.time += FIRST_REQUEUE_SECONDS
 
     await Requeue(api, world.refused, lambda: True).look()
 
     world.change("a")
-    assert world.due(2 * PATIENCE) == ["p"]
+    assert world.due(2 * FIRST_REQUEUE_SECONDS) == ["p"]
 
 
 class Patches:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpumanager.ids import PodUID
 from gpumanager.names import ANNOTATION_ROOM_FOUND, VCORE
-from gpumanager.scheduler.extender.requeue import PATIENCE
+from gpumanager.scheduler.extender.requeue import FIRST_REQUEUE_SECONDS
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.quota.events import QuotaEvents
 from gpumanager.scheduler.quota.keeper import QuotaKeeper
@@ -275,7 +275,7 @@ async def test_who_waits_for_a_quota_is_brought_to_mind_once_that_is_larger(
         await one.served.bind(first, "a")
         await until(lambda: one.served.extender.state.bound_to(first["metadata"]["uid"]))
         assert (await one.filtered(late))[0] == []
-        now[0] += PATIENCE
+        now[0] += FIRST_REQUEUE_SECONDS
 
         await one.write(TWO)
 

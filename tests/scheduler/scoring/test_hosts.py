@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from gpumanager.ids import PodUID
 from gpumanager.kube.pod import node_resources
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.scoring.host_resources import BOUNDLESS, NOTHING, HostResources, HostUsage
+from gpumanager.scheduler.scoring.host_resources import (
+    BOUNDLESS,
+    NO_RESOURCES,
+    HostResources,
+    HostUsage,
+)
 from gpumanager.scheduler.state import ClusterState
 from tests.scheduler.scheduler_world import node_object, pod
 
@@ -47,9 +52,9 @@ SPECS: tuple[tuple[dict[str, Any], HostResources], ...] = (
         HostResources(2000, 0),
     ),
     ({"containers": [asks("0.1", "1e9"), asks("100u", "128974848")]}, HostResources(100, 1077)),
-    ({"containers": [asks("many", "-1")]}, NOTHING),
+    ({"containers": [asks("many", "-1")]}, NO_RESOURCES),
     ({"containers": [asks("9" * 18)]}, HostResources(10**9, 0)),
-    ({}, NOTHING),
+    ({}, NO_RESOURCES),
 )
 
 
@@ -88,10 +93,10 @@ def test_what_is_taken_too_often_is_taken() -> None:
 
     state.pod(pod("p", (30, 4), cpus=2, node="a"), "a")
 
-    assert free(state) == NOTHING
+    assert free(state) == NO_RESOURCES
     state.pod(pod("q", cpus=3, node="a"), "a")
     state.pod_gone(PodUID("uid-p"))
-    assert free(state) == NOTHING
+    assert free(state) == NO_RESOURCES
     state.pod_gone(PodUID("uid-q"))
     assert free(state) == HostResources(1000, 4096)
 
