@@ -28,12 +28,12 @@ from gpumanager.deviceplugin.admission.steering import PreferenceCall, steer
 from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.device_ledger import accepted, advertised, all_ids, ids_of
+from gpumanager.deviceplugin.device_ledger import accepted, advertised, all_ids, holders, ids_of
 from gpumanager.deviceplugin.disagreements import Disagreement
 from gpumanager.deviceplugin.identity.evidence import PodLister, lived_on, who_lives
-from gpumanager.deviceplugin.identity.lifecycle import Conflict, again, conflict, ended, never_given
 from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
+from gpumanager.deviceplugin.identity.verdict import Facts, Occasion, Outcome, over, verdict
 from gpumanager.deviceplugin.reconciler import Reconciler
 from gpumanager.deviceplugin.recovery import recover
 from gpumanager.errors import GpuManagerError
@@ -108,12 +108,8 @@ class Allocator:
         """Release the grants of ended pods of which no container runs, without waiting as long as
         the reconciler does. Raises JournalUnwritable."""
         async with self._lock:
-            view, live = await self._lister.list(), self._live()
-            grants = self.node.journal.grants
-            over = {i for i in ended(live, "", view) if not self._tracker.under(grants[i])}
-            running = await who_lives(self._deps.runtime, HURRIED_RUNTIME_SECONDS) if over else None
-            if running is not None:
-                await self.node.release(over - lived_on(running, live))
+            facts = Facts(await self._lister.list(), admission=self._tracker.admitted_now)
+            await self.node.release(await self._over(Occasion.MOVE, facts))
 
     async def kubelet_started(self) -> None:
         """Forget the open admission: pods that are listed already are not new."""
@@ -133,7 +129,8 @@ class Allocator:
         """
         async with self._lock:
             open_ = await self._tracker.observe(resource, size)
-            await self.node.release(self._conflict(open_, available).over)
+            others = holders(self._live(), set(available))
+            await self.node.release(over(others, Occasion.CONTESTED, self._contest(open_)))
             question = PreferenceCall(resource, size, tuple(available), tuple(must_include))
             policy, live = self._deps.gpu_policy, self._live()
             offer = steer(self.ledger, live, open_, question, gpu_policy=policy)
@@ -243,10 +240,20 @@ class Allocator:
     def _live(self) -> tuple[Grant, ...]:
         return self.node.grants(DEVICE_PLUGINS)
 
-    def _conflict(self, open_: Transaction, ids: Collection[str]) -> Conflict:
-        """The other grants that hold any of `ids`."""
-        view, lingering = self._tracker.view, self._store.lingering
-        return conflict(self._live(), open_.admission, ids, view, lingering)
+    async def _over(self, occasion: Occasion, facts: Facts) -> frozenset[AllocationID]:
+        """Return the grants that are over. The runtime is asked only about those that are over
+        unless a container runs with them: it may be slow, and the kubelet waits."""
+        live = self._live()
+        found = over(live, occasion, facts)
+        if not any(verdict(a, occasion, facts).ask_runtime for a in live if a.id in found):
+            return found
+        running = await who_lives(self._deps.runtime, HURRIED_RUNTIME_SECONDS)
+        known = None if running is None else lived_on(running, live)
+        return over(live, occasion, replace(facts, running=known))
+
+    def _contest(self, open_: Transaction) -> Facts:
+        """Return what is known of grants whose devices a call of `open_` has."""
+        return Facts(self._tracker.view, admission=open_, lingering=self._store.lingering)
 
     async def _decide_with_retry(
         self, open_: Transaction, resource: str, ids: Collection[str]
@@ -271,11 +278,20 @@ class Allocator:
             demand = AllocateCall(resource, accepted(self.ledger.ids, ids), deps.clock())
         except UnknownDeviceID as error:
             return Refused(str(error))
-        found = self._conflict(open_, ids)
-        await self.node.release(found.over)
-        if found.refused:
-            return found.refused
-        self._store.suspect(found.suspect)
+        wanted, facts = set(ids), self._contest(open_)
+        contested = [
+            (one, verdict(one, Occasion.CONTESTED, facts).outcome)
+            for one in holders(self._live(), wanted)
+            if one.ids.admission != open_.admission
+        ]
+        await self.node.release(one.id for one, said in contested if said is Outcome.OVER)
+        for one, said in contested:
+            if said is Outcome.KEEP:
+                return Refused(
+                    f"device {min(wanted.intersection(all_ids(one)))} belongs to {one.pod}, which "
+                    "still runs; the kubelet has offered it a second time: create the pod again"
+                )
+        self._store.suspect(one.id for one, said in contested if said is Outcome.SUSPECT)
         return decide(
             self.ledger,
             self._live(),
@@ -287,15 +303,9 @@ class Allocator:
 
     async def _make_room(self, open_: Transaction) -> bool:
         """Release grants that look ended and no container uses; returns whether any was."""
-        live, view, admission = self._live(), self._tracker.view, open_.admission
-        names = {*never_given(live, admission, await self._deps.books.read(), view)}
-        over = ended(live, admission, view) | again(live, open_, view)
-        if (
-            over
-            and (running := await who_lives(self._deps.runtime, HURRIED_RUNTIME_SECONDS))
-            is not None
-        ):
-            names |= over - lived_on(running, live)
+        checkpoint = await self._deps.books.read()
+        facts = Facts(self._tracker.view, checkpoint, admission=open_)
+        names = await self._over(Occasion.NO_ROOM, facts)
         await self.node.release(names)
         return bool(names)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpumanager.deviceplugin.identity.adoption import unrecorded
 from gpumanager.deviceplugin.identity.evidence import Evidence, allocation_of, is_tenant, lived_on
-from gpumanager.deviceplugin.identity.lifecycle import has_ended
+from gpumanager.deviceplugin.identity.verdict import has_ended
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Grant, State
 from gpumanager.ids import AllocationID

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumanager.deviceplugin.identity.evidence import Evidence, Key, allocation_of
-from gpumanager.deviceplugin.identity.lifecycle import has_ended
+from gpumanager.deviceplugin.identity.verdict import has_ended
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.device_ids import ORIGINAL

@@ -20,7 +20,7 @@ from gpumanager.deviceplugin.admission.transaction import (
 )
 from gpumanager.deviceplugin.device_ledger import ids_of
 from gpumanager.deviceplugin.identity.evidence import PodLister
-from gpumanager.deviceplugin.identity.lifecycle import rejected
+from gpumanager.deviceplugin.identity.verdict import Facts, Occasion, over
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID
@@ -54,7 +54,13 @@ class AdmissionTracker:
     @property
     def admitting(self) -> bool:
         """True if a pod may be under admission still."""
-        return self.open is not None and self._clock() - self.open.began < PAIR_AGE
+        return self.admitted_now is not None
+
+    @property
+    def admitted_now(self) -> Transaction | None:
+        """The transaction of the pod that may be under admission still."""
+        recent = self.open is not None and self._clock() - self.open.began < PAIR_AGE
+        return self.open if recent else None
 
     async def begin_anew(self) -> None:
         """A kubelet has started: nothing is under admission, and pods listed now are not new."""
@@ -69,7 +75,8 @@ class AdmissionTracker:
         holders = {a.owner for a in live if a.owner}
         call = self._call(resource, size, again=again)
         self._known = transaction.observe(self._known, call, self._view, holders, self._fits)
-        await self._node.release(rejected(live, before, self.open))
+        facts = Facts(admission=self.open, before=before)
+        await self._node.release(over(live, Occasion.NEXT_POD, facts))
         return self.being_admitted()
 
     async def allocating(self, resource: str, ids: Collection[str]) -> Transaction:

@@ -18,8 +18,8 @@ from gpumanager.deviceplugin.identity.evidence import (
     allocation_of,
     mounted_allocation,
 )
-from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended
 from gpumanager.deviceplugin.identity.resolution import in_order
+from gpumanager.deviceplugin.identity.verdict import Checkpoint, has_ended
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.device_ids import ORIGINAL
 from gpumanager.grants.grant import (

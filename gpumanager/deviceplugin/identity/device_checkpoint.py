@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.device_ledger import ids_of
-from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
 from gpumanager.deviceplugin.identity.resolution import BookedContainer, NotResolved, holding
+from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Grant
 from gpumanager.ids import PodUID
 from gpumanager.kubelet.answers import read_answers

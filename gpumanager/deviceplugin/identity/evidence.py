@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import View
-from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
+from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant

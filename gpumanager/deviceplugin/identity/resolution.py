@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.device_ledger import all_ids, holders, resized
-from gpumanager.deviceplugin.identity.lifecycle import Checkpoint, has_ended, owner
+from gpumanager.deviceplugin.identity.verdict import Checkpoint, has_ended, owner
 from gpumanager.grants.grant import Claimant, Grant, RetryLater, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, PodUID

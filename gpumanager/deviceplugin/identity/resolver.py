@@ -11,7 +11,6 @@ from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.adoption import adopt_booked, unrecorded
 from gpumanager.deviceplugin.identity.evidence import Evidence, lived_on, who_lives
-from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
 from gpumanager.deviceplugin.identity.resolution import (
     BookedContainer,
     NotResolved,
@@ -22,6 +21,7 @@ from gpumanager.deviceplugin.identity.resolution import (
     rivals,
     takes,
 )
+from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
