@@ -31,16 +31,16 @@ from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.device_ledger import accepted, advertised, all_ids, holders, ids_of
 from gpumanager.deviceplugin.disagreements import Disagreement
 from gpumanager.deviceplugin.identity.evidence import PodLister, lived_on, who_lives
-from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
 from gpumanager.deviceplugin.identity.verdict import Facts, Occasion, Outcome, over, verdict
 from gpumanager.deviceplugin.reconciler import Reconciler
 from gpumanager.deviceplugin.recovery import recover
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.device_ids import Device, UnknownDeviceID
-from gpumanager.grants.grant import Grant, Refused, State
+from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
+from gpumanager.grants.refusals import NotResolved, Refused
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.names import ANNOTATION_DEVICE, DEVICE_PLUGINS, VCORE, VMEMORY

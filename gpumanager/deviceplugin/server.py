@@ -20,11 +20,10 @@ import grpc.aio
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
-from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.device_ids import Device
-from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal_file import JournalUnwritable
+from gpumanager.grants.refusals import NotResolved, Refused
 from gpumanager.grpc_wire import CallTimer, NoTimer, is_served, sockets_like
 from gpumanager.isolation.edits import ContainerEdits
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from gpumanager.dra.claim import DRIVER, AllocatedDevice, NotAClaim, ResourceClaim, read_claim
 from gpumanager.dra.pod_claims import ALL, PodClaims, read_pod_claims
-from gpumanager.grants.grant import Claimant, RetryLater
+from gpumanager.grants.grant import Claimant
+from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import PodUID
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable

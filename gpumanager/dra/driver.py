@@ -24,8 +24,9 @@ from gpumanager.dra.plan import TO_DO, PreparedNode, plan
 from gpumanager.dra.pod_claims import PodClaims
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
-from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant, Refused, RetryLater
+from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
 from gpumanager.grants.node import Node
+from gpumanager.grants.refusals import Refused, RetryLater
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiDevice, CdiFiles, cdi_name, spec
 from gpumanager.isolation.edits import ContainerEdits

@@ -27,7 +27,7 @@ from gpumanager.dra.claim import DRIVER
 from gpumanager.dra.driver import AnsweredDevice, ClaimDriver, ClaimRef
 from gpumanager.dra.health import HealthService
 from gpumanager.errors import GpuManagerError
-from gpumanager.grants.grant import Refused
+from gpumanager.grants.refusals import Refused
 from gpumanager.grpc_wire import CallTimer, NoTimer, is_served
 from gpumanager.names import CLAIM_REGISTRATIONS
 from gpumanager.supervisor import Supervisor

@@ -24,7 +24,8 @@ from gpumanager.dra.claim import AllocatedDevice
 from gpumanager.dra.driver import ClaimDriver, ClaimRef, as_granted, uid_of
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.grant import ClaimSource, Grant, RetryLater
+from gpumanager.grants.grant import ClaimSource, Grant
+from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import KIND
 from gpumanager.isolation.edits import ENV_ALLOCATION

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.placement.values import Evaluator
@@ -26,21 +25,6 @@ class State(Enum):
 
     ANSWERED = "answered"
     CONFIRMED = "settled"
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """No grant, which is final for the pod; a claim is asked for again.
-
-    text: the reason, for the user. reason: one word, for metrics.
-    """
-
-    text: str
-    reason: str = ""
-
-
-class RetryLater(GpuManagerError):
-    """No answer now; the caller tries again."""
 
 
 @dataclass(frozen=True, slots=True)

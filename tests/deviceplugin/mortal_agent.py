@@ -18,7 +18,7 @@ from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.server import ResourceServer
-from gpumanager.grants.grant import Refused
+from gpumanager.grants.refusals import Refused
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.kubelet.pods import KubeletPods
 from tests.deviceplugin.agent_on_kubelet import BOUND, cards, granted_node, surroundings

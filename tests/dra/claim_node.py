@@ -17,9 +17,9 @@ from gpumanager.dra.driver import AnsweredDevice, ClaimDependencies, ClaimDriver
 from gpumanager.dra.plan import TO_DO
 from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
 from gpumanager.gpu.values import Topology
-from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.node import Node
+from gpumanager.grants.refusals import Refused, RetryLater
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiFiles

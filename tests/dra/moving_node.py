@@ -15,8 +15,8 @@ from gpumanager.agent.moves import ALL_GPUS, GpuMoves, MovePolicy
 from gpumanager.dra.claim import device_name, read_claim
 from gpumanager.dra.driver import ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.grant import Refused
 from gpumanager.grants.offers import OfferFile
+from gpumanager.grants.refusals import Refused
 from gpumanager.ids import PodUID
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means

@@ -8,7 +8,7 @@ import pytest
 
 from gpumanager.dra.claim import NotAClaim
 from gpumanager.dra.cluster import ClaimCluster
-from gpumanager.grants.grant import RetryLater
+from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import PodUID
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient

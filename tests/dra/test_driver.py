@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpumanager.dra.driver import ClaimRef
-from gpumanager.grants.grant import Refused, RetryLater
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
+from gpumanager.grants.refusals import Refused, RetryLater
 from gpumanager.ids import AllocationID
 from gpumanager.limits.values import Limit
 from gpumanager.units import Bytes

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpumanager.deviceplugin.identity.resolution import NotResolved
-from gpumanager.grants.grant import Refused
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
+from gpumanager.grants.refusals import NotResolved, Refused
 from gpumanager.monitor.metrics.journal_timing import TimedJournalFile
 from gpumanager.monitor.metrics.latency import (
     BOUNDS,

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpumanager.deviceplugin.identity.resolution import BookedContainer, NotResolved, match
+from gpumanager.deviceplugin.identity.resolution import BookedContainer, match
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import PodUID
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.pod import PodView, read_pod

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.names import VCORE, VMEMORY

@@ -10,7 +10,8 @@ from gpumanager.dra.driver import ClaimRef
 from gpumanager.dra.reconciler import PASSES, ClaimReconciler
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.grant import Grant, Refused
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.refusals import Refused
 from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.isolation.cdi import CdiDevice, cdi_name
 from gpumanager.isolation.edits import ENV_ALLOCATION, ContainerEdits

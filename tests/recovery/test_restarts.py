@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import CHANGE_BYTES, JournalFile, JournalUnwritable
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.kube.pod import PodView
 from gpumanager.names import VCORE, VMEMORY

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from gpumanager.deviceplugin.identity.adoption import is_evidence
-from gpumanager.deviceplugin.identity.resolution import NotResolved
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.kube.pod import ContainerKind
 from tests.deviceplugin.admission.admission_node import JOURNAL, AdmissionRefused, Crash
 from tests.recovery.histories import PodHistories, places, shapes

@@ -13,8 +13,9 @@ from gpumanager.deviceplugin.admission.steering import gpu_policy_of, locate, ro
 from gpumanager.deviceplugin.admission.transaction import Candidate, Transaction
 from gpumanager.deviceplugin.device_ledger import of_admission, on_gpus, place_new, resized
 from gpumanager.gpu.values import Gpu
-from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Refused
+from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant
 from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.refusals import Refused
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.place import check, evaluator_of
 from gpumanager.placement.policies import BINPACK

@@ -14,9 +14,10 @@ from typing import Final, Protocol
 
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.device_ledger import ids_of
-from gpumanager.deviceplugin.identity.resolution import BookedContainer, NotResolved, holding
+from gpumanager.deviceplugin.identity.resolution import BookedContainer, holding
 from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Grant
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import PodUID
 from gpumanager.kubelet.answers import read_answers
 from gpumanager.kubelet.checkpoint import CheckpointFile, CheckpointUnreadable, DeviceHolder

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.device_ledger import all_ids, holders, resized
 from gpumanager.deviceplugin.identity.verdict import Checkpoint, has_ended, owner
-from gpumanager.grants.grant import Claimant, Grant, RetryLater, State
+from gpumanager.grants.grant import Claimant, Grant, State
 from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kube.plan import ceiling
 from gpumanager.kube.pod import PodView
@@ -21,10 +22,6 @@ from gpumanager.names import (
     VCORE,
     VMEMORY,
 )
-
-
-class NotResolved(RetryLater):
-    """The container cannot start now; the kubelet tries again."""
 
 
 @dataclass(frozen=True, slots=True)

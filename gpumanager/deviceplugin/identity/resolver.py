@@ -13,7 +13,6 @@ from gpumanager.deviceplugin.identity.adoption import adopt_booked, unrecorded
 from gpumanager.deviceplugin.identity.evidence import Evidence, lived_on, who_lives
 from gpumanager.deviceplugin.identity.resolution import (
     BookedContainer,
-    NotResolved,
     confirmed,
     contested,
     corrected,
@@ -25,6 +24,7 @@ from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION
 from gpumanager.names import DEVICE_PLUGINS

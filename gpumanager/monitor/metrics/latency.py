@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from prometheus_client import Histogram
 
-from gpumanager.grants.grant import Refused, RetryLater
+from gpumanager.grants.refusals import Refused, RetryLater
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.names import VCORE, VMEMORY
 

@@ -20,9 +20,10 @@ from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.device_ids import Device
-from gpumanager.grants.grant import Claimant, Refused
+from gpumanager.grants.grant import Claimant
 from gpumanager.grants.journal_file import CHANGE_BYTES, JournalFile
 from gpumanager.grants.node import Node as GrantedNode
+from gpumanager.grants.refusals import Refused
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.isolation.cdi import AllocationFiles

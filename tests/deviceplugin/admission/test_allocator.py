@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.deviceplugin.identity.resolution import NotResolved
 from gpumanager.grants.grant import State
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
