@@ -152,6 +152,7 @@ class ClaimInterface:
             self._outside.volumes.version,
             await self._attributes.of(node.topology),
             self._settings.unhealthy_taint,
+            node.cordoned,
         )
 
     async def _publish(self) -> None:

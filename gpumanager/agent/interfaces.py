@@ -26,7 +26,7 @@ from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.informer import Informer
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
-from gpumanager.node_status.claims_target import ClaimsTarget
+from gpumanager.node_status.wishes import NodeWishes
 from gpumanager.runtime.cdi_support import obstacle_of
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
@@ -168,20 +168,18 @@ class Interfaces:
             api=api,
         )
         self._plugins = (self.claims.plugin, self.device_plugin)
-        target = ClaimsTarget(name, settings.claims_gpus)
         self.first.update(self.claims.first)
-        counts = {DEVICE_PLUGINS: 0, CLAIMS: ALL_GPUS}
-        if settings.interface in counts:
-            target.gpus = counts[settings.interface]
-        else:
-            informer = Informer(api, target, fields=f"metadata.name={name}", cached=True)
-            self.first["GPUs for claims"] = informer.run
+        fixed = {DEVICE_PLUGINS: 0, CLAIMS: ALL_GPUS}.get(settings.interface)
+        claims_gpus = settings.claims_gpus if fixed is None else fixed
+        wishes = NodeWishes(name, claims_gpus, node.cordon, fixed=fixed is not None)
+        informer = Informer(api, wishes, fields=f"metadata.name={name}", cached=True)
+        self.first["wishes of operators"] = informer.run
         self._moves = GpuMoves(
             node,
             self.allocator,
             self.claims,
             file=file,
-            policy=MovePolicy(node.interface, lambda: target.gpus, settings.move_after),
+            policy=MovePolicy(node.interface, lambda: wishes.claims_gpus, settings.move_after),
             refresh=self.refresh,
         )
         self.tasks |= {

@@ -22,6 +22,8 @@ API_VERSION: Final = "resource.k8s.io/v1"
 KIND: Final = "ResourceSlice"
 PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
 TAINT: Final = f"{DRIVER}/unhealthy"
+CORDON_TAINT: Final = f"{DRIVER}/cordoned"
+"""Nothing new comes to it; what runs stays."""
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 """Kubernetes' own, the same for all drivers: by it a GPU and a network card are matched."""
 MOST_DEVICES: Final = 64
@@ -36,6 +38,7 @@ class NodeGpus:
 
     withheld: GPUs that are not offered: another interface has them. driver: its version,
     `555.58.02`. known: what else is known of them. effect: of the taint of unhealthy ones.
+    cordoned: GPUs on which an operator wants nothing new.
     """
 
     topology: Topology
@@ -45,6 +48,7 @@ class NodeGpus:
     driver: str = ""
     known: DeviceAttributes = field(default_factory=DeviceAttributes)
     effect: str = "NoSchedule"
+    cordoned: Collection[GpuUUID] = frozenset()
 
 
 def slice_name(node: str) -> str:
@@ -108,8 +112,10 @@ def _device(gpu: Gpu, gpus: NodeGpus, nvlink: int | None) -> dict[str, Any]:
             MEMORY: _capacity(memory, quantity(MEMORY_BLOCK)),
         },
     }
-    if gpu.uuid in gpus.unhealthy:
-        found["taints"] = [{"key": TAINT, "value": "true", "effect": gpus.effect}]
+    taints = [(TAINT, gpus.effect)] * (gpu.uuid in gpus.unhealthy)
+    taints += [(CORDON_TAINT, "NoSchedule")] * (gpu.uuid in gpus.cordoned)
+    if taints:
+        found["taints"] = [{"key": key, "value": "true", "effect": how} for key, how in taints]
     return found
 
 

@@ -17,6 +17,12 @@ MOST_NUMBER: Final = 1 << 20
 MOST_LINKS: Final = 1024
 
 
+def cordoned_gpus(node: Topology, text: str) -> frozenset[GpuUUID]:
+    """Return the GPUs that the node's annotation `tencent.com/gpu-cordon` names: UUIDs, or `*`."""
+    named = {word.strip() for word in text.split(",")}
+    return frozenset(gpu.uuid for gpu in node.gpus if "*" in named or gpu.uuid in named)
+
+
 def inventory(node: Topology, unhealthy: Collection[GpuUUID] = ()) -> dict[str, str]:
     """The node's annotation; `read_inventory` reads it."""
     content = {

@@ -5,6 +5,8 @@ and to which of them, is decided here and nowhere else:
 
     unhealthy    out of use, by the health checks. Device plugins grant nothing there; a claim may
                  tolerate it, so that claims only taint it
+    cordoned     an operator wants nothing new there; claims taint it, and for device plugins the
+                 extender obeys it
     withdrawn    another manager has it
     offers       which interface grants it, and whether it leaves that one (`grants.offers`)
     foreign      offered by the other interface, or held by a grant of the other one
@@ -18,6 +20,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from gpumanager.gpu.inventory import cordoned_gpus
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.device_ids import DeviceIDs
 from gpumanager.grants.grant import ClaimSource, DevicePluginSource, Grant, Source
@@ -55,6 +58,7 @@ class Node:
         self.store = store
         self.unhealthy: GpuSet = frozenset()
         """GPUs that are out of use."""
+        self._cordon = ""
         self.withdrawn: GpuSet = frozenset()
         """GPUs that another manager has."""
         self.offers: Offers = {}
@@ -137,6 +141,8 @@ class Node:
             return reason
         if gpu in self.unhealthy and interface == DEVICE_PLUGINS:
             return "it is unhealthy"
+        if gpu in self.cordoned:
+            return "an operator has cordoned it"
         return "it leaves this interface" if gpu in self.leaving else ""
 
     def ledger(self, interface: str) -> Ledger:
@@ -176,6 +182,16 @@ class Node:
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:
         """From now on just these GPUs are out of use."""
         self.unhealthy = frozenset(gpus)
+        self.notify()
+
+    @property
+    def cordoned(self) -> GpuSet:
+        """GPUs on which an operator wants no new containers."""
+        return cordoned_gpus(self._topology, self._cordon)
+
+    def cordon(self, text: str) -> None:
+        """From now on the GPUs that this text names get no new containers: UUIDs, or `*`."""
+        self._cordon = text
         self.notify()
 
     def withdraw(self, gpus: GpuSet) -> None:

@@ -90,6 +90,17 @@ class NodeOfClaims:
     def slice(self) -> Object | None:
         return next(iter(self.server.objects.list("resourceslices")), None)
 
+    def attributes(self, device: str) -> Any:
+        """Those of a device in the slice."""
+        devices = (self.slice() or {})["spec"]["devices"]
+        return next(one["attributes"] for one in devices if one["name"] == device)
+
+    async def annotate(self, annotations: Mapping[str, str | None]) -> None:
+        """The node, as an operator does."""
+        await self._client.patch(
+            f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": annotations}}
+        )
+
     async def claim(self, name: str, *requests: Mapping[str, Any], **more: Any) -> None:
         spec = {"devices": {"requests": list(requests), **more}}
         await self.server.create(

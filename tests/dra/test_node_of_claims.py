@@ -427,3 +427,19 @@ async def test_the_next_agent_takes_over_without_a_call_that_fails(
         await until(lambda: not list(node.node.disk.cdi[1].iterdir()))
     finally:
         await after.stop()
+
+
+async def test_a_cordoned_gpu_gets_no_new_claims_until_it_is_uncordoned(node: NodeOfClaims) -> None:
+    await until(node.slice)
+    (first, *_) = [one["name"] for one in node.slice()["spec"]["devices"]]  # type: ignore[index]
+    uuid = node.attributes(first)["uuid"]["string"]
+
+    def tainted() -> list[str]:
+        devices = (node.slice() or {"spec": {"devices": []}})["spec"]["devices"]
+        return [one["name"] for one in devices if "taints" in one]
+
+    await node.annotate({"tencent.com/gpu-cordon": uuid})
+    await until(lambda: tainted() == [first])
+
+    await node.annotate({"tencent.com/gpu-cordon": None})
+    await until(lambda: tainted() == [])

@@ -172,6 +172,18 @@ def test_an_unhealthy_gpu_is_tainted_and_stays() -> None:
     ]
 
 
+def test_a_cordoned_gpu_is_tainted_so_that_nothing_new_comes_to_it() -> None:
+    gpu = GpuUUID("GPU-3")
+    gpus = NodeGpus(NO_LINKS, free(NO_LINKS), unhealthy={gpu}, effect="NoExecute", cordoned={gpu})
+
+    (tainted,) = [one for one in slice_of(gpus)["spec"]["devices"] if "taints" in one]
+
+    assert {one["key"]: one["effect"] for one in tainted["taints"]} == {
+        "gpu.tencent.com/unhealthy": "NoExecute",
+        "gpu.tencent.com/cordoned": "NoSchedule",
+    }
+
+
 def test_the_taint_evicts_pods_where_that_is_wanted() -> None:
     gpus = NodeGpus(NO_LINKS, free(NO_LINKS), {GpuUUID("GPU-3")}, effect="NoExecute")
 

@@ -1,0 +1,28 @@
+"""No grant: one rule for all who may not give one.
+
+returned    `Refused`: decided, and final for the caller's request. Its text is for the user
+raised      `RetryLater`: not decided now; the kubelet asks again by itself
+"""
+
+from dataclasses import dataclass
+
+from gpumanager.errors import GpuManagerError
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No grant, which is final for the pod; a claim is asked for again.
+
+    text: the reason, for the user. reason: one word, for metrics.
+    """
+
+    text: str
+    reason: str = ""
+
+
+class RetryLater(GpuManagerError):
+    """No answer now; the caller tries again."""
+
+
+class NotResolved(RetryLater):
+    """The container cannot start now; the kubelet tries again."""

@@ -1,0 +1,171 @@
+"""The one owner of the node: what each interface may grant, and why not."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumanager.grants.device_ids import IndistinctGPUs
+from gpumanager.grants.grant import (
+    Claimant,
+    ClaimedDevice,
+    ClaimSource,
+    DevicePluginSource,
+    Grant,
+    Share,
+)
+from gpumanager.grants.journal_file import JournalFile
+from gpumanager.grants.node import Node
+from gpumanager.grants.offers import GpuOffer
+from gpumanager.grants.store import GrantStore
+from gpumanager.ids import AllocationID, PodUID
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS
+from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
+
+TWO = gpus(2)
+A, B = (gpu.uuid for gpu in TWO.gpus)
+POD = Claimant(PodUID("u"), "team", "job", "main")
+
+
+class NoBackEnds:
+    async def update(self, grant: Grant) -> None: ...
+    async def release(self, name: AllocationID) -> None: ...
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(TWO, GrantStore(JournalFile(tmp_path / "journal"), NoBackEnds()))
+
+
+def by_devices(name: str = "d", **more: Any) -> Grant:
+    return Grant(
+        AllocationID(name), DevicePluginSource("adm"), {A: Share(30, 2)}, candidate=POD, **more
+    )
+
+
+def by_claim(*, admin: bool = False) -> Grant:
+    source = ClaimSource("uid", "team", "c", (ClaimedDevice("gpu-x", "gpu"),), admin=admin)
+    return Grant(AllocationID("c"), source, {A: Share(30, 2)})
+
+
+async def test_a_gpu_of_which_nothing_is_known_is_open_to_both(node: Node) -> None:
+    for interface in (DEVICE_PLUGINS, CLAIMS):
+        assert [node.why_not(gpu, interface) for gpu in (A, B)] == ["", ""]
+        assert [node.free(interface).of(gpu).cores for gpu in TWO.gpus] == [100, 100]
+
+
+async def test_a_gpu_that_one_interface_has_granted_is_not_the_other_s(node: Node) -> None:
+    await node.grant(by_devices())
+
+    assert node.why_not(A, CLAIMS) == "team/job (main) holds it"
+    assert node.why_not(A, DEVICE_PLUGINS) == ""
+    assert node.free(DEVICE_PLUGINS).of(TWO.gpus[0]).cores == 70
+    assert not node.ledger(CLAIMS).fits((), by_claim())
+
+    await node.release([AllocationID("d")])
+    assert node.why_not(A, CLAIMS) == ""
+
+
+async def test_a_claim_that_only_looks_takes_its_gpu_from_nobody(node: Node) -> None:
+    await node.grant(by_claim(admin=True))
+    assert node.why_not(A, DEVICE_PLUGINS) == ""
+
+    await node.release([AllocationID("c")])
+    await node.grant(by_claim())
+    assert node.why_not(A, DEVICE_PLUGINS) != ""
+
+
+async def test_what_device_plugins_granted_may_still_run_when_it_is_suspect(node: Node) -> None:
+    await node.grant(by_devices(suspect=True))
+
+    assert node.why_not(A, CLAIMS) != ""
+    assert node.free(DEVICE_PLUGINS).of(TWO.gpus[0]).cores == 100
+
+
+@pytest.mark.parametrize(
+    ("interface", "other"), [(DEVICE_PLUGINS, CLAIMS), (CLAIMS, DEVICE_PLUGINS)]
+)
+async def test_a_gpu_that_the_other_interface_offers_is_closed(
+    node: Node, interface: str, other: str
+) -> None:
+    node.offer({A: GpuOffer(other), B: GpuOffer(interface, leaving=True)})
+
+    assert node.why_not(A, interface) == "they offer it"
+    assert node.why_not(B, interface) == "it leaves this interface"
+    assert node.ledger(interface).closed == {A}
+    assert node.leaving == node.closing == {B}
+
+
+async def test_an_unhealthy_gpu_is_closed_to_device_plugins_and_claims_may_tolerate_it(
+    node: Node,
+) -> None:
+    node.mark_unhealthy([A])
+
+    assert node.why_not(A, DEVICE_PLUGINS) == "it is unhealthy"
+    assert node.why_not(A, CLAIMS) == ""
+    node.mark_unhealthy([])
+    assert node.why_not(A, DEVICE_PLUGINS) == ""
+
+
+async def test_another_manager_s_gpu_is_closed_to_both(node: Node) -> None:
+    node.withdraw(frozenset({B}))
+
+    assert {node.why_not(B, one) for one in (DEVICE_PLUGINS, CLAIMS)} == {"another manager has it"}
+
+
+@pytest.mark.parametrize(("text", "cordoned"), [("*", {A, B}), (f" {B} ,GPU-no", {B}), ("", set())])
+async def test_a_cordon_names_gpus_by_their_uuids(
+    node: Node, text: str, cordoned: set[str]
+) -> None:
+    node.cordon(text)
+
+    assert node.cordoned == cordoned
+    assert {gpu for gpu in (A, B) if node.why_not(gpu, CLAIMS)} == cordoned
+
+
+async def test_subscribers_are_called_for_changes_and_not_for_repetitions(node: Node) -> None:
+    calls: list[int] = []
+    node.subscribe(lambda: calls.append(1))
+    offers = {A: GpuOffer(DEVICE_PLUGINS), B: GpuOffer(CLAIMS)}
+
+    node.offer(offers)
+    node.offer(dict(offers))
+    assert len(calls) == 1
+    await node.grant(replace(by_devices(), shares={B: Share(30, 2)}))
+    node.offer(offers)
+    assert len(calls) == 2, "a grant of the other interface, on a GPU of claims"
+    node.mark_unhealthy([A])
+    node.withdraw(frozenset())
+    await node.adopt(gpus(3))
+    assert len(calls) == 5
+
+
+async def test_the_ledger_is_the_same_until_the_gpus_of_its_interface_change(node: Node) -> None:
+    before = node.ledger(DEVICE_PLUGINS)
+    await node.grant(by_devices())
+    assert node.ledger(DEVICE_PLUGINS) is before, "its own grants are counted, not closed"
+
+    node.mark_unhealthy([A])
+    closed = node.ledger(DEVICE_PLUGINS)
+    assert closed is not before
+    await node.adopt(gpus(2, BLOCKS * 2))
+    assert node.ledger(DEVICE_PLUGINS).topology is node.topology
+    assert node.ledger(DEVICE_PLUGINS) is not closed
+
+
+async def test_gpus_that_cannot_be_told_apart_change_nothing(node: Node) -> None:
+    twins = replace(TWO, gpus=(TWO.gpus[0], replace(TWO.gpus[1], uuid=A)))
+
+    with pytest.raises(IndistinctGPUs):
+        await node.adopt(twins)
+
+    assert node.topology is TWO
+    assert node.why_not(B, DEVICE_PLUGINS) == ""
+    assert [gpu for gpu in (A, B) if node.ledger(CLAIMS).topology.by_uuid(gpu) is None] == []
+
+
+async def test_a_gpu_that_is_gone_is_said_to_be(node: Node) -> None:
+    await node.adopt(gpus(1))
+
+    assert node.why_not(B, CLAIMS) == "it is no GPU of this node now"
