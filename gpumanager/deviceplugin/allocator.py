@@ -32,7 +32,13 @@ from gpumanager.deviceplugin.device_ledger import accepted, advertised, all_ids,
 from gpumanager.deviceplugin.disagreements import Disagreement
 from gpumanager.deviceplugin.identity.evidence import PodLister, lived_on, who_lives
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
-from gpumanager.deviceplugin.identity.verdict import Facts, Occasion, Outcome, over, verdict
+from gpumanager.deviceplugin.identity.verdict import (
+    GrantFacts,
+    GrantOutcome,
+    Occasion,
+    over,
+    verdict,
+)
 from gpumanager.deviceplugin.reconciler import Reconciler
 from gpumanager.deviceplugin.recovery import recover
 from gpumanager.errors import GpuManagerError
@@ -108,7 +114,7 @@ class Allocator:
         """Release the grants of ended pods of which no container runs, without waiting as long as
         the reconciler does. Raises JournalUnwritable."""
         async with self._lock:
-            facts = Facts(await self._lister.list(), admission=self._tracker.admitted_now)
+            facts = GrantFacts(await self._lister.list(), admission=self._tracker.admitted_now)
             await self.node.release(await self._over(Occasion.MOVE, facts))
 
     async def kubelet_started(self) -> None:
@@ -240,7 +246,7 @@ class Allocator:
     def _live(self) -> tuple[Grant, ...]:
         return self.node.grants(DEVICE_PLUGINS)
 
-    async def _over(self, occasion: Occasion, facts: Facts) -> frozenset[AllocationID]:
+    async def _over(self, occasion: Occasion, facts: GrantFacts) -> frozenset[AllocationID]:
         """Return the grants that are over. The runtime is asked only about those that are over
         unless a container runs with them: it may be slow, and the kubelet waits."""
         live = self._live()
@@ -251,9 +257,9 @@ class Allocator:
         known = None if running is None else lived_on(running, live)
         return over(live, occasion, replace(facts, running=known))
 
-    def _contest(self, open_: Transaction) -> Facts:
+    def _contest(self, open_: Transaction) -> GrantFacts:
         """Return what is known of grants whose devices a call of `open_` has."""
-        return Facts(self._tracker.view, admission=open_, lingering=self._store.lingering)
+        return GrantFacts(self._tracker.view, admission=open_, lingering=self._store.lingering)
 
     async def _decide_with_retry(
         self, open_: Transaction, resource: str, ids: Collection[str]
@@ -284,14 +290,14 @@ class Allocator:
             for one in holders(self._live(), wanted)
             if one.ids.admission != open_.admission
         ]
-        await self.node.release(one.id for one, said in contested if said is Outcome.OVER)
+        await self.node.release(one.id for one, said in contested if said is GrantOutcome.OVER)
         for one, said in contested:
-            if said is Outcome.KEEP:
+            if said is GrantOutcome.KEEP:
                 return Refused(
                     f"device {min(wanted.intersection(all_ids(one)))} belongs to {one.pod}, which "
                     "still runs; the kubelet has offered it a second time: create the pod again"
                 )
-        self._store.suspect(one.id for one, said in contested if said is Outcome.SUSPECT)
+        self._store.suspect(one.id for one, said in contested if said is GrantOutcome.SUSPECT)
         return decide(
             self.ledger,
             self._live(),
@@ -304,7 +310,7 @@ class Allocator:
     async def _make_room(self, open_: Transaction) -> bool:
         """Release grants that look ended and no container uses; returns whether any was."""
         checkpoint = await self._deps.books.read()
-        facts = Facts(self._tracker.view, checkpoint, admission=open_)
+        facts = GrantFacts(self._tracker.view, checkpoint, admission=open_)
         names = await self._over(Occasion.NO_ROOM, facts)
         await self.node.release(names)
         return bool(names)

@@ -3,7 +3,7 @@
 Nothing is decided here: what is found is counted, reported, and looked at again at the next pass.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpumanager.deviceplugin.identity.adoption import unrecorded
@@ -42,76 +42,43 @@ def disagreements(
     live: tuple[Grant, ...],
     evidence: Evidence,
     ended: frozenset[AllocationID],
-) -> tuple[Disagreement, ...]:
-    """All there are. ended: grants of pods that look ended now."""
-    standing = tuple(a for a in live if a.id not in ended)
-    return (
-        *_unrecorded(live, evidence),
-        *_unbooked(standing, evidence),
-        *_of_containers(live, evidence, ended),
-        *_directories(live, evidence),
-        *_doubled(standing),
-        *_unknown_processes(live, evidence),
-        *_gone(topology, standing),
-    )
+) -> Iterator[Disagreement]:
+    """Yield all there are. ended: grants of pods that look ended now."""
+    standing = [one for one in live if one.id not in ended]
+    yield from _in_books(live, standing, evidence)
+    for running in evidence.live or ():
+        own, name = lived_on((running,), live), allocation_of(running)
+        for allocation in own & ended:
+            yield Disagreement("lingering", allocation, str(running.container))
+        if name is not None and not own:
+            yield Disagreement("unknown-container", name, str(running.container))
+    for gpu, pods in evidence.tenants.items():
+        owners = {one.owner for one in live if gpu in one.gpus and one.owner}
+        for uid in pods:
+            if not any(is_tenant(owner, (uid,)) for owner in owners):
+                yield Disagreement("stranger", uid, f"has processes on {gpu}")
+    for one in standing:
+        for uuid in one.gpus:
+            if topology.by_uuid(uuid) is None:
+                yield Disagreement("gpu-gone", one.id, f"{one.pod or 'nobody'}: {uuid}")
 
 
-def _unrecorded(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
+def _in_books(
+    live: tuple[Grant, ...], standing: list[Grant], evidence: Evidence
+) -> Iterator[Disagreement]:
+    """Yield what checkpoint, journal and directories say otherwise of one another."""
     for uid, container in unrecorded(live, evidence.checkpoint or ()):
         if evidence.view is not None and not has_ended(uid, evidence.view):
             yield Disagreement("unrecorded", f"{uid} ({container})", "it will be held")
-
-
-def _unbooked(live: Iterable[Grant], evidence: Evidence) -> Iterator[Disagreement]:
     booked = {(h.pod_uid, h.ids) for h in evidence.checkpoint or () if h.resource == VCORE}
-    for one in live if evidence.checkpoint is not None else ():
+    for one in standing if evidence.checkpoint is not None else ():
         if one.pod and (one.pod.uid, frozenset(one.ids.core_ids)) not in booked:
             yield Disagreement("unbooked", one.id, f"{one.pod}: {one.cores} cores")
-
-
-def _of_containers(
-    live: tuple[Grant, ...], evidence: Evidence, ended: frozenset[AllocationID]
-) -> Iterator[Disagreement]:
-    for container in evidence.live or ():
-        own, name = lived_on((container,), live), allocation_of(container)
-        for one in own & ended:
-            yield Disagreement("lingering", one, str(container.container))
-        if name is not None and not own:
-            yield Disagreement("unknown-container", name, str(container.container))
-
-
-def _directories(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
-    known = {a.id for a in live}
-    for name in evidence.directories:
-        if name not in known:
-            yield Disagreement("directory", name, "it goes once nobody has it mounted")
-
-
-def _doubled(live: Iterable[Grant]) -> Iterator[Disagreement]:
-    confirmed = [one for one in live if one.state is State.CONFIRMED]
-    held = [
-        device_id for one in confirmed for device_id in (*one.ids.core_ids, *one.ids.memory_ids)
-    ]
-    if len(set(held)) == len(held):
-        return  # as nearly always
+    for name in evidence.directories.keys() - {one.id for one in live}:
+        yield Disagreement("directory", name, "it goes once nobody has it mounted")
     holders: dict[str, Grant] = {}
-    for one in confirmed:
+    for one in (grant for grant in standing if grant.state is State.CONFIRMED):
         for device_id in (*one.ids.core_ids, *one.ids.memory_ids):
             other = holders.setdefault(device_id, one)
             if other.owner != one.owner:
                 yield Disagreement("doubled", device_id, f"{other.pod} and {one.pod}")
-
-
-def _unknown_processes(live: tuple[Grant, ...], evidence: Evidence) -> Iterator[Disagreement]:
-    for gpu, pods in evidence.tenants.items():
-        holders = {a.owner for a in live if gpu in a.gpus and a.owner}
-        for uid in pods:
-            if not any(is_tenant(holder, (uid,)) for holder in holders):
-                yield Disagreement("stranger", uid, f"has processes on {gpu}")
-
-
-def _gone(topology: Topology, live: Iterable[Grant]) -> Iterator[Disagreement]:
-    for one in live:
-        for uuid in one.gpus:
-            if topology.by_uuid(uuid) is None:
-                yield Disagreement("gpu-gone", one.id, f"{one.pod or 'nobody'}: {uuid}")

@@ -33,7 +33,7 @@ from gpumanager.deviceplugin.identity.evidence import (
     who_lives,
 )
 from gpumanager.deviceplugin.identity.resolution import named
-from gpumanager.deviceplugin.identity.verdict import Facts, Occasion, has_ended, over, since
+from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, has_ended, over, since
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
@@ -89,7 +89,7 @@ class Reconciler:
         checkpoint = await self._deps.books.read()
         granted = self._live()
         unowned = {*self._deps.isolation.allocations()} - {*self._store.journal.grants}
-        doubtful = unowned or over(granted, Occasion.PASS, Facts(view, checkpoint))
+        doubtful = unowned or over(granted, Occasion.PASS, GrantFacts(view, checkpoint))
         unknown = unowned or unrecorded(granted, checkpoint or ())
         self._passes += 1
         asked = doubtful or self._passes % PASSES_PER_RUNTIME_LIST == 0
@@ -119,10 +119,10 @@ class Reconciler:
         )
         live = self._live()
         known = [a for a in live if a.id in look.granted and not under(a)]
-        facts = Facts(evidence.view, evidence.checkpoint, running=None)
+        facts = GrantFacts(evidence.view, evidence.checkpoint, running=None)
         ended = over(known, Occasion.PASS, facts)
         with self._apart("disagreements"):
-            self._report(disagreements(self._node.topology, live, evidence, ended))
+            self._report(tuple(disagreements(self._node.topology, live, evidence, ended)))
         await self._name(evidence.view)
         if evidence.live is not None:
             ended = over(known, Occasion.PASS, replace(facts, running=frozenset()))

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from gpumanager.deviceplugin.admission.steering import gpu_policy_of, locate, roomiest
 from gpumanager.deviceplugin.admission.transaction import Candidate, Transaction
 from gpumanager.deviceplugin.device_ledger import of_admission, on_gpus, place_new, resized
-from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.refusals import Refused
@@ -53,7 +52,15 @@ def decide(
     """The grant after this call. Raises UnknownDeviceID."""
     admitted = of_admission(live, transaction.admission)
     half = next((a for a in admitted if a.id == transaction.allocation), None)
-    draft = _with_ids(half or _begin(transaction, demand), demand)
+    draft = half or Grant(
+        transaction.allocation,
+        DevicePluginSource(transaction.admission),
+        time=demand.now,
+        candidate=claimant(transaction.candidate),
+    )
+    cores = demand.ids if demand.resource == VCORE else draft.ids.core_ids
+    memory = demand.ids if demand.resource == VMEMORY else draft.ids.memory_ids
+    draft = resized(draft, replace(draft.ids, core_ids=cores, memory_ids=memory))
     others = [a for a in live if a.id != draft.id]
     request = transaction.request or Request(len(draft.ids.core_ids), len(draft.ids.memory_ids))
     if refusal := _impossible(request, transaction, share_mode=share_mode):
@@ -62,23 +69,9 @@ def decide(
         return _complete(ledger, others, draft)
     for grant in _candidates(ledger, live, transaction, draft, request):
         if _holds(ledger, others, draft, grant):
-            return _granted(draft, grant, transaction)
+            owner = claimant(transaction.candidate) or draft.candidate
+            return replace(_on(draft, grant), candidate=owner)
     return _placed(ledger, others, draft, request, gpu_policy_of(transaction, gpu_policy))
-
-
-def _begin(transaction: Transaction, demand: AllocateCall) -> Grant:
-    return Grant(
-        transaction.allocation,
-        DevicePluginSource(transaction.admission),
-        time=demand.now,
-        candidate=claimant(transaction.candidate),
-    )
-
-
-def _with_ids(grant: Grant, demand: AllocateCall) -> Grant:
-    if demand.resource == VCORE:
-        return resized(grant, replace(grant.ids, core_ids=demand.ids))
-    return resized(grant, replace(grant.ids, memory_ids=demand.ids))
 
 
 def claimant(progress: Candidate | None) -> Claimant | None:
@@ -160,33 +153,19 @@ def _placed(
     ledger: Ledger, others: Iterable[Grant], draft: Grant, request: Request, policy: str
 ) -> Grant | Refused:
     """The GPUs that the IDs name have no room: place it like a new request."""
-    answer: GpuChoice | Refusal | None
     if request.cores:
         least = max(request.blocks, 1 if not request.whole_gpus else 0)
-        asked = Request(request.cores, least)
-        answer = place_new(ledger, others, asked, policy)
-    else:
-        answer = _memory_first(ledger, others, request)
-    if isinstance(answer, GpuChoice):
-        return _on(draft, answer)
-    return Refused(str(answer))
-
-
-def _memory_first(ledger: Ledger, others: Iterable[Grant], request: Request) -> GpuChoice | Refusal:
+        answer = place_new(ledger, others, Request(request.cores, least), policy)
+        return _on(draft, answer) if isinstance(answer, GpuChoice) else Refused(str(answer))
+    # Memory came first: the GPU with the most room has it, and probably the cores.
     gpu = roomiest(ledger, ledger.books(others), request)
-    if gpu is None:
-        detail = f"{count_of(request.blocks, 'block')} asked; no GPU has as many free"
-        return Refusal(request, _memory_reason(ledger.topology.gpus, request), detail)
-    return GpuChoice(request, Evaluator.SHARE, (gpu,), "the GPU with the most room")
-
-
-def _memory_reason(gpus: tuple[Gpu, ...], request: Request) -> Reason:
-    largest = max((blocks(gpu.memory) for gpu in gpus), default=0)
-    return Reason.TOO_LARGE if request.blocks > largest else Reason.NO_FREE_GPU
-
-
-def _granted(draft: Grant, grant: GpuChoice, transaction: Transaction) -> Grant:
-    return replace(_on(draft, grant), candidate=claimant(transaction.candidate) or draft.candidate)
+    if gpu is not None:
+        choice = GpuChoice(request, Evaluator.SHARE, (gpu,), "the GPU with the most room")
+        return _on(draft, choice)
+    largest = max((blocks(gpu.memory) for gpu in ledger.topology.gpus), default=0)
+    reason = Reason.TOO_LARGE if request.blocks > largest else Reason.NO_FREE_GPU
+    detail = f"{count_of(request.blocks, 'block')} asked; no GPU has as many free"
+    return Refused(str(Refusal(request, reason, detail)))
 
 
 def _on(draft: Grant, placed: GpuChoice) -> Grant:

@@ -5,7 +5,7 @@ chosen at all. Only IDs that the journal holds free are offered, whatever the ku
 where those do not suffice the answer is filled up as best it can be, and Allocate decides. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -92,28 +92,27 @@ def locate(
         if grant.shares
         for device_id in all_ids(grant)
     }
-    return frozenset[GpuUUID]().union(*(_where(ledger, own, i) for i in ids))
+    found: set[GpuUUID] = set()
+    for device_id in ids:
+        if device_id not in ledger.ids:
+            found.update(own.get(device_id, ()))
+            continue
+        named = ledger.ids.decode(device_id).gpu.uuid
+        gpus = own.get(device_id, (named,))
+        found.update((named,) if named in gpus else gpus[:1])
+    return frozenset(found)
 
 
 def roomiest(ledger: Ledger, books: FreeGpus, request: Request) -> Gpu | None:
     """The GPU with the most room in both resources, of those that have what is asked."""
+
+    def room(gpu: Gpu) -> tuple[float, int]:
+        free = books.of(gpu)
+        least = min(free.cores / CORES_PER_GPU, free.blocks / max(1, blocks(gpu.memory)))
+        return least, -gpu.index
+
     fitting = [gpu for gpu in ledger.topology.gpus if books.of(gpu).fits(request)]
-    return max(fitting, key=lambda gpu: (_room(books, gpu), -gpu.index), default=None)
-
-
-def _where(
-    ledger: Ledger, own: Mapping[str, tuple[GpuUUID, ...]], device_id: str
-) -> tuple[GpuUUID, ...]:
-    if device_id not in ledger.ids:
-        return own.get(device_id, ())
-    named = ledger.ids.decode(device_id).gpu.uuid
-    gpus = own.get(device_id, (named,))
-    return (named,) if named in gpus else gpus[:1]
-
-
-def _room(books: FreeGpus, gpu: Gpu) -> float:
-    book = books.of(gpu)
-    return min(book.cores / CORES_PER_GPU, book.blocks / max(1, blocks(gpu.memory)))
+    return max(fitting, key=room, default=None)
 
 
 def gpu_policy_of(transaction: Transaction, of_node: str) -> str:
@@ -145,15 +144,15 @@ def _plan(
     answer = place_new(ledger, live, request, gpu_policy_of(transaction, gpu_policy))
     if not isinstance(answer, GpuChoice):
         return None
-    why = "; ".join((answer.why, *(_no_room(gpu, live) for gpu in full[:1])))
-    return replace(answer, why=why)
-
-
-def _no_room(gpu: Gpu, live: Iterable[Grant]) -> str:
-    """Why a plan was not followed. Example: the pod before it has not ended for this node."""
+    if not full:
+        return answer
+    # A plan is not followed. Example: the pod before this one has not ended for this node.
+    gpu = full[0]
     on_it = (one.pod or one.candidate or "an unknown pod" for one in live if gpu.uuid in one.shares)
-    there = ", ".join(sorted(map(str, on_it))[:3])
-    return f"the scheduler planned GPU {gpu.index}, held by {there or 'nobody, and out of use'}"
+    there = ", ".join(sorted(map(str, on_it))[:3]) or "nobody, and out of use"
+    return replace(
+        answer, why=f"{answer.why}; the scheduler planned GPU {gpu.index}, held by {there}"
+    )
 
 
 def _decided_gpus(

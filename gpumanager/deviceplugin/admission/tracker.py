@@ -20,7 +20,7 @@ from gpumanager.deviceplugin.admission.transaction import (
 )
 from gpumanager.deviceplugin.device_ledger import ids_of
 from gpumanager.deviceplugin.identity.evidence import PodLister
-from gpumanager.deviceplugin.identity.verdict import Facts, Occasion, over
+from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, over
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID
@@ -75,7 +75,7 @@ class AdmissionTracker:
         holders = {a.owner for a in live if a.owner}
         call = self._call(resource, size, again=again)
         self._known = transaction.observe(self._known, call, self._view, holders, self._fits)
-        facts = Facts(admission=self.open, before=before)
+        facts = GrantFacts(admission=self.open, before=before)
         await self._node.release(over(live, Occasion.NEXT_POD, facts))
         return self.being_admitted()
 

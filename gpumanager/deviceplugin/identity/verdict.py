@@ -37,7 +37,7 @@ class Occasion(Flag):
     PASS = auto()
 
 
-class Outcome(Enum):
+class GrantOutcome(Enum):
     """SUSPECT: it counts nowhere, unless its container starts after all."""
 
     KEEP = "keep"
@@ -46,7 +46,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class GrantFacts:
     """What is known besides the grant. None: could not be read.
 
     view: the kubelet's pods. checkpoint: which container holds which devices. admission: the
@@ -72,7 +72,7 @@ class Facts:
 class GrantVerdict:
     """reason: for people. ask_runtime: over only if no container runs with it."""
 
-    outcome: Outcome
+    outcome: GrantOutcome
     reason: str
     ask_runtime: bool = False
 
@@ -82,14 +82,14 @@ class VerdictRow:
     """One case. The first row of an occasion that applies decides."""
 
     occasion: Occasion
-    applies: Callable[[Grant, Facts], bool]
+    applies: Callable[[Grant, GrantFacts], bool]
     verdict: GrantVerdict
 
 
-KEPT: Final = GrantVerdict(Outcome.KEEP, "nothing says that it is over")
+KEPT: Final = GrantVerdict(GrantOutcome.KEEP, "nothing says that it is over")
 
 
-def verdict(grant: Grant, occasion: Occasion, facts: Facts) -> GrantVerdict:
+def verdict(grant: Grant, occasion: Occasion, facts: GrantFacts) -> GrantVerdict:
     """Return what becomes of this grant."""
     for row in ROWS:
         if row.occasion & occasion and row.applies(grant, facts):
@@ -98,10 +98,10 @@ def verdict(grant: Grant, occasion: Occasion, facts: Facts) -> GrantVerdict:
     return KEPT
 
 
-def over(grants: Iterable[Grant], occasion: Occasion, facts: Facts) -> frozenset[AllocationID]:
+def over(grants: Iterable[Grant], occasion: Occasion, facts: GrantFacts) -> frozenset[AllocationID]:
     """Return the grants that are over."""
     return frozenset(
-        one.id for one in grants if verdict(one, occasion, facts).outcome is Outcome.OVER
+        one.id for one in grants if verdict(one, occasion, facts).outcome is GrantOutcome.OVER
     )
 
 
@@ -126,11 +126,11 @@ def since(before: Mapping[K, float], seen: Iterable[K], now: float) -> dict[K, f
     return {name: before.get(name, now) for name in seen}
 
 
-def _is_under_admission(grant: Grant, facts: Facts) -> bool:
+def _is_under_admission(grant: Grant, facts: GrantFacts) -> bool:
     return facts.admission is not None and grant.ids.admission == facts.admission.admission
 
 
-def _was_rejected(grant: Grant, facts: Facts) -> bool:
+def _was_rejected(grant: Grant, facts: GrantFacts) -> bool:
     """Some part of its pod was never asked for, or its memory came without cores, and another pod
     is admitted now. That it is another only the list of pods tells: what looks new by the order of
     calls may be a pod that goes on, if no pods could be read for a moment."""
@@ -145,14 +145,14 @@ def _was_rejected(grant: Grant, facts: Facts) -> bool:
     return before.abandoned or not grant.ids.core_ids
 
 
-def _is_half(grant: Grant, _facts: Facts) -> bool:
+def _is_half(grant: Grant, _facts: GrantFacts) -> bool:
     """One of its resources was never asked for. Evidence has no IDs of either."""
     if grant.state is not State.ANSWERED or isinstance(grant.source, EvidenceSource):
         return False
     return not grant.ids.core_ids or not (grant.ids.memory_ids or grant.exclusive)
 
 
-def _is_not_booked(grant: Grant, facts: Facts) -> bool:
+def _is_not_booked(grant: Grant, facts: GrantFacts) -> bool:
     """The kubelet admits one pod after another and writes its checkpoint after each container. So
     it has every grant of an earlier pod, unless that pod was rejected. It may still have pods that
     have ended. Nothing is known of a grant without a candidate."""
@@ -162,12 +162,12 @@ def _is_not_booked(grant: Grant, facts: Facts) -> bool:
     return not _is_given(grant, living)
 
 
-def _never_started(grant: Grant, facts: Facts) -> bool:
+def _never_started(grant: Grant, facts: GrantFacts) -> bool:
     answered = grant.state is State.ANSWERED and facts.checkpoint is not None
     return answered and not _is_given(grant, facts.checkpoint or ())
 
 
-def _is_put_back(grant: Grant, facts: Facts) -> bool:
+def _is_put_back(grant: Grant, facts: GrantFacts) -> bool:
     """A static pod that is put back has the UID that it had, and none of the pods is new."""
     now = facts.admission
     if now is None or grant.pod is None or now.candidates or not now.viewed:
@@ -175,7 +175,7 @@ def _is_put_back(grant: Grant, facts: Facts) -> bool:
     return any(pod.uid == grant.pod.uid and asks(pod, now.sizes) for pod in facts.view or ())
 
 
-def _is_superseded(grant: Grant, facts: Facts) -> bool:
+def _is_superseded(grant: Grant, facts: GrantFacts) -> bool:
     """As when it is put back; a kubelet without its checkpoint gives away devices in use, so that
     it has to be known which containers run."""
     if grant.pod is None or grant.legacy or facts.running is None:
@@ -184,7 +184,7 @@ def _is_superseded(grant: Grant, facts: Facts) -> bool:
     return facts.cores.get((grant.pod.uid, grant.pod.container), own) != own
 
 
-def _holder_has_ended(grant: Grant, facts: Facts) -> bool:
+def _holder_has_ended(grant: Grant, facts: GrantFacts) -> bool:
     """By the list of pods; by the checkpoint where that cannot be read."""
     holder = owner(grant, facts.checkpoint or ())
     if holder is not None and facts.view is not None:
@@ -204,8 +204,8 @@ _MOVE, _PASS = Occasion.MOVE, Occasion.PASS
 
 def _row(
     occasion: Occasion,
-    applies: Callable[[Grant, Facts], bool],
-    outcome: Outcome,
+    applies: Callable[[Grant, GrantFacts], bool],
+    outcome: GrantOutcome,
     reason: str,
     *,
     ask_runtime: bool = False,
@@ -214,46 +214,49 @@ def _row(
 
 
 ROWS: Final = (
-    _row(_NEXT, _was_rejected, Outcome.OVER, "its pod was rejected: another is admitted now"),
+    _row(_NEXT, _was_rejected, GrantOutcome.OVER, "its pod was rejected: another is admitted now"),
     _row(
-        _CONTESTED | _NO_ROOM | _MOVE, _is_under_admission, Outcome.KEEP, "its pod is admitted now"
+        _CONTESTED | _NO_ROOM | _MOVE,
+        _is_under_admission,
+        GrantOutcome.KEEP,
+        "its pod is admitted now",
     ),
-    _row(_NO_ROOM, _is_half, Outcome.OVER, "its pod was rejected before its second resource"),
-    _row(_NO_ROOM, _is_not_booked, Outcome.OVER, "its pod was rejected: no container has it"),
+    _row(_NO_ROOM, _is_half, GrantOutcome.OVER, "its pod was rejected before its second resource"),
+    _row(_NO_ROOM, _is_not_booked, GrantOutcome.OVER, "its pod was rejected: no container has it"),
     _row(
         _NO_ROOM | _MOVE,
         lambda grant, _: grant.legacy,
-        Outcome.KEEP,
+        GrantOutcome.KEEP,
         "gpu-manager granted it, and no container proves that it is over",
     ),
     _row(
         _NO_ROOM | _MOVE,
         lambda grant, facts: has_ended(grant.owner, facts.view),
-        Outcome.OVER,
+        GrantOutcome.OVER,
         "its pod has ended",
         ask_runtime=True,
     ),
-    _row(_NO_ROOM, _is_put_back, Outcome.OVER, "its pod is put back", ask_runtime=True),
+    _row(_NO_ROOM, _is_put_back, GrantOutcome.OVER, "its pod is put back", ask_runtime=True),
     _row(
         _CONTESTED,
         lambda grant, f: grant.id not in f.lingering and has_ended(grant.owner, f.view),
-        Outcome.OVER,
+        GrantOutcome.OVER,
         "its pod has ended",
     ),
     _row(
         _CONTESTED,
         lambda grant, facts: grant.state is State.CONFIRMED and facts.view is not None,
-        Outcome.KEEP,
+        GrantOutcome.KEEP,
         "its pod still runs",
     ),
     _row(
         _CONTESTED,
         lambda _grant, _facts: True,
-        Outcome.SUSPECT,
+        GrantOutcome.SUSPECT,
         "its pod may have been rejected or have ended: the kubelet offers its devices",
     ),
-    _row(_PASS, _never_started, Outcome.OVER, "it never started, and no container has it"),
-    _row(_PASS, _is_superseded, Outcome.OVER, "its container has other devices since"),
-    _row(_PASS, _holder_has_ended, Outcome.OVER, "its pod has ended"),
+    _row(_PASS, _never_started, GrantOutcome.OVER, "it never started, and no container has it"),
+    _row(_PASS, _is_superseded, GrantOutcome.OVER, "its container has other devices since"),
+    _row(_PASS, _holder_has_ended, GrantOutcome.OVER, "its pod has ended"),
 )
 """Which verdict a grant gets on which occasion."""

@@ -8,9 +8,9 @@ import pytest
 from gpumanager.deviceplugin.admission.transaction import Candidate, Transaction
 from gpumanager.deviceplugin.identity.verdict import (
     ROWS,
-    Facts,
+    GrantFacts,
+    GrantOutcome,
     Occasion,
-    Outcome,
     over,
     verdict,
 )
@@ -67,24 +67,24 @@ RUNS = frozenset({AllocationID("a")})
 PUT_BACK = open_("adm-2", sizes={VCORE: 30})
 
 
-def following(before: Transaction, now: Transaction = NEXT) -> Facts:
+def following(before: Transaction, now: Transaction = NEXT) -> GrantFacts:
     """Another transaction came after the one that this grant is of."""
-    return Facts(admission=now, before=before)
+    return GrantFacts(admission=now, before=before)
 
 
-def during(*pods: PodView, admission: Transaction = NEXT, **more: Any) -> Facts:
-    return Facts(pods, admission=admission, **more)
+def during(*pods: PodView, admission: Transaction = NEXT, **more: Any) -> GrantFacts:
+    return GrantFacts(pods, admission=admission, **more)
 
 
-def unlike(*ids: str, **more: Any) -> Facts:
-    return Facts((OWN,), (given(VCORE, *ids),), **more)
+def unlike(*ids: str, **more: Any) -> GrantFacts:
+    return GrantFacts((OWN,), (given(VCORE, *ids),), **more)
 
 
 ALL_ASKED = replace(open_("adm", OWN), candidates=(WHOLE,))
 OWN_ADMISSION = open_("adm", OWN)
 INHERITED = LegacySource("adm", ("x",))
 
-OVER: dict[str, tuple[Grant, Occasion, Facts]] = {
+OVER: dict[str, tuple[Grant, Occasion, GrantFacts]] = {
     "memory without cores": (grant(HALF), NEXT_POD, following(OWN_ADMISSION)),
     "cores, of a pod not asked for in whole": (
         grant(),
@@ -98,18 +98,18 @@ OVER: dict[str, tuple[Grant, Occasion, Facts]] = {
     "an ended pod has it": (grant(), NO_ROOM, during(ENDED, checkpoint=(CORES,))),
     "ended, and there is no room": (confirmed(), NO_ROOM, during(ENDED)),
     "put back": (confirmed(), NO_ROOM, during(OWN, admission=PUT_BACK)),
-    "ended, and its GPU is to go over": (confirmed(), MOVE, Facts((ENDED,))),
-    "it never started": (grant(), PASS, Facts((OWN,), ())),
+    "ended, and its GPU is to go over": (confirmed(), MOVE, GrantFacts((ENDED,))),
+    "it never started": (grant(), PASS, GrantFacts((OWN,), ())),
     "its container has other cores": (confirmed(), PASS, unlike("c-9")),
-    "ended, by the list of pods": (confirmed(), PASS, Facts((ENDED,), (CORES,))),
-    "ended, by the checkpoint alone": (confirmed(), PASS, Facts(None, ())),
+    "ended, by the list of pods": (confirmed(), PASS, GrantFacts((ENDED,), (CORES,))),
+    "ended, by the checkpoint alone": (confirmed(), PASS, GrantFacts(None, ())),
 }
-SUSPECT: dict[str, tuple[Grant, Occasion, Facts]] = {
-    "no pods can be read": (confirmed(), CONTESTED, Facts(None, admission=NEXT)),
+SUSPECT: dict[str, tuple[Grant, Occasion, GrantFacts]] = {
+    "no pods can be read": (confirmed(), CONTESTED, GrantFacts(None, admission=NEXT)),
     "only answered": (grant(), CONTESTED, during(OWN)),
     "ended, and its container runs": (grant(), CONTESTED, during(ENDED, lingering=RUNS)),
 }
-KEEP: dict[str, tuple[Grant, Occasion, Facts]] = {
+KEEP: dict[str, tuple[Grant, Occasion, GrantFacts]] = {
     "all of it was asked for": (grant(), NEXT_POD, following(ALL_ASKED)),
     "the same pod goes on": (
         grant(HALF),
@@ -145,16 +145,16 @@ KEEP: dict[str, tuple[Grant, Occasion, Facts]] = {
         NO_ROOM,
         during(OWN, admission=replace(PUT_BACK, sizes={VCORE: 31})),
     ),
-    "its GPU goes over, and it runs": (confirmed(), MOVE, Facts((OWN,))),
-    "its GPU goes over, half": (grant(HALF), MOVE, Facts((OWN,))),
-    "some container has its memory": (grant(), PASS, Facts((OWN,), (MEMORY,))),
+    "its GPU goes over, and it runs": (confirmed(), MOVE, GrantFacts((OWN,))),
+    "its GPU goes over, half": (grant(HALF), MOVE, GrantFacts((OWN,))),
+    "some container has its memory": (grant(), PASS, GrantFacts((OWN,), (MEMORY,))),
     "other cores, unknown what runs": (confirmed(), PASS, unlike("c-9", running=None)),
-    "the checkpoint has it": (confirmed(), PASS, Facts(None, (CORES,))),
-    "nothing can be read": (confirmed(), PASS, Facts(None, None)),
+    "the checkpoint has it": (confirmed(), PASS, GrantFacts(None, (CORES,))),
+    "nothing can be read": (confirmed(), PASS, GrantFacts(None, None)),
     "another pod's container has it": (
         grant(),
         PASS,
-        Facts((OTHER,), (given(VCORE, "c-1", uid=OTHER.uid),)),
+        GrantFacts((OTHER,), (given(VCORE, "c-1", uid=OTHER.uid),)),
     ),
 }
 
@@ -163,7 +163,7 @@ KEEP: dict[str, tuple[Grant, Occasion, Facts]] = {
 def test_a_grant_is_over(case: str) -> None:
     one, occasion, facts = OVER[case]
 
-    assert verdict(one, occasion, facts).outcome is Outcome.OVER
+    assert verdict(one, occasion, facts).outcome is GrantOutcome.OVER
     assert over([one], occasion, facts) == {one.id}
 
 
@@ -171,7 +171,7 @@ def test_a_grant_is_over(case: str) -> None:
 def test_a_grant_is_suspect(case: str) -> None:
     one, occasion, facts = SUSPECT[case]
 
-    assert verdict(one, occasion, facts).outcome is Outcome.SUSPECT
+    assert verdict(one, occasion, facts).outcome is GrantOutcome.SUSPECT
     assert over([one], occasion, facts) == set()
 
 
@@ -179,7 +179,7 @@ def test_a_grant_is_suspect(case: str) -> None:
 def test_a_grant_is_kept(case: str) -> None:
     one, occasion, facts = KEEP[case]
 
-    assert verdict(one, occasion, facts).outcome is Outcome.KEEP
+    assert verdict(one, occasion, facts).outcome is GrantOutcome.KEEP
     assert over([one], occasion, facts) == set()
 
 
