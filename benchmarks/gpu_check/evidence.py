@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gpu_check.clock import Clock, opened
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.usage.process_memory import NvmlMeter
+from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
@@ -87,20 +87,21 @@ class Watch:
 
     async def _look_on(self) -> None:
         async with opened(self._gpu) as clock:
-            with NvmlMeter() as meter:
+            with NvmlPasses() as meter:
                 while True:
                     await self._look(meter)
                     await self._look_at_gpu(clock)
                     await asyncio.sleep(LOOK_SECONDS)
 
-    async def _look(self, meter: NvmlMeter) -> None:
+    async def _look(self, meter: NvmlPasses) -> None:
         processes = self._manager.usage(self._allocation).processes
         for process in processes:
             self._degraded |= {name for bit, name in DEGRADATIONS.items() if process.degraded & bit}
         pids = {process.pid for process in processes}
         self._seen |= pids
         with suppress(GpuManagerError):
-            held = (await asyncio.to_thread(meter)).get(self._gpu, {})
+            reading = await asyncio.to_thread(meter, NvmlQuery(processes=None))
+            held = reading.held.get(self._gpu, {})
             sizes = [held[pid] or 0 for pid in pids if pid in held]
             if any(sizes):
                 self._most = max(self._most or 0, sum(sizes))

@@ -23,8 +23,7 @@ from gpu_check.evidence import Evidence, Watch
 from gpu_check.machine import Machine, visible
 from gpu_check.outcome import CheckFailed
 from gpu_check.process import lines_of, told
-from gpumanager.gpu.usage.process_memory import NvmlMeter
-from gpumanager.gpu.usage.utilization import NvmlUtilization
+from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
@@ -172,26 +171,24 @@ class Place:
 @asynccontextmanager
 async def furnished(machine: Machine, work: Path) -> AsyncIterator[Place]:
     """The place, with its manager running; `work` has a short name and is the caller's."""
-    with NvmlMeter() as meter, NvmlUtilization() as sampler:
-        rooms = {name: furnish(machine, work, name) for name in ROOMS}
-        manager = VirtualManager(
-            work / "vm",
-            meter=meter,
-            utilization=sampler,
-            model_of={machine.gpu: model_of(machine.gpu)}.get,
-            turns=Turns(work / "words"),
-        )
-        looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))
-        tasks = [asyncio.ensure_future(one) for one in looking]
-        try:
-            yield Place(machine, work, manager, rooms)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            await manager.stop()
-            for room in rooms.values():  # some may have been made meanwhile
-                room.link.unlink()
+    rooms = {name: furnish(machine, work, name) for name in ROOMS}
+    manager = VirtualManager(
+        work / "vm",
+        nvml=NvmlService(),
+        model_of={machine.gpu: model_of(machine.gpu)}.get,
+        turns=Turns(work / "words"),
+    )
+    looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))
+    tasks = [asyncio.ensure_future(one) for one in looking]
+    try:
+        yield Place(machine, work, manager, rooms)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await manager.stop()
+        for room in rooms.values():  # some may have been made meanwhile
+            room.link.unlink()
 
 
 def furnish(machine: Machine, work: Path, name: str, folder: str = "shim") -> Room:

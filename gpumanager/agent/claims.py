@@ -19,7 +19,6 @@ from gpumanager.dra.publisher import SlicePublisher
 from gpumanager.dra.reconciler import PASS_SECONDS, ClaimReconciler
 from gpumanager.dra.slice import NodeGpus
 from gpumanager.gpu.device_attributes import KnownAttributes
-from gpumanager.gpu.usage.process_memory import NvmlMeter
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.grants.node import Node
@@ -79,7 +78,7 @@ class ClaimInterface:
             refused=self._remember_refusal,
             supervisor=supervisor,
         )
-        self._attributes = KnownAttributes(settings.driver_root / "sys")
+        self._attributes = KnownAttributes(outside.nvml, settings.driver_root / "sys")
         self._publisher = SlicePublisher(api, name, self._node_gpus, judged=judged)
         self._reconciler = ClaimReconciler(
             self.driver,
@@ -87,7 +86,7 @@ class ClaimInterface:
             kubelet=PodResources(settings.pod_resources_socket),
             runtime=outside.runtime,
             usages=isolation,
-            tenants=GpuTenants(NvmlMeter(), containers),
+            tenants=GpuTenants(outside.nvml, containers),
         )
         node.subscribe(self._publisher.changed)
         node.subscribe(self._health.changed)

@@ -1,4 +1,4 @@
-"""What the monitor samples while the agent has no parts yet: nothing, and NVML least of all."""
+"""What the monitor samples while the agent has no parts yet: nothing."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
-from gpumanager.monitor.ports import DriverAnswer, DriverQuery, DriverReader, Sources
+from gpumanager.monitor.ports import Sources
 from gpumanager.runtime.cgroup import Membership
 
 
@@ -30,20 +30,6 @@ def nothing(node: str, journal_bytes: Callable[[], int]) -> Sources:
         registered=lambda: dict.fromkeys(SOCKETS, False),
         disagreements=lambda: dict.fromkeys(KINDS, 0),
     )
-
-
-def patient(driver: DriverReader, waiting_for: Callable[[], str]) -> DriverReader:
-    """Leaves NVML alone while GPUs are looked for: while it is open it lists those there were.
-
-    waiting_for: empty once they are found.
-    """
-
-    def ask(question: DriverQuery) -> DriverAnswer:
-        if reason := waiting_for():
-            raise GpuManagerError(reason)
-        return driver(question)
-
-    return ask
 
 
 class _Nobody:

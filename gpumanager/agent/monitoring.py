@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpumanager import __version__
-from gpumanager.agent.empty_sources import nothing, patient
+from gpumanager.agent.empty_sources import nothing
 from gpumanager.agent.startup import FIRST_SECONDS, registered_or_late
 from gpumanager.deviceplugin.disagreements import KINDS
 from gpumanager.gpu.health.watch import HealthWatch
+from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME
 from gpumanager.ids import PodUID
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.access import node_name
-from gpumanager.monitor.driver import NvmlDriver
 from gpumanager.monitor.metrics.journal_timing import TimedJournalFile
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.ports import GpuFitness, Reports, Sources
@@ -67,11 +67,13 @@ class Monitoring:
         supervisor: Supervisor,
         waiting_for: Callable[[], str] = str,
         reports: "Reports | None" = None,
+        nvml: NvmlService | None = None,
     ) -> None:
         self._settings = settings
         self._supervisor = supervisor
         self._waiting_for = waiting_for
         self._reports = reports
+        self._nvml = nvml or NvmlService()
         self._parts: asyncio.Future[Monitored] = asyncio.get_running_loop().create_future()
         self._standing_by: str | None = None
         self.latencies = Latencies()
@@ -126,12 +128,14 @@ class Monitoring:
         return Monitor(
             self._serving(),
             nothing(node_name(self._settings.hostname_override), self.journal.size),
-            patient(NvmlDriver(), self._without_parts),
+            self._nvml,
             latencies=self.latencies,
             writes=lambda: self.journal.measured,
             not_ready=self.not_ready,
             supervisor=self._supervisor,
             auditor=Auditor(rules, self._reports, names=self._named),
+            # While NVML is open it lists the GPUs that there were, and the search finds no other.
+            nvml_waits_for=self._without_parts,
         )
 
     def _sources(self, parts: Monitored) -> "Sources":

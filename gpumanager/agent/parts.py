@@ -7,7 +7,7 @@ from functools import partial
 from gpumanager.deviceplugin.dependencies import AdmissionEvents, Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.gpu.discovery import DeviceDiscovery
-from gpumanager.gpu.usage.process_memory import NvmlMeter
+from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import PodsSource
@@ -31,6 +31,7 @@ class Outside:
     cluster: Cluster
     pods: PodsSource
     runtime: ContainerRuntime
+    nvml: NvmlService
     search: DeviceDiscovery
     volumes: DriverVolumes
 
@@ -65,7 +66,7 @@ def dependencies(
         ),
         pods=outside.pods,
         runtime=outside.runtime,
-        tenants=GpuTenants(NvmlMeter(), containers),
+        tenants=GpuTenants(outside.nvml, containers),
         annotations=outside.cluster,
         inherited=partial(inherited_grants, settings.checkpoint_path / FILE_NAME),
         events=events,

@@ -38,9 +38,8 @@ from gpumanager.agent.state_lock import (
 )
 from gpumanager.gpu.discovery import DeviceDiscovery
 from gpumanager.gpu.driver_version import cuda_version
+from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.tree import render_tree
-from gpumanager.gpu.usage.process_memory import NvmlMeter
-from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import Claimant, ClaimSource
 from gpumanager.grants.node import Node
@@ -57,7 +56,7 @@ from gpumanager.legacy.sockets import LegacySockets
 from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
-from gpumanager.node_status.join import Cluster, Standalone
+from gpumanager.node_status.join import Standalone
 from gpumanager.node_status.labels import Software
 from gpumanager.node_status.manager_watch import ManagerWatch
 from gpumanager.node_status.service import Facts, NodeCluster
@@ -92,9 +91,10 @@ async def serve(settings: AgentSettings) -> None:
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
         closing.push_async_callback(pods_api.close)
-        search = DeviceDiscovery.here(settings.driver_root / "sys", settings.reserved_memory)
+        nvml = NvmlService()
+        search = DeviceDiscovery.here(nvml, settings.driver_root / "sys", settings.reserved_memory)
         supervisor = Supervisor()
-        monitoring = Monitoring(settings, supervisor, lambda: search.missing, cluster)
+        monitoring = Monitoring(settings, supervisor, lambda: search.missing, cluster, nvml)
         state = StateOwner(settings, closing.enter_context(ExitStack()), monitoring)
         closing.push_async_callback(supervisor.stop)
         if not state.succeeds and not await state.taken(stopping):
@@ -107,7 +107,7 @@ async def serve(settings: AgentSettings) -> None:
             return
         log.info("GPUs of this node:\n%s", render_tree(topology))
         volumes = await asyncio.to_thread(publish_driver, settings, config)
-        outside = Outside(cluster, PreferredPods(pods_api, http), runtime, search, volumes)
+        outside = Outside(cluster, PreferredPods(pods_api, http), runtime, nvml, search, volumes)
         agent = NodeAgent(settings, outside, topology, monitoring, supervisor)
         closing.push_async_callback(agent.stop)
         if state.succeeds:
@@ -302,7 +302,7 @@ class NodeAgent:
             **self._interfaces.tasks,
             "gpu-manager's containers": partial(follow_originals, self._legacy, node),
             "health": partial(health.watch, Kubelet(self._interfaces, around.search)),
-            "cluster": partial(tell, around.cluster, self._interfaces, around.volumes.version),
+            "cluster": partial(tell, around, self._interfaces),
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
@@ -349,8 +349,7 @@ class NodeAgent:
         return VirtualManager(
             self._settings.virtual_manager_path,
             turns=Turns(self._settings.turns_path),
-            meter=NvmlMeter(),
-            utilization=NvmlUtilization(),
+            nvml=self._outside.nvml,
             model_of=self._model_of,
             peers=self._peers,
             owners=self._peers,
@@ -360,12 +359,13 @@ class NodeAgent:
         )
 
 
-async def tell(cluster: Cluster, interfaces: Interfaces, driver: str) -> None:
+async def tell(outside: Outside, interfaces: Interfaces) -> None:
     """What the API server is told of this node, for as long as the task lives."""
-    if isinstance(cluster, Standalone):
+    if isinstance(outside.cluster, Standalone):
         return
-    software, node = Software(driver, await cuda_version()), interfaces.node
-    await cluster.run(
+    cuda = await cuda_version(outside.nvml)
+    software, node = Software(outside.volumes.version, cuda), interfaces.node
+    await outside.cluster.run(
         lambda: Facts(
             node.topology,
             node.journal.live(),

@@ -1,6 +1,5 @@
 """What else a node's GPUs are, for whoever chooses among them: generation, PCIe root, CUDA."""
 
-import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,9 +9,9 @@ from typing import Final
 
 import pynvml
 
-from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
-from gpumanager.gpu.driver_version import SECONDS, loaded_driver
+from gpumanager.gpu.driver_version import loaded_driver
 from gpumanager.gpu.nvml import SYSFS, NvmlError, driver, if_supported
+from gpumanager.gpu.nvml_service import ANSWER_SECONDS, NvmlService
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 
 ARCHITECTURES: Final = {
@@ -39,7 +38,8 @@ class DeviceAttributes:
 class KnownAttributes:
     """Asks once for each topology: a GPU may come while the agent runs."""
 
-    def __init__(self, sysfs: Path = SYSFS) -> None:
+    def __init__(self, nvml: NvmlService, sysfs: Path = SYSFS) -> None:
+        self._nvml = nvml
         self._sysfs = sysfs
         self._of: Topology | None = None
         self._known = DeviceAttributes()
@@ -47,25 +47,20 @@ class KnownAttributes:
     async def of(self, topology: Topology) -> DeviceAttributes:
         """Without what NVML does not tell in time."""
         if topology is not self._of:
-            self._known, self._of = await device_attributes(topology, self._sysfs), topology
+            self._known = await device_attributes(self._nvml, topology, self._sysfs)
+            self._of = topology
         return self._known
 
 
 async def device_attributes(
-    topology: Topology, sysfs: Path = SYSFS, seconds: float = SECONDS
+    nvml: NvmlService, topology: Topology, sysfs: Path = SYSFS, seconds: float = ANSWER_SECONDS
 ) -> DeviceAttributes:
     """Without what NVML does not tell in time."""
     roots = {gpu.uuid: root for gpu in topology.gpus if (root := pcie_root(sysfs, gpu))}
-    thread = DaemonThreadExecutor("device attributes")
-    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(seconds):
-            asking = partial(_of_driver, topology)
-            cuda, architectures = await loop.run_in_executor(thread, asking)
-    except (NvmlError, TimeoutError):
+        cuda, architectures = await nvml.ask(partial(_of_driver, topology), seconds)
+    except NvmlError:
         return DeviceAttributes(pcie_roots=roots)
-    finally:
-        thread.shutdown()
     return DeviceAttributes(cuda, architectures, roots)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
 from gpumanager.gpu.nvml import SYSFS, NvmlError, discover_here
+from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.values import Bond, Level, Topology, topology
 from gpumanager.units import Bytes
 
@@ -29,26 +29,29 @@ Discover = Callable[[], Topology]
 
 
 class DeviceDiscovery:
-    """Asks in a thread of its own; a look that hangs is waited for by the next."""
+    """A look that hangs is waited for by the next."""
 
-    def __init__(self, discover: Discover, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, nvml: NvmlService, discover: Discover, *, answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
+        self._nvml = nvml
         self._discover = discover
         self._answer_seconds = answer_seconds
-        self._thread = DaemonThreadExecutor("gpu-search")
-        self._running: asyncio.Future[Topology] | None = None
+        self._running: asyncio.Task[Topology] | None = None
         self.missing = ""
         """Why there is no GPU to offer yet, while `first` waits for one."""
 
     @classmethod
-    def here(cls, sysfs: Path = SYSFS, reserved: Bytes | None = None) -> "DeviceDiscovery":
+    def here(
+        cls, nvml: NvmlService, sysfs: Path = SYSFS, reserved: Bytes | None = None
+    ) -> "DeviceDiscovery":
         """reserved: of each GPU; None: what its driver keeps."""
-        return cls(partial(discover_here, sysfs, reserved))
+        return cls(nvml, partial(discover_here, sysfs, reserved))
 
     async def look(self) -> Topology:
         """The GPUs there are now; raises NvmlError."""
         if self._running is None:
-            loop = asyncio.get_running_loop()
-            self._running = loop.run_in_executor(self._thread, self._discover)
+            self._running = asyncio.create_task(self._nvml.ask(self._discover, None))
         try:
             async with asyncio.timeout(self._answer_seconds):
                 found = await asyncio.shield(self._running)

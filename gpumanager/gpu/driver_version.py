@@ -1,16 +1,11 @@
 """Which driver is loaded, as NVML tells."""
 
-import asyncio
 from dataclasses import dataclass
-from typing import Final
 
 import pynvml
 
-from gpumanager.gpu.daemon_thread import DaemonThreadExecutor
 from gpumanager.gpu.nvml import NvmlError, ask, driver, text
-
-SECONDS: Final = 5.0
-"""A driver that is in trouble may not answer at all."""
+from gpumanager.gpu.nvml_service import ANSWER_SECONDS, NvmlService
 
 _MAJOR = 1000
 _MINOR = 10
@@ -34,14 +29,9 @@ def loaded_driver() -> LoadedDriver:
         )
 
 
-async def cuda_version(seconds: float = SECONDS) -> str:
+async def cuda_version(nvml: NvmlService, seconds: float = ANSWER_SECONDS) -> str:
     """The newest CUDA that the driver knows, `12.5`; empty where NVML does not say in time."""
-    thread = DaemonThreadExecutor("driver version")
     try:
-        async with asyncio.timeout(seconds):
-            found = await asyncio.get_running_loop().run_in_executor(thread, loaded_driver)
-    except (NvmlError, TimeoutError):
+        return (await nvml.ask(loaded_driver, seconds)).cuda
+    except NvmlError:
         return ""
-    finally:
-        thread.shutdown()
-    return found.cuda

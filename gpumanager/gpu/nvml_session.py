@@ -4,16 +4,15 @@ A question that fails closes it, so that the next begins anew: the driver may ha
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import pynvml
 
-from gpumanager.gpu.nvml import NvmlError, ask, if_supported, is_split, text
+from gpumanager.gpu.nvml import NvmlError, ask, if_supported
 from gpumanager.gpu.nvml_library import LIBRARY
-from gpumanager.gpu.values import GpuUUID, bare
 
 T = TypeVar("T")
 
@@ -84,28 +83,3 @@ class NvmlSession:
             ask(partial(LIBRARY.open, self), "opening NVML")
             self._open = True
             self.opened()
-
-
-def asked_for(device: Any, gpus: Collection[GpuUUID] | None) -> Iterator[tuple[GpuUUID, Any]]:
-    """A GPU, if it is one of these by its bare UUID. None: each, or its MIG devices.
-
-    What a UUID is the library knows by itself; all else it asks the driver, even whether a GPU is
-    split. One that is named is not: such are given to nobody.
-    """
-    for handle in [device] if gpus is not None else instances(device):
-        uuid = GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))
-        if gpus is None or bare(uuid) in gpus:
-            yield uuid, handle
-
-
-def instances(device: Any) -> Iterator[Any]:
-    """The MIG devices of a GPU that has them; otherwise the GPU."""
-    if not is_split(device):
-        yield device
-        return
-    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(device)):
-        found = if_supported(
-            partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index), None
-        )
-        if found is not None:
-            yield found

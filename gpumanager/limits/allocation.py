@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.nvml_service import NvmlReader
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery
+from gpumanager.gpu.usage.process_memory import ProcessMemory
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
+from gpumanager.limits.overhead.context_sizes import ContextSizes
 from gpumanager.limits.overhead.driver_overhead import (
     DriverOverhead,
     OverheadMark,
     OverheadOutcome,
     plain,
-)
-from gpumanager.limits.overhead.measuring import (
-    ContextSizes,
-    Held,
-    Measuring,
-    MeasuringUnavailable,
 )
 from gpumanager.limits.pages.books import Books, boot_id
 from gpumanager.limits.pages.config import Config
@@ -120,7 +118,7 @@ class ServedAllocation:
         limits: Sequence[Limit],
         *,
         turns: Turns,
-        measuring: Measuring | None = None,
+        nvml: NvmlReader | None = None,
         sizes: ContextSizes | None = None,
         on_size: Callable[[], None] | None = None,
         legacy: HttpSockets | None = None,
@@ -131,7 +129,7 @@ class ServedAllocation:
     ) -> None:
         self.directory = directory
         self.allocation = allocation
-        self._measuring = measuring
+        self._nvml = nvml
         self._peers = peers
         self._said = RepeatedLog(log, str(directory))
         self._measures = TokenBucket(MEASURED_PER_SECOND, MEASURED_AT_ONCE)
@@ -149,7 +147,7 @@ class ServedAllocation:
             self._books = undo.enter_context(Books.prepare(directory, boot))
             self._watcher = Watcher(deaths, poll_seconds)
             undo.callback(self._watcher.close)
-            measured = 0 if measuring is None else len(self._limits)
+            measured = 0 if nvml is None else len(self._limits)
             self._slots = SlotTable(
                 self._books, self._watcher, measured, self._is_ours, self._slot_changed
             )
@@ -292,7 +290,7 @@ class ServedAllocation:
         return self._slots.exited
 
     def enter(
-        self, marks: Mapping[Process, OverheadMark], held: Held, exited: Iterable[Process]
+        self, marks: Mapping[Process, OverheadMark], held: ProcessMemory, exited: Iterable[Process]
     ) -> Mapping[Process, OverheadOutcome]:
         """What was measured after `marks`; a process that moved memory meanwhile is measured later.
 
@@ -358,22 +356,21 @@ class ServedAllocation:
     async def _measure(self, pid: int) -> HelloRefused | None:
         """Enter what the driver holds for this process."""
         owner = self._slots.of_pid(pid)
-        if owner is None or self._measuring is None:
+        if owner is None or self._nvml is None:
             return HelloRefused(errno.ENODATA, "the manager does not measure")
         if not self._measures.take(time.monotonic(), len(self._slots)):
             return HelloRefused(errno.EBUSY, "its processes ask too often to be measured")
         unlisted = False
-        try:
-            for _ in range(MEASURING_TRIES):
-                outcome = await self._measure_once(self._measuring, owner)
-                if outcome is OverheadOutcome.UNLISTED and not unlisted:
-                    # Killed while it asked, perhaps: the driver has let go of it, and nobody was
-                    # told yet. Nothing is assumed of contexts because of that.
-                    unlisted = True
-                elif outcome is not OverheadOutcome.MOVED:
-                    return self._measured(owner, outcome)
-        except MeasuringUnavailable as error:
-            return HelloRefused(errno.EIO, str(error))
+        for _ in range(MEASURING_TRIES):
+            outcome = await self._measure_once(self._nvml, owner)
+            if isinstance(outcome, HelloRefused):
+                return outcome
+            if outcome is OverheadOutcome.UNLISTED and not unlisted:
+                # Killed while it asked, perhaps: the driver has let go of it, and nobody was
+                # told yet. Nothing is assumed of contexts because of that.
+                unlisted = True
+            elif outcome is not OverheadOutcome.MOVED:
+                return self._measured(owner, outcome)
         return _UNMEASURED[OverheadOutcome.MOVED]
 
     def _measured(self, owner: Process, outcome: OverheadOutcome) -> HelloRefused | None:
@@ -387,7 +384,9 @@ class ServedAllocation:
             self._overheads.assume(owner.pid)
         return _UNMEASURED.get(outcome)
 
-    async def _measure_once(self, measuring: Measuring, owner: Process) -> OverheadOutcome:
+    async def _measure_once(
+        self, nvml: NvmlReader, owner: Process
+    ) -> OverheadOutcome | HelloRefused:
         """Its peers are measured with it: what is old of theirs could cost it a refusal, too."""
         marks, exited = self.marks(), self.exited
         taken = self._slots.get(owner)
@@ -397,10 +396,12 @@ class ServedAllocation:
         if mark.activity is None:  # another thread compiles a module, perhaps: that takes a while
             await asyncio.sleep(MOVING_SECONDS)
             return OverheadOutcome.MOVED
-        held = plain(await measuring.fresh(self.gpus))
+        reading = await nvml.read(NvmlQuery(processes=self.gpus))
+        if reading is None:
+            return HelloRefused(errno.EIO, f"memory of processes: {nvml.failure}")
         if self._slots.get(owner) is not taken:
             return OverheadOutcome.UNLISTED  # it died, or is another program by now
-        return self.enter({**marks, owner: mark}, held, exited)[owner]
+        return self.enter({**marks, owner: mark}, plain(reading.held), exited)[owner]
 
     def _answer_now(
         self,

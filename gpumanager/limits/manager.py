@@ -24,33 +24,21 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.poll_interval import poll_interval
+from gpumanager.gpu.nvml_service import READ_SECONDS, NvmlReader, NvmlService
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery
 from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
 from gpumanager.limits.allocation import HttpSockets, ServedAllocation
 from gpumanager.limits.outside import OutsideUse
+from gpumanager.limits.overhead.context_sizes import ContextSizes, ModelOf, unknown_model
 from gpumanager.limits.overhead.driver_overhead import plain
-from gpumanager.limits.overhead.measuring import (
-    PASS_SECONDS,
-    ContextSizes,
-    Measuring,
-    MeasuringUnavailable,
-    Meter,
-    ModelOf,
-    unknown_model,
-)
 from gpumanager.limits.overhead.staleness import Staleness
 from gpumanager.limits.pages.config import Config
 from gpumanager.limits.pages.region import read_usage
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.pausing import Freezer, Pausing
 from gpumanager.limits.processes import POLL_SECONDS, Deaths, Process
-from gpumanager.limits.sampling import (
-    SAMPLE_SECONDS,
-    Sampling,
-    UtilizationMeter,
-)
 from gpumanager.limits.socket.descriptors import Descriptors
 from gpumanager.limits.socket.listener import DEADLINE_SECONDS
 from gpumanager.limits.socket.peers import PeerCheck, ProcessOwners
@@ -62,6 +50,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_ROOT: Final = Path("/etc/gpu-manager/vm")
 SWEEP_SECONDS: Final = 1.0
+SAMPLE_SECONDS: Final = 0.5
+"""Between two samples of utilization: a sample names one process, so a few are as good as all."""
 TICK_SECONDS: Final = 0.1
 """Between two looks at the turns of all containers."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -79,13 +69,12 @@ class VirtualManagerFailed(GpuManagerError):
 class VirtualManager:
     """Serves allocations under `root`, in the loop of its first open(), until stop().
 
-    meter: asks the driver what each process holds; None where nobody does. utilization: asks it how
-    busy each keeps the GPUs; without, time outside of turns is not seen. model_of: tells a GPU's
-    model, so that what is learnt of one helps with others. peers: knows whose processes call,
-    owners: whose use a GPU; None: they are not known. legacy: answers callers that speak HTTP/2;
-    None: nobody does. deadline_seconds: for a caller to finish its HELLO.
-    sweep_seconds: between two looks for programs that have gone without a word. pass_seconds: for
-    the driver to tell what processes hold. turns: by which containers share the time of GPUs.
+    nvml: tells what each process holds, and how busy each keeps the GPUs; None: nobody does, and
+    time outside of turns is not seen. model_of: tells a GPU's model, so that what is learnt of one
+    helps with others. peers: knows whose processes call, owners: whose use a GPU; None: they are
+    not known. legacy: answers callers that speak HTTP/2; None: nobody does. deadline_seconds: for a
+    caller to finish its HELLO. sweep_seconds: between two looks for programs that have gone without
+    a word. read_seconds: for NVML to answer. turns: by which containers share the time of GPUs.
     pauses: whether containers that go past them are paused, and freezer: by what; None where none
     can be.
     """
@@ -95,8 +84,7 @@ class VirtualManager:
         root: Path = DEFAULT_ROOT,
         *,
         turns: Turns,
-        meter: Meter | None = None,
-        utilization: UtilizationMeter | None = None,
+        nvml: NvmlService | None = None,
         model_of: ModelOf = unknown_model,
         peers: PeerCheck | None = None,
         owners: ProcessOwners | None = None,
@@ -104,15 +92,19 @@ class VirtualManager:
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
-        pass_seconds: float = PASS_SECONDS,
+        read_seconds: float = READ_SECONDS,
         pauses: bool = False,
         freezer: Freezer | None = None,
     ) -> None:
         self._sweep_seconds = sweep_seconds
         self._sweep: asyncio.TimerHandle | None = None
         self._directory = root / "alloc"
-        self._measuring = None if meter is None else Measuring(meter, pass_seconds=pass_seconds)
-        self._sampling = None if utilization is None else Sampling(utilization)
+        self._memory = self._utilization = None
+        if nvml is not None:
+            self._memory = NvmlReader(nvml, "cannot measure driver overhead", read_seconds)
+            self._utilization = NvmlReader(
+                nvml, "cannot read the GPU utilization of processes", read_seconds
+            )
         self._pauses = pauses
         self._pausing = Pausing(self.directory, freezer)
         self._staleness = Staleness()
@@ -196,9 +188,6 @@ class VirtualManager:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        for asking in (self._measuring, self._sampling):
-            if asking is not None:
-                asking.close()
         if self._legacy is not None:
             await self._legacy.stop()
 
@@ -206,12 +195,11 @@ class VirtualManager:
         """Keep what the driver takes by itself current in all books, until cancelled."""
         while True:
             await self.measure()
-            cost = 0.0 if self._measuring is None else self._measuring.cost
-            await asyncio.sleep(poll_interval(seconds, cost))
+            await asyncio.sleep(self._memory.interval(seconds) if self._memory else seconds)
 
     async def measure(self) -> None:
         """One pass for all processes of all allocations of which something may have changed."""
-        if self._measuring is None:
+        if self._memory is None:
             return
         marks = {name: served.marks() for name, served in self._served.items()}
         exited = {name: served.exited for name, served in self._served.items()}
@@ -219,10 +207,10 @@ class VirtualManager:
         gpus = frozenset[GpuUUID]().union(*(self._served[name].gpus for name in stale))
         if not gpus:
             return
-        try:
-            held = plain(await self._measuring.fresh(gpus))
-        except MeasuringUnavailable:
-            return  # said already; what was known stands
+        reading = await self._memory.read(NvmlQuery(processes=gpus))
+        if reading is None:
+            return  # what was known stands
+        held = plain(reading.held)
         self._staleness.measured(stale)
         for name in stale.keys() & self._served.keys():
             self._served[name].enter(marks[name], held, exited[name])
@@ -230,12 +218,19 @@ class VirtualManager:
     async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:
         """Look at the turns of all containers again and again, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            if self._sampling is not None:
-                group.create_task(self._sampling.sample_every(sample_seconds, self._sampled))
+            if self._utilization is not None:
+                group.create_task(self._sample_every(sample_seconds, self._utilization))
             while True:
-                answers = {} if self._sampling is None else self._sampling.take()
+                answers = self._utilization.take_samples() if self._utilization else {}
                 self.share_now(time.monotonic_ns(), answers)
                 await asyncio.sleep(seconds)
+
+    async def _sample_every(self, seconds: float, nvml: NvmlReader) -> None:
+        """Only the GPUs that processes share, and not while there is none."""
+        while True:
+            if gpus := self._sampled():
+                await nvml.read(NvmlQuery(samples=gpus))
+            await asyncio.sleep(nvml.interval(seconds))
 
     def share_now(self, now_ns: int, answers: UtilizationByGpu) -> None:
         """One look at all turns: their meters, and time outside of them.
@@ -332,7 +327,7 @@ class VirtualManager:
                 directory,
                 allocation,
                 limits,
-                measuring=self._measuring,
+                nvml=self._memory,
                 sizes=self._sizes,
                 on_size=self._spread_sizes,
                 legacy=self._legacy,

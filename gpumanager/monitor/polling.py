@@ -7,7 +7,7 @@
   it has found something and is not sure yet, once a period.
 * Nothing is shared and nobody reads: nothing.
 
-Where NVML is slow all of that comes more rarely (`poll_interval`).
+Where NVML is slow all of that comes more rarely (`NvmlReader.interval`).
 """
 
 from collections.abc import Callable
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from gpumanager.gpu.poll_interval import poll_interval
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.monitor.ports import DriverQuery
 
 AUDIT_SECONDS: Final = 5.0
 UNSHARED_SECONDS: Final = 60.0
@@ -29,12 +28,12 @@ STATUS_LASTS_SECONDS: Final = 60.0
 class Polling:
     """Each method that returns a question counts it as asked.
 
-    period: seconds between two questions for readers. cost: seconds that the last one took.
-    unsure: whether the auditor waits for another look.
+    period: seconds between two questions for readers. interval: lengthens a period
+    where NVML is slow. unsure: whether the auditor waits for another look.
     """
 
     period: float
-    cost: Callable[[], float]
+    interval: Callable[[float], float]
     unsure: Callable[[], bool] = lambda: False
     _read_at: float = -inf
     _audited_at: float = -inf
@@ -42,24 +41,24 @@ class Polling:
 
     def for_reader(
         self, now: float, shared: frozenset[GpuUUID], others: frozenset[GpuUUID]
-    ) -> DriverQuery | None:
+    ) -> NvmlQuery | None:
         """None where the last answer is new enough. GPUs by their bare UUIDs."""
-        if now - self._read_at < poll_interval(self.period, self.cost()):
+        if now - self._read_at < self.interval(self.period):
             return None
         self._read_at = self._audited_at = now
         if self.unsure() or now - self._unshared_at >= UNSHARED_SECONDS:
             self._unshared_at = now
-            return DriverQuery(status=True, processes=shared | others, samples=shared)
-        return DriverQuery(status=True, processes=shared, samples=shared)
+            return NvmlQuery(status=True, processes=shared | others, samples=shared)
+        return NvmlQuery(status=True, processes=shared, samples=shared)
 
     def for_auditor(
         self, now: float, shared: frozenset[GpuUUID], others: frozenset[GpuUUID]
-    ) -> DriverQuery | None:
+    ) -> NvmlQuery | None:
         """None where there is nothing to audit yet."""
         unsure = self.unsure()
         asked = shared | others if unsure else shared
         apart = self.period if unsure else max(self.period, AUDIT_SECONDS)
-        if not asked or now - self._audited_at < poll_interval(apart, self.cost()):
+        if not asked or now - self._audited_at < self.interval(apart):
             return None
         self._audited_at = now
-        return DriverQuery(status=False, processes=asked, samples=frozenset())
+        return NvmlQuery(processes=asked)

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gpumanager.gpu.usage.samples import UtilizationByGpu
-from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.grants.journal import Journal
@@ -14,44 +12,11 @@ from gpumanager.ids import PodUID
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
 from gpumanager.runtime.cgroup import Membership
-from gpumanager.units import Bytes
 
 
 def holder(grant: Grant) -> tuple[Claimant, ...]:
     """The container of a grant that one container has; none where it is not known."""
     return () if grant.pod is None else (grant.pod,)
-
-
-Held = Mapping[GpuUUID, Mapping[int, Bytes | None]]
-"""Bare GPU → host pid → bytes, or None for a process of which the driver does not tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverQuery:
-    """What the driver is asked: the status of all GPUs or of none, and the processes and
-    utilisation samples of some, by their bare UUIDs."""
-
-    status: bool
-    processes: frozenset[GpuUUID]
-    samples: frozenset[GpuUUID]
-
-
-@dataclass(frozen=True, slots=True)
-class DriverAnswer:
-    """What the driver answered to one question. status: None where it was not asked.
-
-    held: complete for each GPU that it names.
-    """
-
-    status: Mapping[GpuUUID, GpuStatus] | None
-    held: Held
-    busy: UtilizationByGpu
-
-
-class DriverReader(Protocol):
-    """Asks the driver, in a thread; raises GpuManagerError."""
-
-    def __call__(self, question: DriverQuery, /) -> DriverAnswer: ...
 
 
 class BooksReader(Protocol):

@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.nvml_service import NvmlReader
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology, bare
 from gpumanager.grants.grant import Grant
@@ -20,7 +22,6 @@ from gpumanager.grants.journal import Journal
 from gpumanager.ids import AllocationID
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process, find
-from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.look import (
     Busy,
     Charged,
@@ -32,7 +33,7 @@ from gpumanager.monitor.look import (
     same,
 )
 from gpumanager.monitor.polling import STATUS_LASTS_SECONDS, Polling
-from gpumanager.monitor.ports import DriverAnswer, DriverQuery, Sources
+from gpumanager.monitor.ports import Sources
 from gpumanager.monitor.snapshot import ContainerSnapshot, Resident, Snapshot
 from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
 from gpumanager.units import Bytes
@@ -53,16 +54,16 @@ class Sampler:
     def __init__(
         self,
         sources: Sources,
-        driver: PatientDriver,
+        nvml: NvmlReader,
         clock: Callable[[], float] = time.monotonic,
         *,
         period: float = 1.0,
         unsure: Callable[[], bool] = lambda: False,
     ) -> None:
         self.sources = sources
-        self._driver = driver
+        self._nvml = nvml
         self._clock = clock
-        self._polling = Polling(period, lambda: driver.cost, unsure)
+        self._polling = Polling(period, nvml.interval, unsure)
         self._looking = asyncio.Lock()
         self._answered = True
         self._status: tuple[float, Mapping[GpuUUID, GpuStatus]] = (0.0, {})
@@ -114,14 +115,14 @@ class Sampler:
             if question is not None:
                 await then(await self.sample(question, between=True))
 
-    async def sample(self, question: DriverQuery | None, *, between: bool = False) -> Snapshot:
-        """One look. question: to the driver; None: what it answered before stands.
+    async def sample(self, question: NvmlQuery | None, *, between: bool = False) -> Snapshot:
+        """One look. question: to NVML; None: what it answered before stands.
 
         between: not in its turn. Shares are then of the time since the look before the last, which
         is a period ago.
         """
         if question is not None:
-            self._keep(question, await self._driver.ask(question))
+            self._keep(question, await self._nvml.read(question))
         live = self.sources.journal().live()
         usages = await self._usages(live)
         now = self._clock()
@@ -154,19 +155,22 @@ class Sampler:
         )
         return shared, frozenset(bare(one.uuid) for one in self.sources.topology().gpus) - shared
 
-    def _keep(self, question: DriverQuery, told: DriverAnswer | None) -> None:
+    def _keep(self, question: NvmlQuery, reading: NvmlReading | None) -> None:
         """What was answered; where the driver is silent, nothing is known any more."""
-        self._answered = told is not None
-        if told is None:
+        self._answered = reading is not None
+        if reading is None:
             self._status, self._held, self._listed = (0.0, {}), {}, {}
             return
         now = self._clock()
-        if told.status is not None:
-            self._status = (now, told.status)
+        if reading.status is not None:
+            self._status = (now, reading.status)
         if question.samples:
-            self._busy = self._busy.after(told.busy, round(now * 1e9))
-        self._held |= told.held
-        pids = {pid for held in told.held.values() for pid in held}
+            self._busy = self._busy.after(self._nvml.take_samples(), round(now * 1e9))
+        told = {bare(gpu): pids for gpu, pids in reading.held.items()}
+        if reading.complete:  # a GPU that does not answer is lost: nothing is on it
+            told = {gpu: told.get(gpu, {}) for gpu in (*told, *(reading.query.processes or ()))}
+        self._held |= told
+        pids = {pid for held in told.values() for pid in held}
         kept = {pid for held in self._held.values() for pid in held} - pids
         self._listed = {pid: one for pid, one in self._listed.items() if pid in kept}
         self._listed |= {pid: one for pid in pids if (one := find(pid)) is not None}

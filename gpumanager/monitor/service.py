@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from gpumanager.gpu.nvml_service import NvmlReader, NvmlService
 from gpumanager.gpu.values import Topology
 from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.monitor.admissions import Happened
-from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.metrics.rows import Page
-from gpumanager.monitor.ports import DriverReader, Sources
+from gpumanager.monitor.ports import Sources
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.unlimited.auditor import AuditFinding, Auditor
@@ -59,27 +59,34 @@ class Serving:
 
 
 class Monitor:
-    """Run it as one task; when cancelled, it closes everything."""
+    """Run it as one task; when cancelled, it closes everything. nvml_waits_for: why NVML is to be
+    left alone; empty where it is not."""
 
     def __init__(
         self,
         settings: Serving,
         sources: Sources,
-        driver: DriverReader,
+        nvml: NvmlService,
         *,
         latencies: Latencies,
         writes: Callable[[], JournalWrites],
         not_ready: Callable[[], str],
         auditor: Auditor,
         supervisor: Supervisor | None = None,
+        nvml_waits_for: Callable[[], str] = str,
     ) -> None:
         self._settings = settings
         self._supervisor = supervisor or Supervisor()
         self._latencies = latencies
         self._writes = writes
-        self._driver = PatientDriver(driver)
+        reader = NvmlReader(
+            nvml,
+            "NVML does not answer; metrics are served without its values",
+            late=True,
+            waiting_for=nvml_waits_for,
+        )
         self.sampler = Sampler(
-            sources, self._driver, period=settings.period, unsure=lambda: auditor.unsure
+            sources, reader, period=settings.period, unsure=lambda: auditor.unsure
         )
         self.auditor = auditor
         self.pages = Pages(
@@ -141,7 +148,6 @@ class Monitor:
         await self._server.stop()
         await self._probes.stop()
         await self.auditor.stop()
-        self._driver.close()
 
     async def _saw(self, snapshot: Snapshot) -> None:
         self.web.saw(snapshot)

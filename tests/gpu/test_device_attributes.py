@@ -10,6 +10,7 @@ import pytest
 from gpumanager.gpu import device_attributes as module
 from gpumanager.gpu.device_attributes import DeviceAttributes, device_attributes, pcie_root
 from gpumanager.gpu.nvml import NvmlError
+from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.values import topology
 from tests.deviceplugin.admission.admission_node import gpus
 
@@ -49,7 +50,7 @@ async def test_what_the_driver_tells_is_told(
     )
     node = topology([replace(GPU, bus_id="0000:81:00.0")], [[None]])
 
-    found = await device_attributes(node, sysfs(tmp_path))
+    found = await device_attributes(NvmlService(), node, sysfs(tmp_path))
 
     assert found == DeviceAttributes("12.5", {GPU.uuid: "Ampere"}, {GPU.uuid: "pci0000:80"})
 
@@ -62,7 +63,7 @@ async def test_a_driver_that_fails_leaves_what_sysfs_knows(
 
     monkeypatch.setattr(module, "loaded_driver", absent)
 
-    assert await device_attributes(NODE, sysfs(tmp_path)) == DeviceAttributes()
+    assert await device_attributes(NvmlService(), NODE, sysfs(tmp_path)) == DeviceAttributes()
 
 
 async def test_a_driver_that_does_not_answer_is_not_waited_for(
@@ -71,6 +72,6 @@ async def test_a_driver_that_does_not_answer_is_not_waited_for(
     answer = threading.Event()
     monkeypatch.setattr(module, "loaded_driver", lambda: answer.wait(120) and None)
 
-    assert await device_attributes(NODE, sysfs(tmp_path), 0.01) == DeviceAttributes()
+    assert await device_attributes(NvmlService(), NODE, sysfs(tmp_path), 0.01) == DeviceAttributes()
 
     answer.set()

@@ -8,6 +8,7 @@ import pytest
 from gpumanager.gpu import driver_version
 from gpumanager.gpu.driver_version import LoadedDriver
 from gpumanager.gpu.nvml import NvmlError
+from gpumanager.gpu.nvml_service import NvmlService
 
 
 @pytest.mark.parametrize(("number", "text"), [(12050, "12.5"), (13000, "13.0"), (11080, "11.8")])
@@ -19,7 +20,7 @@ async def test_a_version_is_written_as_people_do(
     monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: number)
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "555.58.02")
 
-    assert await driver_version.cuda_version() == text
+    assert await driver_version.cuda_version(NvmlService()) == text
 
 
 async def test_without_a_driver_there_is_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +29,7 @@ async def test_without_a_driver_there_is_no_version(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(driver_version, "loaded_driver", absent)
 
-    assert await driver_version.cuda_version() == ""
+    assert await driver_version.cuda_version(NvmlService()) == ""
 
 
 async def test_a_driver_that_does_not_answer_is_not_waited_for(
@@ -37,6 +38,6 @@ async def test_a_driver_that_does_not_answer_is_not_waited_for(
     answer = threading.Event()
     monkeypatch.setattr(driver_version, "loaded_driver", lambda: answer.wait(120) and None)
 
-    assert await driver_version.cuda_version(0.01) == ""
+    assert await driver_version.cuda_version(NvmlService(), 0.01) == ""
 
     answer.set()

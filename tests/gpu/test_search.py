@@ -8,6 +8,7 @@ import pytest
 
 from gpumanager.gpu.discovery import DeviceDiscovery, joined
 from gpumanager.gpu.nvml import NvmlError
+from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.units import GIB, Bytes
 
@@ -40,7 +41,7 @@ async def test_it_looks_until_there_is_a_gpu_and_says_each_reason_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     missing = NvmlError("opening NVML: install the NVIDIA driver")
-    search = DeviceDiscovery(answers(missing, missing, NONE, NONE, gpus("a")))
+    search = DeviceDiscovery(NvmlService(), answers(missing, missing, NONE, NONE, gpus("a")))
 
     found = await asyncio.wait_for(search.first(pause=0), BOUND)
 
@@ -59,7 +60,7 @@ async def test_a_look_that_hangs_is_an_error_after_its_bound_and_is_waited_for_b
         go.wait()
         return gpus("a")
 
-    search = DeviceDiscovery(hang, answer_seconds=0.01)
+    search = DeviceDiscovery(NvmlService(), hang, answer_seconds=0.01)
     for _ in range(2):
         with pytest.raises(NvmlError, match="does not answer"):
             await search.look()

@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         "memory that the driver takes",
         "the manager does not measure",
-        patches={f"{CHECK}/place.py": ("meter=meter", "meter=lambda _=None: {}")},
+        patches={f"{CHECK}/place.py": ("nvml=NvmlService()", "nvml=None")},
     ),
     Mutant("memory limit, driver API", "cuMemAlloc is not hooked", ("cuMemAlloc_v2",)),
     Mutant("pieces of 1.125 MiB", "what is freed stays in the books", ("cuMemFree_v2",)),

@@ -17,6 +17,7 @@ from gpumanager.limits.pages.books import BOOKS
 from gpumanager.limits.turns import Turns
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, Bytes
+from tests.limits.metered_manager import MeteredManager
 from tests.limits.programs.hello_client import Answer, exchange, hello
 
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
@@ -30,12 +31,12 @@ def limit(memory: int = GIB) -> Limit:
 LEGACY = ("resident", "neighbours", "names", "driver", "call_seconds")
 
 
-def virtual_manager(root: Path, **options: Any) -> VirtualManager:
+def virtual_manager(root: Path, **options: Any) -> MeteredManager:
     """Its containers find their turns below `root`, too; gpu-client is answered."""
     for_gpu_client = {name: options.pop(name) for name in LEGACY if name in options}
     sockets = LegacySockets(root, peers=options.get("peers"), **for_gpu_client)
     options = {"legacy": sockets, **options}
-    return VirtualManager(root, turns=Turns(root / "turns"), **options)
+    return MeteredManager(root, turns=Turns(root / "turns"), **options)
 
 
 @contextmanager

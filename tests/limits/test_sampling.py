@@ -1,4 +1,4 @@
-"""The node's one sampler: what it was told, once; a driver that hangs or fails costs little."""
+"""Samples of utilization: each is had once; a driver that hangs or fails costs little."""
 
 import asyncio
 import threading
@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.nvml_service import NvmlReader
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
-from gpumanager.limits.sampling import Sampling
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, Bytes
 from tests.limits.container_process import SECONDS, eventually
+from tests.limits.metered_manager import nvml_of
 from tests.limits.open_door import virtual_manager
 from tests.limits.programs.hello_client import exchange, hello
 
@@ -24,7 +26,12 @@ pytest_plugins = ["tests.limits.virtual_fixtures"]
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 
 
-ALL = frozenset({bare(GPU)})
+ALL = NvmlQuery(samples=frozenset({bare(GPU)}))
+
+
+def reader_of(driver: "Driver", seconds: float = SECONDS) -> NvmlReader:
+    nvml = nvml_of(utilization=driver, apart_seconds=0)
+    return NvmlReader(nvml, "cannot read the GPU utilization of processes", seconds)
 
 
 class Driver:
@@ -51,12 +58,12 @@ def pids(answers: UtilizationByGpu) -> list[int]:
 
 
 async def test_what_was_sampled_waits_until_it_is_taken_and_is_taken_once() -> None:
-    sampling = Sampling(Driver(), pass_seconds=SECONDS)
-    await sampling.sample(ALL)
-    await sampling.sample(ALL)
+    reader = reader_of(Driver())
+    await reader.read(ALL)
+    await reader.read(ALL)
 
-    assert pids(sampling.take()) == [1, 2]
-    assert sampling.take() == {}
+    assert pids(reader.take_samples()) == [1, 2]
+    assert reader.take_samples() == {}
 
 
 async def test_a_driver_that_hangs_costs_its_bound_and_its_answer_is_not_lost(
@@ -64,33 +71,33 @@ async def test_a_driver_that_hangs_costs_its_bound_and_its_answer_is_not_lost(
 ) -> None:
     driver = Driver()
     driver.meanwhile.clear()
-    sampling = Sampling(driver, pass_seconds=0.5)
+    reader = reader_of(driver, 0.5)
 
-    await sampling.sample(ALL)
-    await sampling.sample(ALL)
-    assert (driver.passes, sampling.take()) == (1, {})
+    await reader.read(ALL)
+    await reader.read(ALL)
+    assert (driver.passes, reader.take_samples()) == (1, {})
     assert caplog.text.count("utilization of processes: no answer in time") == 1
 
     driver.meanwhile.set()
-    while not (found := sampling.take()):
-        await sampling.sample(ALL)
-    assert pids(found) == [1]
+    while not (found := reader.take_samples()):
+        await reader.read(ALL)
+    assert pids(found)[0] == 1
 
 
 async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     driver = Driver()
-    sampling = Sampling(driver, pass_seconds=SECONDS)
+    reader = reader_of(driver)
     driver.broken = True
     for _ in range(3):
-        await sampling.sample(ALL)
+        await reader.read(ALL)
     assert caplog.text.count("utilization of processes: no driver") == 1
 
     driver.broken = False
-    await sampling.sample(ALL)
+    await reader.read(ALL)
     driver.broken = True
-    await sampling.sample(ALL)
+    await reader.read(ALL)
 
     assert caplog.text.count("utilization of processes: no driver") == 2
 

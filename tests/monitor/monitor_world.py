@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.gpu.nvml_service import NvmlDriver, NvmlReader, NvmlService
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
@@ -15,7 +17,7 @@ from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.limits.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.limits.processes import Process
 from gpumanager.limits.values import Limit
-from gpumanager.monitor.ports import DriverAnswer, DriverQuery, Sources
+from gpumanager.monitor.ports import Sources
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.placement.values import Evaluator
 from gpumanager.runtime.cgroup import Membership, Place
@@ -31,7 +33,7 @@ BOND = Bond(Level.PHB)
 NODE = topology([gpu(0), gpu(1)], [[None, BOND], [BOND, None]])
 FIRST, SECOND = NODE.gpus
 BOTH = frozenset(bare(one.uuid) for one in NODE.gpus)
-EVERYTHING = DriverQuery(status=True, processes=BOTH, samples=BOTH)
+EVERYTHING = NvmlQuery(status=True, processes=BOTH, samples=BOTH)
 
 
 def claimant(pod: str = "pod", container: str = "main", uid: str | None = None) -> Claimant:
@@ -129,18 +131,18 @@ class World:
     members: Mapping[int, Membership] = field(default_factory=dict)
     broken: GpuManagerError | None = None
     looks: int = 0
-    asked: list[DriverQuery] = field(default_factory=list)
+    asked: list[NvmlQuery] = field(default_factory=list)
 
-    def __call__(self, question: DriverQuery) -> DriverAnswer:
+    def __call__(self, question: NvmlQuery) -> NvmlReading:
         self.looks += 1
         self.asked.append(question)
         if self.broken:
             raise self.broken
         samples = None if self.samples is None else tuple(self.samples)
-        held = {bare(gpu): pids for gpu, pids in self.held.items()}
-        return DriverAnswer(
+        asked_of = question.processes or ()
+        return NvmlReading(
             self.status if question.status else None,
-            {gpu: held.get(gpu, {}) for gpu in question.processes},
+            {gpu: pids for gpu, pids in self.held.items() if bare(gpu) in asked_of},
             {FIRST.uuid: GpuUtilization(0, samples)} if question.samples else {},
         )
 
@@ -165,3 +167,8 @@ class World:
             "registered": lambda: {"r": True},
         }
         return Sources(**{**given, **more})
+
+
+def reader_of(driver: NvmlDriver, seconds: float = 0.8) -> NvmlReader:
+    """The monitor's."""
+    return NvmlReader(NvmlService(driver, apart_seconds=0), "NVML does not answer", seconds)

@@ -9,10 +9,10 @@ from typing import Any
 import pynvml
 import pytest
 
+from gpumanager.gpu.nvml_service import NvmlReader, NvmlService
 from gpumanager.gpu.values import Bond, Level, topology
 from gpumanager.grants.grant import Grant
 from gpumanager.monitor import sampler as sampler_module
-from gpumanager.monitor.driver import NvmlDriver, PatientDriver
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.unlimited.audit import LOOKS_BEFORE_VERDICT, UnlimitedKind
@@ -57,10 +57,11 @@ class Node:
         )
         self.auditor = Auditor(commands=lambda _: "train")
         world = World(promises, members={7: member("99999999-9a44-4e0b-8f57-0c2f9b1a6e21")})
-        driver = PatientDriver(NvmlDriver(), seconds=600, clock=lambda: self.now)
+        nvml = NvmlService(apart_seconds=0, clock=lambda: self.now)
+        reader = NvmlReader(nvml, "NVML does not answer", seconds=600)
         self.sampler = Sampler(
             world.sources(topology=lambda: NODE),
-            driver,
+            reader,
             clock=lambda: self.now,
             unsure=lambda: self.auditor.unsure,
         )

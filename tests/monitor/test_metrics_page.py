@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.deprecated_metrics import DEPRECATED
+from gpumanager.gpu.usage.nvml_pass import NvmlReading
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
@@ -21,7 +22,7 @@ from gpumanager.monitor.metrics.families import ALL_FAMILIES
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.rows import Page, unlimited
 from gpumanager.monitor.metrics.text import render
-from gpumanager.monitor.ports import DriverAnswer, GpuFitness
+from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.unlimited.audit import Tally
 from gpumanager.monitor.unlimited.residents import by_holder
@@ -43,7 +44,7 @@ def snapshot(
     usages: Sequence[AllocationUsage] = (),
     residents: Sequence[Resident] = (),
     *,
-    told: DriverAnswer | None = None,
+    told: NvmlReading | None = None,
     fitness: Mapping[GpuUUID, GpuFitness] | None = None,
     **meters: Any,
 ) -> Snapshot:
@@ -232,7 +233,7 @@ def test_a_whole_gpu_has_no_books_and_no_series_of_them() -> None:
     both = whole(claimant("big"), gpus=(FIRST, SECOND))
     there = resident(7, GIB, SECOND, allocation=both.id)
     status = {FIRST.uuid: GpuStatus(Bytes(0)), SECOND.uuid: GpuStatus(Bytes(GIB))}
-    seen = snapshot([both], residents=[there], told=DriverAnswer(status, {}, {}))
+    seen = snapshot([both], residents=[there], told=NvmlReading(status, {}, {}))
 
     assert metric(seen, "container_request_gpu_utilization", "pod_name")[("big",)] == 2
     assert metric(seen, "container_request_gpu_memory", "pod_name")[("big",)] == 2 * 16 * 1024
@@ -287,7 +288,7 @@ def test_containers_whose_pods_are_not_known_by_name_are_told_apart_by_uid() -> 
 
 def test_a_gpu_tells_what_is_granted_used_and_free_of_harm() -> None:
     status = GpuStatus(Bytes(2 * GIB), percent=55, temperature_celsius=40, power_milliwatts=70_500)
-    told = DriverAnswer({FIRST.uuid: status}, {}, {})
+    told = NvmlReading({FIRST.uuid: status}, {}, {})
     seen = snapshot(
         [ONE, whole(claimant("big"))],
         told=told,
@@ -344,7 +345,7 @@ def test_every_metric_is_documented_with_its_labels_and_no_other_is() -> None:
 
 def test_a_renamed_metric_is_exported_under_its_old_name_too_for_one_version() -> None:
     status = GpuStatus(Bytes(0), percent=55)
-    told = DriverAnswer({FIRST.uuid: status}, {}, {})
+    told = NvmlReading({FIRST.uuid: status}, {}, {})
     seen = snapshot([ONE], [usage(ONE)], told=told)
 
     assert metric(seen, "gpumanager_gpu_utilization_ratio", "gpu") == {("gpu0",): 0.55}

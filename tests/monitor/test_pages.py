@@ -14,15 +14,15 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gpumanager.gpu.nvml import NvmlError
+from gpumanager.gpu.nvml_service import NvmlService
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
 from gpumanager.gpu.usage.samples import ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.monitor import service
-from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.metrics.rows import Page
 from gpumanager.monitor.metrics.text import render
-from gpumanager.monitor.ports import DriverAnswer, DriverQuery
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.service import Monitor, Serving
 from gpumanager.monitor.unlimited.auditor import Auditor
@@ -34,6 +34,7 @@ from tests.monitor.monitor_world import (
     World,
     claimant,
     member,
+    reader_of,
     share,
     usage,
     whole,
@@ -53,7 +54,7 @@ class Watch:
         self.monitor = Monitor(
             Serving(version="1.0", **settings),
             world.sources(),
-            world,
+            NvmlService(world, apart_seconds=0),
             latencies=self.latencies,
             writes=JournalWrites,
             not_ready=lambda: self.reason,
@@ -194,13 +195,12 @@ async def test_a_driver_that_fails_takes_only_its_own_series_away(
 async def test_a_driver_that_hangs_is_asked_once_and_waited_for_a_bounded_time() -> None:
     released, asked = threading.Event(), []
 
-    def hangs(_: DriverQuery) -> DriverAnswer:
+    def hangs(_: NvmlQuery) -> NvmlReading:
         asked.append(1)
         released.wait(120)
-        return DriverAnswer({FIRST.uuid: GpuStatus(Bytes(1))}, {}, {})
+        return NvmlReading({FIRST.uuid: GpuStatus(Bytes(1))}, {}, {})
 
-    driver = PatientDriver(hangs, seconds=0.05)
-    sampler = Sampler(World([ONE]).sources(), driver)
+    sampler = Sampler(World([ONE]).sources(), reader_of(hangs, seconds=0.05))
     try:
         async with asyncio.timeout(300):
             looks = [await sampler.sample(EVERYTHING) for _ in range(3)]
@@ -209,7 +209,6 @@ async def test_a_driver_that_hangs_is_asked_once_and_waited_for_a_bounded_time()
         assert looks[-1].containers
     finally:
         released.set()
-        driver.close()
 
 
 async def test_a_look_that_fails_is_said_once_and_the_sampler_goes_on(

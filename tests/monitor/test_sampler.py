@@ -4,7 +4,6 @@ import pytest
 
 from gpumanager.grants.grant import Grant
 from gpumanager.monitor import sampler as sampler_module
-from gpumanager.monitor.driver import PatientDriver
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.unlimited.audit import suspects
 from gpumanager.units import MIB, Bytes
@@ -15,6 +14,7 @@ from tests.monitor.monitor_world import (
     claimant,
     member,
     process,
+    reader_of,
     share,
     usage,
 )
@@ -25,7 +25,7 @@ PID = 7
 
 def sampler_of(world: World, monkeypatch: pytest.MonkeyPatch) -> Sampler:
     monkeypatch.setattr(sampler_module, "find", process)
-    return Sampler(world.sources(), PatientDriver(world))
+    return Sampler(world.sources(), reader_of(world))
 
 
 def busy_world() -> tuple[World, Grant]:

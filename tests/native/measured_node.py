@@ -9,7 +9,6 @@ from typing import Any
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
-from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.limits.values import Limit
 from gpumanager.sim.container.values import BindMount
@@ -17,6 +16,7 @@ from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus, driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import GIB, MIB, Bytes
+from tests.limits.metered_manager import MeteredManager as VirtualManager
 from tests.native.programs.shim_client import soon
 from tests.native.shim_container import Container
 from tests.native.sim_box import PAGED, machine

@@ -15,6 +15,7 @@ from gpumanager.dra.slice import PATH as SLICES
 from gpumanager.dra.slice import NodeGpus, devices, differences, slice_name
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.device_attributes import device_attributes
+from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import ClaimSource, Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
@@ -164,7 +165,7 @@ async def _differences(
         return Unseen("is published; whether it is right cannot be told without GPUs and journal")
     ours = [one for one in grants if isinstance(one.source, ClaimSource)]
     others = (one for one in grants if not isinstance(one.source, ClaimSource))
-    known = await device_attributes(topology, settings.driver_root / "sys")
+    known = await device_attributes(NvmlService(), topology, settings.driver_root / "sys")
     offers, elsewhere = OfferFile(settings.checkpoint_path), frozenset[GpuUUID]()
     if offers.path.exists():
         elsewhere = frozenset(gpu.uuid for gpu in topology.gpus) - offers.read()

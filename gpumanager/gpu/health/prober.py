@@ -1,5 +1,8 @@
 """The one thread that asks NVML about health: it waits for events and, now and then, probes.
 
+It is not the thread of `nvml_service`: it waits in NVML for a second at a time, for which no shim
+could wait, and it has to find out which GPU hangs while the other one hangs at it.
+
 NVML may hang for as long as it likes: nobody waits for this thread, and it says what it is asking,
 so that its watcher knows what does not answer. It is a daemon: a call that hangs does not
 keep the agent from ending.

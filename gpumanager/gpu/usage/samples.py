@@ -5,8 +5,8 @@ the end of each, in whole percents, for how much of it every process had a kerne
 that had none is not listed.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from gpumanager.gpu.values import GpuUUID
 
@@ -36,3 +36,16 @@ class GpuUtilization:
 
 UtilizationByGpu = Mapping[GpuUUID, GpuUtilization]
 """Of every GPU that could be asked; one that is missing may be lost, or answer the next time."""
+
+
+def joined_samples(answers: Iterable[UtilizationByGpu]) -> UtilizationByGpu:
+    """Several answers as one: the newest of each GPU, with the samples of all."""
+    found: dict[GpuUUID, GpuUtilization] = {}
+    for answer in answers:
+        for gpu, later in answer.items():
+            earlier = found.get(gpu)
+            if earlier is None or earlier.samples is None or later.samples is None:
+                found[gpu] = later
+            else:
+                found[gpu] = replace(later, samples=earlier.samples + later.samples)
+    return found

@@ -3,7 +3,7 @@
 What a GPU does not tell is None. One that cannot be asked at all is left out: it may be lost.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import pynvml
 
 from gpumanager.gpu.nvml import if_supported, text
-from gpumanager.gpu.nvml_session import NvmlSession
 from gpumanager.gpu.usage.running_processes import COMPUTE, running
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.units import Bytes
@@ -29,22 +28,8 @@ class GpuStatus:
     power_milliwatts: int | None = None
 
 
-class NvmlStatus(NvmlSession):
-    """How the GPUs are; one thread at a time."""
-
-    def __call__(self) -> Mapping[GpuUUID, GpuStatus]:
-        """Raises NvmlError."""
-        return self.answer(_ask_all, "asking how the GPUs are")
-
-
-def _ask_all() -> dict[GpuUUID, GpuStatus]:
-    found: dict[GpuUUID, GpuStatus] = {}
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        found |= if_supported(partial(_ask, index), dict[GpuUUID, GpuStatus]())
-    return found
-
-
-def _ask(index: int) -> dict[GpuUUID, GpuStatus]:
+def status_of(index: int) -> dict[GpuUUID, GpuStatus]:
+    """By the GPU's UUID. Raises pynvml.NVMLError."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     status = GpuStatus(
         memory_used=_used(handle),

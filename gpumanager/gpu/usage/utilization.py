@@ -7,15 +7,14 @@ is strictly newer. Buffers of real drivers hold remains of processes long gone, 
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
 import pynvml
 
 from gpumanager.gpu.nvml import if_supported
-from gpumanager.gpu.nvml_session import NvmlSession, asked_for
-from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
 
 Question = Callable[[Any, int], list[Any]]
@@ -38,34 +37,15 @@ _NEVER: Final = {
 _GREW: Final = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
 
 
-class NvmlUtilization(NvmlSession):
-    """How busy processes keep the GPUs; one thread at a time."""
+class UtilizationSampler:
+    """Asks each GPU for what is newer than the last time; one thread at a time."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._seen: dict[GpuUUID, int] = {}
         """Stamp of the newest sample of each GPU."""
 
-    def __call__(self, gpus: Collection[GpuUUID] | None = None) -> UtilizationByGpu:
-        """gpus: only these are asked, by their bare UUIDs; None: all. Raises NvmlError."""
-        question = partial(self._ask_all, gpus)
-        return self.answer(question, "asking how busy processes keep the GPUs")
-
-    def _ask_all(self, gpus: Collection[GpuUUID] | None) -> UtilizationByGpu:
-        answers: dict[GpuUUID, GpuUtilization] = {}
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            answers |= if_supported(
-                partial(self._ask_gpu, index, gpus), dict[GpuUUID, GpuUtilization]()
-            )
-        return answers
-
-    def _ask_gpu(
-        self, index: int, gpus: Collection[GpuUUID] | None
-    ) -> dict[GpuUUID, GpuUtilization]:
-        device = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return {uuid: self._ask(handle, uuid) for uuid, handle in asked_for(device, gpus)}
-
-    def _ask(self, handle: Any, gpu: GpuUUID) -> GpuUtilization:
+    def ask(self, handle: Any, gpu: GpuUUID) -> GpuUtilization:
+        """Raises pynvml.NVMLError."""
         now_us, now_ns = time.time_ns() // 1000, time.monotonic_ns()
         seen = self._seen.get(gpu, 0)
         if not now_us - 10 * LOOK_BACK_US < seen <= now_us + LOOK_BACK_US:  # or the time was set

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from gpumanager.gpu.usage.process_memory import ProcessMemory
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
-from gpumanager.limits.overhead.measuring import ASSUMED, ContextSizes, Held
+from gpumanager.limits.overhead.context_sizes import ASSUMED, ContextSizes
 from gpumanager.limits.overhead.process_figure import Beside, FigureContents
 from gpumanager.limits.pages.books import Books
 from gpumanager.limits.pages.config import Config
@@ -91,7 +92,7 @@ class DriverOverhead:
         return OverheadMark(activity, tuple(fresh), tuple(estimates))
 
     def enter(
-        self, slot: int, pid: int, stack: int, mark: OverheadMark, held: Held
+        self, slot: int, pid: int, stack: int, mark: OverheadMark, held: ProcessMemory
     ) -> OverheadOutcome:
         """A measurement that began after `mark` was taken. stack: of TakenSlot."""
         if mark.activity is None:
@@ -179,7 +180,7 @@ class DriverOverhead:
         self._assumed = True
         self._config.write_contexts(self.context_size)
 
-    def _note(self, slot: int, pid: int, stack: int, held: Held) -> None:
+    def _note(self, slot: int, pid: int, stack: int, held: ProcessMemory) -> None:
         gpus = (held.get(bare(limit.gpu)) for limit in self._config.limits())
         if any(listed is not None and listed.get(pid) is not None for listed in gpus):
             before = [listed for listed in self._listed.values() if listed.pid == pid]
@@ -223,6 +224,6 @@ class DriverOverhead:
         self._unlisted = True
 
 
-def plain(held: Held) -> Held:
+def plain(held: ProcessMemory) -> ProcessMemory:
     """Figures by plain UUIDs, made once for all readers."""
     return {bare(gpu): by_pid for gpu, by_pid in held.items()}

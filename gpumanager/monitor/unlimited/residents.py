@@ -7,12 +7,13 @@ of another pod than the slot's is told (`gpumanager.monitor.unlimited.audit.mism
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from gpumanager.gpu.usage.process_memory import ProcessMemory
 from gpumanager.gpu.values import Gpu, GpuUUID, bare
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
-from gpumanager.monitor.ports import Held, holder
+from gpumanager.monitor.ports import holder
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
@@ -40,7 +41,7 @@ def slots_by_process(usages: Iterable[AllocationUsage]) -> SlotsByProcess:
 
 def residents(
     gpus: Iterable[Gpu],
-    held: Held,
+    held: ProcessMemory,
     slots: SlotsByProcess,
     live: Iterable[Grant],
     *,

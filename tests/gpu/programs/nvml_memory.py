@@ -3,7 +3,7 @@
 import json
 import sys
 
-from gpumanager.gpu.usage.process_memory import NvmlMeter
+from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery
 
-with NvmlMeter() as meter:
-    json.dump([meter(), meter()], sys.stdout)
+with NvmlPasses() as passes:
+    json.dump([passes(NvmlQuery(processes=None)).held for _ in range(2)], sys.stdout)

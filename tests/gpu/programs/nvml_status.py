@@ -3,7 +3,8 @@
 import json
 import sys
 
-from gpumanager.gpu.usage.status import NvmlStatus
+from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery
 
-with NvmlStatus() as ask:
-    json.dump({gpu: [one.memory_used, one.percent] for gpu, one in ask().items()}, sys.stdout)
+with NvmlPasses() as passes:
+    status = passes(NvmlQuery(status=True)).status or {}
+    json.dump({gpu: [one.memory_used, one.percent] for gpu, one in status.items()}, sys.stdout)

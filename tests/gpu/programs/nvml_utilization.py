@@ -4,12 +4,12 @@ import json
 import sys
 import time
 
-from gpumanager.gpu.usage.utilization import NvmlUtilization
+from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery
 
 rows, end = [], time.monotonic() + 1.2
-with NvmlUtilization() as meter:
+with NvmlPasses() as passes:
     while time.monotonic() < end:
-        for gpu, answer in meter().items():
+        for gpu, answer in passes(NvmlQuery(samples=None)).samples.items():
             rows += [[gpu, s.pid, s.ended_ns / 1e9, s.percent] for s in answer.samples or ()]
         time.sleep(0.05)
 json.dump(rows, sys.stdout)

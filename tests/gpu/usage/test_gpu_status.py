@@ -1,6 +1,7 @@
 """How GPUs are, as NVML tells it: what is not told is left out, and no GPU hides another."""
 
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,8 @@ import pynvml
 import pytest
 
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.gpu.usage.status import GpuStatus, NvmlStatus
+from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery
+from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
 from tests import ROOT
 from tests.gpu.nvml_answers import answers, refuse
@@ -22,11 +24,15 @@ REAL: dict[str, Any] = {
 }
 
 
+def status() -> Mapping[GpuUUID, GpuStatus]:
+    with NvmlPasses() as passes:
+        return passes(NvmlQuery(status=True)).status or {}
+
+
 def test_all_of_every_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, **REAL)
 
-    with NvmlStatus() as ask:
-        found = ask()
+    found = status()
 
     one = GpuStatus(5, 60, 41, 70_500)  # type: ignore[arg-type]
     assert found == {GpuUUID("GPU-0"): one, GpuUUID("GPU-1"): one}
@@ -37,8 +43,7 @@ def test_what_a_gpu_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> No
     names = ("DeviceGetUtilizationRates", "DeviceGetTemperature", "DeviceGetPowerUsage")
     answers(monkeypatch, **{**REAL, **dict.fromkeys(names, silent)})
 
-    with NvmlStatus() as ask:
-        assert ask()[GpuUUID("GPU-0")] == GpuStatus(5)  # type: ignore[arg-type]
+    assert status()[GpuUUID("GPU-0")] == GpuStatus(5)  # type: ignore[arg-type]
 
 
 def test_a_gpu_without_a_memory_figure_uses_what_its_processes_hold(
@@ -48,16 +53,14 @@ def test_a_gpu_without_a_memory_figure_uses_what_its_processes_hold(
     none = {"DeviceGetMemoryInfo": refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)}
     answers(monkeypatch, **{**REAL, **none, "DeviceGetComputeRunningProcesses": lambda _: rows})
 
-    with NvmlStatus() as ask:
-        assert ask()[GpuUUID("GPU-0")] == GpuStatus(3, 60, 41, 70_500)  # type: ignore[arg-type]
+    assert status()[GpuUUID("GPU-0")] == GpuStatus(3, 60, 41, 70_500)  # type: ignore[arg-type]
 
 
 def test_more_than_a_hundred_percent_is_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = {"DeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=250)}
     answers(monkeypatch, **{**REAL, **busy})
 
-    with NvmlStatus() as ask:
-        assert ask()[GpuUUID("GPU-1")].percent == 100
+    assert status()[GpuUUID("GPU-1")].percent == 100
 
 
 def test_a_gpu_that_is_lost_does_not_hide_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,15 +71,14 @@ def test_a_gpu_that_is_lost_does_not_hide_the_other(monkeypatch: pytest.MonkeyPa
 
     answers(monkeypatch, **{**REAL, "DeviceGetMemoryInfo": memory})
 
-    with NvmlStatus() as ask:
-        assert list(ask()) == [GpuUUID("GPU-1")]
+    assert list(status()) == [GpuUUID("GPU-1")]
 
 
 def test_no_driver_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, Init=refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
 
     with pytest.raises(NvmlError, match="modprobe"):
-        NvmlStatus()()
+        status()
 
 
 def test_simulated_gpus_tell_their_memory_and_how_busy_they_are() -> None:

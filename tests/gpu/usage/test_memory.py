@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import pynvml
 import pytest
 
-from gpumanager.gpu.usage.process_memory import NvmlMeter
 from tests import ROOT
-from tests.gpu.nvml_answers import answers
+from tests.gpu.nvml_answers import answers, held
 from tests.native.sim_box import machine, sim_box
 
 
@@ -46,7 +45,7 @@ def test_the_instances_of_a_split_gpu_are_measured_one_by_one(
         DeviceGetComputeRunningProcesses=lambda handle: [Running(7, len(handle))],
     )
 
-    assert NvmlMeter()() == {"MIG-GPU-0-0": {7: 11}, "MIG-GPU-0-2": {7: 11}}
+    assert held() == {"MIG-GPU-0-0": {7: 11}, "MIG-GPU-0-2": {7: 11}}
 
 
 def test_a_figure_that_is_not_told_is_not_taken_for_nothing(
@@ -54,7 +53,7 @@ def test_a_figure_that_is_not_told_is_not_taken_for_nothing(
 ) -> None:
     answers(monkeypatch, DeviceGetComputeRunningProcesses=lambda _: [Running(7, None)])
 
-    assert NvmlMeter()() == {"GPU-0": {7: None}, "GPU-1": {7: None}}
+    assert held() == {"GPU-0": {7: None}, "GPU-1": {7: None}}
 
 
 def test_a_process_that_also_draws_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +63,7 @@ def test_a_process_that_also_draws_is_counted_once(monkeypatch: pytest.MonkeyPat
         DeviceGetGraphicsRunningProcesses=lambda _: [Running(7, 500), Running(8, 30)],
     )
 
-    assert NvmlMeter()()["GPU-0"] == {7: 500, 8: 30}  # type: ignore[index]
+    assert held()["GPU-0"] == {7: 500, 8: 30}  # type: ignore[index]
 
 
 def test_a_lost_gpu_does_not_keep_the_others_from_being_measured(
@@ -77,4 +76,4 @@ def test_a_lost_gpu_does_not_keep_the_others_from_being_measured(
 
     answers(monkeypatch, DeviceGetHandleByIndex=handle)
 
-    assert NvmlMeter()() == {"GPU-1": {}}
+    assert held() == {"GPU-1": {}}

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpumanager.gpu.usage.process_memory import NvmlMeter
-from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.gpu.values import GpuUUID
-from tests.gpu.nvml_answers import answers
+from tests.gpu.nvml_answers import answers, held, sampled
 
 ASKED = (
     "DeviceGetComputeRunningProcesses",
@@ -43,18 +41,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return calls
 
 
-@pytest.mark.parametrize("meter", [NvmlMeter, NvmlUtilization])
-def test_only_gpus_that_are_named_are_asked(
-    asked: Counter[str], meter: type[NvmlMeter | NvmlUtilization]
-) -> None:
-    found = meter()([GpuUUID("2"), GpuUUID("5")])
+@pytest.mark.parametrize("ask", [held, sampled])
+def test_only_gpus_that_are_named_are_asked(asked: Counter[str], ask: Callable[..., Any]) -> None:
+    found = ask(frozenset({GpuUUID("2"), GpuUUID("5")}))
 
     assert found.keys() == asked.keys() == {"GPU-2", "GPU-5"}
     assert max(asked.values()) == 2
 
 
-@pytest.mark.parametrize("meter", [NvmlMeter, NvmlUtilization])
-def test_all_are_asked_where_none_is_named(
-    asked: Counter[str], meter: type[NvmlMeter | NvmlUtilization]
-) -> None:
-    assert len(meter()()) == len(asked) == 8
+@pytest.mark.parametrize("ask", [held, sampled])
+def test_all_are_asked_where_none_is_named(asked: Counter[str], ask: Callable[..., Any]) -> None:
+    assert len(ask()) == len(asked) == 8

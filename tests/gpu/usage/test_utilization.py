@@ -12,12 +12,12 @@ from typing import Any
 import pynvml
 import pytest
 
+from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery
 from gpumanager.gpu.usage.samples import UtilizationByGpu
-from gpumanager.gpu.usage.utilization import NvmlUtilization
 from gpumanager.sim.machine import IDEAL
 from gpumanager.sim.utilization import SimulatedUtilization
 from tests import ROOT
-from tests.gpu.nvml_answers import answers, refuse
+from tests.gpu.nvml_answers import answers, refuse, sampled
 from tests.native.sim_box import SimBox, machine, sim_box
 
 SAMPLED = 0.02
@@ -99,6 +99,9 @@ def test_simulated_samples_are_told_once() -> None:
     assert all(b - a > SAMPLED for a, b in pairwise(ends))
 
 
+SAMPLES = NvmlQuery(samples=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """A row as NVML has it. age: seconds before now."""
@@ -121,10 +124,10 @@ def nvml(patch: pytest.MonkeyPatch, **functions: Callable[..., Any]) -> None:
     answers(patch, **(usual | functions))
 
 
-def told(meter: NvmlUtilization) -> dict[str, list[tuple[int, int]] | None]:
+def told(passes: NvmlPasses) -> dict[str, list[tuple[int, int]] | None]:
     return {
         gpu: None if one.samples is None else [(s.pid, s.percent) for s in one.samples]
-        for gpu, one in meter().items()
+        for gpu, one in passes(SAMPLES).samples.items()
     }
 
 
@@ -133,7 +136,7 @@ def test_a_sample_has_the_time_of_the_clock_that_everybody_shares(
 ) -> None:
     nvml(monkeypatch)
 
-    (answer,) = NvmlUtilization()().values()
+    (answer,) = sampled().values()
 
     assert answer.samples is not None
     assert abs(answer.asked_ns - answer.samples[0].ended_ns - 100_000_000) < 50_000_000
@@ -157,20 +160,20 @@ def test_where_one_function_is_not_known_the_other_is_asked(
         DeviceGetProcessesUtilizationInfo=lambda *_: [Sampled(8, 7)],
     )
 
-    assert told(NvmlUtilization()) == {"GPU-0": [(8, 7)]}
+    assert told(NvmlPasses()) == {"GPU-0": [(8, 7)]}
 
 
 def test_a_gpu_that_never_tells_is_told_from_one_that_nobody_uses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nvml(monkeypatch, DeviceGetProcessUtilization=refuse(pynvml.NVML_ERROR_NOT_SUPPORTED))
-    assert told(NvmlUtilization()) == {"GPU-0": None}
+    assert told(NvmlPasses()) == {"GPU-0": None}
 
     nvml(monkeypatch, DeviceGetProcessUtilization=refuse(pynvml.NVML_ERROR_NOT_FOUND))
-    assert told(NvmlUtilization()) == {"GPU-0": []}
+    assert told(NvmlPasses()) == {"GPU-0": []}
 
     nvml(monkeypatch, DeviceGetProcessUtilization=refuse(pynvml.NVML_SUCCESS))
-    assert told(NvmlUtilization()) == {"GPU-0": []}
+    assert told(NvmlPasses()) == {"GPU-0": []}
 
 
 def test_the_instances_of_a_split_gpu_are_asked_one_by_one(
@@ -184,7 +187,7 @@ def test_the_instances_of_a_split_gpu_are_asked_one_by_one(
         DeviceGetProcessUtilization=refuse(pynvml.NVML_ERROR_NOT_SUPPORTED),
     )
 
-    assert told(NvmlUtilization()) == {"MIG-0": None, "MIG-1": None}
+    assert told(NvmlPasses()) == {"MIG-0": None, "MIG-1": None}
 
 
 @pytest.mark.parametrize(("told_busy", "busy"), [(77, 77), (101, None), (None, None)])
@@ -195,7 +198,7 @@ def test_how_busy_the_gpu_was_at_all_is_told_where_it_is_known(
     rates = refused if told_busy is None else lambda _: SimpleNamespace(gpu=told_busy)
     nvml(monkeypatch, DeviceGetUtilizationRates=rates)
 
-    (answer,) = NvmlUtilization()().values()
+    (answer,) = sampled().values()
 
     assert answer.busy == busy
 
@@ -210,7 +213,7 @@ def test_a_gpu_that_is_lost_is_left_out_and_the_others_are_told_of(
 
     nvml(monkeypatch, DeviceGetCount=lambda: 2, DeviceGetProcessUtilization=question)
 
-    assert told(NvmlUtilization()) == {"GPU-1": [(7, 42)]}
+    assert told(NvmlPasses()) == {"GPU-1": [(7, 42)]}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +229,7 @@ def test_a_gpu_that_is_lost_is_left_out_and_the_others_are_told_of(
 def test_rows_that_cannot_be_are_dropped(monkeypatch: pytest.MonkeyPatch, row: Sampled) -> None:
     nvml(monkeypatch, DeviceGetProcessUtilization=lambda *_: [row, Sampled(8, 5)])
 
-    assert told(NvmlUtilization()) == {"GPU-0": [(8, 5)]}
+    assert told(NvmlPasses()) == {"GPU-0": [(8, 5)]}
 
 
 def test_only_what_is_newer_than_the_newest_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +247,7 @@ def test_only_what_is_newer_than_the_newest_is_asked_for(monkeypatch: pytest.Mon
         return [Fixed(7, 5, newest), Fixed(8, 6, newest - 10)]
 
     nvml(monkeypatch, DeviceGetProcessUtilization=question)
-    meter = NvmlUtilization()
+    meter = NvmlPasses()
 
     assert told(meter) == {"GPU-0": [(7, 5), (8, 6)]}
     assert told(meter) == {"GPU-0": []}
@@ -255,7 +258,7 @@ def test_a_clock_that_is_set_back_does_not_end_the_samples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nvml(monkeypatch)
-    meter = NvmlUtilization()
+    meter = NvmlPasses()
     told(meter)
     real, behind = time.time_ns, 3600 * 10**9
     monkeypatch.setattr(time, "time_ns", lambda: real() - behind)
@@ -277,4 +280,4 @@ def test_a_process_that_comes_between_count_and_list_is_asked_for_again(
 
     nvml(monkeypatch, DeviceGetProcessUtilization=question)
 
-    assert told(NvmlUtilization()) == {"GPU-0": [(7, 42)]}
+    assert told(NvmlPasses()) == {"GPU-0": [(7, 42)]}

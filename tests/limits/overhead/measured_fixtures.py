@@ -20,7 +20,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 async def process(root: Path, driver: Driver) -> AsyncIterator[Process]:
-    manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
+    manager = virtual_manager(root, meter=driver, read_seconds=SECONDS)
     directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
     made = Process(manager, directory)
     await made.attach()

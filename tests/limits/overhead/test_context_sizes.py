@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.limits.overhead.measuring import ASSUMED, ContextSizes
+from gpumanager.limits.overhead.context_sizes import ASSUMED, ContextSizes
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.container_process import SECONDS, StartProcess
@@ -96,7 +96,7 @@ async def test_what_a_program_before_an_exec_had_is_not_taken_for_a_context(
     root: Path, driver: Driver, start_process: StartProcess
 ) -> None:
     """The driver may let go of it late."""
-    manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
+    manager = virtual_manager(root, meter=driver, read_seconds=SECONDS)
     directory = await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
     container = await start_process(directory / "vcuda.sock")
     await container.answer()

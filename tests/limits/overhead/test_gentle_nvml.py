@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.gpu.nvml_service import APART_SECONDS
 from gpumanager.gpu.poll_interval import LONGEST_SECONDS, MOST_OF_TIME, poll_interval
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery
 from gpumanager.gpu.values import bare
 from gpumanager.ids import AllocationID
 from gpumanager.limits.allocation import MEASURING_TRIES
 from gpumanager.limits.overhead.driver_overhead import OverheadMark
-from gpumanager.limits.overhead.measuring import APART_SECONDS, Measuring
 from gpumanager.limits.overhead.staleness import LAUNCHED_SECONDS, Staleness
 from gpumanager.limits.pages.slot_table import TakenSlot
 from gpumanager.limits.processes import Process as Owner
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, MIB, Bytes
+from tests.limits.metered_manager import nvml_of
 from tests.limits.open_door import virtual_manager
 from tests.limits.overhead.measured import GPU, NAME, OTHER, Driver, Process
 from vcuda_shim._shim import lib
@@ -148,19 +150,18 @@ async def test_a_call_that_ends_soon_is_waited_for(
 async def test_those_who_ask_within_a_moment_share_a_pass(driver: Driver) -> None:
     begun: list[float] = []
     driver.meanwhile = lambda: begun.append(time.monotonic())
-    measuring = Measuring(driver, pass_seconds=60, apart_seconds=0.2)
-    await measuring.fresh(ALL)
+    nvml = nvml_of(driver, apart_seconds=0.2)
+    await nvml.read(NvmlQuery(processes=ALL))
 
     async def late(number: int) -> None:
         await asyncio.sleep(number / 1000)
-        await measuring.fresh(ALL)
+        await nvml.read(NvmlQuery(processes=ALL))
 
     await asyncio.gather(*(late(number) for number in range(20)))
 
     asked_within = begun[1] - begun[0]
     assert asked_within >= 0.19  # a timer of the loop may be a little early
     assert driver.passes <= 3  # a busy machine may let some of them ask after the second
-    measuring.close()
 
 
 def test_passes_are_apart_by_a_twentieth_of_a_second() -> None:
@@ -168,12 +169,12 @@ def test_passes_are_apart_by_a_twentieth_of_a_second() -> None:
 
 
 async def test_a_pass_asks_about_the_gpus_of_all_who_share_it(driver: Driver) -> None:
-    measuring = Measuring(driver, pass_seconds=60)
-    await asyncio.gather(measuring.fresh(ALL), measuring.fresh({bare(OTHER)}))
-    await measuring.fresh({bare(OTHER)})
+    nvml = nvml_of(driver)
+    first, other = NvmlQuery(processes=ALL), NvmlQuery(processes=frozenset({bare(OTHER)}))
+    await asyncio.gather(nvml.read(first), nvml.read(other))
+    await nvml.read(other)
 
     assert driver.asked_about == [{bare(GPU), bare(OTHER)}, {bare(OTHER)}]
-    measuring.close()
 
 
 async def test_only_gpus_of_containers_with_processes_are_asked_about(

@@ -1,23 +1,20 @@
 """What the driver holds, entered into the books by the manager: nothing racy, nothing guessed."""
 
 import asyncio
-import contextlib
 import errno
 import threading
 from pathlib import Path
 
 import pytest
 
+from gpumanager.gpu.nvml_service import NvmlReader
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery
 from gpumanager.gpu.values import GpuUUID, bare
-from gpumanager.limits.overhead.measuring import (
-    ASSUMED,
-    Held,
-    Measuring,
-    MeasuringUnavailable,
-)
+from gpumanager.limits.overhead.context_sizes import ASSUMED
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.container_process import SECONDS, StartProcess, eventually
+from tests.limits.metered_manager import nvml_of
 from tests.limits.open_door import virtual_manager
 from tests.limits.overhead.measured import GPU, MEASURE, NAME, Driver, Process
 from tests.limits.programs.hello_client import connect, receive
@@ -26,7 +23,7 @@ from vcuda_shim._shim import lib
 pytest_plugins = ["tests.limits.virtual_fixtures", "tests.limits.overhead.measured_fixtures"]
 
 
-ALL = frozenset({bare(GPU)})
+ALL = NvmlQuery(processes=frozenset({bare(GPU)}))
 
 
 async def test_what_is_held_beyond_what_is_used_is_overhead(
@@ -101,7 +98,7 @@ async def test_what_is_assumed_of_a_context_goes_when_one_is_measured(
 ) -> None:
     await process.measure()
     await process.manager.stop()
-    process.manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
+    process.manager = virtual_manager(root, meter=driver, read_seconds=SECONDS)
     await process.manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
     assert process.context_size() == ASSUMED
     driver.held[GPU][pid] = Bytes(600 * MIB)
@@ -189,35 +186,30 @@ async def test_a_driver_that_hangs_costs_its_bound_and_one_thread(
 ) -> None:
     hanging = threading.Event()
     driver.meanwhile = lambda: hanging.wait(SECONDS)
-    measuring = Measuring(driver, pass_seconds=0.05, apart_seconds=0)
+    reader = NvmlReader(nvml_of(driver, apart_seconds=0), "cannot measure", seconds=0.05)
 
     for _ in range(3):
-        with pytest.raises(MeasuringUnavailable, match="no answer in time"):
-            await measuring.fresh(ALL)
+        assert await reader.read(ALL) is None
 
+    assert reader.failure == "no answer in time"
     assert driver.passes == 1
-    assert caplog.text.count("driver overhead: no answer in time") == 1
+    assert caplog.text.count("cannot measure: no answer in time") == 1
     hanging.set()
     driver.meanwhile = lambda: None
     assert await eventually(lambda: driver.passes == 2)
-    assert await in_the_end(measuring) == driver.held
-
-
-async def in_the_end(measuring: Measuring) -> Held:
-    """What it tells, once a busy machine comes to ask the driver in time."""
-    while True:
-        with contextlib.suppress(MeasuringUnavailable):
-            return await measuring.fresh(ALL)
+    while (reading := await reader.read(ALL)) is None:
+        pass  # a busy machine does not come to ask the driver in time
+    assert reading.held == driver.held
 
 
 async def test_an_answer_is_never_older_than_its_question(driver: Driver) -> None:
     release = threading.Event()
     driver.meanwhile = lambda: release.wait(SECONDS)
-    measuring = Measuring(driver, pass_seconds=SECONDS)
-    early = asyncio.create_task(measuring.fresh(ALL))
+    nvml = nvml_of(driver)
+    early = nvml.read(ALL)
     assert await eventually(lambda: driver.passes == 1)
 
-    late = [asyncio.create_task(measuring.fresh(ALL)) for _ in range(5)]
+    late = [nvml.read(ALL) for _ in range(5)]
     await asyncio.sleep(0)
     release.set()
     await asyncio.gather(early, *late)
@@ -241,7 +233,7 @@ async def test_without_a_meter_a_caller_is_told_at_once(root: Path) -> None:
 
 
 async def test_who_was_never_seated_is_not_measured(root: Path, driver: Driver) -> None:
-    manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
+    manager = virtual_manager(root, meter=driver, read_seconds=SECONDS)
     process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)]))
 
     assert await process.measure() == -errno.ENODATA
@@ -279,7 +271,7 @@ async def test_a_regular_measurement_enters_all_processes_and_survives_a_broken_
 
 
 async def test_nobody_is_asked_while_there_is_nobody_to_measure(root: Path, driver: Driver) -> None:
-    manager = virtual_manager(root, meter=driver, pass_seconds=SECONDS)
+    manager = virtual_manager(root, meter=driver, read_seconds=SECONDS)
     await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
 
     await manager.measure()
@@ -296,11 +288,6 @@ async def test_an_instance_of_a_gpu_is_found_by_its_uuid(
     assert await process.measure() == 0
 
     assert process.overhead == MIB
-
-
-def test_a_meter_is_any_callable() -> None:
-    nothing: Held = {}
-    assert asyncio.run(Measuring(lambda _: nothing, pass_seconds=SECONDS).fresh(ALL)) == {}
 
 
 async def test_what_figures_contain_is_not_learnt_from_a_program_and_the_one_before_its_exec(

@@ -3,18 +3,22 @@
 import asyncio
 import sys
 import threading
-from collections.abc import Mapping
 
-from gpumanager.gpu.values import GpuUUID
+from gpumanager.gpu.nvml_service import NvmlService
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.processes import Containers
 from gpumanager.runtime.tenants import GpuTenants
 
 
-def never() -> Mapping[GpuUUID, Mapping[int, object]]:
+def never(_: NvmlQuery) -> NvmlReading:
     threading.Event().wait()
-    return {}
+    return NvmlReading()
 
 
-tenants = GpuTenants(never, Containers(CgroupFiles.here()), 0.01)
-sys.stdout.write(f"{asyncio.run(tenants.pods())}\n")
+async def main() -> None:
+    tenants = GpuTenants(NvmlService(never), Containers(CgroupFiles.here()), 0.01)
+    sys.stdout.write(f"{await tenants.pods()}\n")
+
+
+asyncio.run(main())

@@ -28,10 +28,10 @@ from typing import Any
 
 from gpumanager.agent.wiring import MEASURE_SECONDS
 from gpumanager.ids import AllocationID
-from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.units import MIB
+from tests.limits.metered_manager import MeteredManager as VirtualManager
 from tests.native.simulated_gpu import SimulatedNode
 from vcuda_shim import PROGRAMS, SHIM_CUDA
 
