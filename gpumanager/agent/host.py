@@ -1,5 +1,6 @@
 """What the agent and `gpumanager doctor` use of the host they run on: driver, NVML, runtime."""
 
+import asyncio
 import logging
 from dataclasses import replace
 from functools import partial
@@ -7,14 +8,18 @@ from pathlib import Path
 from typing import Final
 
 import vcuda_shim
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.kernel_modules import HostKernel, load_modules
 from gpumanager.gpu.nvml_library import LIBRARY
+from gpumanager.names import CONTAINER_DRIVER
 from gpumanager.runtime.cri import ContainerRuntime
 from gpumanager.runtime.endpoint import candidates, parse_endpoint
+from gpumanager.runtime.values import LiveContainers
 from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
 from gpumanager.volume.config import VolumeConfig
 from gpumanager.volume.driver import find_nvml
 from gpumanager.volume.manager import publish
+from gpumanager.volume.mounted import prune_unused
 from gpumanager.volume.shims import Shims
 from gpumanager.volume.values import DriverVolumes
 
@@ -72,3 +77,24 @@ def container_runtime(settings: AgentSettings) -> ContainerRuntime:
         parse_endpoint(docker, "--docker-endpoint") if docker else None,
     )
     return ContainerRuntime(sockets, settings.runtime_request_timeout)
+
+
+PRUNE_SECONDS: Final = 600.0
+
+
+async def prune_every(seconds: float, volumes: DriverVolumes, runtime: LiveContainers) -> None:
+    """For as long as the task lives; nothing while the container runtime does not answer."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await prune_drivers(volumes, runtime)
+        except (GpuManagerError, OSError) as error:
+            log.debug("cannot clean up driver directories now: %s", error)
+
+
+async def prune_drivers(volumes: DriverVolumes, runtime: LiveContainers) -> None:
+    """Once. Raises what the container runtime and the disk do."""
+    live = await runtime.list()
+    pids = [one.pid for one in live if one.source(str(CONTAINER_DRIVER)) is not None]
+    for path in await asyncio.to_thread(prune_unused, volumes, pids):
+        log.info("removed %s: no container has this driver mounted", path)

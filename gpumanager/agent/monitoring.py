@@ -13,22 +13,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpumanager import __version__
-from gpumanager.agent.empty_sources import nothing
 from gpumanager.agent.startup import FIRST_SECONDS, registered_or_late
 from gpumanager.deviceplugin.disagreements import KINDS
+from gpumanager.deviceplugin.plugin import SOCKETS
+from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.health.watch import HealthWatch
 from gpumanager.gpu.nvml_service import NvmlService
-from gpumanager.gpu.values import GpuUUID
+from gpumanager.gpu.values import GpuUUID, topology
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import FILE_NAME
+from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import PodUID
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.access import node_name
+from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.processes import Process
 from gpumanager.monitor.metrics.journal_timing import TimedJournalFile
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.ports import GpuFitness, Reports, Sources
 from gpumanager.monitor.service import Monitor, Serving
 from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, Rules
 from gpumanager.names import DEVICE_PLUGINS
+from gpumanager.runtime.cgroup import Membership
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
@@ -200,3 +207,31 @@ def not_ready(interfaces: "Interfaces") -> str:
         if not one.registered
     ]
     return f"not registered with the kubelet: {', '.join(missing)}" if missing else ""
+
+
+def nothing(node: str, journal_bytes: Callable[[], int]) -> Sources:
+    """Of a node without GPUs, and without a kubelet."""
+    none = topology((), ())
+    ledger = Ledger(none)
+    return Sources(
+        node=node,
+        topology=lambda: none,
+        ledger=lambda: ledger,
+        journal=Journal,
+        journal_bytes=journal_bytes,
+        books=_Nobody(),
+        residents=_Nobody(),
+        registered=lambda: dict.fromkeys(SOCKETS, False),
+        disagreements=lambda: dict.fromkeys(KINDS, 0),
+    )
+
+
+class _Nobody:
+    """Knows nothing of any allocation and any process."""
+
+    def usage(self, grant: Grant) -> AllocationUsage:
+        raise GpuManagerError(f"nothing is known of {grant.id} yet")
+
+    def of(self, process: Process) -> Membership | None:
+        del process
+        return None

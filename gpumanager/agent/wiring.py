@@ -16,12 +16,13 @@ from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Final
 
-from gpumanager.agent.cleanup import PRUNE_SECONDS, prune_every
 from gpumanager.agent.gpu_health import Kubelet, health_watch
 from gpumanager.agent.host import (
+    PRUNE_SECONDS,
     container_runtime,
     lead_to_nvml,
     load_driver,
+    prune_every,
     publish_driver,
 )
 from gpumanager.agent.interfaces import Interfaces
@@ -51,8 +52,7 @@ from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
-from gpumanager.legacy.containers import legacy_containers
-from gpumanager.legacy.sockets import LegacySockets
+from gpumanager.legacy.sockets import LegacySockets, legacy_containers
 from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS

@@ -1,14 +1,17 @@
 """What programs of gpu-manager meet here: gpu-client at the sockets of our allocations, and the
 sockets of pods that began under gpu-manager. Without this package a node serves our own shim."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
+from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.journal import Journal
 from gpumanager.ids import AllocationID
+from gpumanager.isolation.shim import limits
 from gpumanager.legacy.files import driver_numbers
 from gpumanager.legacy.gateway import CALL_SECONDS, Gateway
 from gpumanager.legacy.gpu_client import ContainerMember, ForGpuClients, GpuClients, nobody
-from gpumanager.legacy.pods import ContainerNames, LegacyContainers, LegacyPods
+from gpumanager.legacy.pods import ContainerNames, LegacyContainer, LegacyContainers, LegacyPods
 from gpumanager.limits.socket.peers import Neighbours, PeerCheck
 from gpumanager.limits.values import Limit
 
@@ -57,3 +60,19 @@ class LegacySockets:
         """Stop serving. Directories stay."""
         self._pods.stop()
         await self._gateway.stop()
+
+
+def legacy_containers(journal: Journal, uids: Collection[str]) -> LegacyContainers:
+    """Of these pods, the confirmed grants."""
+    found: dict[str, tuple[LegacyContainer, ...]] = {}
+    for allocation in journal.live():
+        if allocation.pod and allocation.pod.uid in uids and allocation.state is State.CONFIRMED:
+            uid = allocation.pod.uid
+            found[uid] = (*found.get(uid, ()), _legacy(allocation, uid, allocation.pod.container))
+    return found
+
+
+def _legacy(allocation: Grant, uid: str, container: str) -> LegacyContainer:
+    return LegacyContainer(
+        allocation.id, uid, container, () if allocation.exclusive else limits(allocation)
+    )

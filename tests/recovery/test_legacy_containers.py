@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpumanager.legacy.containers import legacy_containers
+from gpumanager.legacy.sockets import legacy_containers
 from tests.deviceplugin.admission.admission_node import Node, container, pod
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.agent.cleanup import prune_drivers
+from gpumanager.agent.host import prune_drivers
 from gpumanager.ids import ContainerID, PodUID
 from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.volume.mounted import mounted, prune_unused

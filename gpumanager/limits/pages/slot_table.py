@@ -9,13 +9,17 @@ it when it is measured. Until then the slot of an exited process keeps that char
 """
 
 import errno
+import fcntl
+import os
+import struct
 from collections.abc import Callable, ItemsView, Iterable
 from dataclasses import dataclass
+from typing import Final
 
-from gpumanager.limits.pages.alive import locked
 from gpumanager.limits.pages.books import Books
 from gpumanager.limits.processes import Process, Watcher, find, stack_of
 from gpumanager.limits.socket.protocol import Hello, HelloRefused
+from vcuda_shim._shim import lib
 
 
 @dataclass(slots=True, eq=False)
@@ -152,3 +156,20 @@ class SlotTable:
                 left.append((slot, owner))
         for slot, owner in left:
             self._empty(slot, owner)
+
+
+_FLOCK: Final = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux: type, whence, start, length, pid."""
+
+
+def locked(books: int, slot: int) -> bool:
+    """Whether anybody else holds the byte of this slot. books: a descriptor of the file.
+
+    Where the file system knows no locks nobody holds any.
+    """
+    wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lib.VCUDA_ALIVE_BYTE + slot, 1, 0)
+    try:
+        answer = fcntl.fcntl(books, fcntl.F_OFD_GETLK, wanted)
+    except OSError:
+        return False
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)

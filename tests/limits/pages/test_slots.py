@@ -14,9 +14,8 @@ import pytest
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.limits.pages.alive import locked
 from gpumanager.limits.pages.books import Books
-from gpumanager.limits.pages.slot_table import TakenSlot
+from gpumanager.limits.pages.slot_table import TakenSlot, locked
 from gpumanager.limits.processes import find
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, Bytes

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.limits.pages.alive import locked
 from gpumanager.limits.pages.books import Books
+from gpumanager.limits.pages.slot_table import locked
 from gpumanager.units import MIB
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, reached
 from vcuda_shim._shim import lib
