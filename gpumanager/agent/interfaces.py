@@ -222,7 +222,7 @@ class Interfaces:
         among running containers."""
         await self.allocator.take_up()
         if self.claims:
-            await self.claims.driver.take_up()
+            await self.claims.driver.load()
             await self._moves.begin()
             if self._only_claims and not offered_by(self.node.offers, DEVICE_PLUGINS):
                 self._plugins = (self.claims.plugin,)

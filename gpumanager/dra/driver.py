@@ -126,13 +126,17 @@ class ClaimDriver:
 
     async def take_up(self) -> None:
         """Know every grant in force, after a start. From now on the kubelet is answered."""
+        await self.load()
+        self.node.taken_up.set()
+
+    async def load(self) -> None:
+        """Know every grant in force, after a start; calls of the kubelet wait still."""
         async with self._lock:
             self.whole = await self._store.load()
             if not self.whole:
                 await self._adopt()
             await self._clear(running=())
             await self._store.tidy()
-        self.node.taken_up.set()
         for holder in sorted(set(self.node.withheld(CLAIMS).values())):
             log.info(
                 "not offering a GPU to claims, because device plugins still have it: %s", holder
