@@ -47,6 +47,12 @@ test-docs: $(VENV)/developing ## pages and tables: docs, README, chart, dashboar
 	GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/pytest -q -n 2 --dist loadfile tests/docs tests/chart tests/dashboards \
 	    tests/benchmarks tests/test_architecture.py tests/test_readme.py
 
+.PHONY: mutants
+NUMBER ?= 8
+SEED ?= 1
+mutants: $(VENV)/developing ## faults seeded in the modules that decide: which do quick tests miss? (ten minutes; MODULE=ledger, NUMBER=8 of each, SEED=1)
+	$(BIN)/python -m tests.mutants $(MODULE) --number $(NUMBER) --seed $(SEED)
+
 .PHONY: lint
 lint: $(VENV)/developing ## ruff, clang-format, generated modules up to date
 	$(BIN)/ruff check .

@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.deviceplugin.admission.transaction import (
+    PAIR_AGE,
     Admission,
+    Candidate,
     PluginCall,
+    Transaction,
     View,
+    apart,
     asking,
     observe,
 )
@@ -24,6 +28,8 @@ from tests.deviceplugin.admission.admission_node import container, pod
 OLD = pod("old", container(30, 4))
 NEW = pod("new", container(30, 4))
 KNOWN = Admission(seen=frozenset({OLD.uid}))
+UP = 86_400.0
+"""Seconds since the node booted: the clock of admissions is monotonic, and begins there."""
 
 
 class Caller:
@@ -31,12 +37,14 @@ class Caller:
 
     def __init__(self, known: Admission = KNOWN) -> None:
         self.known = known
-        self.now = 0.0
+        self.now = UP
         self.nonces = (AllocationID(f"n{i}") for i in itertools.count())
 
-    def call(self, resource: str, size: int, view: View | None, **more: object) -> Admission:
+    def call(
+        self, resource: str, size: int, view: View | None, *, again: bool = False, **more: object
+    ) -> Admission:
         self.now += 0.01
-        call = PluginCall(resource, size, self.now, next(self.nonces))
+        call = PluginCall(resource, size, self.now, next(self.nonces), again=again)
         self.known = observe(self.known, call, view, **more)  # type: ignore[arg-type]
         return self.known
 
@@ -153,14 +161,39 @@ def test_without_a_list_of_pods_two_calls_in_time_are_a_pair() -> None:
     assert caller.allocation() == "n2"
 
 
-def test_without_a_list_of_pods_two_calls_far_apart_are_no_pair() -> None:
+@pytest.mark.parametrize("up", [0.0, UP])
+@pytest.mark.parametrize(("later", "allocation"), [(0.5, "n0"), (1.9, "n0"), (PAIR_AGE, "n1")])
+@pytest.mark.parametrize("first", [None, (OLD, NEW)], ids=["unread", "read"])
+def test_without_a_list_of_pods_the_second_call_is_a_half_only_if_it_comes_soon(
+    up: float, later: float, allocation: str, first: View | None
+) -> None:
     caller = Caller()
-    caller.call(VMEMORY, 4, None)
-    caller.now += 2.0
+    caller.now = up
+    caller.call(VMEMORY, 4, first)
+    caller.now += later
 
     caller.call(VCORE, 30, None)
 
-    assert caller.allocation() == "n1"
+    assert caller.allocation() == allocation
+
+
+def test_without_a_list_of_pods_a_repeated_call_is_the_same_half() -> None:
+    caller = Caller()
+    caller.call(VCORE, 30, None)
+
+    caller.call(VCORE, 30, None, again=True)
+
+    assert caller.allocation() == "n0"
+
+
+def test_without_a_list_of_pods_a_call_repeated_after_both_halves_is_another_container() -> None:
+    caller = Caller()
+    caller.call(VCORE, 30, None)
+    caller.call(VMEMORY, 4, None)
+
+    caller.call(VCORE, 30, None, again=True)
+
+    assert caller.allocation() == "n2"
 
 
 def test_a_list_that_is_read_only_at_the_second_call_does_not_split_the_pair() -> None:
@@ -173,6 +206,19 @@ def test_a_list_that_is_read_only_at_the_second_call_does_not_split_the_pair() -
     assert caller.candidates() == ["new"]
 
 
+def test_a_list_that_is_read_only_at_the_second_call_shows_the_first_container_of_the_pod() -> None:
+    caller = Caller()
+    both = pod("both", container(30, 4, "first"), container(20, 2, "second"))
+    others = (pod("idle", container(0, 0)), pod("other cores", container(40, 4)))
+    caller.call(VMEMORY, 4, None)
+
+    caller.call(VCORE, 30, (OLD, *others, both))
+
+    assert caller.known.open is not None
+    assert [one.container.name for one in caller.known.open.candidates] == ["first"]
+    assert caller.known.open.viewed
+
+
 def test_a_list_that_is_lost_at_the_second_call_does_not_split_the_pair() -> None:
     caller = Caller()
     caller.call(VMEMORY, 4, (OLD, NEW))
@@ -181,6 +227,42 @@ def test_a_list_that_is_lost_at_the_second_call_does_not_split_the_pair() -> Non
 
     assert caller.allocation() == "n0"
     assert caller.candidates() == ["new"]
+
+
+@pytest.mark.parametrize(("cores", "blocks"), [(None, 4), (30, None), (None, None)])
+def test_a_request_is_unknown_while_one_of_its_amounts_is(
+    cores: int | None, blocks: int | None
+) -> None:
+    caller = Caller()
+
+    caller.call(VCORE, 30, (OLD, pod("new", container(cores, blocks))))
+
+    assert caller.candidates() == ["new"]
+    assert caller.known.open is not None
+    assert caller.known.open.request is None
+
+
+APART = [
+    ("memory after a whole GPU", {VCORE: 100, VMEMORY: 4}, VMEMORY, True),
+    ("memory after two whole GPUs", {VCORE: 200, VMEMORY: 4}, VMEMORY, True),
+    ("memory after a share, which needs memory itself", {VCORE: 99, VMEMORY: 4}, VMEMORY, False),
+    ("cores, which are never a second half alone", {VCORE: 100, VMEMORY: 4}, VCORE, False),
+    ("a first half", {VMEMORY: 4}, VMEMORY, False),
+    ("a whole GPU alone", {VCORE: 100}, VMEMORY, False),
+]
+
+
+def test_only_memory_after_whole_gpus_of_an_unknown_pod_can_be_another_s() -> None:
+    wrong = []
+    for viewed, (what, sizes, resource, is_apart) in itertools.product((False, True), APART):
+        open_ = Transaction("n0", AllocationID("n0"), UP, viewed, sizes=dict(sizes))
+        known = Transaction("n0", AllocationID("n0"), UP, viewed, (Candidate(NEW),), dict(sizes))
+        call = PluginCall(resource, 4, UP + 1, AllocationID("n1"))
+        anew = Transaction("n1", AllocationID("n1"), UP + 1, viewed, sizes={resource: 4})
+        if apart(open_, call) != (anew if is_apart else None) or apart(known, call):
+            wrong.append((what, viewed))
+
+    assert wrong == []
 
 
 containers = st.builds(

@@ -1,0 +1,121 @@
+"""What Allocate grants for the IDs it gets. Two GPUs of 16 blocks, and a container nobody knows."""
+
+import re
+
+import pytest
+
+from gpumanager.deviceplugin.admission.decision import NO_CORES, NO_SHARING, AllocateCall, decide
+from gpumanager.deviceplugin.admission.transaction import Transaction
+from gpumanager.deviceplugin.device_ledger import DeviceLedger, on_gpus
+from gpumanager.grants.grant import DevicePluginSource, Grant, Refused
+from gpumanager.ids import AllocationID
+from gpumanager.names import VCORE, VMEMORY
+from tests.deviceplugin.admission.admission_node import gpus
+
+LEDGER = DeviceLedger(gpus(2))
+ONE, TWO = LEDGER.topology.gpus
+
+
+def ids(resource: str, *counts: tuple[int, int]) -> tuple[str, ...]:
+    """counts: how many of which GPU, by its index; always its first ones."""
+    named = [
+        [i for i, gpu in LEDGER.ids.of(resource) if gpu.index == index][:count]
+        for index, count in counts
+    ]
+    return tuple(i for of_gpu in named for i in of_gpu)
+
+
+def held(index: int, cores: int, blocks: int) -> Grant:
+    """By another pod."""
+    source = DevicePluginSource("other", ids(VCORE, (index, cores)), ids(VMEMORY, (index, blocks)))
+    gpu = LEDGER.topology.gpus[index]
+    return on_gpus(Grant(AllocationID(f"held-{index}"), source), [gpu.uuid], exclusive=cores >= 100)
+
+
+def unknown(**sizes: int) -> Transaction:
+    """A container that no list of pods shows. sizes: what was asked for so far."""
+    names = {"cores": VCORE, "blocks": VMEMORY}
+    asked = {names[name]: size for name, size in sizes.items()}
+    return Transaction("new", AllocationID("new"), 0.0, viewed=False, sizes=asked)
+
+
+def memory(asked: tuple[str, ...], *live: Grant) -> Grant | Refused:
+    call = AllocateCall(VMEMORY, asked, 0.0)
+    return decide(LEDGER, live, unknown(blocks=len(asked)), call)
+
+
+def test_memory_that_comes_first_is_on_the_gpu_that_its_ids_name() -> None:
+    grant = memory(ids(VMEMORY, (1, 4)))
+
+    assert isinstance(grant, Grant)
+    assert grant.gpus == (TWO.uuid,)
+
+
+def test_memory_that_comes_first_with_ids_of_two_gpus_is_on_the_one_with_the_most_room() -> None:
+    grant = memory(ids(VMEMORY, (0, 2), (1, 2)), held(0, 30, 4))
+
+    assert isinstance(grant, Grant)
+    assert grant.gpus == (TWO.uuid,)
+    assert grant.why == "the GPU with the most room"
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (ids(VMEMORY, (0, 7), (1, 6)), "no free GPU.*13 blocks asked; no GPU has as many free"),
+        (ids(VMEMORY, (0, 9), (1, 8)), "larger than any GPU here.*17 blocks asked; no GPU has"),
+    ],
+    ids=["taken", "too large"],
+)
+def test_memory_that_comes_first_is_refused_where_no_gpu_has_the_room(
+    asked: tuple[str, ...], text: str
+) -> None:
+    refused = memory(asked, held(0, 30, 4), held(1, 30, 4))
+
+    assert isinstance(refused, Refused)
+    assert re.search(text, refused.text)
+
+
+NO_MEMORY = (
+    "a share of a GPU needs memory: 30 cores and no memory asked; "
+    "ask for at least 1 block of 256 MiB"
+)
+CORES = ids(VCORE, (0, 30))
+ASKED: list[tuple[str, Transaction, AllocateCall, str]] = [
+    ("memory first", unknown(blocks=4), AllocateCall(VMEMORY, ids(VMEMORY, (0, 4)), 0.0), ""),
+    (
+        "memory alone, of a container that was asked for both",
+        unknown(cores=0, blocks=4),
+        AllocateCall(VMEMORY, ids(VMEMORY, (0, 4)), 0.0),
+        NO_CORES,
+    ),
+    ("cores first", unknown(cores=30), AllocateCall(VCORE, CORES, 0.0), ""),
+    (
+        "cores alone, of a container that was asked for both",
+        unknown(cores=30, blocks=0),
+        AllocateCall(VCORE, CORES, 0.0),
+        NO_MEMORY,
+    ),
+]
+
+
+def test_a_half_is_refused_for_what_it_lacks_only_if_the_other_half_was_asked_for() -> None:
+    wrong = []
+    for what, transaction, call, text in ASKED:
+        answer = decide(LEDGER, (), transaction, call)
+        if (answer.text if isinstance(answer, Refused) else "") != text:
+            wrong.append((what, answer))
+
+    assert wrong == []
+
+
+def test_a_share_is_granted_unless_the_node_gives_whole_gpus_only() -> None:
+    share, whole = AllocateCall(VCORE, CORES, 0.0), AllocateCall(VCORE, ids(VCORE, (0, 100)), 0.0)
+
+    answers = [
+        decide(LEDGER, (), unknown(cores=30), share),
+        decide(LEDGER, (), unknown(cores=30), share, share_mode=False),
+        decide(LEDGER, (), unknown(cores=100), whole, share_mode=False),
+    ]
+
+    assert [one.text if isinstance(one, Refused) else "" for one in answers] == ["", NO_SHARING, ""]
