@@ -36,7 +36,7 @@ LEAST_TIMEOUT: Final = 60.0
 _ADMISSION: Final = tuple(
     f"tests/deviceplugin/admission/test_{name}.py"
     for name in (
-        *("decision", "steering", "admission", "refusals"),
+        *("decision", "steering", "tracker", "admission", "refusals"),
         *("allocator", "gpu_loss", "scheduler_plan", "gpu_policy"),
     )
 )
@@ -53,7 +53,7 @@ JUDGES: Final[Mapping[str, tuple[str, ...]]] = {
     "gpumanager/grants/journal_log.py": ("tests/grants",),
     "gpumanager/grants/journal_text.py": ("tests/grants",),
     "gpumanager/grants/ledger.py": ("tests/grants/test_ledger.py", *_ADMISSION),
-    "gpumanager/grants/offers.py": ("tests/dra/test_moving.py",),
+    "gpumanager/grants/offers.py": ("tests/grants/test_offers.py", "tests/dra/test_moving.py"),
     "gpumanager/grants/store.py": _IDENTITY,
     "gpumanager/deviceplugin/admission/decision.py": _ADMISSION,
     "gpumanager/deviceplugin/admission/steering.py": _ADMISSION,
