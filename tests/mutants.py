@@ -47,7 +47,7 @@ _IDENTITY: Final = (
     "tests/deviceplugin/admission/test_allocator.py",
 )
 JUDGES: Final[Mapping[str, tuple[str, ...]]] = {
-    "gpumanager/grants/grant.py": ("tests/grants/test_journal.py", *_ADMISSION),
+    "gpumanager/grants/grant.py": ("tests/grants", *_ADMISSION),
     "gpumanager/grants/journal.py": ("tests/grants", *_IDENTITY),
     "gpumanager/grants/journal_file.py": ("tests/grants",),
     "gpumanager/grants/journal_log.py": ("tests/grants",),
@@ -82,6 +82,9 @@ EQUIVALENT: Final[Mapping[str, Mapping[str, str]]] = {
     "gpumanager/deviceplugin/admission/transaction.py": {
         "lambda _: True  →  lambda _: False": "where no candidate fits all stay, as where all fit",
         "open_.sizes.get(VCORE, 0)  →  open_.sizes.get(VCORE, 1)": "neither is a whole GPU",
+    },
+    "gpumanager/grants/grant.py": {
+        "compare=False  →  compare=True": "the IDs follow from the source, which is compared",
     },
     "gpumanager/dra/plan.py": {
         "Share(CORES_PER_GPU, 0)  →  Share(CORES_PER_GPU, 1)": "isolation goes by cores alone",
@@ -130,7 +133,8 @@ def mutants_of(source: str) -> Iterator[Mutant]:
     """All mutants of a module, from its first line to its last."""
     tree, lines = ast.parse(source), source.splitlines()
     for parent, node in list(_places(tree, lines)):
-        if (changed := _changed(node)) is None:
+        changed = _changed(node)
+        if changed is None or not isinstance(node, (ast.expr, ast.stmt)):
             continue
         # `0` alone says nothing to a reader; all parameters of a function are too much.
         around = isinstance(node, ast.Constant) and not isinstance(parent, ast.arguments)
@@ -225,14 +229,18 @@ def _failure(tree: Path, tests: Sequence[str], timeout: float | None) -> str:
     ]
     environment = {**os.environ, **more, "GRPC_ENABLE_FORK_SUPPORT": "0"}
     try:
-        subprocess.run(
-            command, cwd=tree, env=environment, timeout=timeout, check=True, capture_output=True
+        done = subprocess.run(
+            command,
+            cwd=tree,
+            env=environment,
+            timeout=timeout,
+            check=False,
+            capture_output=True,
+            text=True,
         )
     except subprocess.TimeoutExpired:
-        return f"not done after {timeout:.0f} s"
-    except subprocess.CalledProcessError as error:
-        return error.stdout.decode()[-2000:] or error.stderr.decode()[-2000:]
-    return ""
+        return f"not done after {timeout} s"
+    return (done.stdout + done.stderr)[-2000:] if done.returncode else ""
 
 
 def copy_tree(target: Path) -> None:
