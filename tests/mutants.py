@@ -41,8 +41,10 @@ _ADMISSION: Final = tuple(
     )
 )
 _IDENTITY: Final = (
-    "tests/deviceplugin/identity/test_evidence.py",
-    "tests/deviceplugin/identity/test_put_back.py",
+    *(
+        f"tests/deviceplugin/identity/test_{name}.py"
+        for name in ("lifecycle", "resolution", "evidence", "put_back")
+    ),
     *(f"tests/recovery/test_{name}.py" for name in ("recovery", "restarts", "reconciling")),
     "tests/deviceplugin/admission/test_allocator.py",
 )
