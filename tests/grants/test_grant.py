@@ -93,3 +93,11 @@ def test_the_owner_is_the_confirmed_pod_or_else_the_expected_one() -> None:
 def test_whole_gpus_have_all_cores_and_a_share_is_the_same_on_each() -> None:
     assert shares_of([A, B], 200, 4, exclusive=True) == {A: Share(100, 4), B: Share(100, 4)}
     assert shares_of([A, B], 30, 4, exclusive=False) == {A: Share(30, 4), B: Share(30, 4)}
+
+
+def test_a_grant_of_which_nothing_else_is_known_counts_holds_and_may_have_graphics() -> None:
+    found = Grant(AllocationID("n"), IDS)
+
+    assert (found.counts, found.suspect, found.released, found.graphics) == (
+        *(True, False, False, True),
+    )

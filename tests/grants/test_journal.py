@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.journal import Journal
-from gpumanager.grants.journal_log import Log, change, line, read, salvage
+from gpumanager.grants.journal_log import JournalChange, Log, change, line, read, salvage
 from gpumanager.grants.journal_text import Malformed, dump, pack, record
 from gpumanager.ids import AllocationID
 from tests.grants.journals import CLAIMANT, allocation, histories, journal, written
@@ -66,6 +66,33 @@ def test_a_change_is_only_what_has_changed() -> None:
     assert [a.id for a in found.put] == ["settles", "comes"]
     assert list(found.drop) == ["goes"]
     assert not change(after, after)
+
+
+def test_a_grant_that_is_forgotten_is_all_that_a_change_says() -> None:
+    first, second = allocation("first"), allocation("second")
+
+    found = change(journal(first, second), journal(first, second).drop([first.id]))
+
+    assert found == JournalChange((), (first.id,))
+
+
+def test_a_released_grant_holds_nothing_and_is_in_the_journal_until_it_is_dropped() -> None:
+    kept, ended = allocation("kept"), allocation("ended")
+
+    released = journal(kept, ended).release([ended.id])
+
+    assert released.live() == (kept,)
+    assert list(released.grants) == [kept.id, ended.id]
+    assert released.drop([ended.id]) == journal(kept)
+
+
+def test_only_the_grants_that_are_named_are_suspect() -> None:
+    found = journal(allocation("kept"), allocation("doubted")).suspect([AllocationID("doubted")])
+
+    assert {name: one.suspect for name, one in found.grants.items()} == {
+        "kept": False,
+        "doubted": True,
+    }
 
 
 def test_only_who_an_allocation_was_settled_for_counts_as_its_pod() -> None:
