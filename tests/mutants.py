@@ -101,6 +101,9 @@ EQUIVALENT: Final[Mapping[str, Mapping[str, str]]] = {
         ),
         "a short cut: what follows finds the same",
     ),
+    "gpumanager/grants/journal_file.py": {
+        "self._used = 0  →  self._used = 1": "set when a file is opened",
+    },
     "gpumanager/grants/grant.py": {
         "compare=False  →  compare=True": "the IDs follow from the source, which is compared",
     },

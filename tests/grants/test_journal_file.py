@@ -77,6 +77,29 @@ def test_of_room_that_is_not_used_nothing_is_parsed(
     assert len(parsed) == len(lines(path))
 
 
+def test_the_directory_of_a_journal_is_made_with_those_above_it(tmp_path: Path) -> None:
+    path = tmp_path / "var" / "lib" / "allocations.json"
+
+    JournalFile(path).save(OLD)
+
+    assert JournalFile(path).load() == OLD
+
+
+@pytest.mark.parametrize(("used", "is_new"), [(0.45, False), (0.6, True)])
+def test_a_file_is_followed_by_a_new_one_once_half_of_its_room_is_used(
+    path: Path, used: float, *, is_new: bool
+) -> None:
+    one_line = len(journal_log.line(2, journal_log.change(OLD, NEW)))
+    file = JournalFile(path, room=round(one_line / used))
+    file.save(OLD)
+    file.save(NEW)
+    before = path.stat().st_ino
+
+    file.tidy(NEW)
+
+    assert (path.stat().st_ino != before) == is_new
+
+
 def test_room_is_made_while_nobody_waits(path: Path) -> None:
     file = JournalFile(path, room=4000)
     file.save(OLD)
