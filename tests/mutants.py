@@ -86,6 +86,7 @@ EQUIVALENT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "gpumanager/deviceplugin/admission/tracker.py": {
         "False  →  True": "whether a call is repeated means nothing to `apart`; others say it",
+        "secrets.token_hex(8)  →  secrets.token_hex(9)": "a longer name is as good",
     },
     "gpumanager/deviceplugin/admission/transaction.py": {
         "lambda _: True  →  lambda _: False": "where no candidate fits all stay, as where all fit",

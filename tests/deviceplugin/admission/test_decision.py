@@ -10,7 +10,7 @@ from gpumanager.deviceplugin.device_ledger import DeviceLedger, on_gpus
 from gpumanager.grants.grant import DevicePluginSource, Grant, Refused
 from gpumanager.ids import AllocationID
 from gpumanager.names import VCORE, VMEMORY
-from tests.deviceplugin.admission.admission_node import gpus
+from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
 
 LEDGER = DeviceLedger(gpus(2))
 ONE, TWO = LEDGER.topology.gpus
@@ -57,6 +57,16 @@ def test_memory_that_comes_first_with_ids_of_two_gpus_is_on_the_one_with_the_mos
     assert isinstance(grant, Grant)
     assert grant.gpus == (TWO.uuid,)
     assert grant.why == "the GPU with the most room"
+
+
+def test_cores_that_come_first_are_placed_where_memory_is_left_for_them() -> None:
+    both = ids(VCORE, (0, 15), (1, 15))
+    call = AllocateCall(VCORE, both, 0.0)
+
+    grant = decide(LEDGER, (held(0, 30, BLOCKS),), unknown(cores=30), call)
+
+    assert isinstance(grant, Grant)
+    assert grant.gpus == (TWO.uuid,)
 
 
 @pytest.mark.parametrize(
