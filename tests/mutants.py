@@ -34,13 +34,16 @@ LEAST_TIMEOUT: Final = 60.0
 """Seconds that tests may take on a mutant; more where they take long without one."""
 
 _TESTS: Final[Mapping[str, str]] = {
+    "grants/device_ids": "deviceplugin/test_device_ids",
     "grants/grant": "grants/test_grant grants/test_journal",
     "grants/journal": "grants/test_journal",
     "grants/journal_file": "grants/test_journal_file",
     "grants/journal_log": "grants/test_journal grants/test_journal_file",
     "grants/journal_text": "grants/test_journal",
     "grants/ledger": "grants/test_ledger deviceplugin/admission/test_gpu_loss",
+    "grants/node": "grants/test_node",
     "grants/offers": "grants/test_offers",
+    "grants/refusals": "grants/test_grant",
     "grants/store": "deviceplugin/admission/test_allocator recovery/test_recovery",
     "deviceplugin/admission/decision": (
         "deviceplugin/admission/test_decision deviceplugin/admission/test_refusals "
@@ -63,7 +66,7 @@ _TESTS: Final[Mapping[str, str]] = {
     "deviceplugin/identity/evidence": (
         "deviceplugin/identity/test_evidence recovery/test_recovery recovery/test_restarts"
     ),
-    "deviceplugin/identity/lifecycle": "deviceplugin/identity/test_lifecycle",
+    "deviceplugin/identity/verdict": "deviceplugin/identity/test_verdict",
     "deviceplugin/identity/resolution": "deviceplugin/identity/test_resolution",
     "deviceplugin/identity/resolver": (
         "deviceplugin/identity/test_put_back deviceplugin/admission/test_allocator "
@@ -94,8 +97,8 @@ EQUIVALENT: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "gpumanager/grants/journal.py": dict.fromkeys(
         (
-            "FEW: Final = 4  →  FEW: Final = 5",
-            "len(unlike) <= FEW  →  len(unlike) > FEW",
+            "ORDERED_CHANGES: Final = 4  →  ORDERED_CHANGES: Final = 5",
+            "len(unlike) <= ORDERED_CHANGES  →  len(unlike) > ORDERED_CHANGES",
             "len(new) - len(old)  →  len(new) + len(old)",
             "(0, 1)  →  (1, 1)",
             "(0, 1)  →  (0, 2)",

@@ -4,8 +4,6 @@ import pytest
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.offers import (
-    CLAIMS,
-    DEVICE_PLUGINS,
     GpuOffer,
     GpuUses,
     first_offers,
@@ -13,6 +11,7 @@ from gpumanager.grants.offers import (
     offered_by,
     wanted,
 )
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
 A, B, C = GpuUUID("a"), GpuUUID("b"), GpuUUID("c")
 PLUGINS, CLAIMED = GpuOffer(DEVICE_PLUGINS), GpuOffer(CLAIMS)

@@ -6,13 +6,15 @@ import pytest
 
 from gpumanager.deviceplugin.admission.decision import NO_CORES, NO_SHARING, AllocateCall, decide
 from gpumanager.deviceplugin.admission.transaction import Transaction
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, on_gpus
-from gpumanager.grants.grant import DevicePluginSource, Grant, Refused
+from gpumanager.deviceplugin.device_ledger import on_gpus
+from gpumanager.grants.grant import DevicePluginSource, Grant
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.refusals import Refused
 from gpumanager.ids import AllocationID
 from gpumanager.names import VCORE, VMEMORY
 from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
 
-LEDGER = DeviceLedger(gpus(2))
+LEDGER = Ledger(gpus(2))
 ONE, TWO = LEDGER.topology.gpus
 
 

@@ -2,14 +2,15 @@
 
 from gpumanager.deviceplugin.admission.steering import PreferenceCall, could_hold, locate, steer
 from gpumanager.deviceplugin.admission.transaction import Transaction
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, on_gpus
+from gpumanager.deviceplugin.device_ledger import on_gpus
 from gpumanager.grants.grant import DevicePluginSource, Grant
+from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import VCORE, VMEMORY
 from tests.deviceplugin.admission.admission_node import BLOCKS, container, gpus, pod
 
-LEDGER = DeviceLedger(gpus(2))
+LEDGER = Ledger(gpus(2))
 THREE = gpus(3).gpus
 INIT = ContainerKind.INIT
 
@@ -53,7 +54,7 @@ def test_an_id_is_of_the_gpu_that_an_earlier_container_of_its_pod_has_for_it() -
         "the named one of two": [grant("a", 0, 1, 0, admission="pod")],
         "the first of two, none of which is named": [grant("a", 0, 2, 1, admission="pod")],
     }
-    ledger = DeviceLedger(gpus(3))
+    ledger = Ledger(gpus(3))
 
     found = {what: locate(ledger, live, "pod", first) for what, live in rows.items()}
 

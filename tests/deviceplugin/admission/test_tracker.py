@@ -7,10 +7,10 @@ import pytest
 
 from gpumanager.deviceplugin.admission.tracker import PAIR_LIST_AGE, AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import PAIR_AGE, View
-from gpumanager.deviceplugin.device_ledger import DeviceLedger
 from gpumanager.deviceplugin.identity.evidence import PodLister
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import JournalFile
+from gpumanager.grants.node import Node as GrantedNode
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID
 from gpumanager.names import VCORE, VMEMORY
@@ -47,8 +47,8 @@ class Node:
         self.now = UP
         self.lister = Lister()
         store = GrantStore(JournalFile(directory / "journal"), BackEnd())
-        ledger = DeviceLedger(gpus(1))
-        self.tracker = AdmissionTracker(ledger, store, self.lister, lambda: self.now)
+        owner = GrantedNode(gpus(1), store)
+        self.tracker = AdmissionTracker(owner, self.lister, lambda: self.now)
 
 
 @pytest.fixture

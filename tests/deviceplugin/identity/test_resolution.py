@@ -5,11 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpumanager.deviceplugin.device_ledger import DeviceLedger, on_gpus
-from gpumanager.deviceplugin.identity.lifecycle import Checkpoint
+from gpumanager.deviceplugin.device_ledger import on_gpus
 from gpumanager.deviceplugin.identity.resolution import (
     BookedContainer,
-    NotResolved,
     confirmed,
     contested,
     corrected,
@@ -19,7 +17,10 @@ from gpumanager.deviceplugin.identity.resolution import (
     rivals,
     takes,
 )
+from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, LegacySource, Share, State
+from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kube.pod import ContainerKind, ContainerView
 from gpumanager.kubelet.checkpoint import DeviceHolder
@@ -216,7 +217,7 @@ def test_containers_that_start_contest_the_confirmed_grants_whose_devices_they_h
     assert not takes([booked("new", "y", "z")], answered("1"))
 
 
-LEDGER = DeviceLedger(gpus(1))
+LEDGER = Ledger(gpus(1))
 CORES, MEMORY = (tuple(i for i, _ in LEDGER.ids.of(what)) for what in (VCORE, VMEMORY))
 
 
