@@ -5,6 +5,8 @@ Which GPUs claims have is read from the node's slice, how many device plugins ha
 allocatable, and who uses which from what programs in the containers print.
 """
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -32,6 +34,8 @@ pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
 FLAGS: Final = ("--claims-gpus=4", "--move-after=3s")
+EARLIER: Final = os.environ.get("GPUMANAGER_E2E_EARLIER", "")
+"""The Python of an environment in which an earlier agent is installed."""
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def both(claims_node: RealNode, agent: RealAgent) -> Iterator[RealAgent]:
     annotate(claims_node, None)
     claims_node.stop_controllers()
     agent.stop()
-    agent.interface, agent.flags = "device-plugin", ()
+    agent.interface, agent.flags, agent.python = "device-plugin", (), sys.executable
     agent.start()
     agent.wait_until_advertised()
 
@@ -87,3 +91,34 @@ def test_a_gpu_goes_over_by_the_annotation_when_its_pod_has_ended_and_back(
     goes_on(pods, "claimed")
     pods.delete("claimed")
     wait_for(lambda: claims_node.allocatable(VCORE) == 800, "device plugins have all")
+
+
+@pytest.mark.skipif(
+    not EARLIER, reason="GPUMANAGER_E2E_EARLIER names no Python with an earlier agent"
+)
+def test_containers_of_both_interfaces_outlive_an_upgrade_and_the_way_back(
+    claims: RealClaims, claims_node: RealNode, both: RealAgent, pods: RealPods
+) -> None:
+    source = claims.template("share", exactly("gpu", CLASS, cores=30, memory="2Gi"))
+    both.stop()
+    both.python = EARLIER
+    both.start()
+    wait_for(lambda: len(offered(claims)) == 4, "claims have half of the GPUs")
+    wait_for(lambda: claims_node.allocatable(VCORE) == 400, "device plugins have the others")
+    runs(pods, pod("device", container("main", WAITS, 30, 8)))
+    runs(pods, claiming("claimed", source, holder("main", WAITS)))
+    granted = {one.id: (one.shares, one.pod) for one in both.promises()}
+
+    for number, python in enumerate((sys.executable, EARLIER, sys.executable)):
+        both.stop()
+        both.python = python
+        both.start()
+        wait_for(lambda: claims_node.allocatable(VCORE) == 400, "device plugins have the others")
+        assert {one.id: (one.shares, one.pod) for one in both.promises()} == granted
+        goes_on(pods, "device", "claimed")
+        runs(pods, pod(f"device-{number}", container("main", WAITS, 30, 8)))
+        runs(pods, claiming(f"claimed-{number}", source, holder("main", WAITS)))
+        pods.delete(f"device-{number}")
+        pods.delete(f"claimed-{number}")
+        wait_for(lambda: {one.id for one in both.promises()} == granted.keys(), "they have ended")
+    assert both.accusations() == []

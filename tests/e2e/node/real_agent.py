@@ -11,6 +11,7 @@ import re
 import signal
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -77,13 +78,15 @@ METRICS_PORT: Final = 5678
 class RealAgent:
     """The agent of `node`, which keeps its files on `disk` and its log there.
 
-    interface: as `--interface` has it, flags: more of them, both from the next start on.
+    interface: as `--interface` has it, flags: more of them, python: whose `gpumanager` it is, each
+    from the next start on.
     """
 
     def __init__(self, node: RealNode, disk: NodeDisk, machine: Machine) -> None:
         self._node = node
         self.interface = "device-plugin"
         self.flags: tuple[str, ...] = ()
+        self.python = sys.executable
         self.disk = disk
         self.machine = machine
         self._log = disk.agent_log
@@ -118,7 +121,8 @@ class RealAgent:
 
     def launch(self) -> None:
         """As `start`, without waiting for anything."""
-        self.process.start(*self._command, f"--interface={self.interface}", *self.flags)
+        words = [self.python if word == sys.executable else word for word in self._command]
+        self.process.start(*words, f"--interface={self.interface}", *self.flags)
 
     def stop(self) -> None:
         self.process.stop()
