@@ -135,6 +135,11 @@ KEEP: dict[str, tuple[Grant, Occasion, GrantFacts]] = {
         NO_ROOM,
         during(OWN, OTHER, admission=open_("adm-2", OTHER, sizes={VCORE: 30})),
     ),
+    "put back, and it runs": (
+        confirmed(),
+        NO_ROOM,
+        during(OWN, admission=PUT_BACK, running=RUNS),
+    ),
     "put back, unseen": (
         confirmed(),
         NO_ROOM,
