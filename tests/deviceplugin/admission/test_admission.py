@@ -106,6 +106,29 @@ def test_the_next_container_of_a_pod_is_the_same_admission_and_another_allocatio
     assert second == [("n0", "n2"), ("n0", "n2")]
 
 
+def test_a_container_follows_only_where_both_resources_of_the_one_before_were_asked_for() -> None:
+    both = pod("both", container(30, 4, "one"), container(20, 2, "two"))
+    caller = Caller()
+    caller.call(VCORE, 30, (OLD, both))
+
+    caller.call(VCORE, 20, (OLD, both))
+
+    assert caller.candidates() == []
+
+
+def test_with_no_new_pod_only_a_repeated_call_is_of_the_container_that_was_served() -> None:
+    found = []
+    for again in (True, False):
+        caller = Caller()
+        for resource, size in ((VCORE, 30), (VMEMORY, 4)):
+            caller.call(resource, size, (OLD, NEW))
+        caller.call(VCORE, 30, (OLD, NEW), again=again)
+        found.append(caller.allocation())
+
+    assert found == ["n0", "n2"]
+    assert not PluginCall(VCORE, 30, UP, AllocationID("n")).again
+
+
 def test_a_new_pod_ends_the_admission_of_the_one_before_it() -> None:
     caller = Caller()
     caller.call(VCORE, 30, (OLD, NEW))
