@@ -63,7 +63,8 @@ def differences(before: Journal, after: Journal) -> tuple[list[Grant], list[Gran
     if len(new) - len(old) in (0, 1):
         pairs = zip_longest(old.values(), new.values())
         unlike = [(a, b) for a, b in pairs if a is not b]
-        if len(unlike) <= ORDERED_CHANGES:
+        in_place = all(a is None or b is None or a.id == b.id for a, b in unlike)
+        if in_place and len(unlike) <= ORDERED_CHANGES:
             return [a for a, _ in unlike if a], [b for _, b in unlike if b]
     gone = [a for name, a in old.items() if new.get(name) is not a]
     return gone, [a for name, a in new.items() if old.get(name) is not a]

@@ -165,6 +165,17 @@ async def test_gpus_that_cannot_be_told_apart_change_nothing(node: Node) -> None
     assert [gpu for gpu in (A, B) if node.ledger(CLAIMS).topology.by_uuid(gpu) is None] == []
 
 
+async def test_a_gpu_is_held_by_its_grants_and_by_its_device_ids(node: Node) -> None:
+    assert node.held() == set()
+
+    of_b = DevicePluginSource("adm", tuple(node.ledger(DEVICE_PLUGINS).ids.on([TWO.gpus[1]])))
+    await node.grant(replace(by_devices(), source=of_b))
+    assert node.held() == {A, B}
+
+    await node.grant(replace(by_devices(), source=DevicePluginSource("adm", ("gone-c-1",))))
+    assert node.held() == {A}
+
+
 async def test_a_gpu_that_is_gone_is_said_to_be(node: Node) -> None:
     await node.adopt(gpus(1))
 

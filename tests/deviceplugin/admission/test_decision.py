@@ -7,6 +7,7 @@ import pytest
 from gpumanager.deviceplugin.admission.decision import NO_CORES, NO_SHARING, AllocateCall, decide
 from gpumanager.deviceplugin.admission.transaction import Transaction
 from gpumanager.deviceplugin.device_ledger import on_gpus
+from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import DevicePluginSource, Grant
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.refusals import Refused
@@ -61,14 +62,17 @@ def test_memory_that_comes_first_with_ids_of_two_gpus_is_on_the_one_with_the_mos
     assert grant.why == "the GPU with the most room"
 
 
-def test_cores_that_come_first_are_placed_where_memory_is_left_for_them() -> None:
+@pytest.mark.parametrize(("taken", "gpu"), [(BLOCKS, TWO), (BLOCKS - 1, ONE)])
+def test_cores_that_come_first_are_placed_where_a_block_is_left_for_them(
+    taken: int, gpu: Gpu
+) -> None:
     both = ids(VCORE, (0, 15), (1, 15))
     call = AllocateCall(VCORE, both, 0.0)
 
-    grant = decide(LEDGER, (held(0, 30, BLOCKS),), unknown(cores=30), call)
+    grant = decide(LEDGER, (held(0, 30, taken),), unknown(cores=30), call)
 
     assert isinstance(grant, Grant)
-    assert grant.gpus == (TWO.uuid,)
+    assert grant.gpus == (gpu.uuid,)
 
 
 @pytest.mark.parametrize(
