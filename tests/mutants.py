@@ -107,6 +107,7 @@ EQUIVALENT: Final[Mapping[str, Mapping[str, str]]] = {
     ),
     "gpumanager/grants/journal_file.py": {
         "self._used = 0  →  self._used = 1": "set when a file is opened",
+        "self._size = 0  →  self._size = 1": "set when a file is opened",
     },
     "gpumanager/grants/grant.py": {
         "compare=False  →  compare=True": "the IDs follow from the source, which is compared",
