@@ -209,3 +209,11 @@ def test_of_a_damaged_log_every_whole_promise_is_salvaged() -> None:
 
     assert salvage(damaged) == AB
     assert salvage(b"nothing of ours\n") == Journal()
+
+
+def test_a_change_has_only_what_has_changed_however_grants_have_moved() -> None:
+    first, kept, last, new = (allocation(name) for name in "abcd")
+
+    moved = change(journal(first, kept, last), journal(kept, last, new))
+
+    assert moved == JournalChange((new,), (first.id,))
