@@ -122,39 +122,14 @@ class Interfaces:
         }
         """What goes on from then."""
         file = OfferFile(settings.checkpoint_path)
-        if self._wants_claims or _had_claims(settings, file):
-            self._serve_claims(
-                settings,
-                outside,
-                isolation=isolation,
-                containers=containers,
-                monitoring=monitoring,
-                supervisor=supervisor,
-                cause=cause,
-                judged=judged,
-                file=file,
-            )
-
-    def _serve_claims(
-        self,
-        settings: AgentSettings,
-        outside: Outside,
-        *,
-        isolation: Isolations,
-        containers: Containers,
-        monitoring: Monitoring,
-        supervisor: Supervisor,
-        cause: Callable[[GpuUUID], str],
-        judged: asyncio.Event,
-        file: OfferFile,
-    ) -> None:
+        if not self._wants_claims and not _had_claims(settings, file):
+            return
         # Most agents serve no claims, and do not load what that takes.
-        from gpumanager.agent.claims import ClaimInterface
+        from gpumanager.agent import claims
 
-        node = self.node
         name = node_name(settings.hostname_override)
         api = KubeClient(find_access(settings.kubeconfig))
-        self.claims = ClaimInterface(
+        self.claims = claims.ClaimInterface(
             node,
             name,
             settings,
