@@ -17,7 +17,7 @@ asked for. `lock` is to be held from a decision to the end of its effect.
 
 import asyncio
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gpumanager.gpu.inventory import cordoned_gpus
@@ -26,7 +26,7 @@ from gpumanager.grants.device_ids import DeviceIDs
 from gpumanager.grants.grant import ClaimSource, DevicePluginSource, Grant, Source
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
-from gpumanager.grants.offers import GpuOffer, Offers, offered_by
+from gpumanager.grants.offers import GpuOffer, Offers
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
@@ -36,7 +36,7 @@ SOURCES: Final[Mapping[str, type[Source]]] = {
     DEVICE_PLUGINS: DevicePluginSource,
     CLAIMS: ClaimSource,
 }
-OTHER: Final = {DEVICE_PLUGINS: CLAIMS, CLAIMS: DEVICE_PLUGINS}
+"""The interfaces, and where the grants of each come from."""
 GpuSet = frozenset[GpuUUID]
 
 
@@ -98,10 +98,6 @@ class Node:
         """Return the grants of an interface that hold something."""
         return self.store.live(SOURCES[interface])
 
-    def interface_of(self, gpu: GpuUUID) -> str:
-        """Return the only interface that may grant this GPU."""
-        return self.offers.get(gpu, GpuOffer(self.interface)).interface
-
     @property
     def leaving(self) -> GpuSet:
         """GPUs that get nothing new; a call that has their IDs, or a claim that was allocated them,
@@ -114,24 +110,27 @@ class Node:
         return frozenset(g for g, one in self.offers.items() if one.leaving and not one.withdrawn)
 
     def foreign(self, interface: str) -> GpuSet:
-        """Return the GPUs that the other interface offers, or of which it still has a grant."""
-        other = OTHER[interface]
+        """Return the GPUs that another interface offers, or of which it still has a grant."""
+        offered = {gpu for gpu, one in self.offers.items() if one.interface != interface}
         # A claim that only looks holds nothing. What device plugins granted may still run, though
         # the kubelet has given its devices to another pod since.
-        granted = (one for one in self.grants(other) if one.counts or interface == CLAIMS)
-        return offered_by(self.offers, other).union(*(one.gpus for one in granted))
+        granted = (one for one in self._others(interface) if one.counts or interface == CLAIMS)
+        return frozenset(offered.union(*(one.gpus for one in granted)))
 
     def withheld(self, interface: str) -> Mapping[GpuUUID, str]:
-        """Return the GPUs that the other interface or another manager has, and why each."""
+        """Return the GPUs that another interface or another manager has, and why each."""
         foreign = self.foreign(interface)
         holders = {
             gpu: f"{one.pod or one.candidate or 'an allocation'} holds it"
-            for one in self.grants(OTHER[interface])
+            for one in self._others(interface)
             for gpu in one.gpus
             if gpu in foreign
         }
         withdrawn = dict.fromkeys(self.withdrawn, "another manager has it")
         return {**dict.fromkeys(foreign, "they offer it"), **holders, **withdrawn}
+
+    def _others(self, interface: str) -> Iterator[Grant]:
+        return (one for other in SOURCES if other != interface for one in self.grants(other))
 
     def why_not(self, gpu: GpuUUID, interface: str) -> str:
         """Return why an interface grants nothing new of this GPU; empty where it does."""

@@ -1,6 +1,6 @@
 """The one owner of the node: what each interface may grant, and why not."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from gpumanager.grants.grant import (
     ClaimedDevice,
     ClaimSource,
     DevicePluginSource,
+    EvidenceSource,
     Grant,
     Share,
 )
@@ -174,6 +175,28 @@ async def test_a_gpu_is_held_by_its_grants_and_by_its_device_ids(node: Node) -> 
 
     await node.grant(replace(by_devices(), source=DevicePluginSource("adm", ("gone-c-1",))))
     assert node.held() == {A}
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSource(DevicePluginSource):
+    """Of a third interface."""
+
+
+async def test_a_third_interface_is_a_source_and_a_row(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {DEVICE_PLUGINS: EvidenceSource, CLAIMS: ClaimSource, "third": OtherSource}
+    monkeypatch.setattr("gpumanager.grants.node.SOURCES", rows)
+    third = replace(by_devices(), source=OtherSource("adm"))
+    node.store.journal = node.store.journal.put(third)
+
+    assert node.grants("third") == (third,)
+    assert node.why_not(A, "third") == ""
+    assert node.free("third").of(TWO.gpus[0]).cores == 70
+    for other in (DEVICE_PLUGINS, CLAIMS):
+        assert node.why_not(A, other) == "team/job (main) holds it"
+    node.offer({A: GpuOffer("third"), B: GpuOffer(CLAIMS)})
+    assert node.why_not(B, "third") == "they offer it"
 
 
 async def test_a_gpu_that_is_gone_is_said_to_be(node: Node) -> None:
