@@ -39,15 +39,6 @@ class IndistinctGPUs(GpuManagerError):
         super().__init__(f"two GPUs have the UUID {uuid}: check the driver's list of GPUs")
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """What an ID means: slot `index` of `gpu` for `resource`."""
-
-    gpu: Gpu
-    resource: str
-    index: int
-
-
 class Device(NamedTuple):
     """One device as the kubelet is told of it: a tuple, for there are thousands in each list."""
 
@@ -69,7 +60,7 @@ class _Run:
 class DeviceIDs:
     """The IDs of a topology: all of them, and what each means.
 
-    A node has thousands. Only their texts and their order are kept; a slot is made when asked for.
+    A node has thousands. Only their texts and their order are kept.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -95,16 +86,12 @@ class DeviceIDs:
     def __contains__(self, device_id: str) -> bool:
         return device_id in self._order
 
-    def encode(self, slot: Slot) -> str:
-        return f"{self._prefixes[slot.gpu.uuid]}-{LETTERS[slot.resource]}-{slot.index}"
-
-    def decode(self, device_id: str) -> Slot:
-        """Raises UnknownDeviceID."""
+    def gpu_of(self, device_id: str) -> Gpu:
+        """Return the GPU that an ID names. Raises UnknownDeviceID."""
         place = self._order.get(device_id)
         if place is None:
             raise UnknownDeviceID(device_id)
-        run = self._runs[bisect_right(self._firsts, place) - 1]
-        return Slot(run.gpu, run.resource, place - run.first)
+        return self._runs[bisect_right(self._firsts, place) - 1].gpu
 
     def known(self, ids: Iterable[str]) -> tuple[str, ...]:
         """`ids` as `ordered`; raises UnknownDeviceID if one is unknown."""

@@ -175,7 +175,7 @@ class Node:
         holds for another GPU."""
         live = self.grants(DEVICE_PLUGINS)
         ids = (i for one in live for i in (*one.ids.core_ids, *one.ids.memory_ids))
-        named = {self._ids.decode(i).gpu.uuid for i in ids if i in self._ids}
+        named = {self._ids.gpu_of(i).uuid for i in ids if i in self._ids}
         return frozenset(named.union(*(one.gpus for one in live)))
 
     def mark_unhealthy(self, gpus: Iterable[GpuUUID]) -> None:

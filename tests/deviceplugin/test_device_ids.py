@@ -10,7 +10,6 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.device_ids import (
     DeviceIDs,
     IndistinctGPUs,
-    Slot,
     UnknownDeviceID,
     prefixes,
 )
@@ -26,14 +25,13 @@ def test_a_gpu_has_a_hundred_cores_and_its_memory_in_blocks() -> None:
     assert ids.of(VCORE)[117][0] == "00000001-c-17"
 
 
-def test_every_id_means_the_slot_it_was_made_of() -> None:
+def test_every_id_names_its_gpu_its_resource_and_its_place() -> None:
     ids = DeviceIDs(gpus(4))
 
-    for resource, size in ((VCORE, 100), (VMEMORY, BLOCKS)):
+    for resource, letter, size in ((VCORE, "c", 100), (VMEMORY, "m", BLOCKS)):
         for place, (device_id, gpu) in enumerate(ids.of(resource)):
-            slot = Slot(gpu, resource, place % size)
-            assert ids.decode(device_id) == slot
-            assert ids.encode(slot) == device_id
+            assert ids.gpu_of(device_id) == gpu
+            assert device_id == f"{gpu.index:08x}-{letter}-{place % size}"
 
 
 @pytest.mark.parametrize(
@@ -41,7 +39,7 @@ def test_every_id_means_the_slot_it_was_made_of() -> None:
 )
 def test_an_unknown_id_is_named(device_id: str) -> None:
     with pytest.raises(UnknownDeviceID) as raised:
-        DeviceIDs(gpus(2)).decode(device_id)
+        DeviceIDs(gpus(2)).gpu_of(device_id)
 
     assert repr(device_id) in str(raised.value)
 

@@ -257,4 +257,4 @@ class MovingNode(Node):
         """GPUs of which the kubelet takes any device for healthy."""
         ids = self.allocator.ledger.ids
         heard = (one for rows in self.heard.values() for one in rows if one.healthy)
-        return frozenset(ids.decode(one.device_id).gpu.uuid for one in heard)
+        return frozenset(ids.gpu_of(one.device_id).uuid for one in heard)

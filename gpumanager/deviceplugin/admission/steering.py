@@ -97,7 +97,7 @@ def locate(
         if device_id not in ledger.ids:
             found.update(own.get(device_id, ()))
             continue
-        named = ledger.ids.decode(device_id).gpu.uuid
+        named = ledger.ids.gpu_of(device_id).uuid
         gpus = own.get(device_id, (named,))
         found.update((named,) if named in gpus else gpus[:1])
     return frozenset(found)

@@ -229,7 +229,7 @@ def _given(envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
 
 def _named(ledger: Ledger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:
     """The GPUs that the IDs name: where no answer is known, the kubelet took what we preferred."""
-    known = (ledger.ids.decode(i).gpu.uuid for i in cores if i in ledger.ids)
+    known = (ledger.ids.gpu_of(i).uuid for i in cores if i in ledger.ids)
     return tuple(dict.fromkeys(known))
 
 
