@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpumanager.names import CLAIM_DRIVER
 from gpumanager.placement.preference import read_preference
 from gpumanager.units import CORES_PER_GPU
 
-API_VERSION: Final = "gpu.tencent.com/v1alpha1"
+API_VERSION: Final = f"{CLAIM_DRIVER}/v1alpha1"
 KIND: Final = "VcudaConfig"
 FIELDS: Final = ("apiVersion", "kind", "coreLimit", "policy")
 UNUSED: Final = "profile"

@@ -20,6 +20,8 @@ from gpumanager.names import (
     ANNOTATION_MODEL_WANTED,
     ANNOTATION_UUID_EXCLUDED,
     ANNOTATION_UUID_WANTED,
+    CAPACITY_CORES,
+    CAPACITY_MEMORY,
     CLAIM_DEVICE_CLASS,
     CLAIM_DRIVER,
     MANAGED_BY_LABEL,
@@ -28,7 +30,7 @@ from gpumanager.names import (
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
 RESOURCE_API: Final = "resource.k8s.io/v1"
-DIGITS: Final = 16
+NAME_DIGITS: Final = 16
 MOST_REQUESTS: Final = 32
 """Of one claim, by Kubernetes' own validation."""
 TEMPLATE_ANNOTATION_LETTERS: Final = 16 << 10
@@ -112,7 +114,7 @@ class ClaimShape:
     @property
     def name(self) -> str:
         """Of the template, by its content."""
-        return f"vcuda-{hashlib.sha256(self.text.encode()).hexdigest()[:DIGITS]}"
+        return f"vcuda-{hashlib.sha256(self.text.encode()).hexdigest()[:NAME_DIGITS]}"
 
     @property
     def text(self) -> str:
@@ -218,7 +220,7 @@ def _request(one: RequestShape, selectors: tuple[str, ...], *, tiers: bool) -> d
     }
     if one.is_share:
         memory = f"{one.blocks * MEMORY_BLOCK >> 20}Mi"
-        asked["capacity"] = {"requests": {"cores": str(one.cores), "memory": memory}}
+        asked["capacity"] = {"requests": {CAPACITY_CORES: str(one.cores), CAPACITY_MEMORY: memory}}
     elif one.blocks:  # no capacity asked is a whole GPU; the two lines' memory is what it must have
         needed = f"quantity('{one.blocks * MEMORY_BLOCK >> 20}Mi')"
         memory = f"device.capacity['{CLAIM_DRIVER}'].memory"

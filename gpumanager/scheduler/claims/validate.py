@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gpumanager.kube.quantity import exact
 from gpumanager.kube.vcuda_config import read_vcuda_config
-from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
+from gpumanager.names import CAPACITY_CORES, CAPACITY_MEMORY, CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.scheduler.webhook.asks import mapping, rows
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
@@ -24,7 +24,7 @@ DEVICES: Final[Mapping[str, tuple[str, ...]]] = {
     "DeviceClass": ("spec",),
 }
 """Where each kind has its requests and its parameters."""
-CAPACITIES: Final = ("cores", "memory")
+CAPACITIES: Final = (CAPACITY_CORES, CAPACITY_MEMORY)
 """Of each device; a request for another is met by none."""
 
 
@@ -98,9 +98,9 @@ def _unmeetable(
 ) -> Iterator[str]:
     """Where nodes are known: a claim's GPUs are those of one node."""
     largest = max((node.blocks[0] for node in nodes if node.blocks), default=0) * MEMORY_BLOCK
-    memory, count = exact(amounts.get("memory", "0")) or 0, asked.get("count")
+    memory, count = exact(amounts.get(CAPACITY_MEMORY, "0")) or 0, asked.get("count")
     if 0 < largest < memory:
-        text = f"{amounts['memory']}; no node has a GPU with that, the largest has"
+        text = f"{amounts[CAPACITY_MEMORY]}; no node has a GPU with that, the largest has"
         yield f"capacity.requests.memory: {text} {format_bytes(largest)}"
     most = max((len(node.blocks) for node in nodes), default=0)
     if isinstance(count, int) and 0 < most < count:
@@ -116,7 +116,7 @@ def _amount(name: str, written: Any) -> str:
     amount = exact(written)
     if amount is None or amount < 0:
         return f"{str(written)[:40]!r} is not an amount"
-    if name == "cores" and amount > CORES_PER_GPU:
+    if name == CAPACITY_CORES and amount > CORES_PER_GPU:
         return (
             f"{written} is more than a GPU has, {CORES_PER_GPU}: for several GPUs write count, and "
             "cores of each"
