@@ -34,10 +34,11 @@ from allocate import GPUS, IN_MEMORY, keep_bytecode, machine, resident
 from machine_line import machine_line
 from plugin_calls import agent_seconds
 
-from gpumanager.dra.claim import DRIVER, device_name
 from gpumanager.dra.slice import slice_name
 from gpumanager.kube.access import Access
+from gpumanager.kube.claims import device_name
 from gpumanager.kube.client import KubeClient
+from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.sim import host
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
@@ -195,14 +196,14 @@ class ClaimsNode:
 def _claim(name: str, device: str) -> dict[str, Any]:
     amounts = {"cores": str(CORES), "memory": f"{BLOCKS * 256}Mi"}
     exactly = {
-        "deviceClassName": DRIVER,
+        "deviceClassName": CLAIM_DEVICE_CLASS,
         "allocationMode": "ExactCount",
         "count": 1,
         "capacity": {"requests": amounts},
     }
     result = {
         "request": "gpu",
-        "driver": DRIVER,
+        "driver": CLAIM_DRIVER,
         "pool": NODE,
         "device": device,
         "shareID": str(uuid.uuid4()),

@@ -27,9 +27,9 @@ from machine_line import machine_line
 from rich.console import Console
 from rich.table import Table
 
-from gpumanager.dra.claim import device_name
 from gpumanager.dra.slice import NodeGpus, resource_slice
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.kube.claims import device_name
 from gpumanager.kube.pod import read_pod
 from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.placement.values import FreeGpus, Request

@@ -9,7 +9,6 @@ from typing import Final
 from gpumanager.agent.monitoring import Monitoring
 from gpumanager.agent.parts import Outside
 from gpumanager.dra import wire
-from gpumanager.dra.claim import DRIVER, device_name
 from gpumanager.dra.cluster import ClaimCluster
 from gpumanager.dra.driver import ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.dra.health import HealthService
@@ -25,10 +24,11 @@ from gpumanager.grants.node import Node
 from gpumanager.ids import PodUID
 from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.table import Isolations
+from gpumanager.kube.claims import device_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.monitor.admissions import AdmissionKind
-from gpumanager.names import CLAIMS
+from gpumanager.names import CLAIM_DRIVER, CLAIMS
 from gpumanager.runtime.cdi_support import obstacle_of
 from gpumanager.runtime.processes import Containers
 from gpumanager.runtime.tenants import GpuTenants
@@ -68,7 +68,9 @@ class ClaimInterface:
         cdi = CdiFiles(settings.cdi_path)
         self.driver = ClaimDriver(node, ClaimDependencies(isolation, self._cluster, cdi, name))
         self._health = HealthService(node, name, cause)
-        monitoring.latencies.expect((wire.PREPARE.name, wire.UNPREPARE.name), (DRIVER,), REASONS)
+        monitoring.latencies.expect(
+            (wire.PREPARE.name, wire.UNPREPARE.name), (CLAIM_DRIVER,), REASONS
+        )
         self.plugin = ClaimPlugin(
             self.driver,
             self._health,

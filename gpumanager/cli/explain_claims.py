@@ -9,17 +9,13 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from gpumanager.dra.claim import DRIVER
-from gpumanager.dra.unallocated import (
-    ClusterGpus,
-    NodesWithout,
-    OfferedGpu,
-    offered_gpus,
-    why_not_allocated,
-)
+from gpumanager.cli.output.claim_sentences import UsedClaim, claim_sentences, claims_of_pod
+from gpumanager.dra.unallocated import ClusterGpus, NodesWithout, offered_gpus, why_not_allocated
+from gpumanager.kube.claims import OfferedGpu, is_allocated, list_devices, list_selectors
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, Object
-from gpumanager.view.claims import UsedClaim, claim_sentences, claims_of_pod
+from gpumanager.kube.pod import claim_names
+from gpumanager.names import CLAIM_DRIVER
 
 API: Final = "/apis/resource.k8s.io/v1"
 
@@ -78,9 +74,8 @@ class ClusterClaims:
 
     async def _used(self, pod: Object, namespace: str, entry: Mapping[str, Any]) -> UsedClaim:
         template = entry.get("resourceClaimTemplateName") or ""
-        made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-        of_template = (one.get("resourceClaimName") for one in made if one["name"] == entry["name"])
-        name = entry.get("resourceClaimName") or next(of_template, None) or ""
+        names = claim_names({"resourceClaims": [entry]}, pod.get("status") or {})
+        name = names.get(entry["name"], "")
         objects = f"{API}/namespaces/{namespace}"
         claim = await self._get(f"{objects}/resourceclaims/{name}") if name else None
         exists = not template or claim is not None
@@ -92,13 +87,12 @@ class ClusterClaims:
     async def _answer(self, claim: Object) -> ClaimAnswer:
         metadata = claim["metadata"]
         name = f"{metadata['namespace']}/{metadata['name']}"
-        results = _results(claim)
         try:
-            slices = await self._list(f"{API}/resourceslices", f"spec.driver={DRIVER}")
+            slices = await self._list(f"{API}/resourceslices", f"spec.driver={CLAIM_DRIVER}")
             sentences = claim_sentences(claim, slices)
-            if (claim.get("status") or {}).get("allocation") is not None:
-                ours = (one["pool"] for one in results if one["driver"] == DRIVER)
-                return ClaimAnswer(name, sentences, next(ours, ""))
+            if is_allocated(claim):
+                pools = (one.pool for one in list_devices(claim))
+                return ClaimAnswer(name, sentences, next(pools, ""))
             return await self._unallocated(name, claim, sentences, slices)
         except ApiRefused as error:
             unknown = f"Why no node has room is not told: {error}"
@@ -111,7 +105,7 @@ class ClusterClaims:
         classes = await self._list(f"{API}/deviceclasses")
         cluster = ClusterGpus(
             offered_gpus(slices, claims),
-            {one["metadata"]["name"]: _expressions(one) for one in classes},
+            {one["metadata"]["name"]: list_selectors(one.get("spec") or {}) for one in classes},
             selectors(slices),
         )
         if not cluster.gpus:
@@ -156,16 +150,6 @@ def _entries(pod: Object) -> Sequence[Mapping[str, Any]]:
     name = extended.get("resourceClaimName")
     made = [{"name": "extended resources", "resourceClaimName": name}] if name else []
     return [*((pod.get("spec") or {}).get("resourceClaims") or ()), *made]
-
-
-def _results(claim: Object) -> Sequence[Mapping[str, Any]]:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    return (allocation.get("devices") or {}).get("results") or ()
-
-
-def _expressions(item: Object) -> tuple[str, ...]:
-    selectors = (item.get("spec") or {}).get("selectors") or ()
-    return tuple(one["cel"]["expression"] for one in selectors if one.get("cel"))
 
 
 def selectors(slices: Sequence[Object]) -> Callable[[str, OfferedGpu], bool | None]:

@@ -12,11 +12,19 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from gpumanager.dra.claim import DRIVER, AllocatedDevice, NotAClaim, ResourceClaim, read_claim
-from gpumanager.dra.pod_claims import ALL, PodClaims, read_pod_claims
 from gpumanager.grants.grant import Claimant
 from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import PodUID
+from gpumanager.kube.claims import (
+    ALL,
+    AllocatedDevice,
+    NotAClaim,
+    PodClaims,
+    ResourceClaim,
+    list_devices,
+    read_claim,
+    read_pod_claims,
+)
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 from gpumanager.kube.informer import Informer
@@ -61,9 +69,8 @@ class NodeClaims:
         """Raises NotAClaim; then whoever prepares it asks for it, and is told why."""
         uid = self.name(item)
         known = self._claims.pop(uid, None)
-        claim = read_claim(item) if _is_ours(item) else None
-        if claim and any(one.pool == self._node for one in claim.devices):
-            self._claims[uid] = claim
+        if any(one.pool == self._node for one in list_devices(item)):
+            self._claims[uid] = read_claim(item)
         if self._claims.get(uid) != known:
             self._changed()
 
@@ -74,13 +81,6 @@ class NodeClaims:
     def only(self, names: set[str]) -> None:
         self._claims = {uid: one for uid, one in self._claims.items() if uid in names}
         self._changed()
-
-
-def _is_ours(item: Any) -> bool:
-    """Most claims of a cluster are allocated elsewhere, and some to other drivers."""
-    allocation = (item.get("status") or {}).get("allocation") or {}
-    results = (allocation.get("devices") or {}).get("results") or ()
-    return any(one.get("driver") == DRIVER for one in results)
 
 
 class PodClaimsStore:
@@ -208,7 +208,7 @@ class ClaimCluster:
             if item is None or item["metadata"]["uid"] != uid:
                 return ()
             return tuple(one for one in read_claim(item).devices if one.pool == self._node)
-        except (NotAClaim, *NOT_UNDERSTOOD) as error:
+        except NOT_UNDERSTOOD as error:
             raise RetryLater(f"claim {namespace}/{name} is not understood: {error!r}") from error
 
     async def named_by_pod(self, namespace: str, name: str) -> bool:

@@ -19,9 +19,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
-from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name
 from gpumanager.dra.plan import TO_DO, PreparedNode, plan
-from gpumanager.dra.pod_claims import PodClaims
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
@@ -31,6 +29,7 @@ from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiDevice, CdiFiles, cdi_name, spec
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.isolation.table import Isolations
+from gpumanager.kube.claims import AllocatedDevice, NotAClaim, PodClaims, ResourceClaim, device_name
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from typing import Final
 
 from gpumanager.dra import wire
 from gpumanager.dra.api import drahealth_v1_pb2 as pb
-from gpumanager.dra.claim import device_name
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.node import Node
+from gpumanager.kube.claims import device_name
 
 REPEAT_SECONDS: Final = 10.0
 MESSAGE_LETTERS: Final = 1024

@@ -14,14 +14,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpumanager.dra.claim import AllocatedDevice, ResourceClaim, base, device_name
-from gpumanager.dra.pod_claims import ALL, ClaimUse, PodClaims
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource, Grant, Share, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.refusals import Refused
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.table import isolation_of, whole_gpus
+from gpumanager.kube.claims import (
+    ALL,
+    AllocatedDevice,
+    ClaimUse,
+    PodClaims,
+    ResourceClaim,
+    base,
+    device_name,
+)
 from gpumanager.kube.vcuda_config import VcudaConfig
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Evaluator

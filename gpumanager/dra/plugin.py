@@ -23,12 +23,12 @@ import grpc.aio
 from gpumanager.dra import wire
 from gpumanager.dra.api import dra_v1_pb2 as pb
 from gpumanager.dra.api import pluginregistration_v1_pb2 as registration_pb
-from gpumanager.dra.claim import DRIVER
 from gpumanager.dra.driver import AnsweredDevice, ClaimDriver, ClaimRef
 from gpumanager.dra.health import HealthService
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.refusals import Refused
 from gpumanager.grpc_wire import CallTimer, NoTimer, is_served
+from gpumanager.names import CLAIM_DRIVER as DRIVER
 from gpumanager.names import CLAIM_REGISTRATIONS
 from gpumanager.supervisor import Supervisor
 

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gpumanager.dra.claim import DRIVER, device_name
 from gpumanager.dra.slice import PATH, TAINT, NodeGpus, resource_slice, slice_name
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kube.backoff import Backoff
+from gpumanager.kube.claims import device_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable, Object
 from gpumanager.kube.informer import Informer
+from gpumanager.names import CLAIM_DRIVER
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class SlicePublisher:
         self._uid = ""
         self.writes = 0
         self.published = PublishedSlice(slice_name(node), self.changed)
-        fields = f"spec.driver={DRIVER},spec.nodeName={node}"
+        fields = f"spec.driver={CLAIM_DRIVER},spec.nodeName={node}"
         self.informer = Informer(api, self.published, fields=fields)
 
     def changed(self) -> None:

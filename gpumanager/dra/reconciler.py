@@ -20,7 +20,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gpumanager.dra.claim import AllocatedDevice
 from gpumanager.dra.driver import ClaimDriver, ClaimRef, as_granted, uid_of
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
@@ -29,6 +28,7 @@ from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import KIND
 from gpumanager.isolation.edits import ENV_ALLOCATION
+from gpumanager.kube.claims import AllocatedDevice
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.runtime.values import LiveContainers
 

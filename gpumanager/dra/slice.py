@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpumanager.dra.claim import CORES, DRIVER, MEMORY, device_name
 from gpumanager.gpu.device_attributes import DeviceAttributes
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
+from gpumanager.kube.claims import device_name
+from gpumanager.names import CAPACITY_CORES, CAPACITY_MEMORY, CLAIM_DRIVER
 from gpumanager.placement.nearness import islands
 from gpumanager.placement.offer_order import offer_order
 from gpumanager.placement.values import FreeGpu, FreeGpus
@@ -21,8 +22,8 @@ from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK, MIB, blocks
 API_VERSION: Final = "resource.k8s.io/v1"
 KIND: Final = "ResourceSlice"
 PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
-TAINT: Final = f"{DRIVER}/unhealthy"
-CORDON_TAINT: Final = f"{DRIVER}/cordoned"
+TAINT: Final = f"{CLAIM_DRIVER}/unhealthy"
+CORDON_TAINT: Final = f"{CLAIM_DRIVER}/cordoned"
 """Nothing new comes to it; what runs stays."""
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 """Kubernetes' own, the same for all drivers: by it a GPU and a network card are matched."""
@@ -52,7 +53,7 @@ class NodeGpus:
 
 
 def slice_name(node: str) -> str:
-    return f"{node}-{DRIVER}"
+    return f"{node}-{CLAIM_DRIVER}"
 
 
 def resource_slice(node: str, node_uid: str, gpus: NodeGpus) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def resource_slice(node: str, node_uid: str, gpus: NodeGpus) -> dict[str, Any]:
         "kind": KIND,
         "metadata": {"name": slice_name(node)} | ({"ownerReferences": [owner]} if node_uid else {}),
         "spec": {
-            "driver": DRIVER,
+            "driver": CLAIM_DRIVER,
             "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
             "devices": devices(gpus),
@@ -108,8 +109,8 @@ def _device(gpu: Gpu, gpus: NodeGpus, nvlink: int | None) -> dict[str, Any]:
         "allowMultipleAllocations": True,
         "attributes": _attributes(gpu, gpus, gpus.free.of(gpu), nvlink),
         "capacity": {
-            CORES: _capacity(str(CORES_PER_GPU), "1"),
-            MEMORY: _capacity(memory, quantity(MEMORY_BLOCK)),
+            CAPACITY_CORES: _capacity(str(CORES_PER_GPU), "1"),
+            CAPACITY_MEMORY: _capacity(memory, quantity(MEMORY_BLOCK)),
         },
     }
     taints = [(TAINT, gpus.effect)] * (gpu.uuid in gpus.unhealthy)

@@ -5,42 +5,25 @@ separately on each node, by the scheduler's checks in their order: class and sel
 size, free capacity. Requests that fit separately but not together are reported as such.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from gpumanager.dra.claim import CORES, DRIVER, MEMORY, AllocatedDevice, base, results_of
-from gpumanager.kube.quantity import whole_number
-from gpumanager.placement.values import FreeGpu, Request
+from gpumanager.kube.claims import (
+    AllocatedDevice,
+    NotAClaim,
+    OfferedGpu,
+    RequestedDevices,
+    list_devices,
+    list_requests,
+    read_slice,
+)
+from gpumanager.kube.errors import Object
+from gpumanager.placement.values import Request
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 
-Object = Mapping[str, Any]
-HOLDS_OFF: Final = ("NoSchedule", "NoExecute")
 TOGETHER: Final = "each request fits alone, and not all of them together, or as a constraint wants"
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedGpu:
-    """A device of a node's slice. free: what no claim holds of it. tainted: by which taints."""
-
-    node: str
-    name: str
-    free: FreeGpu
-    taints: tuple[Object, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AskedDevices:
-    """A request, or one of its alternatives. cores, blocks: of each device; None: all of it."""
-
-    name: str
-    device_class: str
-    count: int | None = 1
-    cores: int | None = None
-    blocks: int | None = None
-    admin: bool = False
-    selectors: tuple[str, ...] = ()
-    tolerations: tuple[Object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +52,16 @@ class ClusterGpus:
 def why_not_allocated(claim: Object, cluster: ClusterGpus) -> tuple[NodesWithout, ...]:
     """Of each request, the commonest reason first; what fails nowhere is not told."""
     found: list[NodesWithout] = []
-    asked = tuple(asked_devices(claim))
-    for name in dict.fromkeys(base(one.name) for one in asked):
-        found += _of_request([one for one in asked if base(one.name) == name], cluster)
+    asked = list_requests(claim)
+    for alternatives in asked.values():
+        found += _of_request(alternatives, cluster)
     if asked and cluster.gpus and not found:
         found.append(NodesWithout("", TOGETHER, len(cluster.gpus), min(cluster.gpus)))
     return tuple(found)
 
 
 def _of_request(
-    alternatives: Sequence[AskedDevices], cluster: ClusterGpus
+    alternatives: Sequence[RequestedDevices], cluster: ClusterGpus
 ) -> Iterator[NodesWithout]:
     """A node that has one of the alternatives is not told."""
     reasons: dict[tuple[str, str], list[tuple[str, str]]] = {}
@@ -93,7 +76,7 @@ def _of_request(
 
 
 def _failing(
-    asked: AskedDevices, gpus: Sequence[OfferedGpu], cluster: ClusterGpus
+    asked: RequestedDevices, gpus: Sequence[OfferedGpu], cluster: ClusterGpus
 ) -> tuple[str, str] | None:
     """The reason, and what it means on this node; None where the node has what is asked."""
     if asked.device_class not in cluster.classes:
@@ -121,7 +104,7 @@ def _failing(
     return _short(asked, wanted, len(fitting)), _nearest(asked, large)
 
 
-def _short(asked: AskedDevices, wanted: int, fitting: int) -> str:
+def _short(asked: RequestedDevices, wanted: int, fitting: int) -> str:
     much = " and ".join(
         (
             "all cores" if asked.cores is None else f"{asked.cores} cores",
@@ -133,7 +116,7 @@ def _short(asked: AskedDevices, wanted: int, fitting: int) -> str:
     return f"fewer than {wanted} GPUs with {much} free" if fitting else f"no GPU with {much} free"
 
 
-def _nearest(asked: AskedDevices, gpus: Sequence[OfferedGpu]) -> str:
+def _nearest(asked: RequestedDevices, gpus: Sequence[OfferedGpu]) -> str:
     """The GPU that lacks least; missing memory weighs more, as in `placement.share`."""
 
     def shortfall(one: OfferedGpu) -> tuple[bool, int, int]:
@@ -147,7 +130,7 @@ def _nearest(asked: AskedDevices, gpus: Sequence[OfferedGpu]) -> str:
     return f"the nearest, {nearest.name}, has {free}"
 
 
-def _request(asked: AskedDevices, gpu: OfferedGpu) -> Request:
+def _request(asked: RequestedDevices, gpu: OfferedGpu) -> Request:
     """What is not asked for is all of it."""
     cores = CORES_PER_GPU if asked.cores is None else asked.cores
     return Request(cores, gpu.free.memory if asked.blocks is None else asked.blocks)
@@ -157,9 +140,8 @@ def _bytes(blocks: int) -> str:
     return format_bytes(blocks * MEMORY_BLOCK)
 
 
-def _is_tolerated(gpu: OfferedGpu, asked: AskedDevices) -> bool:
-    held = (one for one in gpu.taints if one.get("effect") in HOLDS_OFF)
-    return all(any(_tolerates(each, one) for each in asked.tolerations) for one in held)
+def _is_tolerated(gpu: OfferedGpu, asked: RequestedDevices) -> bool:
+    return all(any(_tolerates(each, one) for each in asked.tolerations) for one in gpu.closing)
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:
@@ -172,56 +154,21 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
     return bool(same and (toleration.get("operator") == "Exists" or equal))
 
 
-def asked_devices(claim: Object) -> Iterator[AskedDevices]:
-    """Each request, and of one with alternatives each of these, as `gpu/shared`."""
-    for one in claim["spec"]["devices"].get("requests") or ():
-        if one.get("exactly"):
-            yield _asked(one["name"], one["exactly"])
-        for other in one.get("firstAvailable") or ():
-            yield _asked(f"{one['name']}/{other['name']}", other)
-
-
-def _asked(name: str, item: Object) -> AskedDevices:
-    amounts = (item.get("capacity") or {}).get("requests") or {}
-    cores, memory = whole_number(amounts.get(CORES)), whole_number(amounts.get(MEMORY))
-    every = item.get("allocationMode") == "All"
-    return AskedDevices(
-        name,
-        str(item.get("deviceClassName")),
-        None if every else int(item.get("count") or 1),
-        cores,
-        None if memory is None else -(-memory // MEMORY_BLOCK),
-        bool(item.get("adminAccess")),
-        tuple(one["cel"]["expression"] for one in item.get("selectors") or () if one.get("cel")),
-        tuple(item.get("tolerations") or ()),
-    )
-
-
 def offered_gpus(
     slices: Iterable[Object], claims: Iterable[Object]
 ) -> Mapping[str, tuple[OfferedGpu, ...]]:
-    """By node. claims: of all namespaces; what they were allocated is not free."""
-    held: dict[tuple[str, str], list[AllocatedDevice]] = {}
+    """Return what is free of each node's GPUs, which claims of all namespaces hold.
+
+    A claim that is not understood holds nothing: anybody may write one.
+    """
+    held: dict[str, list[AllocatedDevice]] = {}
     for claim in claims:
-        for one in results_of(claim):
-            if not one.admin:
-                held.setdefault((one.pool, one.name), []).append(one)
+        with contextlib.suppress(NotAClaim):
+            for one in list_devices(claim):
+                if not one.admin:
+                    held.setdefault(one.pool, []).append(one)
     found: dict[str, tuple[OfferedGpu, ...]] = {}
-    for item in slices:
-        spec = item["spec"]
-        if spec.get("driver") == DRIVER and spec.get("nodeName"):
-            gpus = (
-                _gpu(spec["nodeName"], one, held.get((spec["pool"]["name"], one["name"]), ()))
-                for one in spec.get("devices") or ()
-            )
-            found[spec["nodeName"]] = (*found.get(spec["nodeName"], ()), *gpus)
+    for offered in filter(None, map(read_slice, slices)):
+        gpus = offered.less(held.get(offered.node, ()))
+        found[offered.node] = (*found.get(offered.node, ()), *gpus)
     return found
-
-
-def _gpu(node: str, device: Object, held: Sequence[AllocatedDevice]) -> OfferedGpu:
-    size = whole_number(((device.get("capacity") or {}).get(MEMORY) or {}).get("value")) or 0
-    memory = size // MEMORY_BLOCK
-    cores = sum(CORES_PER_GPU if one.cores is None else one.cores for one in held)
-    blocks = sum(memory if one.blocks is None else one.blocks for one in held)
-    free = FreeGpu(CORES_PER_GPU - cores, memory - blocks, len(held), memory)
-    return OfferedGpu(node, device["name"], free, tuple(device.get("taints") or ()))

@@ -141,7 +141,7 @@ def read_pod(item: Any) -> PodView:
         priority=priority if isinstance(priority, int) else 0,
         wants_others=bool((spec.get("affinity") or {}).get("podAffinity")),
         scheduler=sys.intern(str(spec.get("schedulerName") or "")),
-        claims=tuple(_claims(spec, status)) if spec.get("resourceClaims") else (),
+        claims=tuple(claim_names(spec, status).values()),
         mirror_of=PodUID(mirror) if mirror else None,
         status=_status(metadata, status, static=CONFIG_MIRROR in annotations),
     )
@@ -242,15 +242,18 @@ def _container(
     return ContainerView(name, kind, cores, blocks, graphics=graphics)
 
 
-def _claims(spec: Any, status: Any) -> Iterator[str]:
-    """One of a template is named in the pod's status once it was made."""
+def claim_names(spec: Any, status: Any) -> dict[str, str]:
+    """Return the pod's ResourceClaims, by the pod's own names for them, of those that were made:
+    one of a template is named in the pod's status then."""
     made = {
         one["name"]: one.get("resourceClaimName")
         for one in status.get("resourceClaimStatuses") or ()
     }
-    for one in spec["resourceClaims"]:
-        if name := one.get("resourceClaimName") or made.get(one["name"]):
-            yield str(name)
+    found = {
+        one["name"]: one.get("resourceClaimName") or made.get(one["name"])
+        for one in spec.get("resourceClaims") or ()
+    }
+    return {name: str(claim) for name, claim in found.items() if claim}
 
 
 def _devices(value: Any) -> int | None:

@@ -21,7 +21,6 @@ from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
-from gpumanager.dra.claim import device_name
 from gpumanager.dra.driver import ClaimDependencies, ClaimDriver
 from gpumanager.dra.health import HealthService
 from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
@@ -34,6 +33,7 @@ from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
+from gpumanager.kube.claims import device_name
 from gpumanager.limits import allocation
 from gpumanager.names import CLAIMS
 from gpumanager.units import CORES_PER_GPU

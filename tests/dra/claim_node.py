@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpumanager.dra.claim import AllocatedDevice, NotAClaim, ResourceClaim, device_name, read_claim
 from gpumanager.dra.driver import AnsweredDevice, ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.dra.plan import TO_DO
-from gpumanager.dra.pod_claims import PodClaims, read_pod_claims
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.node import Node
@@ -26,6 +24,15 @@ from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
+from gpumanager.kube.claims import (
+    AllocatedDevice,
+    NotAClaim,
+    PodClaims,
+    ResourceClaim,
+    device_name,
+    read_claim,
+    read_pod_claims,
+)
 from gpumanager.limits.values import Limit
 from gpumanager.names import CLAIMS
 from tests.deviceplugin.admission.admission_node import VOLUMES, RememberingVirtual, gpus

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpumanager.agent.moves import ALL_GPUS, GpuMoves, MovePolicy
-from gpumanager.dra.claim import device_name, read_claim
 from gpumanager.dra.driver import ClaimDependencies, ClaimDriver, ClaimRef
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.offers import OfferFile
@@ -21,6 +20,7 @@ from gpumanager.ids import PodUID
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
+from gpumanager.kube.claims import device_name, read_claim
 from gpumanager.kube.pod import PodView
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS, VCORE, VMEMORY
 from tests.deviceplugin.admission.admission_node import (

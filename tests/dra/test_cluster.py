@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpumanager.dra.claim import NotAClaim
 from gpumanager.dra.cluster import ClaimCluster
 from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import PodUID
 from gpumanager.kube.access import Access
+from gpumanager.kube.claims import NotAClaim
 from gpumanager.kube.client import KubeClient
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE

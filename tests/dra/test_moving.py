@@ -8,10 +8,10 @@ import pytest
 
 from gpumanager.agent.claims import until_answerable
 from gpumanager.agent.moves import ALL_GPUS
-from gpumanager.dra.claim import device_name
 from gpumanager.dra.driver import ClaimRef
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.offers import GpuOffer, OfferFile
+from gpumanager.kube.claims import device_name
 from gpumanager.kube.pod import PodView
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS, VCORE
 from tests.deviceplugin.admission.admission_node import container, pod

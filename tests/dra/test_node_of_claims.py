@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
-from gpumanager.dra.claim import device_name
 from gpumanager.dra.slice import PATH, slice_name
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.access import Access
+from gpumanager.kube.claims import device_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.names import CLAIM_DRIVER
 from gpumanager.sim.agent import AgentProcess

@@ -13,10 +13,10 @@ from gpumanager.dra import wire
 from gpumanager.dra.api import dra_v1_pb2 as pb
 from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
 from gpumanager.dra.api import pluginregistration_v1_pb2 as registration_pb
-from gpumanager.dra.claim import device_name
 from gpumanager.dra.health import HealthService
 from gpumanager.dra.plugin import CannotListen, ClaimPlugin, NotRegistered, PluginSockets
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.kube.claims import device_name
 from tests.dra.claim_node import ClaimNode
 
 LONG = 30.0

@@ -9,10 +9,10 @@ from gpumanager.dra.unallocated import (
     TOGETHER,
     ClusterGpus,
     NodesWithout,
-    OfferedGpu,
     offered_gpus,
     why_not_allocated,
 )
+from gpumanager.kube.claims import OfferedGpu
 from tests.sim.claims.claim_objects import asked, gpu, request, slice_of
 
 CLASSES: Mapping[str, tuple[str, ...]] = {"gpu": ()}

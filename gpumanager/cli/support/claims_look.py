@@ -10,7 +10,6 @@ from gpumanager.cli.node_agents import page
 from gpumanager.cli.support.bundle_sources import agent_url
 from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.values import ClaimObjects, ClaimsView, ListeningSocket, Unseen
-from gpumanager.dra.claim import DRIVER, NotAClaim, results_of
 from gpumanager.dra.slice import PATH as SLICES
 from gpumanager.dra.slice import NodeGpus, devices, differences, slice_name
 from gpumanager.errors import GpuManagerError
@@ -23,9 +22,10 @@ from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.offers import OfferFile
 from gpumanager.isolation.cdi import PREFIX, SUFFIX
 from gpumanager.kube.access import find_access, node_name
+from gpumanager.kube.claims import NotAClaim, list_devices, list_users
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused, Object
-from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_REGISTRATIONS
+from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER, CLAIM_REGISTRATIONS
 from gpumanager.runtime.cdi_support import obstacle_of
 from gpumanager.settings import AgentSettings
 
@@ -93,7 +93,7 @@ async def _objects(
     try:
         async with KubeClient(find_access(settings.kubeconfig), agent="gpumanager-doctor") as api:
             slices, claims = list[Object](), list[Object]()
-            await api.list(SLICES, slices.append, fieldSelector=f"spec.driver={DRIVER}")
+            await api.list(SLICES, slices.append, fieldSelector=f"spec.driver={CLAIM_DRIVER}")
             await api.list(f"{API}/resourceclaims", claims.append)
             found = next((o for o in slices if o["metadata"]["name"] == slice_name(node)), None)
             return ClaimObjects(
@@ -117,10 +117,10 @@ def _name(claim: Object) -> str:
 def _in_use(claim: Object, node: str) -> bool:
     """By pods of this node, as far as the API server knows."""
     try:
-        here = any(one.pool == node for one in results_of(claim))
-    except (NotAClaim, LookupError, TypeError, AttributeError):
+        here = any(one.pool == node for one in list_devices(claim))
+        return here and bool(list_users(claim))
+    except NotAClaim:
         return False
-    return here and bool((claim.get("status") or {}).get("reservedFor"))
 
 
 async def _device_class(api: KubeClient) -> bool | Unseen:

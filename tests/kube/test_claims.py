@@ -1,20 +1,36 @@
-"""ResourceClaims, and what pods use of them, as JSON objects have them."""
+"""ResourceClaims, ResourceSlices, and what pods use of claims, read from JSON objects."""
 
+import contextlib
+import copy
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from gpumanager.dra.claim import (
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kube.claims import (
     AllocatedDevice,
+    ClaimUse,
     NotAClaim,
     ResourceClaim,
     device_name,
+    is_allocated,
+    list_configs,
+    list_devices,
+    list_requests,
+    list_results,
+    list_users,
     read_claim,
+    read_pod_claims,
+    read_slice,
 )
-from gpumanager.dra.pod_claims import ClaimUse, read_pod_claims
-from gpumanager.gpu.values import GpuUUID
 from gpumanager.kube.vcuda_config import VcudaConfig, read_vcuda_config
+from gpumanager.placement.values import FreeGpu
 from tests.dra.claim_node import claim_item, pod_item, result
+from tests.sim.claims.claim_objects import asked, claim, gpu, request, slice_of
+
+Read = Callable[[Any], Any]
 
 KIND = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}
 
@@ -73,15 +89,141 @@ def test_a_claim_without_an_allocation_has_no_devices() -> None:
     assert read_claim(item) == ResourceClaim("u", "ns", "a")
 
 
-@pytest.mark.parametrize("item", [None, {}, {"metadata": {}}, [], {"metadata": {"uid": "u"}}])
-def test_what_is_no_claim_is_told_so(item: Any) -> None:
-    with pytest.raises(NotAClaim):
-        read_claim(item)
-
-
 def opaque(requests: list[str], **parameters: Any) -> Any:
     parameters = KIND | parameters
     return {"requests": requests, "opaque": {"driver": "gpu.tencent.com", "parameters": parameters}}
+
+
+def requesting(amounts: dict[str, Any], **more: Any) -> Any:
+    one = {"deviceClassName": "gpu", "capacity": {"requests": amounts}, **more}
+    return {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": one}]}}}
+
+
+def offering(**device: Any) -> Any:
+    return slice_of("n", gpu(0) | device)
+
+
+@pytest.mark.parametrize(
+    ("read", "item", "text"),
+    [
+        (read_claim, None, "no ResourceClaim"),
+        (read_claim, [], "no ResourceClaim"),
+        (read_claim, {}, "no ResourceClaim (KeyError('metadata'))"),
+        (read_claim, {"metadata": {"uid": "u"}}, "no ResourceClaim (KeyError('namespace'))"),
+        (list_devices, {"status": 3}, "no ResourceClaim"),
+        (list_devices, claim_item("a", {"device": "gpu-1"}), "no ResourceClaim"),
+        (list_users, {"status": {"reservedFor": ["p"]}}, "no ResourceClaim"),
+        (list_requests, requesting({"cores": "many"}), "capacity cores: 'many' is no amount"),
+        (list_requests, requesting({"memory": "-1"}), "capacity memory: '-1' is no amount"),
+        (list_requests, requesting({"memory": "1e999999999"}), "is no amount"),
+        (list_requests, requesting({}, count="two"), "no ResourceClaim"),
+        (list_requests, requesting({}, selectors=[{"cel": {"x": 1}}]), "no list of selectors"),
+        (list_configs, {"config": ["parameters"]}, "no VcudaConfig"),
+        (read_slice, {"spec": {}}, "no ResourceSlice (KeyError('driver'))"),
+        (read_slice, offering(capacity={}), "no ResourceSlice (KeyError('memory'))"),
+        (read_slice, offering(capacity={"memory": {"value": "all"}}), "'all' is no amount"),
+        (read_pod_claims, {"metadata": {}}, "no Pod (KeyError('uid'))"),
+    ],
+)
+def test_what_is_not_understood_is_told_so(read: Read, item: Any, text: str) -> None:
+    with pytest.raises(NotAClaim, match=re.escape(text)):
+        read(item)
+
+
+def places(item: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(item, dict | list):
+        for key, value in item.items() if isinstance(item, dict) else enumerate(item):
+            yield from places(value, (*path, key))
+
+
+def with_poison(item: Any, path: tuple[Any, ...], poison: Any) -> Any:
+    if not path:
+        return poison
+    changed = copy.copy(item)
+    changed[path[0]] = with_poison(item[path[0]], path[1:], poison)
+    return changed
+
+
+POISON = [None, [], {}, "", "x", 0, -1, 1.5, float("inf"), float("nan"), True, ["x"], {"x": [1]}]
+
+
+def whole_claim() -> Any:
+    tolerations = [{"key": "k", "operator": "Exists"}]
+    selectors = [{"cel": {"expression": "true"}}]
+    one = asked(30, "2Gi", tolerations=tolerations, selectors=selectors)
+    requests = [{"name": "g", "firstAvailable": [{"name": "a", **one}]}, request("h", 10, "1Gi")]
+    allocated = claim_item("a", result("gpu-1", 30, "1Gi"), pods=["p"], config=[opaque(["gpu"])])
+    return claim(*requests, config=[opaque(["g"], policy="binpack")]) | allocated
+
+
+def whole_pod() -> Any:
+    pod = pod_item("p", {"x": [("one", "r")]})
+    mapping = {"containerName": "x", "resourceName": "r", "requestName": "q"}
+    pod["status"] = {
+        "resourceClaimStatuses": [{"name": "one", "resourceClaimName": "two"}],
+        "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": [mapping]},
+    }
+    pod["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"tencent.com/vcuda-core": "3"}
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("item", "readers"),
+    [
+        (whole_claim(), (read_claim, list_requests, list_results, is_allocated)),
+        (
+            slice_of("n", gpu(0) | {"taints": [{"key": "k", "effect": "NoSchedule"}]}),
+            (read_slice,),
+        ),
+        (whole_pod(), (read_pod_claims,)),
+    ],
+)
+def test_a_poisoned_object_raises_nothing_else(item: Any, readers: tuple[Read, ...]) -> None:
+    """Whatever stands in any one place of it."""
+    for read in readers:
+        assert read(item), "as it is, it is understood"
+        for path in places(item):
+            for poison in POISON:
+                with contextlib.suppress(NotAClaim):
+                    read(with_poison(item, path, poison))
+
+
+def test_requests_are_read_with_their_alternatives_in_order() -> None:
+    found = list_requests(whole_claim())
+
+    (first,), (second,) = found["g"], found["h"]
+    assert (first.name, first.cores, first.blocks) == ("g/a", 30, 8)
+    assert first.selectors == ("true",)
+    assert first.tolerations == ({"key": "k", "operator": "Exists"},)
+    assert (second.name, second.count, second.cores, second.blocks) == ("h", 1, 10, 4)
+    assert second.amounts == (("cores", "10"), ("memory", "1Gi"))
+
+
+def test_amounts_that_are_asked_for_are_rounded_upwards() -> None:
+    ((found,),) = list_requests(requesting({"cores": "1500m", "memory": "300Mi"})).values()
+
+    assert (found.cores, found.blocks) == (2, 2)
+
+
+def test_a_slice_of_another_driver_is_none() -> None:
+    theirs = slice_of("n", gpu(0))
+    theirs["spec"]["driver"] = "nic.example.com"
+
+    assert read_slice(theirs) is None
+
+
+def test_devices_that_claims_hold_are_not_free() -> None:
+    node = read_slice(slice_of("n", gpu(0), gpu(1)))
+    assert node is not None
+
+    left = node.less(
+        [AllocatedDevice("g", "gpu-1", "n", "s", 30, 8), AllocatedDevice("g", "x", "n")]
+    )
+
+    assert [one.free for one in left] == [FreeGpu(100, 64, 0, 64), FreeGpu(70, 56, 1, 64)]
+    assert [one.uuid for one in left] == ["GPU-0", "GPU-1"]
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,26 @@ pod, claim: objects of the Kubernetes API, as JSON has them. A claim may have re
 drivers; what is said of one's devices holds for all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from gpumanager.kube.claims import (
+    OfferedGpu,
+    RequestedDevices,
+    is_allocated,
+    list_requests,
+    list_results,
+    list_users,
+    read_slice,
+    requested,
+)
+from gpumanager.kube.errors import Object
+from gpumanager.names import CLAIM_DRIVER
 from gpumanager.units import count_of
 from gpumanager.view.metrics import printable
 
-Object = Mapping[str, Any]
-MOST_EXPRESSION: Final = 100
+SELECTOR_LETTERS: Final = 100
 """Letters of a selector that are shown."""
 
 
@@ -83,69 +94,48 @@ def _health(pod: Object) -> Iterator[str]:
 def _claim(claim: Object, slices: Sequence[Object]) -> Iterator[str]:
     if (claim.get("metadata") or {}).get("deletionTimestamp"):
         yield "It is being deleted, and goes when no pod uses it any more."
-    devices = (claim.get("spec") or {}).get("devices") or {}
-    for one in devices.get("requests") or ():
-        yield from _request(one)
-    for one in devices.get("constraints") or ():
+    for name, alternatives in list_requests(claim).items():
+        yield f"Request {name} asks for {'; else '.join(map(_asked, alternatives))}."
+    for one in requested(claim).get("constraints") or ():
         same = "the same" if one.get("matchAttribute") else "different"
         attribute = one.get("matchAttribute") or one.get("distinctAttribute")
         among = ", ".join(one.get("requests") or ()) or "all requests"
         yield f"The devices of {among} must have {same} {attribute}."
-    yield from _allocation(claim, slices)
-
-
-def _request(request: Object) -> Iterator[str]:
-    name = request.get("name")
-    if request.get("exactly"):
-        yield f"Request {name} asks for {_asked(request['exactly'])}."
-        return
-    tried = request.get("firstAvailable") or ()
-    each = "; else ".join(f"{_asked(one)} ({one.get('name')})" for one in tried)
-    yield f"Request {name} asks for {each}."
-
-
-def _asked(item: Object) -> str:
-    every = item.get("allocationMode") == "All"
-    count = "all devices" if every else count_of(int(item.get("count") or 1), "device")
-    amounts = (item.get("capacity") or {}).get("requests") or {}
-    much = ", ".join(f"{name} {value}" for name, value in amounts.items()) or "all of each"
-    access = "admin access to " if item.get("adminAccess") else ""
-    found = f"{access}{count} of class {item.get('deviceClassName')}: {much}"
-    for one in item.get("selectors") or ():
-        expression = " ".join(str((one.get("cel") or {}).get("expression")).split())
-        cut = "…" if len(expression) > MOST_EXPRESSION else ""
-        found += f", where {expression[:MOST_EXPRESSION]}{cut}"
-    return found
-
-
-def _allocation(claim: Object, slices: Sequence[Object]) -> Iterator[str]:
-    status = claim.get("status") or {}
-    allocation = status.get("allocation")
-    if allocation is None:
+    if not is_allocated(claim):
         yield "It is not allocated: kube-scheduler does that for the first pod that uses it."
         return
-    known = {
-        (one["spec"]["driver"], one["spec"]["pool"]["name"], device["name"]): device
-        for one in slices
-        for device in one["spec"].get("devices") or ()
-    }
-    for one in (allocation.get("devices") or {}).get("results") or ():
-        device = known.get((one["driver"], one["pool"], one["device"]))
-        yield f"Request {one['request']} was allocated {_allocated(one, device)}."
-        taints = (device or {}).get("taints") or ()
-        if taints:
-            names = ", ".join(f"{each.get('key')}:{each.get('effect')}" for each in taints)
-            yield f"{one['device']} is tainted: {names}."
-    pods = [str(one.get("name")) for one in status.get("reservedFor") or ()]
-    yield f"It is in use by {', '.join(pods)}." if pods else "No pod uses it now."
+    offered = (gpu for one in map(read_slice, slices) if one for gpu in one.gpus)
+    known = {(CLAIM_DRIVER, one.node, one.name): one for one in offered}
+    for one in list_results(claim):
+        gpu = known.get((one["driver"], one["pool"], one["device"]))
+        yield f"Request {one['request']} was allocated {_allocated(one, gpu)}."
+        if gpu and gpu.taints:
+            names = ", ".join(f"{each.get('key')}:{each.get('effect')}" for each in gpu.taints)
+            yield f"{gpu.name} is tainted: {names}."
+    pods = ", ".join(one.name for one in list_users(claim))
+    yield f"It is in use by {pods}." if pods else "No pod uses it now."
 
 
-def _allocated(result: Object, device: Object | None) -> str:
-    """`gpu-1a2b (Tesla T4, GPU-…) on node n1: cores 30, memory 2Gi`."""
-    attributes = (device or {}).get("attributes") or {}
-    told = (attributes.get(name, {}).get("string") for name in ("productName", "uuid"))
-    known = ", ".join(filter(None, told))
-    consumed = result.get("consumedCapacity") or {}
-    much = ", ".join(f"{name} {value}" for name, value in consumed.items()) or "all of it"
+def _asked(one: RequestedDevices) -> str:
+    """`2 devices of class gpu: cores 10, memory 1Gi, where …`, and the name of an alternative."""
+    count = "all devices" if one.count is None else count_of(one.count, "device")
+    access = "admin access to " if one.admin else ""
+    found = f"{access}{count} of class {one.device_class}: {_listed(one.amounts, 'all of each')}"
+    for selector in one.selectors:
+        expression = " ".join(selector.split())
+        cut = "…" if len(expression) > SELECTOR_LETTERS else ""
+        found += f", where {expression[:SELECTOR_LETTERS]}{cut}"
+    alternative = one.name.partition("/")[2]
+    return f"{found} ({alternative})" if alternative else found
+
+
+def _allocated(result: Object, gpu: OfferedGpu | None) -> str:
+    """`gpu-1a2b (Tesla T4, GPU-…) of pool n1: cores 30, memory 2Gi`."""
+    known = ", ".join(filter(None, (gpu.model, gpu.uuid))) if gpu else ""
+    much = _listed((result.get("consumedCapacity") or {}).items(), "all of it")
     much = "admin access" if result.get("adminAccess") else much
     return f"{result['device']}{f' ({known})' if known else ''} of pool {result['pool']}: {much}"
+
+
+def _listed(amounts: Iterable[tuple[str, str]], otherwise: str) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in amounts) or otherwise
