@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpumanager.kube.claims import AllocatedDevice, NodeSlice, read_slice
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodView
@@ -16,13 +17,10 @@ from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Request
 from gpumanager.scheduler.claims.objects import (
     AskingClaim,
-    HeldDevice,
-    NodeSlice,
     holder_of,
     offered,
     read_asking_claim,
     read_class,
-    read_node_slice,
 )
 from gpumanager.scheduler.node import NOTHING_OFFERED, Offered
 from gpumanager.scheduler.scoring.pod_shape import PodShape, claim_shape_of
@@ -68,11 +66,11 @@ class ClaimCache:
         self._claims: dict[str, AskingClaim] = {}
         self._classes: dict[str, Preference] = {}
         """Of our driver, and what each says of how a node is chosen."""
-        self._on: dict[str, dict[str, tuple[HeldDevice, ...]]] = {}
+        self._on: dict[str, dict[str, tuple[AllocatedDevice, ...]]] = {}
         """What claims hold, by node and claim."""
         self.stores = {
             "resource slices": ObjectStore(
-                f"{API}/resourceslices", self._slices, read_node_slice, self._slice
+                f"{API}/resourceslices", self._slices, read_slice, self._slice
             ),
             "resource claims": ObjectStore(
                 f"{API}/resourceclaims", self._claims, read_asking_claim, self._claim
@@ -125,10 +123,10 @@ class ClaimCache:
         had, has = before.held if before else (), said.held if said else ()
         if before and said and (had, before.pods) == (has, said.pods):
             return
-        for node in {one.node for one in (*had, *has)}:
+        for node in {one.pool for one in (*had, *has)}:
             on = self._on.setdefault(node, {})
             on.pop(name, None)
-            if here := tuple(one for one in has if one.node == node):
+            if here := tuple(one for one in has if one.pool == node):
                 on[name] = here
             if not on:
                 del self._on[node]

@@ -4,15 +4,21 @@ from typing import Any
 
 import pytest
 
+from gpumanager.kube.claims import AllocatedDevice, NodeSlice, read_slice
 from gpumanager.placement.values import FreeGpu, Request
 from gpumanager.scheduler.claims.objects import (
-    HeldDevice,
-    is_ours,
     offered,
     read_asking_claim,
-    read_node_slice,
+    read_class,
 )
 from tests.sim.claims.claim_objects import asked, claim, device_class, gpu, request, slice_of
+
+
+def read(node: Any) -> NodeSlice:
+    found = read_slice(node)
+    assert found is not None
+    return found
+
 
 FIRST = {"name": "gpu", "firstAvailable": [{"name": "a", **asked(20, "1Gi")}, {"name": "b"}]}
 
@@ -51,7 +57,7 @@ def test_what_is_no_amount_is_no_claim(amount: str) -> None:
 
 def test_what_claims_hold_is_not_offered() -> None:
     taints = [{"key": "gpu.tencent.com/unhealthy", "effect": "NoSchedule"}]
-    node = read_node_slice(slice_of("n", gpu(3), gpu(1), {**gpu(0), "taints": taints}))
+    node = read(slice_of("n", gpu(3), gpu(1), {**gpu(0), "taints": taints}))
     result = {"request": "gpu", "driver": "gpu.tencent.com", "pool": "n", "device": "gpu-1"}
     consumed = {"consumedCapacity": {"cores": "30", "memory": "2Gi"}}
     other = {**result, "driver": "net.example.com"}
@@ -59,7 +65,7 @@ def test_what_claims_hold_is_not_offered() -> None:
     allocation = {"devices": {"results": [{**result, **consumed}, other, seen]}}
     found = read_asking_claim({**claim(request()), "status": {"allocation": allocation}})
 
-    assert found.held == (HeldDevice("n", "gpu-1", 30, 8),)
+    assert found.held == (AllocatedDevice("gpu", "gpu-1", "n", None, 30, 8),)
     assert offered(node, found.held).gpus == (
         FreeGpu(100, 64, 0, 64),
         FreeGpu(70, 56, 1, 64),
@@ -68,15 +74,15 @@ def test_what_claims_hold_is_not_offered() -> None:
 
 
 def test_a_device_without_amounts_is_held_whole() -> None:
-    node = read_node_slice(slice_of("n", gpu(0)))
+    node = read(slice_of("n", gpu(0)))
 
-    assert offered(node, [HeldDevice("n", "gpu-0", None, None)]).gpus == (FreeGpu(0, 0, 1, 64),)
+    assert offered(node, [AllocatedDevice("gpu", "gpu-0", "n")]).gpus == (FreeGpu(0, 0, 1, 64),)
 
 
 def test_a_class_is_ours_that_names_our_driver() -> None:
     other = device_class("other")
     other["spec"]["selectors"][0]["cel"]["expression"] = "device.driver == 'net.example.com'"
 
-    assert is_ours(device_class())
-    assert not is_ours(other)
-    assert not is_ours({"metadata": {"name": "any"}, "spec": {}})
+    assert read_class(device_class()) is not None
+    assert read_class(other) is None
+    assert read_class({"metadata": {"name": "any"}, "spec": {}}) is None
