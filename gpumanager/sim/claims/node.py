@@ -20,8 +20,8 @@ from typing import Any, Final, Self
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.access import Access
+from gpumanager.kube.claims import AllocatedDevice, base, list_devices
 from gpumanager.kube.client import KubeClient
-from gpumanager.kube.quantity import whole_number
 from gpumanager.names import (
     CLAIM_DEVICE_CLASS,
     CLAIM_DRIVER,
@@ -32,7 +32,7 @@ from gpumanager.names import (
 )
 from gpumanager.sim import events
 from gpumanager.sim.claims.control_plane import ClaimControlPlane
-from gpumanager.sim.claims.pod_claims import allocation_of, is_done
+from gpumanager.sim.claims.pod_claims import is_done
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -48,7 +48,6 @@ from gpumanager.sim.manifest.pods import (
 )
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult, memory_limit
-from gpumanager.units import MEMORY_BLOCK
 
 Object = Mapping[str, Any]
 PUBLISHED_SECONDS: Final = 60.0
@@ -218,24 +217,20 @@ class ClaimsNode:
     def _with_amounts(self, pod: Pod, container: ContainerManifest) -> ContainerManifest:
         """What its claims hold, in the units of the two lines; with admin access nothing."""
         asks: dict[str, int] = {}
-        for result in self._results(pod, container):
-            if result.get("adminAccess"):
-                continue
-            consumed = result.get("consumedCapacity") or {}
-            asks[VCORE] = asks.get(VCORE, 0) + (whole_number(consumed.get("cores")) or 0)
-            memory = whole_number(consumed.get("memory")) or 0
-            asks[VMEMORY] = asks.get(VMEMORY, 0) + memory // MEMORY_BLOCK
+        for one in self._held(pod, container):
+            if not one.admin:
+                asks[VCORE] = asks.get(VCORE, 0) + (one.cores or 0)
+                asks[VMEMORY] = asks.get(VMEMORY, 0) + (one.blocks or 0)
         return replace(container, asks=asks) if asks else container
 
-    def _results(self, pod: Pod, container: ContainerManifest) -> Iterator[Object]:
+    def _held(self, pod: Pod, container: ContainerManifest) -> Iterator[AllocatedDevice]:
         """The devices of the requests that the container names; of all where it names none."""
         for used in pod.claims:
             rows = [one.request for one in container.claims if one.claim == used.name]
             key = Key("resourceclaims", pod.namespace, used.claim)
-            allocation = allocation_of(self.server.objects.get(key)) or {"devices": {}}
-            for result in allocation["devices"].get("results") or ():
-                if any(not row or result["request"].partition("/")[0] == row for row in rows):
-                    yield result
+            for one in list_devices(self.server.objects.get(key)):
+                if any(not row or base(one.request) == row for row in rows):
+                    yield one
 
 
 def _is_running(pod: Object) -> bool:
