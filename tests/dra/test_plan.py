@@ -5,13 +5,20 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from gpumanager.dra.claim import AllocatedDevice, ClaimUser, ResourceClaim, device_name
 from gpumanager.dra.plan import PreparedNode, plan
-from gpumanager.dra.pod_claims import ALL, ClaimUse, PodClaims
 from gpumanager.grants.grant import Claimant, Grant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.refusals import Refused
 from gpumanager.ids import AllocationID, PodUID
+from gpumanager.kube.claims import (
+    ALL,
+    AllocatedDevice,
+    ClaimUse,
+    ClaimUser,
+    PodClaims,
+    ResourceClaim,
+    device_name,
+)
 from gpumanager.kube.vcuda_config import VcudaConfig
 from gpumanager.placement.values import Evaluator
 from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
