@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpumanager.dra.cluster import ClaimCluster
+from gpumanager.dra.cluster import ClaimCluster, NodeClaims
 from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import PodUID
 from gpumanager.kube.access import Access
@@ -15,7 +15,7 @@ from gpumanager.kube.client import KubeClient
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
-from tests.dra.claim_node import NODE, pod_item, result
+from tests.dra.claim_node import NODE, claim_item, pod_item, result
 from tests.sim.claims.claim_objects import claim, request
 from tests.waiting import until
 
@@ -163,3 +163,14 @@ async def test_without_an_api_server_the_kubelet_is_to_ask_again(world: World) -
 
     with pytest.raises(RetryLater):
         await world.cluster.claim("default", "a", world.uid)
+
+
+def test_wrong_parameters_of_a_claim_of_another_node_are_no_error_here() -> None:
+    wrong = {"opaque": {"driver": "gpu.tencent.com", "parameters": {}}}
+    claims = NodeClaims("n2")
+
+    claims.put(claim_item("a", result("gpu-1", 30, "1Gi"), config=[wrong]))
+
+    assert len(claims) == 0
+    with pytest.raises(NotAClaim, match="another kind"):
+        NodeClaims(NODE).put(claim_item("a", result("gpu-1", 30, "1Gi"), config=[wrong]))

@@ -136,3 +136,9 @@ def test_of_alternatives_one_that_fits_is_enough_and_none_tells_each() -> None:
 
     assert [one.reason for one in why(either("17", "1"))] == [TOGETHER]
     assert [one.request for one in why(either("17", "18"))] == ["gpu/17", "gpu/18"]
+
+
+def test_a_claim_that_is_not_understood_is_passed_over() -> None:
+    poisoned = [holding("a", "gpu-0", "many", "2Gi"), {"status": 3}]
+
+    assert [one.reason for one in why(claim(request("gpu", 50, "2Gi")), *poisoned)] == [TOGETHER]

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 from gpumanager.kube.claims import AllocatedDevice, NodeSlice, read_slice
+from gpumanager.placement.preference import Preference
 from gpumanager.placement.values import FreeGpu, Request
 from gpumanager.scheduler.claims.objects import (
     offered,
     read_asking_claim,
     read_class,
 )
+from tests.scheduler.claims.claim_texts import opaque
 from tests.sim.claims.claim_objects import asked, claim, device_class, gpu, request, slice_of
 
 
@@ -86,3 +88,15 @@ def test_a_class_is_ours_that_names_our_driver() -> None:
     assert read_class(device_class()) is not None
     assert read_class(other) is None
     assert read_class({"metadata": {"name": "any"}, "spec": {}}) is None
+
+
+def test_a_claim_with_parameters_that_the_driver_refuses_counts_without_a_policy() -> None:
+    result = {"request": "gpu", "driver": "gpu.tencent.com", "pool": "n", "device": "gpu-1"}
+    allocation = {"devices": {"results": [result]}}
+    for wrong in (opaque(policy="bin-pack"), opaque(coreLimits=50, policy="binpack")):
+        asking = claim(request(), config=[opaque(policy="spread"), wrong])
+
+        found = read_asking_claim({**asking, "status": {"allocation": allocation}})
+
+        assert found.preference == Preference()
+        assert [one.name for one in found.held] == ["gpu-1"]
