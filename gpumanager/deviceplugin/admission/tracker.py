@@ -18,7 +18,7 @@ from gpumanager.deviceplugin.admission.transaction import (
     Transaction,
     View,
 )
-from gpumanager.deviceplugin.device_ledger import ids_of
+from gpumanager.deviceplugin.device_ledger import ids_of, of_admission
 from gpumanager.deviceplugin.identity.evidence import PodLister
 from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, over
 from gpumanager.grants.grant import Grant
@@ -75,8 +75,10 @@ class AdmissionTracker:
         holders = {a.owner for a in live if a.owner}
         call = self._call(resource, size, again=again)
         self._known = transaction.observe(self._known, call, self._view, holders, self._fits)
-        facts = GrantFacts(admission=self.open, before=before)
-        await self._node.release(over(live, Occasion.NEXT_POD, facts))
+        if before is not None:
+            facts = GrantFacts(admission=self.open, before=before)
+            admitted = of_admission(live, before.admission)
+            await self._node.release(over(admitted, Occasion.NEXT_POD, facts))
         return self.being_admitted()
 
     async def allocating(self, resource: str, ids: Collection[str]) -> Transaction:

@@ -91,8 +91,8 @@ KEPT: Final = GrantVerdict(GrantOutcome.KEEP, "nothing says that it is over")
 
 def verdict(grant: Grant, occasion: Occasion, facts: GrantFacts) -> GrantVerdict:
     """Return what becomes of this grant."""
-    for row in ROWS:
-        if row.occasion & occasion and row.applies(grant, facts):
+    for row in _ROWS_OF[occasion]:
+        if row.applies(grant, facts):
             proved = facts.running is not None and grant.id not in facts.running
             return row.verdict if proved or not row.verdict.ask_runtime else KEPT
     return KEPT
@@ -260,3 +260,4 @@ ROWS: Final = (
     _row(_PASS, _holder_has_ended, GrantOutcome.OVER, "its pod has ended"),
 )
 """Which verdict a grant gets on which occasion."""
+_ROWS_OF: Final = {one: tuple(row for row in ROWS if one in row.occasion) for one in Occasion}
