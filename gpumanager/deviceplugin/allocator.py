@@ -232,7 +232,7 @@ class Allocator:
                 logger.warning("reconciliation failed, retrying: %s", error)
 
     async def _tell_of_devices(self) -> None:
-        """Advertise anew when IDs that only pods had are released."""
+        """Advertise again when IDs that only pods had are released."""
         foreign = self.foreign()
         if foreign != self._foreign and self.on_devices_changed is not None:
             await self.on_devices_changed()

@@ -2,7 +2,7 @@
 
 The ledger sums cores and memory blocks by GPU. The kubelet may hand out the same capacity twice: an
 app container gets device IDs that its init container had, all of them or some. Example: 30 cores,
-then 50 of which 10 are among the 30: together 70. A device ID is capacity, whoever has it: where
+then 50 of which 10 are among the 30: together 70. A device ID is capacity: where
 several grants on a GPU have the same one, it counts once. A block that a GPU had once, when more of
 its memory was granted, counts not at all: what is not there any more is not missing either.
 """

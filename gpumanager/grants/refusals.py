@@ -1,7 +1,7 @@
-"""No grant: one rule for all who may not give one.
+"""No grant: one rule for all code that may not give one.
 
 returned    `Refused`: decided, and final for the caller's request. Its text is for the user
-raised      `RetryLater`: not decided now; the kubelet asks again by itself
+raised      `RetryLater`: not decided now; the kubelet asks again
 """
 
 from dataclasses import dataclass
