@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.legacy.register import Register, RegisterServer
-from gpumanager.limits.socket.repeated_log import RepeatedLog
+from gpumanager.limits.socket.rate_limits import RepeatedLog
 
 log = logging.getLogger(__name__)
 

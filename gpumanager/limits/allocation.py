@@ -53,8 +53,7 @@ from gpumanager.limits.socket.protocol import (
     refusal,
     refused_by_system,
 )
-from gpumanager.limits.socket.repeated_log import RepeatedLog
-from gpumanager.limits.socket.token_bucket import TokenBucket
+from gpumanager.limits.socket.rate_limits import RepeatedLog, TokenBucket
 from gpumanager.limits.turns import AllocationTurns, Turns, shared
 from gpumanager.limits.values import Limit
 from gpumanager.names import BOOKS_NAME, CONFIG_NAME, CONTAINER_TURNS

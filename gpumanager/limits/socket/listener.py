@@ -26,8 +26,7 @@ from gpumanager.limits.socket.protocol import (
     parse_hello,
     refusal,
 )
-from gpumanager.limits.socket.repeated_log import RepeatedLog
-from gpumanager.limits.socket.token_bucket import TokenBucket
+from gpumanager.limits.socket.rate_limits import RepeatedLog, TokenBucket
 from gpumanager.names import SOCKET_NAME
 
 log = logging.getLogger(__name__)

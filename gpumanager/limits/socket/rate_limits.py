@@ -1,7 +1,7 @@
-"""Log lines that a container can cause as often as it likes.
+"""Bounds for what a container can cause as often as it likes: requests, and log lines.
 
-The first of each kind is logged at once, all later ones are counted, and a line a minute says how
-many there were: what a container does cannot rotate the lines away that tell of real trouble.
+The first log line of a kind is written at once, all later ones are counted, and a line a minute
+says how many there were: a container cannot rotate away the lines that tell of real trouble.
 """
 
 import logging
@@ -52,3 +52,27 @@ class RepeatedLog:
                     kind.newest,
                 )
                 kind.said_at, kind.more = now, 0
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """rate: tokens that come in a second; burst: how many it holds, and has at first."""
+
+    rate: float
+    burst: float
+    _tokens: float = field(init=False)
+    _at: float | None = None
+
+    def __post_init__(self) -> None:
+        self._tokens = self.burst
+
+    def take(self, now: float, tokens: float = 1.0) -> bool:
+        """False, and none is taken, where there are not as many; all of them are always enough."""
+        elapsed = 0.0 if self._at is None else max(0.0, now - self._at)
+        self._at = now
+        self._tokens = min(self.burst, self._tokens + self.rate * elapsed)
+        wanted = min(tokens, self.burst)
+        if wanted > self._tokens:
+            return False
+        self._tokens -= wanted
+        return True
