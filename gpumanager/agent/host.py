@@ -45,7 +45,7 @@ def load_driver(settings: AgentSettings) -> None:
             )
 
 
-def lead_to_nvml(root: Path) -> None:
+def use_driver_root(root: Path) -> None:
     """For a driver that is installed under another root than this process has."""
     if root != Path("/"):
         LIBRARY.lies_where(partial(find_nvml, root))

@@ -86,7 +86,7 @@ class Monitoring:
         self.latencies = Latencies()
         self.journal = TimedJournalFile(settings.checkpoint_path / FILE_NAME)
 
-    def look_at(self, parts: Monitored) -> None:
+    def observe(self, parts: Monitored) -> None:
         """From now on; once."""
         self._parts.set_result(parts)
 
@@ -109,7 +109,7 @@ class Monitoring:
         monitor = self._monitor()
         async with asyncio.TaskGroup() as group:
             group.create_task(monitor.run())
-            monitor.look_at(self._sources(await asyncio.shield(self._parts)))
+            monitor.observe(self._sources(await asyncio.shield(self._parts)))
 
     def not_ready(self) -> str:
         """Why the agent is not ready; empty when it is."""

@@ -87,7 +87,7 @@ def lock_holder(directory: Path) -> LockHolder | None:
         os.close(descriptor)
 
 
-async def ask_for_handover(directory: Path) -> contextlib.AbstractContextManager[object]:
+async def request_handover(directory: Path) -> contextlib.AbstractContextManager[object]:
     """From now on the other agent may hand over; until the context ends. Raises OSError."""
     descriptor = _opened(directory / NEXT_NAME)
     while not _taken(descriptor):  # noqa: ASYNC110 - a third agent, which tells nobody

@@ -20,20 +20,20 @@ from gpumanager.agent.gpu_health import Kubelet, health_watch
 from gpumanager.agent.host import (
     PRUNE_SECONDS,
     container_runtime,
-    lead_to_nvml,
     load_driver,
     prune_every,
     publish_driver,
+    use_driver_root,
 )
 from gpumanager.agent.interfaces import Interfaces
 from gpumanager.agent.monitoring import Monitored, Monitoring
 from gpumanager.agent.parts import Outside, join_cluster
 from gpumanager.agent.startup import registered_or_late, unless
 from gpumanager.agent.state_lock import (
-    ask_for_handover,
     instance_name,
     lock_holder,
     lock_state,
+    request_handover,
     until_abandoned,
     until_asked,
 )
@@ -99,7 +99,7 @@ async def serve(settings: AgentSettings) -> None:
         closing.push_async_callback(supervisor.stop)
         if not state.succeeds and not await state.taken(stopping):
             return
-        lead_to_nvml(settings.driver_root)
+        use_driver_root(settings.driver_root)
         supervisor.keep("monitoring", monitoring.run)
         await asyncio.to_thread(load_driver, settings)
         topology = await unless(stopping, search.first())
@@ -162,7 +162,7 @@ class StateOwner:
 
     async def handed_over(self, stopping: asyncio.Event) -> bool:
         """The same, once the kubelet's calls come to us and wait."""
-        asking = await unless(stopping, ask_for_handover(self._directory))
+        asking = await unless(stopping, request_handover(self._directory))
         if asking is None:
             return False
         with asking:
@@ -258,12 +258,12 @@ class NodeAgent:
         set. Raises what keeps the agent from listening."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, self._interfaces.register_anew)
-        self._supervisor.keep("runtime version", self._outside.runtime.say_who)
+        self._supervisor.keep("runtime version", self._outside.runtime.log_version)
         if self._managers:
             await unless(stopping, self._managers.first())
             self._supervisor.keep("other GPU managers", self._managers.run)
         await self._interfaces.take_up()
-        self._monitoring.look_at(self._parts)
+        self._monitoring.observe(self._parts)
         for name, start in self._interfaces.first.items():
             self._supervisor.keep(name, start)
         if not self._started:
@@ -300,9 +300,9 @@ class NodeAgent:
             "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
             "sharing": partial(virtual.share_every, TICK_SECONDS),
             **self._interfaces.tasks,
-            "gpu-manager's containers": partial(follow_originals, self._legacy, node),
+            "gpu-manager's containers": partial(serve_legacy_pods, self._legacy, node),
             "health": partial(health.watch, Kubelet(self._interfaces, around.search)),
-            "cluster": partial(tell, around, self._interfaces),
+            "cluster": partial(publish_facts, around, self._interfaces),
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
@@ -359,8 +359,8 @@ class NodeAgent:
         )
 
 
-async def tell(outside: Outside, interfaces: Interfaces) -> None:
-    """What the API server is told of this node, for as long as the task lives."""
+async def publish_facts(outside: Outside, interfaces: Interfaces) -> None:
+    """Keep the API server informed of this node, for as long as the task lives."""
     if isinstance(outside.cluster, Standalone):
         return
     cuda = await cuda_version(outside.nvml)
@@ -377,7 +377,7 @@ async def tell(outside: Outside, interfaces: Interfaces) -> None:
     )
 
 
-async def follow_originals(sockets: LegacySockets, node: Node) -> None:
+async def serve_legacy_pods(sockets: LegacySockets, node: Node) -> None:
     """Keep pods going that began under gpu-manager, until cancelled."""
     while True:
         sockets.serve(legacy_containers(node.journal, sockets.candidates()))

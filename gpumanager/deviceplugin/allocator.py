@@ -30,7 +30,7 @@ from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.device_ledger import accepted, advertised, all_ids, holders, ids_of
 from gpumanager.deviceplugin.disagreements import Disagreement
-from gpumanager.deviceplugin.identity.evidence import PodLister, lived_on, who_lives
+from gpumanager.deviceplugin.identity.evidence import PodLister, list_live_containers, lived_on
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
 from gpumanager.deviceplugin.identity.verdict import (
     GrantFacts,
@@ -211,7 +211,7 @@ class Allocator:
         look = await self._reconciler.look(self._live(), await self._lister.list())
         async with self._lock:
             released = await self._reconciler.act(look, self._tracker.under)
-        await self._tell_of_devices()
+        await self._advertise_changes()
         return released
 
     def reconcile_soon(self) -> None:
@@ -231,7 +231,7 @@ class Allocator:
             except (GpuManagerError, OSError) as error:
                 logger.warning("reconciliation failed, retrying: %s", error)
 
-    async def _tell_of_devices(self) -> None:
+    async def _advertise_changes(self) -> None:
         """Advertise again when IDs that only pods had are released."""
         foreign = self.foreign()
         if foreign != self._foreign and self.on_devices_changed is not None:
@@ -253,7 +253,7 @@ class Allocator:
         found = over(live, occasion, facts)
         if not any(verdict(a, occasion, facts).ask_runtime for a in live if a.id in found):
             return found
-        running = await who_lives(self._deps.runtime, HURRIED_RUNTIME_SECONDS)
+        running = await list_live_containers(self._deps.runtime, HURRIED_RUNTIME_SECONDS)
         known = None if running is None else lived_on(running, live)
         return over(live, occasion, replace(facts, running=known))
 

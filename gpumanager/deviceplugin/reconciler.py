@@ -29,8 +29,8 @@ from gpumanager.deviceplugin.identity.evidence import (
     allocation_of,
     computing,
     directories,
+    list_live_containers,
     lived_on,
-    who_lives,
 )
 from gpumanager.deviceplugin.identity.resolution import named
 from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, has_ended, over, since
@@ -93,7 +93,7 @@ class Reconciler:
         unknown = unowned or unrecorded(granted, checkpoint or ())
         self._passes += 1
         asked = doubtful or self._passes % PASSES_PER_RUNTIME_LIST == 0
-        live = await who_lives(self._deps.runtime) if asked else None
+        live = await list_live_containers(self._deps.runtime) if asked else None
         envs = await self._deps.books.envs() if unknown else {}
         tenants = await self._tenants() if asked else {}
         evidence = Evidence(checkpoint, envs, live, view=view, tenants=tenants)

@@ -20,8 +20,8 @@ from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
     PodLister,
     directories,
+    list_live_containers,
     lived_on,
-    who_lives,
 )
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.ledger import Ledger
@@ -81,7 +81,7 @@ async def _clear(store: GrantStore, deps: Dependencies) -> None:
 
 
 async def _gather(deps: Dependencies, known: Evidence) -> Evidence:
-    live = await who_lives(deps.runtime)
+    live = await list_live_containers(deps.runtime)
     checkpoint = known.checkpoint
     if checkpoint is None:
         uids = {

@@ -110,7 +110,7 @@ class ClaimDriver:
         self._asked: list[ClaimRef] = []
         """Claims that are being prepared; without those that were unprepared meanwhile."""
         self._prepared: set[str] = set()
-        """Claims that the kubelet asked for since `take_asked`."""
+        """Claims that the kubelet asked for since `take_prepared`."""
         self.whole = False
         """Whether the journal knows all that this node ever granted."""
 
@@ -190,14 +190,14 @@ class ClaimDriver:
         """Until the calls that went on to their end have come to it."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    def take_asked(self) -> frozenset[str]:
+    def take_prepared(self) -> frozenset[str]:
         """The UIDs of claims that the kubelet asked to prepare since the last time."""
         asked, self._prepared = self._prepared, set()
         return frozenset(asked)
 
     async def reclaim(self, claim: ClaimRef) -> bool:
-        """Unprepare it, unless the kubelet has asked to prepare it since `take_asked`. Whether it
-        was unprepared. Raises as `unprepare`."""
+        """Unprepare it, unless the kubelet has asked to prepare it since `take_prepared`. Return
+        whether it was unprepared. Raises as `unprepare`."""
         return await self._to_its_end(self._unprepare(claim, unless_asked=True))
 
     async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:

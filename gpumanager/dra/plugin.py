@@ -113,7 +113,7 @@ class PluginSockets:
                     other.unlink(missing_ok=True)
 
 
-def say_nothing(_claim: ClaimRef, _text: str) -> None:
+def ignore_refusal(_claim: ClaimRef, _text: str) -> None:
     """Nobody is told."""
 
 
@@ -142,7 +142,7 @@ class ClaimPlugin:
         *,
         timer: CallTimer | None = None,
         obstacle: Obstacle = no_obstacle,
-        refused: Callable[[ClaimRef, str], None] = say_nothing,
+        refused: Callable[[ClaimRef, str], None] = ignore_refusal,
         supervisor: Supervisor | None = None,
     ) -> None:
         self._driver = driver

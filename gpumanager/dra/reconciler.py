@@ -132,7 +132,7 @@ class ClaimReconciler:
 
     async def reconcile(self) -> None:
         """One pass."""
-        asked, evidence = self._driver.take_asked(), None
+        asked, evidence = self._driver.take_prepared(), None
         unwanted = await self._unwanted()
         if unwanted or not self._driver.whole or self._driver.orphans():
             try:

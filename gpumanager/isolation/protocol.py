@@ -40,7 +40,7 @@ class AllocationServer(Protocol):
         mount at /etc/vcuda.
         """
 
-    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
         """Return a link in its directory that leads to this driver from now on.
 
         Which driver may depend on the pod, which Allocate does not know. The runtime follows the

@@ -36,7 +36,7 @@ class Shim:
 
     def _lead(self, grant: Grant) -> Path:
         volume = self._volumes.shared if grant.graphics else self._volumes.compute
-        return self._virtual.lead_to(grant.id, volume)
+        return self._virtual.link_driver(grant.id, volume)
 
     async def release(self, name: AllocationID) -> None:
         await self._virtual.close(name)

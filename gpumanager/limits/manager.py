@@ -148,7 +148,7 @@ class VirtualManager:
             raise VirtualManagerFailed("cannot make", place, error) from error
         return self._turns.folder(allocation)
 
-    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
         """Make the link to its driver lead there; return the link."""
         link = self.directory(allocation) / DRIVER_NAME
         fresh = link.with_suffix(".new")

@@ -109,7 +109,7 @@ class Monitor:
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """The port, once there is one."""
 
-    def look_at(self, sources: Sources) -> None:
+    def observe(self, sources: Sources) -> None:
         """Sample these sources from the next time on."""
         self.sampler.sources = sources
 

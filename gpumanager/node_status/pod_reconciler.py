@@ -51,7 +51,7 @@ class PodReconciler:
     def tasks(self, journal: Iterable[Grant], topology: Topology) -> Iterator[Task]:
         pods = self._pods.all()
         self._explain(pods)
-        self._tell_ignored(pods)
+        self._report_ignored(pods)
         for correction in corrections(journal, pods, topology):
             pod = correction.pod
             write = partial(self._correct, correction)
@@ -72,7 +72,7 @@ class PodReconciler:
             )
         self._explained = set(refused)
 
-    def _tell_ignored(self, pods: Iterable[PodView]) -> None:
+    def _report_ignored(self, pods: Iterable[PodView]) -> None:
         """Which annotations of a pod with GPUs have no effect, when that is new."""
         before, self._ignored = self._ignored, {}
         for pod in pods:

@@ -122,7 +122,7 @@ class NodeCluster:
         finally:
             await self.api.close()
 
-    def _say_unhealthy(self, gpu: GpuUUID, facts: Facts, *, once: bool) -> None:
+    def _report_unhealthy(self, gpu: GpuUUID, facts: Facts, *, once: bool) -> None:
         """once: the agent has just begun to look, and may have said so before."""
         message = f"{gpu} is out of use: this pod keeps it, and its work there may fail"
         for pod in holders(gpu, facts):
@@ -135,7 +135,7 @@ class NodeCluster:
     def _tasks(self, facts: Facts) -> Iterator[Task]:
         before, self._facts = self._facts, facts
         for gpu in facts.unhealthy - (before.unhealthy if before else frozenset()):
-            self._say_unhealthy(gpu, facts, once=before is None)
+            self._report_unhealthy(gpu, facts, once=before is None)
         closed = facts.unhealthy | facts.withheld
         labels = node_labels(facts.topology.gpus, facts.software, self._labels)
         yield from self.node.tasks(labels, inventory(facts.topology, closed))

@@ -105,7 +105,7 @@ class ContainerRuntime:
         found = await asyncio.gather(*(one(row) for row in await self.containers()))
         return tuple(row for row in found if row is not None)
 
-    async def say_who(self) -> None:
+    async def log_version(self) -> None:
         """One line in the log: which runtime answers, or that none does."""
         try:
             log.info("container runtime: %s", await self.version())

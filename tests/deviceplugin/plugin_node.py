@@ -50,7 +50,7 @@ class Nowhere:
     def turns(self, allocation: AllocationID) -> Path | None:
         return None
 
-    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
         return Path("/vm") / allocation / driver.name
 
     async def close(self, allocation: AllocationID) -> None: ...

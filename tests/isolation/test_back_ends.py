@@ -33,7 +33,7 @@ class Opened:
         self.limits_of[allocation] = tuple(limits)
         return Path("/vm/alloc") / allocation
 
-    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
         return Path("/vm/alloc") / allocation / driver.name
 
     def turns(self, allocation: AllocationID) -> Path | None:

@@ -159,7 +159,7 @@ async def test_the_link_to_the_driver_leads_where_it_was_last_pointed(
 ) -> None:
     for name in ("nvidia", "compute", "compute"):
         (root / name).mkdir(exist_ok=True)
-        link = sockets.lead_to(NAME, root / name)
+        link = sockets.link_driver(NAME, root / name)
 
     assert link.parent == door.parent
     assert link.resolve() == (root / "compute").resolve()

@@ -265,9 +265,9 @@ async def test_at_the_start_one_line_says_who_answers_or_that_nobody_does(
     caplog.set_level("INFO")
     simulated = SimulatedRuntime(tmp_path / "s")
     async with asking(simulated.socket) as runtime:
-        await runtime.say_who()
+        await runtime.log_version()
         async with serving(simulated):
-            await runtime.say_who()
+            await runtime.log_version()
 
     first, second = [row.getMessage() for row in caplog.records if row.name.startswith("gpum")]
     assert first.startswith("no container runtime answers")

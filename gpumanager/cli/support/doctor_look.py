@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from gpumanager.agent.host import SHIMS, container_runtime, lead_to_nvml
+from gpumanager.agent.host import SHIMS, container_runtime, use_driver_root
 from gpumanager.cli.support.claims_look import look_at_claims, registrations
 from gpumanager.cli.support.managers_look import look_for_managers
 from gpumanager.doctor.asking import DoctorQuestion
@@ -114,7 +114,7 @@ async def look(settings: AgentSettings) -> ObservedNode:
 
 
 def look_at_gpus(settings: AgentSettings) -> GpuView:
-    lead_to_nvml(settings.driver_root)
+    use_driver_root(settings.driver_root)
     installed = DoctorQuestion(lambda: _installed(settings.driver_root))
     loaded = DoctorQuestion(loaded_driver)
     troubles = DoctorQuestion(lambda: tuple(_troubles(settings.driver_root / "sys")))

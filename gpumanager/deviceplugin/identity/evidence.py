@@ -62,7 +62,7 @@ class Evidence:
         return self.checkpoint is not None and self.live is not None
 
 
-async def who_lives(
+async def list_live_containers(
     runtime: LiveContainers | None, patience: float = RUNTIME_SECONDS
 ) -> tuple[LiveContainer, ...] | None:
     """The running containers; None where nobody tells in time. patience: seconds."""

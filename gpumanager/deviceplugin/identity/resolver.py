@@ -10,7 +10,7 @@ import logging
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.adoption import adopt_booked, unrecorded
-from gpumanager.deviceplugin.identity.evidence import Evidence, lived_on, who_lives
+from gpumanager.deviceplugin.identity.evidence import Evidence, list_live_containers, lived_on
 from gpumanager.deviceplugin.identity.resolution import (
     BookedContainer,
     confirmed,
@@ -57,7 +57,7 @@ class IdentityResolver:
         """
         if not contested(self._live(), containers, view):
             return frozenset()
-        live = await who_lives(self._deps.runtime) or ()
+        live = await list_live_containers(self._deps.runtime) or ()
         return lived_on(live, self._live())
 
     async def confirm(

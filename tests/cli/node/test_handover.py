@@ -13,9 +13,9 @@ import pytest
 from gpumanager.agent.monitoring import Monitored, Monitoring
 from gpumanager.agent.state_lock import (
     LockHolder,
-    ask_for_handover,
     lock_holder,
     lock_state,
+    request_handover,
     until_abandoned,
     until_asked,
 )
@@ -101,7 +101,7 @@ async def test_an_agent_that_handed_over_measures_nothing_more(tmp_path: Path) -
     """Its journal is old: it would take the processes of new claims for unlimited ones."""
     state, monitoring = owner(tmp_path)
     assert await state.taken(asyncio.Event())
-    monitoring.look_at(Monitored(*(Mock() for _ in range(5))))
+    monitoring.observe(Monitored(*(Mock() for _ in range(5))))
     supervisor, stopping = Supervisor(), asyncio.Event()
 
     giving = asyncio.create_task(state.give_back(stopping, supervisor))
@@ -133,7 +133,7 @@ async def test_the_holder_is_asked_once_the_next_agent_is_ready(tmp_path: Path) 
     await asyncio.sleep(0)
     assert not asked.is_set()
 
-    with await ask_for_handover(tmp_path):
+    with await request_handover(tmp_path):
         await asked.wait()
 
     await watching

@@ -113,7 +113,7 @@ class RememberingVirtual:
     def turns(self, allocation: AllocationID) -> Path | None:
         return None
 
-    def lead_to(self, allocation: AllocationID, driver: Path) -> Path:
+    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
         self.drivers[allocation] = driver.name
         return self.root / "alloc" / allocation / "driver"
 
