@@ -157,14 +157,16 @@ class ClaimInterface:
         )
 
     async def _publish(self) -> None:
-        """Not before the kubelet could be answered: pods would come that cannot start."""
+        """Publish the slice once the kubelet can be answered: before, pods would come that cannot
+        start."""
         await self._attributes.of(self._node.topology)
         await until_answerable(self._node, self.plugin.listening)
         self._publisher.changed()
         await self._publisher.run()
 
     def _remember_refusal(self, claim: ClaimRef, text: str) -> None:
-        """For `explain`: once for each pod of the claim, or for none where these are not known."""
+        """Keep a refusal for `explain`: one for each pod of the claim, or one where they are not
+        known."""
         users = self._cluster.containers(claim.uid, claim.name)
         pods: dict[str, Claimant | None] = {one.uid: one for one in users}
         for one in pods.values() or (None,):

@@ -34,7 +34,8 @@ SHIMS: Final = Shims(
 
 
 def load_driver(settings: AgentSettings) -> None:
-    """By policy, and as far as it can be done; NVML then tells what there is."""
+    """Load the driver's missing kernel modules, if the settings want that. What stays missing is
+    logged."""
     if settings.load_modules == LOAD_MISSING:
         kernel = HostKernel(settings.device_directory, settings.driver_root)
         if missing := load_modules(kernel):
@@ -46,7 +47,7 @@ def load_driver(settings: AgentSettings) -> None:
 
 
 def use_driver_root(root: Path) -> None:
-    """For a driver that is installed under another root than this process has."""
+    """Load NVML from this root, where the driver is installed under another one than ours."""
     if root != Path("/"):
         LIBRARY.lies_where(partial(find_nvml, root))
 
@@ -70,7 +71,8 @@ def publish_driver(settings: AgentSettings, config: VolumeConfig) -> DriverVolum
 
 
 def container_runtime(settings: AgentSettings) -> ContainerRuntime:
-    """Raises InputError for an endpoint that is none."""
+    """Return the client of the container runtime. Raises InputError for an endpoint that is
+    none."""
     asked, docker = settings.container_runtime_endpoint, settings.docker_endpoint
     sockets = candidates(
         parse_endpoint(asked) if asked else None,
@@ -83,7 +85,7 @@ PRUNE_SECONDS: Final = 600.0
 
 
 async def prune_every(seconds: float, volumes: DriverVolumes, runtime: LiveContainers) -> None:
-    """For as long as the task lives; nothing while the container runtime does not answer."""
+    """Prune driver directories for as long as the task lives; not while the runtime is silent."""
     while True:
         await asyncio.sleep(seconds)
         try:
@@ -93,7 +95,8 @@ async def prune_every(seconds: float, volumes: DriverVolumes, runtime: LiveConta
 
 
 async def prune_drivers(volumes: DriverVolumes, runtime: LiveContainers) -> None:
-    """Once. Raises what the container runtime and the disk do."""
+    """Remove driver directories that no container has mounted. Raises what runtime and disk
+    raise."""
     live = await runtime.list()
     pids = [one.pid for one in live if one.source(str(CONTAINER_DRIVER)) is not None]
     for path in await asyncio.to_thread(prune_unused, volumes, pids):

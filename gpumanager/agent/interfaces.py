@@ -164,7 +164,8 @@ class Interfaces:
 
     @property
     def standings(self) -> Sequence[PluginStanding]:
-        """Without those of claims where this node has none any more, and is to have none."""
+        """How each resource and driver stands with the kubelet. A node that has claims no more, and
+        is to have none, leaves out their driver."""
         done = not self._wants_claims and self.node.recovered
         if self.claims and done and not offered_by(self.node.offers, CLAIMS):
             plugins = self._plugins if self.claims.in_use() else (self.device_plugin,)
@@ -193,7 +194,7 @@ class Interfaces:
         return {gpu.uuid: DEVICE_PLUGINS for gpu in self.node.topology.gpus}
 
     async def take_up(self) -> None:
-        """Know every grant in force. Device plugins first: they find what the journal has lost
+        """Load every grant in force. Device plugins first: they find what the journal has lost
         among running containers."""
         await self.allocator.take_up()
         if self.claims:
@@ -214,8 +215,9 @@ class Interfaces:
         await (self.claims.driver if self.claims else self.node).adopt(topology)
 
     async def start(self) -> None:
-        """Before `take_up` claims alone, whose calls wait for it: the journal may be another
-        agent's, which is about to hand over, and whose device plugins still answer."""
+        """Start the plugins; before `take_up` claims alone, whose calls wait for it: the journal
+        may be another agent's, which is about to hand over, and whose device plugins still
+        answer."""
         for plugin in self._plugins:
             waits = plugin is not self.device_plugin
             if plugin not in self._started and (waits or self.node.recovered):
@@ -254,7 +256,7 @@ class Interfaces:
 
 
 def _had_claims(settings: AgentSettings, file: OfferFile) -> bool:
-    """Whether claims may still have to be served here, and an API server knows of them."""
+    """Return whether claims may still have to be served here, and an API server knows of them."""
     if not file.read() and not CdiFiles(settings.cdi_path).grants():
         return False
     try:

@@ -87,7 +87,7 @@ class Monitoring:
         self.journal = TimedJournalFile(settings.checkpoint_path / FILE_NAME)
 
     def observe(self, parts: Monitored) -> None:
-        """From now on; once."""
+        """Monitor these parts from now on. To be called once."""
         self._parts.set_result(parts)
 
     def stand_by(self, reason: str) -> None:
@@ -97,11 +97,11 @@ class Monitoring:
         self._parts = asyncio.get_running_loop().create_future()
 
     def resume(self) -> None:
-        """This agent is the one that serves."""
+        """Count as the agent that serves again."""
         self._standing_by = None
 
     async def run(self) -> None:
-        """For as long as the task lives; what it looks at may come later."""
+        """Monitor for as long as the task lives; the parts may come later."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
                 parts = await asyncio.shield(self._parts)
@@ -121,7 +121,7 @@ class Monitoring:
         return parts.withdrawn() or not_ready(parts.interfaces)
 
     def _without_parts(self) -> str:
-        """Why there is nothing to look at; empty when there is."""
+        """Return why there are no parts yet; empty when there are."""
         if self._parts.done():
             return ""
         reason = self._waiting_for()
@@ -189,7 +189,7 @@ def fitness(
 
 
 def name_of(pod: PodUID, parts: Monitored) -> str | None:
-    """Namespace and name of a pod, by the journal; else by the cluster, if there is one."""
+    """Return namespace and name of a pod, by the journal; else by the cluster, if there is one."""
     for one in parts.interfaces.node.journal.live():
         owner = one.pod or one.candidate
         if owner is not None and owner.uid == pod:
@@ -210,7 +210,7 @@ def not_ready(interfaces: "Interfaces") -> str:
 
 
 def nothing(node: str, journal_bytes: Callable[[], int]) -> Sources:
-    """Of a node without GPUs, and without a kubelet."""
+    """Return the sources of a node without GPUs, and without a kubelet."""
     none = topology((), ())
     ledger = Ledger(none)
     return Sources(

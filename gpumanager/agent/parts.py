@@ -37,7 +37,7 @@ class Outside:
 
 
 def join_cluster(settings: AgentSettings) -> Cluster:
-    """Raises InputError for a kubeconfig that is none."""
+    """Return the cluster that this node is in. Raises InputError for a kubeconfig that is none."""
     if settings.standalone:
         return Standalone()
     return join(
@@ -57,7 +57,7 @@ def dependencies(
     events: AdmissionEvents,
     skipped: SkippedErrors,
 ) -> Dependencies:
-    """Of the allocator."""
+    """Return what the allocator works with."""
     return Dependencies(
         isolation=isolation,
         books=DeviceCheckpoint(

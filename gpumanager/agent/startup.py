@@ -22,7 +22,7 @@ class Registers(Protocol):
 
 
 async def registered_or_late(plugin: Registers) -> None:
-    """The kubelet comes first; what does not answer it begins after this."""
+    """Wait until the kubelet has registered the plugin, for a second at most: it comes first."""
     try:
         await plugin.registered(FIRST_SECONDS)
     except GpuManagerError as error:
@@ -30,7 +30,7 @@ async def registered_or_late(plugin: Registers) -> None:
 
 
 async def unless(stopping: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """What comes of `work`; None where the agent is told to stop before."""
+    """Return the result of `work`; None where the agent is to stop before."""
     working, told = asyncio.ensure_future(work), asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)

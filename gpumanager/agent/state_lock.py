@@ -71,12 +71,12 @@ def locked(descriptor: int) -> Iterator[int]:
 
 
 def instance_name() -> str:
-    """Of this agent's pod; empty outside of pods."""
+    """Return the name of this agent's pod; empty outside of pods."""
     return os.environ.get("POD_NAME", "")
 
 
 def lock_holder(directory: Path) -> LockHolder | None:
-    """None where no agent has the lock, or that cannot be told."""
+    """Return the agent that has the lock; None where none has it, or that cannot be read."""
     try:
         descriptor = _opened(directory / FILE_NAME)
     except OSError:
@@ -88,7 +88,7 @@ def lock_holder(directory: Path) -> LockHolder | None:
 
 
 async def request_handover(directory: Path) -> contextlib.AbstractContextManager[object]:
-    """From now on the other agent may hand over; until the context ends. Raises OSError."""
+    """Allow the other agent to hand over, until the context ends. Raises OSError."""
     descriptor = _opened(directory / NEXT_NAME)
     while not _taken(descriptor):  # noqa: ASYNC110 - a third agent, which tells nobody
         await asyncio.sleep(RETRY_SECONDS)

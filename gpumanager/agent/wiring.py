@@ -147,7 +147,7 @@ class StateOwner:
         return bool(name and self._other and self._other.after.startswith(f"{name}, "))
 
     async def taken(self, stopping: asyncio.Event) -> bool:
-        """False where the agent is told to stop before. Raises AnotherAgent."""
+        """Take the lock; False where the agent is to stop before. Raises AnotherAgent."""
         waiting = Supervisor()
         if self._other is not None:
             # The agent before this one does not hand over: it serves device plugins, or is older.
@@ -161,7 +161,8 @@ class StateOwner:
             self._monitoring.resume()
 
     async def handed_over(self, stopping: asyncio.Event) -> bool:
-        """The same, once the kubelet's calls come to us and wait."""
+        """Take the lock from an agent that hands over, once the kubelet's calls come to us and
+        wait."""
         asking = await unless(stopping, request_handover(self._directory))
         if asking is None:
             return False
@@ -247,7 +248,8 @@ class NodeAgent:
         self._monitoring = monitoring
 
     async def register(self) -> None:
-        """The kubelet's calls come here, and wait for `run`. Raises what keeps them from it."""
+        """Register, so that the kubelet's calls come here and wait for `run`. Raises what prevents
+        it."""
         await self._interfaces.start()
         self._started = True
         await self._interfaces.registered(self._settings.wait_timeout)
@@ -281,14 +283,14 @@ class NodeAgent:
         await self.stop()
 
     async def stop(self) -> None:
-        """Safe to repeat."""
+        """Stop all tasks, plugins and sockets. Safe to repeat."""
         await self._supervisor.stop()
         await self._interfaces.stop()
         await self._virtual.stop()
         await self._interfaces.close()
 
     async def _begin(self) -> None:
-        """All background tasks, once the journal is read and the kubelet knows of us."""
+        """Begin all background tasks, once the journal is read and the kubelet knows of us."""
         await registered_or_late(self._interfaces)
         await self._interfaces.serve_again()
         await self._virtual.remove_spares()
@@ -328,13 +330,13 @@ class NodeAgent:
         return self._interfaces.owners(allocation)
 
     def _confirmed(self, allocation: AllocationID) -> Claimant | None:
-        """Of a claim, any number of containers."""
+        """Return the container of an allocation, if it is confirmed; a claim may be of several."""
         grant = self._node.journal.get(allocation)
         claimed = grant is not None and isinstance(grant.source, ClaimSource)
         return None if claimed else self._node.journal.confirmed(allocation)
 
     def _cause(self, gpu: GpuUUID) -> str:
-        """Why it is out of use; empty where nobody knows."""
+        """Return why a GPU is out of use; empty where that is not known."""
         known = self._parts.health.health.of(gpu) if self._parts.health else None
         return known.cause.text if known and known.cause else ""
 
@@ -378,14 +380,14 @@ async def publish_facts(outside: Outside, interfaces: Interfaces) -> None:
 
 
 async def serve_legacy_pods(sockets: LegacySockets, node: Node) -> None:
-    """Keep pods going that began under gpu-manager, until cancelled."""
+    """Serve the pods that began under gpu-manager, until cancelled."""
     while True:
         sockets.serve(legacy_containers(node.journal, sockets.candidates()))
         await asyncio.sleep(ORIGINALS_SECONDS)
 
 
 def allow_many_files() -> None:
-    """Three descriptors for each allocation and one for each process: use all the system grants."""
+    """Raise the limit of open files: an allocation takes three descriptors, a process one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

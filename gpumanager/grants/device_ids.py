@@ -94,7 +94,7 @@ class DeviceIDs:
         return self._runs[bisect_right(self._firsts, place) - 1].gpu
 
     def known(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """`ids` as `ordered`; raises UnknownDeviceID if one is unknown."""
+        """Return `ids` as `ordered` does. Raises UnknownDeviceID if one is unknown."""
         ids = tuple(ids)
         for device_id in ids:
             if device_id not in self:
@@ -102,24 +102,25 @@ class DeviceIDs:
         return self.ordered(ids)
 
     def of(self, resource: str) -> tuple[tuple[str, Gpu], ...]:
-        """Every ID of one resource and the GPU it is of, GPU by GPU."""
+        """Return every ID of one resource and its GPU, GPU by GPU."""
         runs = (run for run in self._runs if run.resource == resource)
         return tuple((device_id, run.gpu) for run in runs for device_id in run.ids)
 
     def on(self, gpus: Iterable[Gpu]) -> frozenset[str]:
-        """Every ID of these GPUs, of both resources."""
+        """Return every ID of these GPUs, of both resources."""
         uuids = {gpu.uuid for gpu in gpus}
         return frozenset().union(*(run.ids for run in self._runs if run.gpu.uuid in uuids))
 
     def was_here(self, device_id: str) -> bool:
-        """A block that its GPU had once, when more of its memory was granted."""
+        """Return whether it is a block that its GPU had once, when more of its memory was
+        granted."""
         if device_id in self._order:
             return False
         prefix, _, index = device_id.rpartition("-")
         return prefix in self._memories and index.isdecimal()
 
     def ordered(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """The known ones of `ids`, each once, GPU by GPU and slot by slot.
+        """Return the known ones of `ids`, each once, GPU by GPU and slot by slot.
 
         They are our texts, not the ones given: those of messages need not be kept.
         """
@@ -128,7 +129,8 @@ class DeviceIDs:
 
 
 def prefixes(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
-    """The shortest beginnings, of equal length, that tell the UUIDs apart; at least 8 digits."""
+    """Return the shortest beginnings of equal length that tell the UUIDs apart; at least 8
+    digits."""
     digits = [gpu.uuid.removeprefix("GPU-").replace("-", "").lower() for gpu in gpus]
     for length in range(PREFIX, LONGEST_ID - len("-m-999999")):
         found = tuple(text[:length] for text in digits)

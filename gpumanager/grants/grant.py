@@ -191,6 +191,7 @@ class Grant:
 def shares_of(
     gpus: Iterable[GpuUUID], cores: int, blocks: int, *, exclusive: bool
 ) -> Mapping[GpuUUID, Share]:
-    """Whole GPUs, or the same share of each: an ID does not always name one of several GPUs."""
+    """Return shares of whole GPUs, or the same share of each: an ID may name one of several
+    GPUs."""
     share = Share(CORES_PER_GPU if exclusive else cores, blocks)
     return dict.fromkeys(gpus, share)

@@ -25,7 +25,7 @@ class Journal:
         return self.grants.get(allocation)
 
     def confirmed(self, allocation: AllocationID) -> Claimant | None:
-        """The container it is for, once that is confirmed."""
+        """Return the container of an allocation, once that is confirmed."""
         known = self.grants.get(allocation)
         return known.pod if known and known.state is State.CONFIRMED else None
 
@@ -34,7 +34,7 @@ class Journal:
         return claimant.uid if claimant else None
 
     def live(self) -> tuple[Grant, ...]:
-        """Those that hold something."""
+        """Return the grants that hold something."""
         return tuple(a for a in self.grants.values() if not a.released)
 
     def put(self, *changed: Grant) -> "Journal":
@@ -55,7 +55,7 @@ class Journal:
 
 
 def differences(before: Journal, after: Journal) -> tuple[list[Grant], list[Grant]]:
-    """Grants that only `before` has, and those that only `after` has, by identity.
+    """Return the grants that only `before` has, and those that only `after` has, by identity.
 
     Most changes append one grant or replace one in its place, which the first loop finds.
     """

@@ -66,7 +66,7 @@ class JournalFile:
         self._leave()
 
     def load(self) -> Journal:
-        """The journal as saved last; empty if there is no file. Raises JournalUnreadable."""
+        """Return the journal as saved last; empty if there is no file. Raises JournalUnreadable."""
         try:
             log = read(self.path.read_bytes())
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class JournalFile:
         return whole, aside
 
     def save(self, journal: Journal) -> None:
-        """Returns once the journal is synced to disk. Raises JournalUnwritable."""
+        """Write the journal, and return once it is synced to disk. Raises JournalUnwritable."""
         try:
             if not self._extended(journal):
                 self._renew(journal)

@@ -55,19 +55,19 @@ class Log:
 
 
 def change(before: Journal, after: Journal) -> JournalChange:
-    """What has changed; grants are never altered, so those kept are the same objects."""
+    """Return what has changed; grants are never altered, so those kept are the same objects."""
     old, new = differences(before, after)
     drop = (one.id for one in old if one.id not in after.grants)
     return JournalChange(tuple(new), tuple(drop))
 
 
 def line(number: int, what: JournalChange) -> bytes:
-    """One line of the log."""
+    """Return one line of the log."""
     return _line(number, {"put": [record(a) for a in what.put], "drop": list(what.drop)})
 
 
 def opening(journal: Journal) -> tuple[bytes, int]:
-    """The lines of a new log that begins with `journal`, and the number of the next."""
+    """Return the lines of a new log that begins with `journal`, and the number of the next."""
     kept = journal.grants.values()
     lines = [_line(0, {"version": VERSION, "kept": len(kept)})]
     lines += (line(number, JournalChange((one,))) for number, one in enumerate(kept, 1))
@@ -75,7 +75,7 @@ def opening(journal: Journal) -> tuple[bytes, int]:
 
 
 def read(contents: bytes) -> Log:
-    """The journal in a file, be it a log or one of before; raises Malformed."""
+    """Return the journal in a file, be it a log or an older form. Raises Malformed."""
     if contents.lstrip().startswith((b"{", b"[")):
         return Log(decode_document(contents, VERSION))
     whole = list(_whole(contents))
@@ -91,7 +91,7 @@ def read(contents: bytes) -> Log:
 
 
 def salvage(contents: bytes) -> Journal:
-    """Of a damaged log, whatever is whole in it: nothing that was dropped is known to be."""
+    """Return what is whole in a damaged log; of a grant that was dropped that may be lost."""
     found = (_parse(text) for text in contents.split(FILL) if text)
     texts = [text for _, text in filter(None, found)]
     return _replayed(text for text in texts if '"put"' in text)
@@ -106,7 +106,7 @@ class _Whole:
 
 
 def _whole(contents: bytes) -> Iterator[_Whole]:
-    """The lines from the first to the last that follows without a gap."""
+    """Yield the lines from the first to the last that follows without a gap."""
     start, number = 0, 0
     while (end := contents.find(FILL, start)) > start:
         parsed = _parse(contents[start:end])
@@ -117,7 +117,7 @@ def _whole(contents: bytes) -> Iterator[_Whole]:
 
 
 def _parse(text: bytes) -> tuple[int, str] | None:
-    """Number and contents of a line, if it is whole."""
+    """Return number and contents of a line, if it is whole."""
     checksum, _, rest = text.partition(b" ")
     number, _, document = rest.partition(b" ")
     if checksum != _checksum(rest) or not number.isdigit():
@@ -135,7 +135,7 @@ def _checksum(rest: bytes) -> bytes:
 
 
 def _kept(text: str) -> int:
-    """How many grants the log begins with."""
+    """Return how many grants the log begins with."""
     try:
         head = json.loads(text)
         version, kept = int(head["version"]), int(head["kept"])

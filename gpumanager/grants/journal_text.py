@@ -80,7 +80,7 @@ def _check(document: Any, newest: int) -> None:
 
 
 def record(grant: Grant) -> dict[str, Any]:
-    """A grant as JSON has it."""
+    """Return a grant as a JSON object."""
     return {
         "id": grant.id,
         "state": grant.state.value,

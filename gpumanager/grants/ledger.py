@@ -76,7 +76,7 @@ class Ledger:
         return Repeated(cores, blocks, nothing_new)
 
     def books(self, grants: Iterable[Grant], *, leaving: bool = False) -> FreeGpus:
-        """What the grants leave free. Grants of GPUs that are gone count nowhere.
+        """Return what the grants leave free. Grants of GPUs that are gone count nowhere.
 
         leaving: also of GPUs that leave, for a call that finds no other.
         """
@@ -86,16 +86,16 @@ class Ledger:
         )
 
     def unheld(self, grants: Iterable[Grant]) -> FreeGpus:
-        """What no grant holds, also of GPUs on which nothing new is placed."""
+        """Return what no grant holds, also of GPUs on which nothing new is placed."""
         held = self._held(grants)
         return FreeGpus({gpu.uuid: _book(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
 
     def book(self, grants: Iterable[Grant], gpu: Gpu) -> FreeGpu:
-        """What the grants leave free of one GPU, for a call that names it."""
+        """Return what the grants leave free of one GPU, for a call that names it."""
         return self._open(gpu, self._sum(gpu.uuid, _on(grants, gpu.uuid)), self.closed)
 
     def fits(self, others: Iterable[Grant], grant: Grant) -> bool:
-        """Whether `grant` fits on its GPUs beside `others`."""
+        """Return whether `grant` fits on its GPUs beside `others`."""
         others = tuple(others)
         return all(
             (gpu := self.topology.by_uuid(uuid)) is not None and self._fits_on(gpu, others, grant)
@@ -103,7 +103,8 @@ class Ledger:
         )
 
     def _held(self, grants: Iterable[Grant]) -> Mapping[GpuUUID, Holdings]:
-        """On each GPU. A GPU whose grants are those of the last time is not counted again."""
+        """Return the sums of each GPU. One whose grants are those of the last time is not counted
+        again."""
         on: dict[GpuUUID, list[Grant]] = {gpu.uuid: [] for gpu in self.topology.gpus}
         for grant in grants:
             for uuid in grant.shares if grant.counts else ():

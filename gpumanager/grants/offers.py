@@ -73,7 +73,8 @@ class GpuUses:
 def first_offers(
     gpus: Iterable[GpuUUID], written: Collection[GpuUUID], uses: GpuUses, wanted: str
 ) -> Offers:
-    """At the start. written: those that claims had. wanted: for GPUs of which nothing is known.
+    """Return the offers at the start. written: those that claims had. wanted: for GPUs of which
+    nothing is known.
 
     What containers run with comes first: the file may be lost, or older than the grants. Example:
     an agent of an earlier release had only device plugins, and left no file.
@@ -87,8 +88,8 @@ def first_offers(
 
 
 def wanted(offers: Offers, uses: GpuUses, claims_gpus: int | None) -> Mapping[GpuUUID, str]:
-    """The interface that each GPU should come to. claims_gpus: as many as claims should have; None:
-    all stay.
+    """Return the interface that each GPU should come to. claims_gpus: as many as claims should
+    have; None: all stay.
 
     A GPU that device plugins offer and the scheduler has given to a claim goes to claims, whatever
     the number: that pod could never start. Example: the claim was allocated by a slice of before.
@@ -116,7 +117,7 @@ def _rank(gpu: GpuUUID, offers: Offers, uses: GpuUses) -> tuple[bool | int, ...]
 def moved(
     offers: Offers, target: Mapping[GpuUUID, str], uses: GpuUses, now: float, quiet: float
 ) -> Offers:
-    """One step of each GPU towards its target. quiet: seconds in which schedulers learn what they
+    """Move each GPU one step towards its target. quiet: seconds in which schedulers learn what they
     are told, and that a GPU has to be unused before it goes over.
 
     What is in flight comes within that time. Examples: an Allocate for IDs that the kubelet chose
@@ -146,7 +147,7 @@ def moved(
 
 
 def offered_by(offers: Offers, interface: str) -> frozenset[GpuUUID]:
-    """GPUs that no other interface may grant, those that leave it among them."""
+    """Return the GPUs that no other interface may grant, those that leave it among them."""
     return frozenset(gpu for gpu, one in offers.items() if one.interface == interface)
 
 
@@ -157,7 +158,7 @@ class OfferFile:
         self.path = directory / FILE_NAME
 
     def read(self) -> frozenset[GpuUUID]:
-        """None of them where there is no file, or one that says nothing."""
+        """Return the GPUs in the file; none where there is no file, or it cannot be understood."""
         try:
             content = json.loads(self.path.read_text())
             return frozenset(GpuUUID(str(one)) for one in content["claims"])
@@ -165,7 +166,8 @@ class OfferFile:
             return frozenset()
 
     def write(self, gpus: Collection[GpuUUID]) -> None:
-        """Returns once it is on the disk. Raises OffersUnwritable, and then nothing has changed."""
+        """Write the file, and return once it is on the disk. Raises OffersUnwritable, and then
+        nothing has changed."""
         new = self.path.with_name(f"{FILE_NAME}.new")
         try:
             with new.open("w") as file:
