@@ -80,7 +80,7 @@ def stream(
 
 
 def dial(socket: Path, limit: int = KUBELET_LIMIT, **options: int) -> grpc.aio.Channel:
-    """A channel to a unix socket that never goes through a proxy; use it as `async with`.
+    """Return a channel to a unix socket that never goes through a proxy; use it as `async with`.
 
     limit: bytes of a message. options: of gRPC, without their `grpc.`.
     """

@@ -33,7 +33,7 @@ def parse_bytes(text: str) -> Bytes:
 
 
 def natural_number(text: str, digits: int = MOST_DIGITS) -> int | None:
-    """A number that somebody else wrote, of at most so many ASCII digits; None for all else.
+    """Return a number that somebody else wrote, of at most so many ASCII digits; None for all else.
 
     Example: an annotation of 5,000 digits, which `int` refuses with an error.
     """

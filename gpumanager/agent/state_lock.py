@@ -117,7 +117,7 @@ async def until_abandoned(directory: Path, seconds: float = ABANDONED_SECONDS) -
 async def lock_state(
     directory: Path, wait: float = WAIT_SECONDS, *, hands_over: bool = False
 ) -> contextlib.AbstractContextManager[object]:
-    """The lock, for as long as the context; waits so many seconds for another agent to end.
+    """Return the lock, for as long as the context; waits so many seconds for another agent to end.
 
     hands_over: whether the next agent may ask for it. Raises AnotherAgent. Where no lock file can
     be opened no journal can be written either, so nothing is granted: that is said, and the agent

@@ -135,7 +135,7 @@ def complain(text: str, status: int) -> int:
 
 
 def _with_command(error: click.ClickException) -> str:
-    """The message of a usage error, with the command it was about and where help is."""
+    """Return the message of a usage error, with the command it was about and where help is."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     said = error.format_message()
     said += "" if said.endswith((".", "?", "!")) else "."

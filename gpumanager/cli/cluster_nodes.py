@@ -19,7 +19,7 @@ PER_PAGE: Final = 100
 def look_at_cluster(
     url: str, authority: Path | None, before: Sequence[Seen] = ()
 ) -> tuple[Seen, ...]:
-    """Every node now; where the extender does not answer, those there were before, as away.
+    """Return every node now; where the extender does not answer, those there were before, as away.
 
     Raises InputError for a URL that is none, GpuManagerError where nothing was seen before.
     """

@@ -95,7 +95,7 @@ def _as_json(findings: Sequence[Finding]) -> Mapping[str, Any]:
 
 
 def _reports(findings: Sequence[Finding]) -> Iterator[Piece]:
-    """The doctor's own words, for a bundle."""
+    """Yield the doctor's own words, for a bundle."""
     rows = (
         f"{one.verdict.value:6} {one.part}: {one.found}" + (f" -> {one.advice}" * bool(one.advice))
         for one in findings

@@ -18,7 +18,7 @@ BROKEN: Final = (OSError, ValueError, aiohttp.ClientError)
 
 
 def check(url: str, flag: str) -> str:
-    """The URL, where it is one of a server; raises InputError, which names the flag."""
+    """Return the URL, where it is one of a server; raises InputError, which names the flag."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0

@@ -64,7 +64,7 @@ def pod_command(words: Sequence[str], environment: Mapping[str, str]) -> PodComm
 
 
 def _node(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The value of `--node`, and the other words."""
+    """Return the value of `--node`, and the other words."""
     for place, word in enumerate(words):
         if word == "--node" and place + 1 < len(words):
             return words[place + 1], (*words[:place], *words[place + 2 :])

@@ -98,7 +98,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _value(value: object) -> object:
-    """A number as such, all else as it stands in the message."""
+    """Return a number as such, all else as it stands in the message."""
     return value if isinstance(value, bool | int | float) else str(value)
 
 

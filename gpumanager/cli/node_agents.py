@@ -64,7 +64,7 @@ def page(url: str, path: str) -> bytes:
 
 
 def document(url: str, path: str) -> dict[str, Any]:
-    """The JSON object that it serves there; raises GpuManagerError, with the cause alone."""
+    """Return the JSON object that it serves there; raises GpuManagerError, with the cause alone."""
     try:
         found = json.loads(page(url, path))
     except (ValueError, RecursionError):
@@ -85,7 +85,7 @@ def look(
     clock: Callable[[], float] = time.monotonic,
     ask: Callable[[str], NodeView] = picture,
 ) -> tuple[Seen, ...]:
-    """Every agent's node now; of one that does not answer the picture there was before."""
+    """Return every agent's node now; of one that does not answer the picture there was before."""
     known = {one.agent: one for one in before}
     questions = [(url, DoctorQuestion(partial(ask, url), AGENT_SECONDS + 1)) for url in agents]
     return tuple(

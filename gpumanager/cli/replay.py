@@ -185,8 +185,8 @@ def _run(
 
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Iterator[None]]:
-    """A bar on standard error where that is a terminal, else a line now and then; advance it with
-    next()."""
+    """Yield a bar on standard error where that is a terminal, else a line now and then; advance it
+    with next()."""
     columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     console = ProgressConsole()
     shown = console.is_terminal

@@ -153,7 +153,8 @@ class SimulatedCluster:
         return f"no node had room for it: {most.reason} ({most.example}: {most.detail})"
 
     async def _schedule(self, item: Any) -> str:
-        """The node of one turn of kube-scheduler, filter, prioritize and bind; empty for none."""
+        """Return the node of one turn of kube-scheduler, filter, prioritize and bind; empty for
+        none."""
         pod = read_pod(item)
         async with self._scheduling:
             fitting = list(self._extender.filter(pod, list(self._ports)).fitting)

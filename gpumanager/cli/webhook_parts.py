@@ -96,7 +96,7 @@ class Parts:
         return self.nodes.kinds() if self.nodes else frozenset()
 
     def quotas(self) -> Quotas:
-        """Those that are known; a webhook judges by nothing else."""
+        """Return those that are known; a webhook judges by nothing else."""
         return (self.quota.known().quotas if self.quota else None) or {}
 
     def gauges(self) -> dict[str, float]:

@@ -85,7 +85,8 @@ class Allocator:
         return self.node.ledger(DEVICE_PLUGINS)
 
     def devices(self, resource: str) -> tuple[Device, ...]:
-        """All devices of a resource, GPU by GPU; then what pods hold of no GPU that is here."""
+        """Return all devices of a resource, GPU by GPU; then what pods hold of no GPU that is
+        here."""
         ledger, live = self.ledger, self._live()
         unhealthy = ledger.closed | ledger.leaving
         found = advertised(ledger.ids, live, resource, unhealthy, self.node.closing)
@@ -105,7 +106,7 @@ class Allocator:
         return self._reconciler.disagreements
 
     async def arriving(self) -> bool:
-        """Whether a pod is bound to this node that asks for devices and has none yet."""
+        """Return whether a pod is bound to this node that asks for devices and has none yet."""
         holders = {one.owner for one in self._live()}
         pods = await self._lister.list() or ()
         return any(p.phase == PENDING_PHASE and asking(p) and p.uid not in holders for p in pods)

@@ -101,7 +101,7 @@ class Changes:
         self._watched = now
 
     def _places(self) -> Iterator[Path]:
-        """The directory, and its nearest ancestor, in which it may come."""
+        """Yield the directory, and its nearest ancestor, in which it may come."""
         yield self._directory
         yield next(path for path in self._directory.absolute().parents if path.is_dir())
 

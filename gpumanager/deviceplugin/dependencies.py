@@ -21,7 +21,8 @@ class Tenants(Protocol):
     """The pods that have processes on each GPU."""
 
     async def pods(self) -> Mapping[GpuUUID, frozenset[PodUID]] | None:
-        """The pods with a process on each GPU, as their cgroups name them; None: not known."""
+        """Return the pods with a process on each GPU, as their cgroups name them; None: not
+        known."""
 
 
 class Annotations(Protocol):

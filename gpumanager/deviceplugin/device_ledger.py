@@ -31,7 +31,7 @@ def all_ids(grant: Grant) -> tuple[str, ...]:
 
 
 def holders(grants: Iterable[Grant], ids: AbstractSet[str]) -> list[Grant]:
-    """Those that hold any of `ids`."""
+    """Return those that hold any of `ids`."""
     return [
         one
         for one in grants
@@ -124,7 +124,7 @@ def _foreign(ids: DeviceIDs, live: Iterable[Grant], resource: str) -> Iterator[D
 
 
 def _left_out(ids: DeviceIDs, live: tuple[Grant, ...], resource: str) -> Iterator[str]:
-    """The last of each GPU's that nobody holds, as many as others stand for."""
+    """Yield the last of each GPU's that nobody holds, as many as others stand for."""
     counts = dict(_stood_for(live, resource))
     if not any(counts.values()):
         return

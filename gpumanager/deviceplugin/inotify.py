@@ -32,7 +32,8 @@ class Inotify:
         self.descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def watch(self, directory: Path) -> int | None:
-        """A number for the directory that now lies there; None if there is none. Raises OSError."""
+        """Return a number for the directory that now lies there; None if there is none. Raises
+        OSError."""
         try:
             return _checked(
                 self._libc.inotify_add_watch(

@@ -123,7 +123,7 @@ class DevicePlugin:
 
     @staticmethod
     async def _all(within: float, *events: asyncio.Event) -> bool:
-        """True when all are set; False after `within` seconds."""
+        """Return True when all are set; False after `within` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
                 for event in events:

@@ -135,7 +135,8 @@ class Reconciler:
         return due
 
     def _apart(self, source: str) -> AbstractContextManager[None]:
-        """An error in the body skips this source only; an error of the disk ends the pass."""
+        """Return an error in the body skips this source only; an error of the disk ends the
+        pass."""
         about_all = (GpuManagerError, OSError)
         return self._deps.skipped.skipping("reconciler", source, unless=about_all)
 

@@ -165,7 +165,7 @@ class Registration:
         await self._server.stop()
 
     async def _register_patiently(self) -> Sockets:
-        """The sockets with which we are registered."""
+        """Return the sockets with which we are registered."""
         while True:
             while (kubelet := identity(self._kubelet)) is None:
                 await self._changes.wait(UNTIL_WOKEN)
@@ -203,7 +203,8 @@ class Registration:
         self.served.set()
 
     async def _is_another(self, kubelet: Identity, within: float) -> bool:
-        """True as soon as the kubelet's socket is another, or we are asked; False after a pause."""
+        """Return True as soon as the kubelet's socket is another, or we are asked; False after a
+        pause."""
         loop = asyncio.get_running_loop()
         until = loop.time() + within
         while identity(self._kubelet) == kubelet and not self._asked:

@@ -205,7 +205,7 @@ class ResourceServer:
 
 
 async def _answered(answer: Awaitable[_T], context: wire.Context) -> _T:
-    """The answer; an error of ours or of the system ends the call with its text."""
+    """Return the answer; an error of ours or of the system ends the call with its text."""
     try:
         return await answer
     except NotResolved as error:

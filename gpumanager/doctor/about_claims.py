@@ -118,7 +118,7 @@ def resource_slice(objects: ClaimObjects) -> Findings:
 
 
 def prepared(view: ClaimsView, objects: ClaimObjects) -> Findings:
-    """The journal beside the API server."""
+    """Return the journal beside the API server."""
     if isinstance(view.prepared, Unseen):
         return  # the journal has a row of its own
     gone = [name for uid, name in view.prepared.items() if uid not in objects.claims]

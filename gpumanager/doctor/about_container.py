@@ -22,13 +22,14 @@ RECIPE: Final = (
 
 
 def is_container() -> bool:
-    """Whether this process runs in a container that shares a GPU."""
+    """Return whether this process runs in a container that shares a GPU."""
     inside = (CONTAINER_VCUDA / SOCKET_NAME, LIBRARIES / LIBCUDA)
     return all(Path(path).exists() for path in inside)
 
 
 def find_libcuda() -> Path:
-    """The file behind the libcuda that the loader gives a program; raises OSError where none."""
+    """Return the file behind the libcuda that the loader gives a program; raises OSError where
+    none."""
     ctypes.CDLL(LIBCUDA)
     mapped = [line.partition("/") for line in Path("/proc/self/maps").read_text().splitlines()]
     found = [Path(f"{slash}{rest}") for _, slash, rest in mapped]

@@ -50,7 +50,7 @@ def piece(name: str, origin: str, text: str) -> Piece:
 
 
 def within(pieces: Iterable[Piece], most: int = MOST_OF_ALL) -> tuple[Piece, ...]:
-    """The first that fit; those that do not are left out, with the reason."""
+    """Return the first that fit; those that do not are left out, with the reason."""
     found, left = [], most
     for one in pieces:
         if one.size > left:

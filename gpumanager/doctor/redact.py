@@ -45,7 +45,7 @@ FEW_SLASHES: Final = 16
 
 
 def redact(text: str) -> tuple[str, int]:
-    """The text without secrets, and how many there were."""
+    """Return the text without secrets, and how many there were."""
     count = 0
 
     def gone(found: re.Match[str]) -> str:
@@ -78,7 +78,8 @@ def _by_chance(text: str) -> bool:
 
 
 def checkpoint_without_answers(text: bytes) -> str:
-    """The kubelet's checkpoint without what device plugins answered: environments are in there.
+    """Return the kubelet's checkpoint without what device plugins answered: environments are in
+    there.
 
     Raises ValueError for what is no checkpoint.
     """

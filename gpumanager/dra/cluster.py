@@ -95,7 +95,7 @@ class PodClaimsStore:
         return self._pods.get(uid)
 
     def names(self, namespace: str, claim: str) -> bool:
-        """Whether a pod that has not ended names this claim."""
+        """Return whether a pod that has not ended names this claim."""
         return any(
             pod.namespace == namespace and not pod.finished and use.claim == claim
             for pod in self._pods.values()
@@ -212,8 +212,8 @@ class ClaimCluster:
             raise RetryLater(f"claim {namespace}/{name} is not understood: {error!r}") from error
 
     async def named_by_pod(self, namespace: str, name: str) -> bool:
-        """Whether a claim of this name does not exist, and a pod of this node that has not ended
-        names it. Raises RetryLater."""
+        """Return whether a claim of this name does not exist, and a pod of this node that has not
+        ended names it. Raises RetryLater."""
         if not self.pods.names(namespace, name):
             return False
         path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"

@@ -191,7 +191,7 @@ class ClaimDriver:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     def take_prepared(self) -> frozenset[str]:
-        """The UIDs of claims that the kubelet asked to prepare since the last time."""
+        """Return the UIDs of claims that the kubelet asked to prepare since the last time."""
         asked, self._prepared = self._prepared, set()
         return frozenset(asked)
 
@@ -420,7 +420,7 @@ def uid_of(grant: Grant) -> str:
 
 
 def as_granted(devices: Iterable[AllocatedDevice], grants: Iterable[Grant]) -> bool:
-    """Whether a claim is allocated what its grants hold."""
+    """Return whether a claim is allocated what its grants hold."""
     sources = (one.source for one in grants)
     held = {
         ClaimedDevice(device.name, device.request, device.share)

@@ -76,7 +76,7 @@ def plan(
     now: float,
     new_name: Callable[[], AllocationID],
 ) -> tuple[Grant, ...] | Refused:
-    """The grants of a claim that has none. pods: those that it is reserved for."""
+    """Return the grants of a claim that has none. pods: those that it is reserved for."""
     gpus = _gpus(node, claim, pods)
     if isinstance(gpus, Refused):
         return gpus
@@ -128,7 +128,7 @@ def _groups(claim: ResourceClaim, pods: Sequence[PodClaims]) -> list[tuple[str, 
 
 
 def _graphics(claim: ResourceClaim, requests: Sequence[str], pods: Sequence[PodClaims]) -> bool:
-    """Whether a container that uses them may have graphics, or none is known to use them."""
+    """Return whether a container that uses them may have graphics, or none is known to use them."""
     uses = [use for name in requests for _, use in _uses(claim, name, pods)]
     return not uses or any(use.graphics for use in uses)
 
@@ -206,7 +206,7 @@ def _differing(claim: ResourceClaim, groups: Sequence[tuple[str, ...]]) -> Refus
 
 
 def _limiting(claim: ResourceClaim, requests: Sequence[str]) -> Iterator[tuple[str, VcudaConfig]]:
-    """The parameters of those that have a share; nothing limits a whole GPU."""
+    """Yield the parameters of those that have a share; nothing limits a whole GPU."""
     for one in (device for name in requests for device in claim.requests[name]):
         if not one.admin and one.cores not in (None, CORES_PER_GPU):
             yield one.request, claim.config(one.request)

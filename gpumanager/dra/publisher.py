@@ -172,7 +172,7 @@ class SlicePublisher:
 
 
 def same(found: Any, wanted: Object) -> bool:
-    """Whether it says what is wanted; the server adds when a taint began."""
+    """Return whether it says what is wanted; the server adds when a taint began."""
     if found is None:
         return False
     spec = found.get("spec") or {}

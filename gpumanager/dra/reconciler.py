@@ -78,7 +78,7 @@ class AllocatedClaims(Protocol):
         here. Raises RetryLater."""
 
     async def named_by_pod(self, namespace: str, name: str) -> bool:
-        """Whether a pod of this node that has not ended names a claim that does not exist.
+        """Return whether a pod of this node that has not ended names a claim that does not exist.
 
         Raises RetryLater."""
 

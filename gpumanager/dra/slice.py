@@ -57,7 +57,7 @@ def slice_name(node: str) -> str:
 
 
 def resource_slice(node: str, node_uid: str, gpus: NodeGpus) -> dict[str, Any]:
-    """The object. It goes with its node, if that is known by its UID."""
+    """Return the object. It goes with its node, if that is known by its UID."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": True}
     return {
         "apiVersion": API_VERSION,

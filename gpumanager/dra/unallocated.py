@@ -78,7 +78,7 @@ def _of_request(
 def _failing(
     asked: RequestedDevices, gpus: Sequence[OfferedGpu], cluster: ClusterGpus
 ) -> tuple[str, str] | None:
-    """The reason, and what it means on this node; None where the node has what is asked."""
+    """Return the reason, and what it means on this node; None where the node has what is asked."""
     if asked.device_class not in cluster.classes:
         return f"DeviceClass {asked.device_class} does not exist", ""
     wanted = len(gpus) if asked.count is None else asked.count
@@ -117,7 +117,7 @@ def _short(asked: RequestedDevices, wanted: int, fitting: int) -> str:
 
 
 def _nearest(asked: RequestedDevices, gpus: Sequence[OfferedGpu]) -> str:
-    """The GPU that lacks least; missing memory weighs more, as in `placement.share`."""
+    """Return the GPU that lacks least; missing memory weighs more, as in `placement.share`."""
 
     def shortfall(one: OfferedGpu) -> tuple[bool, int, int]:
         request = _request(asked, one)

@@ -65,7 +65,8 @@ async def device_attributes(
 
 
 def pcie_root(sysfs: Path, gpu: Gpu) -> str:
-    """The first part of its path, `/sys/devices/pci0000:80/…`; empty where sysfs has none."""
+    """Return the first part of its path, `/sys/devices/pci0000:80/…`; empty where sysfs has
+    none."""
     domain, _, rest = gpu.bus_id.lower().partition(":")
     path = (sysfs / "bus/pci/devices" / f"{domain[-4:]}:{rest}").resolve()
     return next((part for part in path.parts if _ROOT.fullmatch(part)), "")

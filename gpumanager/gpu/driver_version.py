@@ -30,7 +30,8 @@ def loaded_driver() -> LoadedDriver:
 
 
 async def cuda_version(nvml: NvmlService, seconds: float = ANSWER_SECONDS) -> str:
-    """The newest CUDA that the driver knows, `12.5`; empty where NVML does not say in time."""
+    """Return the newest CUDA that the driver knows, `12.5`; empty where NVML does not say in
+    time."""
     try:
         return (await nvml.ask(loaded_driver, seconds)).cuda
     except NvmlError:

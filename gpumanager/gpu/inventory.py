@@ -24,7 +24,7 @@ def cordoned_gpus(node: Topology, text: str) -> frozenset[GpuUUID]:
 
 
 def inventory(node: Topology, unhealthy: Collection[GpuUUID] = ()) -> dict[str, str]:
-    """The node's annotation; `read_inventory` reads it."""
+    """Return the node's annotation; `read_inventory` reads it."""
     content = {
         "version": VERSION,
         "gpus": [_gpu(gpu) for gpu in node.gpus],
@@ -35,7 +35,7 @@ def inventory(node: Topology, unhealthy: Collection[GpuUUID] = ()) -> dict[str, 
 
 
 def read_inventory(text: str) -> tuple[Topology, frozenset[GpuUUID]]:
-    """The GPUs of a node and those that are unhealthy; raises ValueError."""
+    """Return the GPUs of a node and those that are unhealthy; raises ValueError."""
     try:
         content = json.loads(text)
         if content["version"] != VERSION:

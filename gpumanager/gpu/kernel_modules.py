@@ -77,7 +77,7 @@ def load_modules(kernel: Kernel) -> tuple[str, ...]:
 
 
 def nodes(majors: Mapping[str, int], minors: Sequence[int]) -> Iterator[DeviceNode]:
-    """All that belong to the modules that are loaded."""
+    """Yield all that belong to the modules that are loaded."""
     frontend = next((majors[name] for name in FRONTENDS if name in majors), None)
     if frontend is not None:
         yield DeviceNode("nvidiactl", frontend, CONTROL_MINOR)
@@ -148,13 +148,13 @@ class HostKernel:
 
 
 def kernel_file(root: Path, path: Path) -> Path:
-    """A file of the kernel below this root, or our own where that root shows none."""
+    """Return a file of the kernel below this root, or our own where that root shows none."""
     shown = root / path.relative_to("/")
     return shown if shown.exists() else path
 
 
 def parse_majors(text: str) -> dict[str, int]:
-    """The character devices of /proc/devices."""
+    """Return the character devices of /proc/devices."""
     characters = text.partition("Block devices:")[0]
     rows = (line.split() for line in characters.splitlines())
     return {row[1]: int(row[0]) for row in rows if len(row) == 2 and row[0].isdigit()}  # noqa: PLR2004

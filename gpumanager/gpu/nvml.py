@@ -96,17 +96,17 @@ class Nvml(Protocol):
         """One of them."""
 
     def has_own_memory(self, index: int) -> bool:
-        """Whether it has memory that is not the machine's."""
+        """Return whether it has memory that is not the machine's."""
 
     def level(self, a: int, b: int) -> Level | None:
         """Where the PCIe paths of two of them meet; None if the driver cannot tell."""
 
     def nvlinks(self, index: int) -> NvLinks:
-        """The active NVLinks of one of them; none if the driver cannot tell."""
+        """Return the active NVLinks of one of them; none if the driver cannot tell."""
 
 
 def discover(nvml: Nvml) -> Topology:
-    """All GPUs that answer, and their bonds."""
+    """Return all GPUs that answer, and their bonds."""
     gpus = tuple(_answering(nvml))
     links = [nvml.nvlinks(gpu.index) for gpu in gpus]
     bonds: list[list[Bond | None]] = [[None] * len(gpus) for _ in gpus]
@@ -144,7 +144,8 @@ def _answering(nvml: Nvml) -> Iterator[Gpu]:
 
 
 def discover_here(sysfs: Path = SYSFS, reserved: Bytes | None = None) -> Topology:
-    """All GPUs of this machine and their bonds; raises NvmlError. reserved: as of DriverNvml."""
+    """Return all GPUs of this machine and their bonds; raises NvmlError. reserved: as of
+    DriverNvml."""
     with driver(sysfs, reserved) as nvml:
         return discover(nvml)
 
@@ -163,7 +164,7 @@ def _full_bus_id(bus_id: str) -> str:
 
 @contextmanager
 def driver(sysfs: Path = SYSFS, reserved: Bytes | None = None) -> Iterator[Nvml]:
-    """The NVML of the installed driver, open; raises NvmlError."""
+    """Yield the NVML of the installed driver, open; raises NvmlError."""
     visitor = _Visitor()
     ask(partial(LIBRARY.open, visitor), "opening NVML")
     try:
@@ -242,7 +243,7 @@ class DriverNvml:
         return Bytes(max(0, total - kept))
 
     def _numa_node(self, handle: object, bus_id: str) -> int | None:
-        """The processors' node that is nearest.
+        """Return the processors' node that is nearest.
 
         NVML's own answer comes second: where GPU memory is a NUMA node of its own, it names that.
         """
@@ -278,8 +279,9 @@ def _handle(index: int) -> object:
 
 
 def own_memory(handle: object) -> int | None:
-    """The total of a GPU; None where NVML supports no such figure, since GPU and processor share
-    the machine's memory. Example: GB10. Raises pynvml.NVMLError for one that does not answer."""
+    """Return the total of a GPU; None where NVML supports no such figure, since GPU and processor
+    share the machine's memory. Example: GB10. Raises pynvml.NVMLError for one that does not
+    answer."""
     try:
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
     except pynvml.NVMLError_NotSupported:
@@ -305,7 +307,7 @@ def reserved_by_driver(handle: object, total: int) -> int:
 
 
 def is_split(device: object) -> bool:
-    """Whether programs see the instances of a GPU (MIG), and not the GPU itself."""
+    """Return whether programs see the instances of a GPU (MIG), and not the GPU itself."""
     enabled, _pending = if_supported(partial(pynvml.nvmlDeviceGetMigMode, device), (0, 0))
     return bool(enabled)
 
@@ -323,7 +325,7 @@ def ask(question: Callable[[], T], doing: str) -> T:
 
 
 def if_supported(question: Callable[[], T], otherwise: T) -> T:
-    """The answer, or `otherwise` where this driver, GPU or machine has none."""
+    """Return the answer, or `otherwise` where this driver, GPU or machine has none."""
     try:
         return question()
     except pynvml.NVMLError:

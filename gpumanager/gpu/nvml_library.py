@@ -68,7 +68,7 @@ class Library:
         self.close(user)
 
     def is_old(self, user: User) -> bool:
-        """Whether it is to be closed: somebody found it dead since this user opened it."""
+        """Return whether it is to be closed: somebody found it dead since this user opened it."""
         return user.age < self._age
 
     def _load(self) -> None:

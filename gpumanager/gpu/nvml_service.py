@@ -87,7 +87,7 @@ class NvmlService:
         self._samples = deque[tuple[int, UtilizationByGpu]](maxlen=PASSES_KEPT)
 
     def read(self, query: NvmlQuery) -> "asyncio.Task[NvmlReading]":
-        """A reading that begins after this call, of what `query` wants at least. Raises
+        """Return a reading that begins after this call, of what `query` wants at least. Raises
         GpuManagerError. It is shared, and may take for ever: wait for it shielded, with a bound."""
         self._wanted |= query
         if self._next is None:
@@ -96,8 +96,8 @@ class NvmlService:
         return self._next
 
     async def ask(self, question: Callable[[], T], seconds: float | None = ANSWER_SECONDS) -> T:
-        """The answer to one question, in its turn. Raises what it raises, and NvmlError where NVML
-        does not answer in time. seconds None: it may take for ever."""
+        """Return the answer to one question, in its turn. Raises what it raises, and NvmlError
+        where NVML does not answer in time. seconds None: it may take for ever."""
         try:
             async with asyncio.timeout(seconds):
                 async with self._order:
@@ -161,8 +161,8 @@ class NvmlService:
 
 
 def ask_in_thread(question: Callable[[], T]) -> "asyncio.Future[T]":
-    """The answer, from a thread that keeps no program from ending. Python waits for the threads of
-    its own executors."""
+    """Return the answer, from a thread that keeps no program from ending. Python waits for the
+    threads of its own executors."""
     answer: concurrent.futures.Future[T] = concurrent.futures.Future()
     answer.set_running_or_notify_cancel()  # the loop may end meanwhile; then nobody cancels it
 
@@ -231,7 +231,7 @@ class NvmlReader:
         return reading
 
     def take_samples(self) -> UtilizationByGpu:
-        """All that was sampled since the last time, for whichever reader."""
+        """Return all that was sampled since the last time, for whichever reader."""
         found, self._taken = self._nvml.samples_since(self._taken)
         return found
 

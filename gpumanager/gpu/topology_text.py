@@ -88,7 +88,7 @@ class _Row:
 
 
 def read_topology(path: str | Path, memory: Bytes) -> Topology:
-    """The topology in a file, or on standard input for `-`; raises InputError."""
+    """Return the topology in a file, or on standard input for `-`; raises InputError."""
     source = "standard input" if str(path) == STDIN else str(path)
     try:
         content = _content(path)
@@ -111,7 +111,8 @@ def _content(path: str | Path) -> bytes:
 
 
 def parse_topology(text: str, memory: Bytes, source: str) -> Topology:
-    """The topology in `text`; every GPU has `memory`. Raises InputError, which names `source`."""
+    """Return the topology in `text`; every GPU has `memory`. Raises InputError, which names
+    `source`."""
     lines = list(_table(source, text))
     if not lines:
         raise InputError(source, "empty: expected what `nvidia-smi topo -m` prints")
@@ -125,7 +126,7 @@ def parse_topology(text: str, memory: Bytes, source: str) -> Topology:
 
 
 def _table(source: str, text: str) -> Iterator[_Line]:
-    """The lines of the table; after the legend begins, no line of a table may follow."""
+    """Yield the lines of the table; after the legend begins, no line of a table may follow."""
     legend = False
     for number, raw in enumerate(text.splitlines(), start=1):
         line = _Line(source, number, _ESCAPE.sub("", raw))
@@ -200,7 +201,7 @@ def _adapter_row(header: _Header, line: _Line, cells: tuple[str, ...]) -> _Row:
 
 
 def _affinity(header: _Header, line: _Line) -> Sequence[str]:
-    """The affinity cells of a GPU's row, `N/A` for those the driver left empty."""
+    """Return the affinity cells of a GPU's row, `N/A` for those the driver left empty."""
     words = line.words[1 + len(header.devices) :]
     fields = [field.strip() for field in line.text.lstrip().split("\t")][1 + len(header.devices) :]
     if len(words) > header.affinity:
@@ -224,7 +225,7 @@ def _with_gaps(header: _Header, line: _Line, words: list[str], fields: list[str]
 
 
 def _numa_node(line: _Line, cell: str) -> int | None:
-    """The node; None where the driver knows none, or several."""
+    """Return the node; None where the driver knows none, or several."""
     if cell == _UNKNOWN:
         return None
     if not _RANGES.fullmatch(cell):

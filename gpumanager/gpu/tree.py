@@ -48,7 +48,7 @@ class Island:
 
 
 def render_tree(topology: Topology) -> str:
-    """The tree, one GPU a line; always the same text for the same topology."""
+    """Return the tree, one GPU a line; always the same text for the same topology."""
     return "\n".join(["machine", *_drawn(topology, branches(topology), ""), *_nvlinks(topology)])
 
 
@@ -83,7 +83,7 @@ def _branch(topology: Topology, members: Group) -> Branch:
 
 
 def islands(topology: Topology) -> tuple[Island, ...]:
-    """Those that NVLinks join; GPUs without any are on none."""
+    """Return those that NVLinks join; GPUs without any are on none."""
     left, found = list(range(len(topology.gpus))), []
     while left:
         group = [left.pop(0)]
@@ -105,7 +105,7 @@ def _drawn(topology: Topology, parts: Sequence[Branch], indent: str) -> Iterator
 
 
 def _tightest(topology: Topology, members: Group) -> Level:
-    """The tightest level that joins all of them."""
+    """Return the tightest level that joins all of them."""
     return max(level for level in _LEVELS if len(groups(topology, members, level)) == 1)
 
 

@@ -79,7 +79,7 @@ class Topology:
     bonds: tuple[tuple[Bond | None, ...], ...]
 
     def bond(self, a: int, b: int) -> Bond:
-        """The bond of two different GPUs, by position."""
+        """Return the bond of two different GPUs, by position."""
         found = self.bonds[a][b]
         if found is None:
             raise ValueError(f"GPU {a} has no bond with itself")
@@ -90,7 +90,7 @@ class Topology:
 
 
 def topology(gpus: Sequence[Gpu], bonds: Sequence[Sequence[Bond | None]]) -> Topology:
-    """A Topology from any sequences; raises ValueError where they do not fit together."""
+    """Return a Topology from any sequences; raises ValueError where they do not fit together."""
     size = len(gpus)
     if len(bonds) != size or any(len(row) != size for row in bonds):
         raise ValueError(f"{size} GPUs need a {size} by {size} table of bonds")

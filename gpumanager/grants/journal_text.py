@@ -59,7 +59,7 @@ def dump(document: Any) -> str:
 
 
 def decode_document(contents: bytes, newest: int) -> Journal:
-    """The journal in a file of before; raises Malformed. newest: the version known here."""
+    """Return the journal in a file of before; raises Malformed. newest: the version known here."""
     try:
         document = json.loads(contents)
         _check(document, newest)

@@ -57,7 +57,7 @@ def cdi_name(grant: AllocationID, index: int) -> str:
 
 
 def spec(devices: Sequence[CdiDevice], grants: Sequence[Grant]) -> str:
-    """The text of the file, the same for the same devices, which are all of one kind."""
+    """Return the text of the file, the same for the same devices, which are all of one kind."""
     document = {
         "cdiVersion": VERSION,
         "kind": devices[0].kind if devices else KIND,

@@ -91,7 +91,8 @@ class DeviceFiles:
 
 
 def driver(volumes: DriverVolumes, directory: Path) -> ContainerEdits:
-    """The driver's libraries in `directory`. The loader passes over those of the other width."""
+    """Return the driver's libraries in `directory`. The loader passes over those of the other
+    width."""
     widths = ("lib64", "lib") if volumes.compat32 else ("lib64",)
     return ContainerEdits(
         mounts=(Mount(str(CONTAINER_DRIVER), str(directory)),),

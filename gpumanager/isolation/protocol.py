@@ -48,14 +48,14 @@ class AllocationServer(Protocol):
         """
 
     def turns(self, allocation: AllocationID) -> Path | None:
-        """The host directory to mount at /etc/vcuda/turns, of an allocation that is served and
-        takes turns. Raises GpuManagerError."""
+        """Return the host directory to mount at /etc/vcuda/turns, of an allocation that is served
+        and takes turns. Raises GpuManagerError."""
 
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
 
     def allocations(self) -> tuple[AllocationID, ...]:
-        """Those that have a directory, served or not."""
+        """Return those that have a directory, served or not."""
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
         """What its directory says; nothing where that cannot be read."""

@@ -79,11 +79,11 @@ class Isolations:
         return cdi.write(grant.id, edits) if cdi and cdi.wanted else edits
 
     def allocations(self) -> tuple[AllocationID, ...]:
-        """Those that have a directory, whoever knows of them."""
+        """Return those that have a directory, whoever knows of them."""
         return self._virtual.allocations()
 
     def handed_over(self) -> frozenset[AllocationID]:
-        """Those that have a CDI file, whoever knows of them."""
+        """Return those that have a CDI file, whoever knows of them."""
         names = self._cdi.files.names() if self._cdi else ()
         return frozenset(AllocationID(name) for name in names)
 

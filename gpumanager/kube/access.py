@@ -64,7 +64,7 @@ def find_access(
 
 
 def read_kubeconfig(path: Path) -> Access:
-    """The server of its current context; raises InputError for what cannot be used."""
+    """Return the server of its current context; raises InputError for what cannot be used."""
     content = load_kubeconfig(path)
     try:
         context = _named(path, content, "contexts", content["current-context"])["context"]

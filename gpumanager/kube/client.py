@@ -130,7 +130,7 @@ class KubeClient:
         kind: str = JSON,
         seconds: float | None = None,
     ) -> AsyncIterator["ClientResponse"]:
-        """The answer, if it is no refusal. Whatever breaks in the block is ApiUnavailable."""
+        """Yield the answer, if it is no refusal. Whatever breaks in the block is ApiUnavailable."""
         what, seconds = f"{method} {path}", seconds or CALL_SECONDS
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": JSON, "Content-Type": kind}
@@ -147,7 +147,8 @@ class KubeClient:
             raise ApiUnavailable(words) from error
 
     async def _connected(self) -> "Connection":
-        """The connection of before, or a new one where a certificate or the kubeconfig changed.
+        """Return the connection of before, or a new one where a certificate or the kubeconfig
+        changed.
 
         Requests on the old one end with an error, and their callers retry.
         """

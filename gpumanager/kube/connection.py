@@ -92,7 +92,8 @@ class Connection:
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: Any, seconds: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer, of whatever status, its body not read. Raises ApiUnavailable, OSError."""
+        """Yield the answer, of whatever status, its body not read. Raises ApiUnavailable,
+        OSError."""
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             _, url, fields, content, _ = await self._client.param_serialize(

@@ -38,7 +38,7 @@ class Store(Protocol):
         ...
 
     def name(self, item: Any) -> str:
-        """The key of an object."""
+        """Return the key of an object."""
         ...
 
     def put(self, item: Any) -> None:

@@ -26,7 +26,7 @@ class Listing:
         self._decoder = json.JSONDecoder()
 
     def feed(self, text: str) -> Iterator[Any]:
-        """The items that are complete now; raises ValueError for what is no list."""
+        """Yield the items that are complete now; raises ValueError for what is no list."""
         self._text += text
         if not self._head:
             # Example of a match that is not it: {"metadata": {"items": [1]}, "items": [...]}.
@@ -47,7 +47,7 @@ class Listing:
             raise ValueError(f"an item of more than {LONGEST_ITEM} characters, or no list at all")
 
     def finish(self) -> dict[str, Any]:
-        """The list's other fields; raises ValueError where its text is not complete."""
+        """Return the list's other fields; raises ValueError where its text is not complete."""
         try:
             fields = json.loads(self._head + self._text)
         except json.JSONDecodeError as error:

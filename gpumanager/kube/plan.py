@@ -26,7 +26,8 @@ MOST_GPUS: Final = 256
 
 
 def planned(topology: Topology, pod: PodView, container: ContainerView) -> tuple[Gpu, ...]:
-    """The GPUs planned for one container, by index; empty where there is no plan to follow."""
+    """Return the GPUs planned for one container, by index; empty where there is no plan to
+    follow."""
     found, count = named(topology, pod, container)
     return found if len(found) == count else ()
 
@@ -34,7 +35,8 @@ def planned(topology: Topology, pod: PodView, container: ContainerView) -> tuple
 def named(
     topology: Topology, pod: PodView, container: ContainerView
 ) -> tuple[tuple[Gpu, ...], int]:
-    """Those GPUs planned for one container that there are, by index, and how many were planned."""
+    """Return those GPUs planned for one container that there are, by index, and how many were
+    planned."""
     if wanted := _by_uuid(pod, container):
         return tuple(gpu for gpu in topology.gpus if gpu.uuid in wanted), len(wanted)
     minors = _minors(pod, container)
@@ -47,7 +49,7 @@ def _by_uuid(pod: PodView, container: ContainerView) -> set[GpuUUID]:
 
 
 def read_plan(text: str) -> Mapping[str, set[GpuUUID]] | None:
-    """The GPUs of each container; None where it cannot be understood."""
+    """Return the GPUs of each container; None where it cannot be understood."""
     try:
         plan: Any = json.loads(text)
         if plan["version"] != VERSION:

@@ -121,8 +121,8 @@ class PodView:
 
 
 def read_pod(item: Any) -> PodView:
-    """A pod of its JSON object; raises KeyError, TypeError, AttributeError, ValueError where it is
-    none."""
+    """Return a pod of its JSON object; raises KeyError, TypeError, AttributeError, ValueError where
+    it is none."""
     metadata, status = item["metadata"], item.get("status") or {}
     spec, annotations = item.get("spec") or {}, metadata.get("annotations") or {}
     priority = spec.get("priority")
@@ -186,7 +186,7 @@ def kind_of(container: Any, *, init: bool) -> ContainerKind:
 
 
 def _requested(container: Any) -> tuple[int, int]:
-    """A limit where no request stands, as the API server has it."""
+    """Return a limit where no request stands, as the API server has it."""
     resources = container.get("resources") or {}
     return amounts((resources.get("limits") or {}) | (resources.get("requests") or {}))
 
@@ -224,9 +224,9 @@ def _containers(spec: Any) -> Iterator[ContainerView]:
 
 
 def asks_for_graphics(container: Any) -> bool:
-    """Whether NVIDIA_DRIVER_CAPABILITIES of a container has them, as NVIDIA's container toolkit
-    reads it. True where the pod does not say it, since the image may: nothing set, a value from
-    elsewhere, or one that is made of others."""
+    """Return whether NVIDIA_DRIVER_CAPABILITIES of a container has them, as NVIDIA's container
+    toolkit reads it. True where the pod does not say it, since the image may: nothing set, a value
+    from elsewhere, or one that is made of others."""
     said = [one for one in container.get("env") or () if one.get("name") == CAPABILITIES]
     words = str(said[-1].get("value") or "") if said else ""
     if not said or "valueFrom" in said[-1] or "$(" in words:
@@ -257,7 +257,7 @@ def claim_names(spec: Any, status: Any) -> dict[str, str]:
 
 
 def _devices(value: Any) -> int | None:
-    """A whole number of devices; Kubernetes writes `30` and, for thousands, `1k`."""
+    """Return a whole number of devices; Kubernetes writes `30` and, for thousands, `1k`."""
     found = whole_number(value)
     return None if found is None or found < 0 else found
 

@@ -22,7 +22,7 @@ _BINARY: Final = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTP
 
 
 def whole_number(value: object) -> int | None:
-    """A quantity that is a whole number, exactly; None for all else."""
+    """Return a quantity that is a whole number, exactly; None for all else."""
     text = str(value).strip()
     if (natural := natural_number(text)) is not None:
         return natural
@@ -36,7 +36,7 @@ def whole_number(value: object) -> int | None:
 
 
 def exact(value: object) -> Fraction | None:
-    """A quantity, exactly; None for what is none."""
+    """Return a quantity, exactly; None for what is none."""
     found = _parsed(str(value).strip())
     return None if found is None else found[0] * Fraction(10) ** found[1]
 
@@ -54,7 +54,8 @@ def _amount(text: str) -> float:
 
 
 def _parsed(text: str) -> tuple[int, int] | None:
-    """The number without its fraction's point, and by which power of ten it is to be scaled."""
+    """Return the number without its fraction's point, and by which power of ten it is to be
+    scaled."""
     match = _QUANTITY.fullmatch(text) if len(text) <= QUANTITY_LETTERS else None
     if match is None:
         return None

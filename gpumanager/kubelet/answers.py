@@ -48,7 +48,8 @@ def parse_answers(text: bytes, path: Path | str = "checkpoint") -> tuple[Answere
 
 
 def _envs(response: str) -> dict[str, str]:
-    """The first field of a ContainerAllocateResponse; nothing where it cannot be understood."""
+    """Return the first field of a ContainerAllocateResponse; nothing where it cannot be
+    understood."""
     try:
         pairs = [_strings(one) for one in _fields(base64.b64decode(response), _ENVS)]
         return {pair.get(_KEY, ""): pair.get(_VALUE, "") for pair in pairs}

@@ -77,7 +77,7 @@ Known = Mapping[bytes, DeviceHolder]
 
 
 def read_checkpoint(path: Path) -> tuple[DeviceHolder, ...]:
-    """All holders in the kubelet's order; raises CheckpointUnreadable."""
+    """Return all holders in the kubelet's order; raises CheckpointUnreadable."""
     return parse_checkpoint(_text(path), path)
 
 

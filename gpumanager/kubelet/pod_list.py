@@ -111,7 +111,7 @@ class _Text:
         return head
 
     async def mark(self) -> bytes:
-        """The next byte that is no space, which stays; empty at the end."""
+        """Return the next byte that is no space, which stays; empty at the end."""
         while True:
             first = bytes(self._rest[:1])
             if first and first not in _SPACE:
@@ -129,7 +129,7 @@ class _Text:
         return bytes(self._rest[:size])
 
     async def take_same(self, size: int, digest: bytes) -> bool:
-        """Whether the next bytes have this digest; then they are taken."""
+        """Return whether the next bytes have this digest; then they are taken."""
         await self._fill(size)
         if len(self._rest) < size or _digest(self._rest[:size]) != digest:
             return False
@@ -137,7 +137,7 @@ class _Text:
         return True
 
     async def take_object(self) -> bytes:
-        """The object that begins here. Raises ValueError."""
+        """Return the object that begins here. Raises ValueError."""
         depth = place = 0
         while True:
             found = _STRUCTURE.search(self._rest, place)
@@ -208,7 +208,7 @@ def _digest(body: bytes | bytearray) -> bytes:
 
 
 def _is_frame(text: bytes) -> bool:
-    """Whether what is around the items is a list's, without any of them."""
+    """Return whether what is around the items is a list's, without any of them."""
     try:
         frame = json.loads(text)
     except (ValueError, RecursionError):

@@ -55,7 +55,7 @@ class PodsSource(Protocol):
     """Where the allocator looks for pods."""
 
     async def pods(self) -> tuple[PodView, ...]:
-        """All pods of the node; raises PodsUnavailable. Bounded in time by the source."""
+        """Return all pods of the node; raises PodsUnavailable. Bounded in time by the source."""
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ class PodsApi:
         return self._socket.is_socket()
 
     async def pods(self) -> tuple[PodView, ...]:
-        """All pods of the node. Raises PodsUnavailable."""
+        """Return all pods of the node. Raises PodsUnavailable."""
         if self._channel is None:
             if not self.exists:
                 raise PodsUnavailable(str(self._socket), "no Pods API (Kubernetes 1.37 has it)")
@@ -100,7 +100,7 @@ class PreferredPods:
         self._by_api: bool | None = None
 
     async def pods(self) -> tuple[PodView, ...]:
-        """All pods of the node. Raises PodsUnavailable where neither answers."""
+        """Return all pods of the node. Raises PodsUnavailable where neither answers."""
         try:
             found = await self._api.pods()
         except PodsUnavailable as error:

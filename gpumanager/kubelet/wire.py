@@ -93,5 +93,6 @@ class PodResourcesClient:
 
 
 def dial(socket: Path, limit: int = MESSAGE_LIMIT) -> grpc.aio.Channel:
-    """A channel to a socket of the kubelet; use it as `async with`. limit: bytes of an answer."""
+    """Return a channel to a socket of the kubelet; use it as `async with`. limit: bytes of an
+    answer."""
     return grpc_wire.dial(socket, limit)

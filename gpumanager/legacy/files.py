@@ -64,7 +64,8 @@ class LegacyConfig:
 def original_config(
     pod_uid: str, container: str, limits: Sequence[Limit], driver: tuple[int, int]
 ) -> LegacyConfig:
-    """All GPUs of a container together, as the original has them. limits: none for whole ones."""
+    """Return all GPUs of a container together, as the original has them. limits: none for whole
+    ones."""
     cores = sum(limit.cores for limit in limits) if limits else CORES_PER_GPU
     ceiling = sum(limit.ceiling for limit in limits)
     return LegacyConfig(
@@ -119,7 +120,7 @@ def driver_numbers(version: str) -> tuple[int, int]:
 
 
 def names_directory(name: str) -> bool:
-    """Whether a container's ID or name can be that of a directory beside our own files."""
+    """Return whether a container's ID or name can be that of a directory beside our own files."""
     return _DIRECTORY.fullmatch(name) is not None and name not in _OURS
 
 

@@ -84,7 +84,7 @@ class GpuClients:
         )
 
     def answer(self, connection: socket.socket, begun: bytes) -> Coroutine[None, None, None]:
-        """All of a connection that speaks HTTP/2."""
+        """Return all of a connection that speaks HTTP/2."""
         return self._carry(connection, begun)
 
     async def _carry(self, connection: socket.socket, begun: bytes) -> None:

@@ -112,7 +112,7 @@ class Registrations:
                 self._complaining(self._write_pids, now)
 
     def _around(self, process: Process) -> frozenset[Process]:
-        """All of its container; empty where that is not known."""
+        """Return all of its container; empty where that is not known."""
         pids = self._neighbours.beside(process) if self._neighbours else ()
         return frozenset(found for found in map(find, pids) if found is not None)
 

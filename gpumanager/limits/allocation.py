@@ -319,7 +319,7 @@ class ServedAllocation:
         return self._usage.read([(one.slot, who, one.adopted) for who, one in self._slots.all()])
 
     def _is_ours(self, process: Process) -> bool:
-        """Whether a process that the books name may be of this container."""
+        """Return whether a process that the books name may be of this container."""
         return refuse_other_pod(self._peers, self.allocation, process) is None
 
     def sweep(self) -> None:

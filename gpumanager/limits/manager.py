@@ -137,7 +137,7 @@ class VirtualManager:
         return directory
 
     def turns(self, allocation: AllocationID) -> Path | None:
-        """The folder to mount at /etc/vcuda/turns; None for one that takes no turns."""
+        """Return the folder to mount at /etc/vcuda/turns; None for one that takes no turns."""
         served = self._served.get(allocation)
         if served is None or served.joined is None:
             return None
@@ -246,7 +246,7 @@ class VirtualManager:
             self._pausing.keep(outside.overdrawn, outside.paused, self._processes)
 
     def _sampled(self) -> frozenset[GpuUUID]:
-        """The GPUs, by their bare UUIDs, that processes share."""
+        """Return the GPUs, by their bare UUIDs, that processes share."""
         busy = (served for served in self._served.values() if served.has_processes)
         return frozenset[GpuUUID]().union(*(served.limited_gpus for served in busy))
 
@@ -279,7 +279,7 @@ class VirtualManager:
             return ()
 
     def allocations(self) -> tuple[AllocationID, ...]:
-        """Those that have a directory, served or not: also what a crash has left over."""
+        """Return those that have a directory, served or not: also what a crash has left over."""
         try:
             found = sorted(path.name for path in self._directory.iterdir() if path.is_dir())
         except FileNotFoundError:

@@ -105,8 +105,8 @@ class _Gpu:
         return grown if span < RESTED_NS else dict.fromkeys(grown, 0)
 
     def others_had(self, place: Place) -> float:
-        """The part of a turn that others outside of turns had: what all turns are charged beyond
-        what NVML says that they took, and about as much as it says of the others at most."""
+        """Return the part of a turn that others outside of turns had: what all turns are charged
+        beyond what NVML says that they took, and about as much as it says of the others at most."""
         rate = self.rate.value
         others = OTHERS_AT_MOST * self.takers[place].others.mean.value
         beyond = min(rate - self.own.mean.value, others)

@@ -44,7 +44,7 @@ class Freezer(Protocol):
         """That of this process; None where it is not known to be one of the allocation's pods."""
 
     def terminates(self, cgroup: Cgroup) -> bool:
-        """Whether its pod is about to end."""
+        """Return whether its pod is about to end."""
 
     def freeze(self, cgroup: Cgroup) -> None:
         """Safe to repeat; raises OSError, FileNotFoundError where it has ended."""
@@ -53,7 +53,7 @@ class Freezer(Protocol):
         """The same."""
 
     def is_frozen(self, cgroup: Cgroup) -> bool:
-        """Whether all of its processes have stopped; False where it has ended."""
+        """Return whether all of its processes have stopped; False where it has ended."""
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class Pausing:
     def _freeze(
         self, freezer: Freezer, allocation: AllocationID, state: _Held, cgroup: Cgroup
     ) -> bool:
-        """Whether it is to be frozen now."""
+        """Return whether it is to be frozen now."""
         try:
             if freezer.terminates(cgroup):
                 freezer.thaw(cgroup)
@@ -176,7 +176,7 @@ class Pausing:
     def _thaw_all(
         self, freezer: Freezer, allocation: AllocationID, cgroups: Sequence[Cgroup]
     ) -> bool:
-        """Whether none of them is frozen any more."""
+        """Return whether none of them is frozen any more."""
         done = True
         for cgroup in cgroups:
             try:

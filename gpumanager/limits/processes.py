@@ -43,7 +43,7 @@ class Process:
 
 
 def find(pid: int) -> Process | None:
-    """The living process of this pid; None if there is none.
+    """Return the living process of this pid; None if there is none.
 
     A zombie has exited, unless it is a leader with other threads that still run.
     """
@@ -80,8 +80,8 @@ def alive(process: Process) -> bool:
 
 
 def exiting(process: Process) -> bool:
-    """Whether it has ended or is about to: the kernel closes its files, a driver's among them,
-    before anybody is told."""
+    """Return whether it has ended or is about to: the kernel closes its files, a driver's among
+    them, before anybody is told."""
     fields = _read_stat(process.pid).rpartition(b")")[2].split()
     return not alive(process) or bool(int(fields[_FLAGS]) & _PF_EXITING)
 
@@ -92,13 +92,14 @@ def stack_of(process: Process) -> int:
 
 
 def parent_of(process: Process) -> int:
-    """The pid of its parent, as far as that lives; 0 for one that has ended."""
+    """Return the pid of its parent, as far as that lives; 0 for one that has ended."""
     fields = _read_stat(process.pid).rpartition(b")")[2].split()
     return int(fields[_PARENT]) if alive(process) and len(fields) > _PARENT else 0
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable at the process's death; None where there are none."""
+    """Return a descriptor that becomes readable at the process's death; None where there are
+    none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError, OverflowError):
@@ -177,7 +178,7 @@ class Watcher:
         return alive(process) and self.watch_pid(process.pid, on_death) == process
 
     def watch_pid(self, pid: int, on_death: Callable[[Process], None]) -> Process | None:
-        """The living process of this pid, watched from now on; None if there is none.
+        """Return the living process of this pid, watched from now on; None if there is none.
 
         A process that is watched already keeps its first `on_death`.
         """

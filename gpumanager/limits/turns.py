@@ -215,12 +215,12 @@ def _module() -> Any:
 
 
 def shared(limit: Limit) -> bool:
-    """Whether containers take turns on this GPU."""
+    """Return whether containers take turns on this GPU."""
     return 0 < limit.cores < CORES_PER_GPU
 
 
 def _open_words(folder: Path) -> MappedStruct:
-    """Those that are there, if they are of our layout; else new ones."""
+    """Return those that are there, if they are of our layout; else new ones."""
     path = folder / WORDS_NAME
     try:
         return _map_words(path)

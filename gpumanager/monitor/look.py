@@ -155,7 +155,7 @@ def latest(views: Iterable[ContainerSnapshot]) -> tuple[ContainerSnapshot, ...]:
 def same(
     view: ContainerSnapshot, grant: Grant, meters: MeterTotals, users: tuple[Claimant, ...]
 ) -> bool:
-    """Whether it would look the same again: nothing was done, and nobody is there."""
+    """Return whether it would look the same again: nothing was done, and nobody is there."""
     name = grant.id
     usage = meters.usages.get(name)
     return (

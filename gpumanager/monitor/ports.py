@@ -15,7 +15,7 @@ from gpumanager.runtime.cgroup import Membership
 
 
 def holder(grant: Grant) -> tuple[Claimant, ...]:
-    """The container of a grant that one container has; none where it is not known."""
+    """Return the container of a grant that one container has; none where it is not known."""
     return () if grant.pod is None else (grant.pod,)
 
 

@@ -145,7 +145,7 @@ class Sampler:
         return self.snapshot
 
     def _gpus(self) -> tuple[frozenset[GpuUUID], frozenset[GpuUUID]]:
-        """Those that containers share, and all others, by their bare UUIDs."""
+        """Return those that containers share, and all others, by their bare UUIDs."""
         live = self.sources.journal().live()
         shared = frozenset(
             bare(gpu)
@@ -176,7 +176,7 @@ class Sampler:
         self._listed |= {pid: one for pid in pids if (one := find(pid)) is not None}
 
     def _alive(self, pid: int) -> Process | None:
-        """The process that was listed, while it lives."""
+        """Return the process that was listed, while it lives."""
         listed = self._listed.get(pid)
         return listed if listed is not None and find(pid) == listed else None
 

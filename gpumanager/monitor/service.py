@@ -117,7 +117,7 @@ class Monitor:
         return self.sampler.sources.topology()
 
     async def fresh_page(self) -> Page | None:
-        """A page with values of the driver that are no older than a period."""
+        """Return a page with values of the driver that are no older than a period."""
         await self._refresh()
         return self.page()
 
@@ -157,7 +157,7 @@ class Monitor:
         await self.sampler.refresh(self._saw)
 
     def _is_read(self) -> bool:
-        """Whether somebody has the web page open."""
+        """Return whether somebody has the web page open."""
         return bool(self.web.stream.listeners)
 
     def _admitted(self, one: Happened) -> None:

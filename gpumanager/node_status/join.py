@@ -35,7 +35,7 @@ class Cluster(Protocol):
         """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
 
     def terminating(self, pod: PodUID) -> bool:
-        """Whether a pod of this node, by the kubelet's UID, is being deleted."""
+        """Return whether a pod of this node, by the kubelet's UID, is being deleted."""
 
     async def run(self, facts: Callable[[], Facts]) -> None:
         """For as long as the task lives. facts: asked before each round."""

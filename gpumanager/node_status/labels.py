@@ -46,7 +46,7 @@ class Software:
 def node_labels(
     gpus: tuple[Gpu, ...], software: Software, asked: Mapping[str, str]
 ) -> dict[str, str]:
-    """All labels of the node. asked: what --node-labels says."""
+    """Return all labels of the node. asked: what --node-labels says."""
     labels = {LABEL_COUNT: str(len(gpus)), **asked}
     if gpus:
         products = {label_value(gpu.model) for gpu in gpus}
@@ -59,7 +59,7 @@ def node_labels(
 
 
 def original_model(product: str) -> str:
-    """The original's label: the second of three words or more, `M40` of `Tesla M40 24GB`.
+    """Return the original's label: the second of three words or more, `M40` of `Tesla M40 24GB`.
 
     Where that word is no model (`GeForce`) or there are fewer, which it got wrong: the product.
     """

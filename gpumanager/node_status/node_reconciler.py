@@ -45,7 +45,7 @@ class NodeRecord:
 
 
 def read_node(item: Any, types: Iterable[str]) -> NodeRecord:
-    """The node of its JSON object; only the conditions of these types are kept."""
+    """Return the node of its JSON object; only the conditions of these types are kept."""
     metadata, wanted = item.get("metadata") or {}, frozenset(types)
     conditions = (item.get("status") or {}).get("conditions") or ()
     return NodeRecord(
@@ -59,7 +59,7 @@ def read_node(item: Any, types: Iterable[str]) -> NodeRecord:
 def metadata_patch(
     node: NodeRecord, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """The merge patch after which the node has these; None where it has."""
+    """Return the merge patch after which the node has these; None where it has."""
     gone = {key: None for key in ONLY_WITH_GPUS if key in node.labels and key not in labels}
     changed: dict[str, Any] = {
         "labels": {**_missing(node.labels, labels), **gone},
@@ -76,7 +76,8 @@ def _missing(has: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str
 def status_patch(
     node: NodeRecord, conditions: Iterable[Condition], now: str
 ) -> dict[str, Any] | None:
-    """The strategic patch of its status after which the node has these; None where it has."""
+    """Return the strategic patch of its status after which the node has these; None where it
+    has."""
     changed = [_written(one, node.conditions.get(one.type), now) for one in conditions]
     found = [one for one in changed if one]
     return {"status": {"conditions": found}} if found else None

@@ -24,19 +24,19 @@ PLUGIN_ANSWERED: Final = "rpc error"
 
 
 def refused_here(pod: PodView) -> bool:
-    """True if the kubelet did not admit it for the sake of our resources."""
+    """Return True if the kubelet did not admit it for the sake of our resources."""
     if pod.phase != "Failed" or pod.status.reason != ADMISSION_FAILED or not pod.asks:
         return False
     return any(word in pod.status.message for word in (VCORE, VMEMORY, PLUGIN_ANSWERED))
 
 
 def hopeless(pod: PodView) -> bool:
-    """True if a container of it waits for what cannot come."""
+    """Return True if a container of it waits for what cannot come."""
     return not pod.ended and pod.asks and any(HOPELESS in said for _, said in pod.status.waiting)
 
 
 def replaceable(pod: PodView) -> bool:
-    """True if its owner creates a new one, and nothing is lost but the pod."""
+    """Return True if its owner creates a new one, and nothing is lost but the pod."""
     owned = bool(pod.status.owners) and not {"Pod", "Node"} & set(pod.status.owners)
     return owned and not pod.status.static and not pod.terminating and pod.priority < CRITICAL
 
@@ -44,7 +44,8 @@ def replaceable(pod: PodView) -> bool:
 def recyclable(
     pods: Iterable[PodView], waiting_since: dict[PodUID, float], now: float
 ) -> tuple[PodView, ...]:
-    """Those to delete now. waiting_since: kept by the caller; since when each has been hopeless."""
+    """Return those to delete now. waiting_since: kept by the caller; since when each has been
+    hopeless."""
     candidates = [pod for pod in pods if replaceable(pod)]
     lost = {pod.kubelet_uid for pod in candidates if hopeless(pod)}
     since = {uid: waiting_since.get(uid, now) for uid in lost}

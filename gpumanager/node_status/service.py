@@ -107,7 +107,7 @@ class NodeCluster:
         return None if known is None else known.full_name
 
     def terminating(self, pod: PodUID) -> bool:
-        """Whether a pod of this node, by the kubelet's UID, is being deleted."""
+        """Return whether a pod of this node, by the kubelet's UID, is being deleted."""
         known = self.store.get(pod)
         return known is not None and known.terminating
 
@@ -144,8 +144,8 @@ class NodeCluster:
 
 
 def holders(gpu: GpuUUID, facts: Facts) -> tuple[PodUID, ...]:
-    """The pods that have it. Of a claim that the watch has not told of, the one it was prepared
-    for."""
+    """Return the pods that have it. Of a claim that the watch has not told of, the one it was
+    prepared for."""
     grants = [one for one in facts.allocations if gpu in one.gpus]
     pods = (facts.owners(one) or ((one.pod.uid,) if one.pod else ()) for one in grants)
     return tuple(dict.fromkeys(pod for each in pods for pod in each))

@@ -223,7 +223,8 @@ def _typical(pod: PodRequest, weight: float, feeding: float) -> Typical:
 
 
 def supplied(models: frozenset[str], mix: Mix) -> float:
-    """The part of all GPUs that these models are; 1 for any model, or where it is not known."""
+    """Return the part of all GPUs that these models are; 1 for any model, or where it is not
+    known."""
     parts = sum(part for model, part in mix.supply if model in models)
     return parts if models and parts else 1.0
 

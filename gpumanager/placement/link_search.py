@@ -71,13 +71,14 @@ class Candidates:
         return sum(self.reach) - 2 * sum(self.reach[other] for other in others) + within
 
     def rank(self, members: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
-        """The objective: the smallest is the best. `members` in ascending order."""
+        """Return the objective: the smallest is the best. `members` in ascending order."""
         quality = self.quality_within(members)
         return -quality, self.numa_nodes(members), self.breakage(members), members
 
 
 def _inside(table: Sequence[Sequence[int]], members: Sequence[int]) -> int:
-    """The sum over all ordered pairs of at least two members. In C: ties may be thousands."""
+    """Return the sum over all ordered pairs of at least two members. In C: ties may be
+    thousands."""
     pick = itemgetter(*members)
     return sum(map(sum, map(pick, pick(table))))
 
@@ -127,7 +128,7 @@ def _twins(
 
 
 def _same_but(row: list[int], other: list[int], own: int, others: int) -> bool:
-    """Whether two rows are equal once their owners change places."""
+    """Return whether two rows are equal once their owners change places."""
     moved = list(other)
     moved[own], moved[others] = moved[others], moved[own]
     return row == moved
@@ -163,7 +164,7 @@ class _Weighed:
 
 
 def best_set(candidates: Candidates, size: int) -> tuple[int, ...]:
-    """The members of the best set of `size`, ascending; there are at least that many."""
+    """Return the members of the best set of `size`, ascending; there are at least that many."""
     ties = _fewest_nodes(candidates, _closest(candidates, size))
     return min(ties, key=lambda members: (candidates.breakage(members), members))
 
@@ -183,7 +184,7 @@ def _members(mask: int) -> tuple[int, ...]:
 
 
 def _closest(candidates: Candidates, size: int) -> list[tuple[int, ...]]:
-    """All sets that have the largest total quality."""
+    """Return all sets that have the largest total quality."""
     count = len(candidates.positions)
     low = _half(candidates, range(count // 2))
     high = _half(candidates, range(count // 2, count))
@@ -214,7 +215,8 @@ def _half(candidates: Candidates, members: range) -> _Half:
 
 
 def _weigh(candidates: Candidates, low: _Half, high: _Half, size: int) -> Iterator[_Weighed]:
-    """Every set of `size`. rows: of a low subset, the totals with each high one in question."""
+    """Yield every set of `size`. rows: of a low subset, the totals with each high one in
+    question."""
     within = _within(candidates, low)
     between = {member: _reach(candidates, member, high) for member in set(low.top[1:])}
     rows = [_within(candidates, high)]
@@ -232,7 +234,7 @@ def _weigh(candidates: Candidates, low: _Half, high: _Half, size: int) -> Iterat
 
 
 def _reach(candidates: Candidates, member: int, half: _Half) -> list[int]:
-    """The quality between one member and each subset."""
+    """Return the quality between one member and each subset."""
     quality = candidates.quality[member]
     reach = [0]
     for top, rest in zip(half.top[1:], half.rest[1:], strict=True):
@@ -241,7 +243,7 @@ def _reach(candidates: Candidates, member: int, half: _Half) -> list[int]:
 
 
 def _within(candidates: Candidates, half: _Half) -> list[int]:
-    """The quality inside each subset."""
+    """Return the quality inside each subset."""
     reach = {member: _reach(candidates, member, half) for member in set(half.top[1:])}
     within = [0]
     for top, rest in zip(half.top[1:], half.rest[1:], strict=True):
@@ -250,7 +252,7 @@ def _within(candidates: Candidates, half: _Half) -> list[int]:
 
 
 def good_set(candidates: Candidates, size: int) -> tuple[int, ...]:
-    """The members of the best set that was reached, ascending; there are at least `size`."""
+    """Return the members of the best set that was reached, ascending; there are at least `size`."""
     starts = (member for member, twin in enumerate(candidates.twin) if twin is None)
     grown = {_grow(candidates, start, size) for start in islice(starts, MOST_STARTS)}
     return min(grown, key=candidates.rank)

@@ -18,7 +18,7 @@ from gpumanager.units import count_of
 def place_near(
     topology: Topology, free: FreeGpus, request: Request, preference: Preference
 ) -> GpuChoice | Refusal:
-    """The GPUs for one container that asks for more than one."""
+    """Return the GPUs for one container that asks for more than one."""
     anywhere = place(topology, free, request)
     if isinstance(anywhere, Refusal):
         return anywhere
@@ -54,7 +54,7 @@ def nearness(topology: Topology, gpus: Collection[Sequence[int]], preference: Pr
 def _nearest(
     topology: Topology, free: FreeGpus, request: Request, kinds: Sequence[Nearness]
 ) -> GpuChoice | None:
-    """The best linked; of equals from the smallest group, which breaks the least."""
+    """Return the best linked; of equals from the smallest group, which breaks the least."""
     best: tuple[float, GpuChoice] | None = None
     for group in _within(topology, free_positions(topology, free), kinds):
         grant = _place_in(topology, free, request, group)

@@ -15,7 +15,7 @@ from gpumanager.units import CORES_PER_GPU
 
 
 def offer_order(topology: Topology, free: FreeGpus) -> tuple[Gpu, ...]:
-    """All GPUs of `topology`."""
+    """Return all GPUs of `topology`."""
     begun = [gpu for gpu in topology.gpus if free.of(gpu).cores and not free.of(gpu).whole]
     begun.sort(key=lambda gpu: (free.of(gpu).cores, free.of(gpu).blocks, gpu.index))
     untouched = tuple(_untouched(topology, free))

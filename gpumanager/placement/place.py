@@ -16,7 +16,7 @@ from gpumanager.units import CORES_PER_GPU, count_of
 def place(
     topology: Topology, free: FreeGpus, request: Request, policy: str = BINPACK
 ) -> GpuChoice | Refusal:
-    """The GPUs for one container. `free` knows every GPU of `topology`.
+    """Return the GPUs for one container. `free` knows every GPU of `topology`.
 
     policy: by which name of `policies` a GPU is chosen for a share; among whole GPUs links decide.
     """

@@ -66,5 +66,6 @@ class Weighing:
 
 
 def policy_of(weights: Weights, *, alone: bool = True) -> Policy:
-    """The policy, or several. alone: nothing else is weighed, so that one has its own points."""
+    """Return the policy, or several. alone: nothing else is weighed, so that one has its own
+    points."""
     return POLICIES[weights[0][0]] if alone and len(weights) == 1 else Weighing(weights)

@@ -67,7 +67,7 @@ def put(
 
 
 def admits(node: FreeNode, pod: PodRequest) -> bool:
-    """All but the GPUs: the host's CPU and memory, and the model."""
+    """Return all but the GPUs: the host's CPU and memory, and the model."""
     return (
         pod.cpu_milli <= node.cpu_milli
         and pod.memory_mib <= node.memory_mib

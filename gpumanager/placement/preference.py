@@ -90,7 +90,7 @@ def read_preference(text: str) -> Preference:
 
 
 def read_gpu_policy(text: str) -> str:
-    """The one policy that chooses among GPUs of a node; raises ValueError."""
+    """Return the one policy that chooses among GPUs of a node; raises ValueError."""
     name = ALIASES.get(text.strip().lower(), text.strip().lower())
     if name and name not in ROWS:
         raise ValueError(f"{_cut(text)} is not a policy for GPUs: write one of {', '.join(ROWS)}")

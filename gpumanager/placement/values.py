@@ -143,7 +143,7 @@ class FreeNode:
 
 
 def idle_gpu(memory: int = 0) -> FreeGpu:
-    """A GPU that nobody uses, of so many memory blocks."""
+    """Return a GPU that nobody uses, of so many memory blocks."""
     return FreeGpu(CORES_PER_GPU, memory, 0, memory)
 
 

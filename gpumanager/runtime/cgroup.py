@@ -78,7 +78,7 @@ class Membership:
 
 
 def parse_places(text: str) -> tuple[Place, ...]:
-    """The lines of /proc/<pid>/cgroup, the telling ones first: v2, then v1's memory."""
+    """Return the lines of /proc/<pid>/cgroup, the telling ones first: v2, then v1's memory."""
     rows = (line.split(":", 2) for line in text.splitlines())
     places = (Place(_controllers(row[1]), row[2].removesuffix(_GONE)) for row in rows if row[2:])
     return tuple(sorted(places, key=_rank))
@@ -108,13 +108,13 @@ def memberships(place: Place) -> Iterator[Membership]:
 
 
 def pods(text: str) -> frozenset[PodUID]:
-    """All pods that /proc/<pid>/cgroup names."""
+    """Return all pods that /proc/<pid>/cgroup names."""
     return frozenset(one.pod_uid for place in parse_places(text) for one in memberships(place))
 
 
 @lru_cache(maxsize=1024)
 def identify(text: str, around: frozenset[PodUID] = frozenset()) -> Membership | None:
-    """The pod of a process, by its /proc/<pid>/cgroup; None where that names no pod.
+    """Return the pod of a process, by its /proc/<pid>/cgroup; None where that names no pod.
 
     around: pods that the reader itself is in. They are not of the reader's own kubelet, or the
     process is as near to the reader as that: nothing is known of it. All processes of a container
@@ -145,7 +145,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def parse_mounts(text: str) -> tuple[CgroupMount, ...]:
-    """The cgroup hierarchies of a /proc/<pid>/mountinfo."""
+    """Return the cgroup hierarchies of a /proc/<pid>/mountinfo."""
     return tuple(_mounts(text.splitlines()))
 
 

@@ -65,7 +65,7 @@ class CgroupFiles:
         return version(self.mounts)
 
     def driver(self) -> CgroupDriver | None:
-        """The cgroup driver of the pods; None where no pod runs, or none can be seen."""
+        """Return the cgroup driver of the pods; None where no pod runs, or none can be seen."""
         return next((one.driver for one in self.members()), None)
 
     def members(self) -> Iterator[Membership]:
@@ -78,7 +78,7 @@ class CgroupFiles:
             yield from self._below(mount, mount.root.rstrip("/"), DEEPEST)
 
     def processes(self, membership: Membership) -> tuple[int, ...]:
-        """The pids in its cgroup and in those below it, ascending."""
+        """Return the pids in its cgroup and in those below it, ascending."""
         top = directory(self.mounts, membership.place)
         found = {pid for path, _, _ in os.walk(top or "") for pid in _members(path)}
         return tuple(sorted(found))

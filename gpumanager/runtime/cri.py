@@ -80,7 +80,7 @@ class ContainerRuntime:
         return answer.info.get("config", "")
 
     async def containers(self) -> tuple[Container, ...]:
-        """Those of pods that run."""
+        """Return those of pods that run."""
         running = pb.ContainerFilter(state=pb.ContainerStateValue(state=pb.CONTAINER_RUNNING))
         answer = await self._ask(lambda client: client.list_containers(running))
         found = (container_of(row.id, row.labels) for row in answer.containers)
@@ -95,7 +95,7 @@ class ContainerRuntime:
         return live_container(answer)
 
     async def list(self) -> tuple[LiveContainer, ...]:
-        """All that run, with what they were started with."""
+        """Return all that run, with what they were started with."""
         gate = asyncio.Semaphore(PARALLEL_CALLS)
 
         async def one(container: Container) -> LiveContainer | None:

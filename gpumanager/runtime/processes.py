@@ -38,6 +38,6 @@ class Containers:
         return None if process is None else self.of(process)
 
     def beside(self, process: Process) -> tuple[int, ...]:
-        """The pids of its container, ascending; empty where its cgroup names none."""
+        """Return the pids of its container, ascending; empty where its cgroup names none."""
         found = self.of(process)
         return self._files.processes(found) if found and found.container_id else ()

@@ -57,7 +57,8 @@ def live_container(answer: pb.ContainerStatusResponse) -> LiveContainer | None:
 def by_allocation(
     containers: Iterable[LiveContainer], directory: Path
 ) -> dict[AllocationID, tuple[LiveContainer, ...]]:
-    """The allocation of each container: by what it has mounted of `directory` at /etc/vcuda."""
+    """Return the allocation of each container: by what it has mounted of `directory` at
+    /etc/vcuda."""
     found: dict[AllocationID, tuple[LiveContainer, ...]] = {}
     for container in containers:
         source = container.source(str(CONTAINER_VCUDA))

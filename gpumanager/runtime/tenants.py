@@ -22,7 +22,8 @@ class GpuTenants:
         self._containers = containers
 
     async def pods(self) -> dict[GpuUUID, frozenset[PodUID]] | None:
-        """The pods with a process on each GPU; None where the driver does not tell of all GPUs.
+        """Return the pods with a process on each GPU; None where the driver does not tell of all
+        GPUs.
 
         Processes of no pod, and those of a pod that cannot be found, are left out.
         """

@@ -54,4 +54,4 @@ class LiveContainers(Protocol):
     """Lists what runs on this node."""
 
     async def list(self) -> tuple[LiveContainer, ...]:
-        """All running containers of pods, without sandboxes; raises RuntimeUnavailable."""
+        """Return all running containers of pods, without sandboxes; raises RuntimeUnavailable."""

@@ -96,5 +96,5 @@ class RuntimeClient:
 
 
 def dial(socket: Path) -> grpc.aio.Channel:
-    """A channel to a container runtime's socket; close it."""
+    """Return a channel to a container runtime's socket; close it."""
     return grpc_wire.dial(socket, MESSAGE_LIMIT, max_reconnect_backoff_ms=RECONNECT_MS)

@@ -50,11 +50,11 @@ class Assumptions:
         of_pod[node] = replace(of_pod[node], holder=holder)
 
     def nodes(self, uid: PodUID) -> Iterable[str]:
-        """Those on which the pod is assumed to be."""
+        """Return those on which the pod is assumed to be."""
         return tuple(self._pods.get(uid, ()))
 
     def withdraw(self, uid: PodUID, node: str) -> bool:
-        """Whether there was anything to withdraw."""
+        """Return whether there was anything to withdraw."""
         of_pod = self._pods.get(uid, {})
         found = of_pod.pop(node, None)
         if found and not of_pod:
@@ -62,7 +62,7 @@ class Assumptions:
         return found is not None
 
     def forget(self, uid: PodUID) -> Iterable[str]:
-        """All of a pod; returns the nodes on which it was assumed."""
+        """Return all of a pod; returns the nodes on which it was assumed."""
         return self._pods.pop(uid, {}).keys()
 
     def late(self, now: float) -> list[tuple[PodUID, str]]:

@@ -263,7 +263,7 @@ def holder_with(ask: PodShape, node: NodeState, pod: PodView) -> Holder:
 
 
 def uuids_of(topology: Topology, packing: Packing) -> tuple[frozenset[GpuUUID], ...]:
-    """The GPUs of each container."""
+    """Return the GPUs of each container."""
     return tuple(frozenset(topology.gpus[place].uuid for place in held) for held in packing.gpus)
 
 
@@ -341,7 +341,7 @@ def _at_least_nothing(gpu: FreeGpu) -> FreeGpu:
 
 
 def _read(inventory: str) -> tuple[Topology, frozenset[GpuUUID], str]:
-    """The GPUs, those that are unhealthy, and what is wrong with the text."""
+    """Return the GPUs, those that are unhealthy, and what is wrong with the text."""
     if not inventory:
         return NO_GPUS, frozenset(), ""
     try:

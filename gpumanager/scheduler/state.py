@@ -205,7 +205,7 @@ class ClusterState:
         return tuple(dict.fromkeys(uid for uid, _ in late))
 
     def bound_to(self, uid: PodUID) -> str | None:
-        """The node that the API server has bound the pod to, if it has."""
+        """Return the node that the API server has bound the pod to, if it has."""
         found = self._bound.get(uid)
         return found.node if found else None
 
@@ -214,11 +214,12 @@ class ClusterState:
         return self._bound.get(uid)
 
     def knows(self, uid: PodUID) -> bool:
-        """Whether the API server has told of a pod with GPUs, and not that it is gone."""
+        """Return whether the API server has told of a pod with GPUs, and not that it is gone."""
         return uid in self._known
 
     def known(self, uid: PodUID) -> PodView | None:
-        """A pod with GPUs, bound or not, as the API server has it; None where it has not told."""
+        """Return a pod with GPUs, bound or not, as the API server has it; None where it has not
+        told."""
         return self._known.get(uid)
 
     def assumed_on(self, uid: PodUID, node: str) -> Assumed | None:
@@ -255,7 +256,7 @@ class ClusterState:
             self._observer.held(node, known.kind if known else PLAIN, uid, holder)
 
     def _forget(self, uid: PodUID) -> set[str]:
-        """The nodes on which it was, or was assumed to be."""
+        """Return the nodes on which it was, or was assumed to be."""
         nodes = set(self._assumed.forget(uid))
         bound = self._bound.pop(uid, None)
         return nodes | {bound.node} if bound else nodes

@@ -86,7 +86,7 @@ class DisruptionBudgets:
         self._namespaces: Counter[str] = Counter()
 
     def protects(self, namespace: str) -> bool:
-        """Whether any pod there may be protected."""
+        """Return whether any pod there may be protected."""
         return self._namespaces[namespace] > 0
 
     def name(self, item: Any) -> str:

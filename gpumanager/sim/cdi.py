@@ -62,7 +62,7 @@ class CdiSpecs:
 
 
 def read_specs(directories: Sequence[Path]) -> CdiSpecs:
-    """All spec files that are in `directories` now; a directory need not be there."""
+    """Return all spec files that are in `directories` now; a directory need not be there."""
     found: dict[str, SpecDevice] = {}
     errors: list[str] = []
     conflicts: set[str] = set()
@@ -184,7 +184,7 @@ def _edits(value: Any) -> SpecEdits:
 
 
 def _known(value: Any, fields: set[str]) -> Mapping[str, Any]:
-    """An object with no other fields; raises ValueError."""
+    """Return an object with no other fields; raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError("failed to unmarshal CDI Spec: no object")  # noqa: TRY004 - as of no YAML
     if unknown := value.keys() - fields:

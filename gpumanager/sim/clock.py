@@ -80,8 +80,8 @@ class Clock(Timer, Protocol):
         """Let a process that was started just now come to where it sleeps until its start."""
 
     def world(self) -> int:
-        """The address of a `struct vcuda_world` by which C threads of this process live by it; 0:
-        the real one."""
+        """Return the address of a `struct vcuda_world` by which C threads of this process live by
+        it; 0: the real one."""
 
     async def line_up_threads(self, count: int = 1) -> None:
         """Let so many threads of ours take part in the world and come to their first sleep."""
@@ -213,7 +213,8 @@ class VirtualClock:
         return min(taker.deadline for taker in found)
 
     def takers(self) -> Sequence[Taker]:
-        """All threads that take part, the conductor's among them; exited ones are removed."""
+        """Return all threads that take part, the conductor's among them; exited ones are
+        removed."""
         rows = _sim.ffi.new("struct simclock_taker[]", _sim.lib.SIMCLOCK_TAKERS)
         count = _sim.lib.simclock_takers(self._page, rows, len(rows))
         return tuple(

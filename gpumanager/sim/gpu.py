@@ -141,7 +141,7 @@ class SimulatedGpus:
         return self._account(row[0]) if found else None
 
     def processes(self) -> Sequence[Occupant]:
-        """Every process that has a context or memory, once per GPU."""
+        """Return every process that has a context or memory, once per GPU."""
         ask = _sim.lib.account_occupants
         return tuple(_filled("struct sim_occupant[]", ask, self._open, self._occupant))
 

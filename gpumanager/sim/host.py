@@ -138,7 +138,7 @@ def sweep(parent: Path) -> None:
 
 
 def _locked(base: Path) -> int:
-    """A lock that goes with this process; it gets its name when it is held already."""
+    """Return a lock that goes with this process; it gets its name when it is held already."""
     temporary = base / f"{LOCK}.new"
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

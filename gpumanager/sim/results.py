@@ -104,6 +104,6 @@ def share_of(busy: int, first_work: int, last_end: int) -> float | None:
 
 
 def chosen(gpus: Sequence[Gpu], visible: str) -> tuple[Gpu, ...]:
-    """The GPUs of VCUDA_GPUS, by index."""
+    """Return the GPUs of VCUDA_GPUS, by index."""
     named = {GpuUUID(uuid) for uuid in visible.split(",")}
     return tuple(gpu for gpu in gpus if gpu.uuid in named)

@@ -94,7 +94,7 @@ class PodRunner:
     async def run(
         self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
     ) -> tuple[ContainerResult, ...]:
-        """All containers of an admitted pod; when this returns its devices are free again.
+        """Return all containers of an admitted pod; when this returns its devices are free again.
 
         running: set before the first container starts. stop: once it is set they are to end.
         """
@@ -193,8 +193,8 @@ def _init_failure(result: ContainerResult) -> str | None:
 
 
 async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> tuple[int, bool]:
-    """The exit status, and whether it ran until `stop` was set: it is asked to end then, and ended
-    if it does not."""
+    """Return the exit status, and whether it ran until `stop` was set: it is asked to end then, and
+    ended if it does not."""
     ending = asyncio.create_task(process.wait())
     stopped = False
     try:
@@ -212,7 +212,7 @@ async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> tuple
 
 
 def granted(options: RunOptions, spec: ContainerSpec) -> Mapping[str, str]:
-    """The plugins' variables; with CDI devices all, for theirs replaced the pod's own."""
+    """Return the plugins' variables; with CDI devices all, for theirs replaced the pod's own."""
     return (
         {**spec.environment, **options.environment} if options.cdi_devices else options.environment
     )
@@ -290,7 +290,8 @@ def started(
 
 
 def _image(pod: Pod) -> dict[str, str]:
-    """The variables of the image, which is the host, with our programs and this Python in front."""
+    """Return the variables of the image, which is the host, with our programs and this Python in
+    front."""
     path = (str(PROGRAMS), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     image = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return image | {"PATH": os.pathsep.join(path), "HOSTNAME": pod.name}

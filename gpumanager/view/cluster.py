@@ -13,7 +13,7 @@ from gpumanager.view.values import ContainerRow, GpuRow, NodeView
 
 
 def read_cluster(document: Mapping[str, Any]) -> tuple[tuple[NodeView, ...], int]:
-    """The nodes of one page of the document, and how many pages there are.
+    """Return the nodes of one page of the document, and how many pages there are.
 
     Raises KeyError, TypeError, ValueError where it is no such document.
     """

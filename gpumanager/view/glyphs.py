@@ -55,7 +55,7 @@ def glyphs(environment: Mapping[str, str], encoding: str) -> Glyphs:
 
 
 def _own_ctype(environment: Mapping[str, str]) -> bool:
-    """A LC_CTYPE that a person has set: Python's own is C.UTF-8."""
+    """Return a LC_CTYPE that a person has set: Python's own is C.UTF-8."""
     text = environment.get("LC_CTYPE", "")
     return not environment.get("LC_ALL") and _utf8(text) and text != "C.UTF-8"
 

@@ -56,7 +56,7 @@ def _annotations(said: Mapping[str, str]) -> Iterator[str]:
 
 
 def _events(events: Sequence[Object]) -> Iterator[str]:
-    """The newest last."""
+    """Yield the newest last."""
     told = [one for one in events if one.get("message")]
     for one in sorted(told, key=_time)[-MOST_EVENTS:]:
         count = int(one.get("count") or 1)

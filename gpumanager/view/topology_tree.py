@@ -14,7 +14,7 @@ Sitting = Mapping[str, Sequence[PlacedGrant]]
 
 
 def sitting(placement: Placement) -> Sitting:
-    """The grants of each GPU; what the kubelet has given to others since is left out."""
+    """Return the grants of each GPU; what the kubelet has given to others since is left out."""
     held: dict[str, list[PlacedGrant]] = {gpu.uuid: [] for gpu in placement.topology.gpus}
     for one in placement.grants:
         for uuid in () if one.suspect else one.uuids:
@@ -43,7 +43,7 @@ def granted(grant: PlacedGrant, gpu: str = "") -> str:
 
 
 def origin(grant: PlacedGrant) -> str:
-    """The claim that it got its GPUs by; empty for extended resources."""
+    """Return the claim that it got its GPUs by; empty for extended resources."""
     if not grant.claim:
         return ""
     return f", claim {grant.claim.partition('/')[2]} ({', '.join(grant.requests)})"

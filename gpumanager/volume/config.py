@@ -112,7 +112,7 @@ class _Reader:
         )
 
     def fields(self, value: Any, where: str, kinds: Mapping[str, type]) -> dict[str, Any]:
-        """The members of an object, which are exactly these, of these types."""
+        """Return the members of an object, which are exactly these, of these types."""
         self.expect(value, dict, where)
         prefix = f"{where}." if where else ""
         for name in value:

@@ -30,7 +30,7 @@ class Driver:
         return (*self._about_others(), *self._about_binding())
 
     def owns(self, component: Component) -> bool:
-        """Whether a library is not another version's."""
+        """Return whether a library is not another version's."""
         return not component.path.name.endswith(tuple(f".so.{other}" for other in self.others))
 
     def _about_others(self) -> Iterable[str]:
@@ -47,7 +47,7 @@ class Driver:
 
 
 def find_nvml(root: Path) -> Path | None:
-    """The driver's 64-bit libnvidia-ml under this root; None while there is none."""
+    """Return the driver's 64-bit libnvidia-ml under this root; None while there is none."""
     try:
         host = read_host(root)
         driver, found = find_driver(host), find_libraries(host, ["libnvidia-ml.so"])

@@ -69,7 +69,8 @@ def _library_paths(host: Host, prefixes: Sequence[str]) -> Iterator[Path]:
 
 
 def is_stub(path: str) -> bool:
-    """The toolkit's libraries to link against: right name, right SONAME, no driver inside."""
+    """Return the toolkit's libraries to link against: right name, right SONAME, no driver
+    inside."""
     return "stubs" in PurePosixPath(path).parts
 
 

@@ -53,7 +53,8 @@ def digest(plan: Plan) -> str:
 
 
 def lay_out(programs: Sequence[Component], libraries: Sequence[Component]) -> Plan:
-    """The driver's own files, and the links ldconfig would make; of two that collide the first."""
+    """Return the driver's own files, and the links ldconfig would make; of two that collide the
+    first."""
     plan: dict[PurePosixPath, File | Link] = {}
     for program in programs:
         _add(plan, _file(PurePosixPath("bin") / program.name, program.path))

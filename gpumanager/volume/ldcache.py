@@ -124,7 +124,8 @@ def _text(content: bytes, start: int) -> str:
 
 
 def write_ldcache(entries: Iterable[LdEntry]) -> bytes:
-    """A cache in the new layout, sorted as ldconfig sorts, so that ld.so itself could use it."""
+    """Return a cache in the new layout, sorted as ldconfig sorts, so that ld.so itself could use
+    it."""
     ordered = sorted(entries, key=lambda entry: (_rank(entry.name), entry.flags), reverse=True)
     texts = bytearray()
     table = bytearray()

@@ -137,8 +137,8 @@ def _contents(
 
 
 def _without_graphics(plan: Plan, published: Path) -> Plan:
-    """The shared plan without graphics. Its files are those of the published one, to which they
-    become hard links, wherever the driver lies."""
+    """Return the shared plan without graphics. Its files are those of the published one, to which
+    they become hard links, wherever the driver lies."""
     kept = [one for one in plan if not one.path.name.startswith(GRAPHICS)]
     return tuple(
         replace(one, source=published / one.path) if isinstance(one, File) else one for one in kept

@@ -47,7 +47,7 @@ def mirror(plan: Plan, base: Path, name: str, disk: Disk = DISK) -> Path:
 
 
 def is_complete(plan: Plan, target: Path) -> bool:
-    """Whether everything planned is there: files by size, links by where they lead."""
+    """Return whether everything planned is there: files by size, links by where they lead."""
     return all(_is_there(entry, target / entry.path) for entry in plan) and all(
         (target / part).is_dir() for part in DIRECTORIES
     )

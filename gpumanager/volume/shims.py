@@ -78,7 +78,7 @@ _ML: Final = _Role(
 def put_shims(
     plan: Plan, libraries: Sequence[Component], shims: Shims, driver: Driver, host: Host
 ) -> tuple[Plan, tuple[str, ...]]:
-    """The plan with the shims in it, and warnings; raises DriverNotFound, ShimUnusable."""
+    """Return the plan with the shims in it, and warnings; raises DriverNotFound, ShimUnusable."""
     entries = {entry.path: entry for entry in plan}
     warnings = []
     for role, shim, link in ((_CUDA, shims.cuda, shims.cuda_link), (_ML, shims.ml, shims.ml_link)):
@@ -95,7 +95,8 @@ def put_shims(
 def _own_library(
     role: _Role, libraries: Sequence[Component], driver: Driver, host: Host
 ) -> Component:
-    """The driver's own file of this role, the one of the driver's version if there are several."""
+    """Return the driver's own file of this role, the one of the driver's version if there are
+    several."""
     found = [
         library
         for library in libraries

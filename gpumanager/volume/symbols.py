@@ -64,7 +64,7 @@ def exported_names(library: Path) -> frozenset[str]:
 
 
 def keep_exports(library: bytes, names: Collection[str]) -> bytes:
-    """A copy of the library that exports nothing but these names, as far as it has them."""
+    """Return a copy of the library that exports nothing but these names, as far as it has them."""
     copy = bytearray(library)
     for export in _exports(BytesIO(library)):
         if export.name in names:

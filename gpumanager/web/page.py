@@ -52,7 +52,7 @@ CAREFUL: Final = {
 
 
 def _inlined(html: str, link: re.Pattern[str], tag: str) -> tuple[str, list[str]]:
-    """The page with these files inside, and their digests."""
+    """Return the page with these files inside, and their digests."""
     digests: list[str] = []
 
     def put(found: re.Match[str]) -> str:

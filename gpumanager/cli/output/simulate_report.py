@@ -89,7 +89,7 @@ class Report:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The format of the design; others script against it."""
+    """Return the format of the design; others script against it."""
     return {
         "machine": report.machine.name,
         "containers": [_record(result, report.late) for result in report.results],

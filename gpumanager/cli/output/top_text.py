@@ -34,7 +34,7 @@ def styled(drawn: Line) -> Text:
 
 
 def table(nodes: Sequence[Seen], sort: Sort, signs: Glyphs, width: int) -> Iterator[Text]:
-    """The whole picture, once."""
+    """Yield the whole picture, once."""
     columns = layout(width)
     gpus = [gpu for one in nodes if one.node for gpu in one.node.gpus]
     yield Text(summary(nodes, signs)[:width], style="dim")
@@ -46,7 +46,7 @@ def table(nodes: Sequence[Seen], sort: Sort, signs: Glyphs, width: int) -> Itera
 
 
 def summary(nodes: Sequence[Seen], signs: Glyphs) -> str:
-    """The container, and how much of all of it."""
+    """Return the container, and how much of all of it."""
     gpus = [gpu for one in nodes if one.node for gpu in one.node.gpus]
     who = nodes[0].name if len(nodes) == 1 else count_of(len(nodes), "node")
     said = f"{who} {signs.dot} {totals(gpus, signs)}"

@@ -89,7 +89,7 @@ class Source:
 
 
 def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Source]:
-    """All but the doctor's own report, the most useful first."""
+    """Yield all but the doctor's own report, the most useful first."""
     yield Source("versions.json", "this program", versions)
     yield Source("settings.json", "the flags given to the doctor", partial(flags, settings))
     yield from _own_files(settings)
@@ -291,7 +291,7 @@ def device_nodes(directory: Path) -> str:
 
 
 def kernel_messages() -> str:
-    """Those of the driver."""
+    """Return those of the driver."""
     rows = []
     descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     try:

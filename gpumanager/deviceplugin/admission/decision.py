@@ -49,7 +49,7 @@ def decide(
     share_mode: bool = True,
     gpu_policy: str = BINPACK,
 ) -> Grant | Refused:
-    """The grant after this call. Raises UnknownDeviceID."""
+    """Return the grant after this call. Raises UnknownDeviceID."""
     admitted = of_admission(live, transaction.admission)
     half = next((a for a in admitted if a.id == transaction.allocation), None)
     draft = half or Grant(
@@ -82,7 +82,8 @@ def claimant(progress: Candidate | None) -> Claimant | None:
 
 
 def _impossible(request: Request, transaction: Transaction, *, share_mode: bool) -> Refused | None:
-    """A refusal by the request alone. Without a known container, only one resource is known."""
+    """Return a refusal by the request alone. Without a known container, only one resource is
+    known."""
     known = transaction.request is not None or len(transaction.sizes) > 1
     if not request.cores:
         return Refused(NO_CORES) if known else None
@@ -136,7 +137,7 @@ def _candidates(
 
 
 def _holds(ledger: Ledger, others: Iterable[Grant], draft: Grant, grant: GpuChoice) -> bool:
-    """Whether this resource fits there, and the one that is still to be asked for."""
+    """Return whether this resource fits there, and the one that is still to be asked for."""
     if not ledger.fits(others, _on(draft, grant)):
         return False
     if grant.whole:

@@ -58,7 +58,7 @@ def steer(
     *,
     gpu_policy: str = BINPACK,
 ) -> Offer:
-    """The answer to `question`; of exactly its size, if that many IDs exist.
+    """Return the answer to `question`; of exactly its size, if that many IDs exist.
 
     gpu_policy: of the node; see `gpu_policy_of`.
     """
@@ -70,7 +70,8 @@ def steer(
 
 
 def could_hold(ledger: Ledger, books: FreeGpus, pod: PodView) -> bool:
-    """True if everything the pod asks for could be granted at once from what `books` has free."""
+    """Return True if everything the pod asks for could be granted at once from what `books` has
+    free."""
     for container in asking(pod):
         if container.cores is None or container.blocks is None:
             continue
@@ -85,7 +86,7 @@ def could_hold(ledger: Ledger, books: FreeGpus, pod: PodView) -> bool:
 def locate(
     ledger: Ledger, live: Iterable[Grant], admission: str, ids: Iterable[str]
 ) -> frozenset[GpuUUID]:
-    """The GPUs of the IDs: where an earlier container of the pod has them, or as named."""
+    """Return the GPUs of the IDs: where an earlier container of the pod has them, or as named."""
     own = {
         device_id: grant.gpus
         for grant in of_admission(live, admission)
@@ -104,7 +105,7 @@ def locate(
 
 
 def roomiest(ledger: Ledger, books: FreeGpus, request: Request) -> Gpu | None:
-    """The GPU with the most room in both resources, of those that have what is asked."""
+    """Return the GPU with the most room in both resources, of those that have what is asked."""
 
     def room(gpu: Gpu) -> tuple[float, int]:
         free = books.of(gpu)
@@ -161,7 +162,7 @@ def _decided_gpus(
     transaction: Transaction,
     question: PreferenceCall,
 ) -> tuple[Gpu, ...]:
-    """The GPUs of the other half, or of the devices that an earlier container leaves."""
+    """Return the GPUs of the other half, or of the devices that an earlier container leaves."""
     admitted = of_admission(live, transaction.admission)
     half = next((a for a in admitted if a.id == transaction.allocation), None)
     uuids = frozenset(half.gpus) if half else frozenset[GpuUUID]()

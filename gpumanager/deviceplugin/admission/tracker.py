@@ -68,7 +68,8 @@ class AdmissionTracker:
         self._known = Admission(frozenset(pod.uid for pod in view or ()), None)
 
     async def observe(self, resource: str, size: int, *, again: bool = False) -> Transaction:
-        """The transaction of this call; a pod that it shows to be rejected loses its grants."""
+        """Return the transaction of this call; a pod that it shows to be rejected loses its
+        grants."""
         max_age = PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
         self._view = await self._lister.list(max_age)
         before, live = self.open, self._node.grants(DEVICE_PLUGINS)
@@ -82,7 +83,8 @@ class AdmissionTracker:
         return self.being_admitted()
 
     async def allocating(self, resource: str, ids: Collection[str]) -> Transaction:
-        """The transaction that expects this Allocate; without a preceding preference, a new one."""
+        """Return the transaction that expects this Allocate; without a preceding preference, a new
+        one."""
         open_ = self.open
         if open_ is None or open_.awaiting != resource or open_.sizes.get(resource) != len(ids):
             half = self._node.journal.get(open_.allocation) if open_ else None
@@ -91,7 +93,7 @@ class AdmissionTracker:
         return self.keep(replace(open_, awaiting=None))
 
     def apart(self, open_: Transaction, resource: str, size: int) -> Transaction | None:
-        """The call as the beginning of something new, where it can be that; not kept yet."""
+        """Return the call as the beginning of something new, where it can be that; not kept yet."""
         return transaction.apart(open_, self._call(resource, size))
 
     def being_admitted(self) -> Transaction:
@@ -110,7 +112,7 @@ class AdmissionTracker:
         self._known = replace(self._known, open=None)
 
     def under(self, allocation: Grant) -> bool:
-        """True if its pod may be under admission still."""
+        """Return True if its pod may be under admission still."""
         return self.admitting and allocation.ids.admission == self.being_admitted().admission
 
     def _call(self, resource: str, size: int, *, again: bool = False) -> PluginCall:
@@ -118,7 +120,7 @@ class AdmissionTracker:
         return PluginCall(resource, size, self._clock(), nonce, again=again)
 
     def _is_half(self, resource: str, size: int) -> bool:
-        """Whether it can be the other resource of the container that was just asked about.
+        """Return whether it can be the other resource of the container that was just asked about.
 
         Only where its whole pod still fits: else the kubelet may have refused the pod in between,
         and this be the first call for the next one. Example: 30 cores are given out, of the memory

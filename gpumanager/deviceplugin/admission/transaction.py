@@ -159,12 +159,12 @@ def apart(open_: Transaction, call: PluginCall) -> Transaction | None:
 
 
 def asking(pod: PodView) -> tuple[ContainerView, ...]:
-    """The containers that ask for our resources, in the order of admission."""
+    """Return the containers that ask for our resources, in the order of admission."""
     return tuple(one for one in pod.containers if one.cores != 0 or one.blocks != 0)
 
 
 def asks(pod: PodView, sizes: Mapping[str, int]) -> bool:
-    """Whether one of its containers asks for these amounts."""
+    """Return whether one of its containers asks for these amounts."""
     return any(all(_matches(one, *size) for size in sizes.items()) for one in asking(pod))
 
 
@@ -206,7 +206,7 @@ def first_of_a_new_pod(turn: Turn) -> Transaction:
 
 
 def other_resource(turn: Turn) -> Transaction | None:
-    """The other half of the open container. Example: memory after cores."""
+    """Return the other half of the open container. Example: memory after cores."""
     if turn.open is None or not (same := _advance(turn.open, Candidate.same, turn.call)):
         return None
     return replace(turn.open.with_call(turn.call), candidates=same)
@@ -315,5 +315,5 @@ def _amount(container: ContainerView, resource: str) -> int | None:
 
 
 def _matches(container: ContainerView, resource: str, size: int) -> bool:
-    """True if the container asks for `size` of it; an amount not understood may be any."""
+    """Return True if the container asks for `size` of it; an amount not understood may be any."""
     return _amount(container, resource) in {size, None}

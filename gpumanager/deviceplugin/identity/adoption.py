@@ -220,7 +220,7 @@ def _visible(topology: Topology, live: LiveContainer) -> tuple[GpuUUID, ...]:
 
 
 def _given(envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
-    """The GPUs of our answer, be they here or not."""
+    """Return the GPUs of our answer, be they here or not."""
     if ENV_ALLOCATION not in envs:
         return ()
     uuids = envs.get(ENV_GPUS) or envs.get(ENV_VISIBLE, "")
@@ -228,7 +228,8 @@ def _given(envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
 
 
 def _named(ledger: Ledger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:
-    """The GPUs that the IDs name: where no answer is known, the kubelet took what we preferred."""
+    """Return the GPUs that the IDs name: where no answer is known, the kubelet took what we
+    preferred."""
     known = (ledger.ids.gpu_of(i).uuid for i in cores if i in ledger.ids)
     return tuple(dict.fromkeys(known))
 

@@ -51,7 +51,7 @@ class DeviceCheckpoint:
         self._pod_resources = pod_resources
 
     async def read(self) -> Checkpoint | None:
-        """The checkpoint; None where there is none to read."""
+        """Return the checkpoint; None where there is none to read."""
         if (known := self._file.unchanged()) is not None:
             return known
         try:
@@ -87,8 +87,8 @@ class DeviceCheckpoint:
         *,
         admitting: bool,
     ) -> tuple[Checkpoint, tuple[BookedContainer, ...]]:
-        """The containers with exactly `ids`, and the checkpoint. Raises NotResolved if there is
-        none.
+        """Return the containers with exactly `ids`, and the checkpoint. Raises NotResolved if there
+        is none.
 
         live: the grants; admitting: whether a pod may be under admission.
         """

@@ -65,7 +65,7 @@ class Evidence:
 async def list_live_containers(
     runtime: LiveContainers | None, patience: float = RUNTIME_SECONDS
 ) -> tuple[LiveContainer, ...] | None:
-    """The running containers; None where nobody tells in time. patience: seconds."""
+    """Return the running containers; None where nobody tells in time. patience: seconds."""
     if runtime is None:
         return None
     try:
@@ -103,12 +103,12 @@ class PodLister:
 
 
 def directories(isolation: Isolations) -> dict[AllocationID, tuple[Limit, ...]]:
-    """Every allocation that has a directory, with its limits."""
+    """Return every allocation that has a directory, with its limits."""
     return {name: isolation.limits(name) for name in isolation.allocations()}
 
 
 def allocation_of(container: LiveContainer) -> AllocationID | None:
-    """The allocation that a container with GPUs names: by its mount; whole GPUs have none.
+    """Return the allocation that a container with GPUs names: by its mount; whole GPUs have none.
 
     None for a container to which the kubelet gave no GPUs. What it names may be another pod's: see
     `lived_on`.
@@ -126,7 +126,7 @@ def mounted_allocation(container: LiveContainer) -> AllocationID | None:
 
 
 def computing(granted: Iterable[Grant], evidence: Evidence) -> frozenset[AllocationID]:
-    """The allocations of pods that have processes on their GPUs."""
+    """Return the allocations of pods that have processes on their GPUs."""
     return frozenset(
         a.id
         for a in granted

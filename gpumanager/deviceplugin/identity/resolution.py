@@ -37,7 +37,7 @@ class BookedContainer:
 def holding(
     checkpoint: Checkpoint, resource: str, ids: Iterable[str], view: View | None
 ) -> tuple[BookedContainer, ...]:
-    """The containers of the pod that hold exactly `ids`, and those with the same cores.
+    """Return the containers of the pod that hold exactly `ids`, and those with the same cores.
 
     In the checkpoint's order; empty if there is none. Raises NotResolved where two pods that live
     hold them.
@@ -66,7 +66,7 @@ def _container(checkpoint: Checkpoint, uid: PodUID, name: str) -> BookedContaine
 def match(
     live: tuple[Grant, ...], containers: tuple[BookedContainer, ...]
 ) -> tuple[tuple[Grant, BookedContainer], ...]:
-    """Each container with its allocation. Raises NotResolved for one that has none.
+    """Return each container with its allocation. Raises NotResolved for one that has none.
 
     containers: all of one pod that hold the same cores, in the order of admission.
     """
@@ -85,7 +85,8 @@ def _allocation_of(
     following: list[BookedContainer],
     taken: set[AllocationID],
 ) -> Grant:
-    """The one confirmed for it; else the newest, leaving as many newer ones as have to follow.
+    """Return the one confirmed for it; else the newest, leaving as many newer ones as have to
+    follow.
 
     Where one answer was given for two containers of a pod, they share it.
     """
@@ -113,7 +114,7 @@ def _is(claimant: Claimant, container: BookedContainer) -> bool:
 
 
 def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
-    """A grant without the memory that the kubelet's books give to other cores.
+    """Return a grant without the memory that the kubelet's books give to other cores.
 
     Where no pods could be read, memory of one container may have been taken for another's.
     """
@@ -131,7 +132,7 @@ def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
 def confirmed(
     ledger: Ledger, allocation: Grant, container: BookedContainer, pod: PodView | None
 ) -> Grant:
-    """The allocation with its true owner and size. pod: as listed, None if not seen.
+    """Return the allocation with its true owner and size. pod: as listed, None if not seen.
 
     Raises NotResolved for a share without memory.
     """
@@ -175,7 +176,7 @@ def _told(allocation: Grant, claimant: Claimant, pod: PodView) -> Grant:
 
 
 def in_order(ledger: Ledger, ids: Collection[str]) -> tuple[str, ...]:
-    """All of them; last those that name a GPU which is missing now."""
+    """Return all of them; last those that name a GPU which is missing now."""
     return (*ledger.ids.ordered(ids), *sorted(i for i in ids if i not in ledger.ids))
 
 
@@ -201,7 +202,7 @@ class Rivals:
 
 
 def rivals(live: Iterable[Grant], owned: Grant, checkpoint: Checkpoint) -> Rivals:
-    """The other grants with IDs of `owned`."""
+    """Return the other grants with IDs of `owned`."""
     ids = set(all_ids(owned))
     others = [
         a for a in holders(live, ids) if a.id != owned.id and owner(a, checkpoint) != owned.owner
@@ -233,7 +234,7 @@ def contested(
 
 
 def takes(containers: Collection[BookedContainer], allocation: Grant) -> bool:
-    """Whether they have any of its devices."""
+    """Return whether they have any of its devices."""
     return bool(holders([allocation], _ids(containers)))
 
 
@@ -242,7 +243,7 @@ def _ids(containers: Collection[BookedContainer]) -> frozenset[str]:
 
 
 def _is_booked(allocation: Grant, checkpoint: Checkpoint) -> bool:
-    """True if the kubelet's books say that its pod holds its cores."""
+    """Return True if the kubelet's books say that its pod holds its cores."""
     uid, cores = owner(allocation, checkpoint), frozenset(allocation.ids.core_ids)
     return any(h.pod_uid == uid and h.ids == cores for h in checkpoint)
 

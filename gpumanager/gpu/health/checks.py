@@ -64,7 +64,7 @@ def checks_of(environment: Mapping[str, str]) -> Checks:
 
 
 def _read(name: str, text: str) -> tuple[frozenset[str], frozenset[int]]:
-    """The words and the codes of one variable."""
+    """Return the words and the codes of one variable."""
     words = {word.strip().lower() for word in text.split(",")} - {""}
     codes = {word for word in words if word.isascii() and word.isdecimal()}
     for word in sorted(words - codes - {ALL, XIDS}):

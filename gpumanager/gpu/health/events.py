@@ -54,13 +54,13 @@ class HealthSource(Protocol):
     """Asked from one thread. Every method may block as long as NVML does, and raises NvmlError."""
 
     def gpus(self) -> tuple[GpuUUID, ...]:
-        """Those that can be asked."""
+        """Return those that can be asked."""
 
     def wait(self, seconds: float) -> tuple[HealthEvent, ...]:
         """What happened since the last time; waits for it no longer than `seconds`."""
 
     def tells_events(self) -> bool:
-        """Whether any GPU's events are told."""
+        """Return whether any GPU's events are told."""
 
     def probe(self, gpu: GpuUUID) -> ProbeResult:
         """How it is."""

@@ -110,7 +110,7 @@ def _ask(index: int, gpus: Gpus, question: Callable[[Any, GpuUUID], T]) -> dict[
 
 
 def _asked_for(device: Any, gpus: Collection[GpuUUID] | None) -> Iterator[tuple[GpuUUID, Any]]:
-    """A GPU, if it is one of these by its bare UUID. None: each, or its MIG devices.
+    """Yield a GPU, if it is one of these by its bare UUID. None: each, or its MIG devices.
 
     What a UUID is the library knows by itself; all else it asks the driver, even whether a GPU is
     split. One that is named is not: such are given to nobody.
@@ -122,7 +122,7 @@ def _asked_for(device: Any, gpus: Collection[GpuUUID] | None) -> Iterator[tuple[
 
 
 def _instances(device: Any) -> Iterator[Any]:
-    """The MIG devices of a GPU that has them; otherwise the GPU."""
+    """Yield the MIG devices of a GPU that has them; otherwise the GPU."""
     if not is_split(device):
         yield device
         return

@@ -208,7 +208,7 @@ class DriverOverhead:
         return None if claims or not self._was_listed(slot, pid) else Bytes(0)
 
     def _claims(self, slot: int, device: int) -> bool:
-        """Whether the process holds anything of a device, as far as its books know."""
+        """Return whether the process holds anything of a device, as far as its books know."""
         books = self._books
         known = books.used(device, slot) or books.overhead(device, slot)
         return known > 0 or books.estimated(device, slot)

@@ -55,7 +55,7 @@ class Staleness:
         served: Mapping[AllocationID, OverheadReading],
         marks: Mapping[AllocationID, Mapping[Process, OverheadMark]],
     ) -> Mapping[AllocationID, OverheadVersion]:
-        """Those to be measured, as they are now. marks: of the processes that can be."""
+        """Return those to be measured, as they are now. marks: of the processes that can be."""
         self._measured = {name: one for name, one in self._measured.items() if name in served}
         versions = {
             name: OverheadVersion(

@@ -138,7 +138,7 @@ class Books:
 
     @classmethod
     def prepare(cls, directory: Path, boot: bytes) -> Self:
-        """Those of this boot, or new ones where no process can have any.
+        """Return those of this boot, or new ones where no process can have any.
 
         Raises GpuManagerError and OSError, and then nothing has changed.
         """
@@ -264,7 +264,7 @@ class Books:
         inner_pid: int = 0,
         busy: Callable[[int], bool] = lambda _slot: False,
     ) -> int | None:
-        """An empty slot for this process, its own one again if it had one; None when full.
+        """Return an empty slot for this process, its own one again if it had one; None when full.
 
         Raises OSError where that cannot be written down.
 
@@ -342,7 +342,7 @@ class Books:
         return Bytes(self.words.used[device][slot])
 
     def estimated(self, device: int, slot: int) -> bool:
-        """Whether its owner says that the driver took something of this device."""
+        """Return whether its owner says that the driver took something of this device."""
         return self.estimate(device, slot) > 0
 
     def managed(self, device: int, slot: int, devices: int) -> Bytes:
@@ -434,7 +434,7 @@ class Books:
 
 
 def new_books(boot: bytes) -> int:
-    """The descriptor of empty books. Raises OSError."""
+    """Return the descriptor of empty books. Raises OSError."""
     books: Any = ffi.new("struct vcuda_books *")
     begin(books, BOOKS)
     books.boot = boot
@@ -449,7 +449,7 @@ def new_books(boot: bytes) -> int:
 
 
 def _is_plain(path: Path) -> bool:
-    """Whether it is the books themselves, as earlier managers have made them."""
+    """Return whether it is the books themselves, as earlier managers have made them."""
     with suppress(OSError), path.open("rb") as file:
         return int.from_bytes(file.read(4), "little") == BOOKS.magic
     return False

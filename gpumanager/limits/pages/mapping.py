@@ -136,7 +136,7 @@ def write_whole(descriptor: int, content: bytes, offset: int) -> None:
 
 
 def lost_with_the_machine(path: Path) -> bool:
-    """Whether a file has a name but nothing in it: its bytes never reached the disk."""
+    """Return whether a file has a name but nothing in it: its bytes never reached the disk."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return not any(file.read(16))
     return True

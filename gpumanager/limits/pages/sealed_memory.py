@@ -53,7 +53,7 @@ class Found:
 
 
 def create(size: int) -> int:
-    """A new one, all zeros. Raises OSError."""
+    """Return a new one, all zeros. Raises OSError."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         descriptor = os.memfd_create(NAME, flags | _NOEXEC_SEAL)
@@ -75,7 +75,7 @@ def identity(descriptor: int) -> Identity:
 
 
 def open_again(descriptor: int, *, writable: bool = True) -> int:
-    """An open file description of its own: locks belong to it. Raises OSError."""
+    """Return an open file description of its own: locks belong to it. Raises OSError."""
     flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
     return os.open(f"/proc/self/fd/{descriptor}", flags)
 
@@ -97,8 +97,8 @@ def find(pids: Iterator[int], wanted: Identity, sizes: Collection[int]) -> Found
 
 
 def mapped(pid: int, wanted: Identity) -> bool:
-    """Whether a process has it in its memory, with or without a descriptor; also where that cannot
-    be told, or not with bounded work."""
+    """Return whether a process has it in its memory, with or without a descriptor; also where that
+    cannot be told, or not with bounded work."""
     inode = str(wanted.inode).encode()
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123

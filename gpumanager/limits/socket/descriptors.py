@@ -44,13 +44,14 @@ class Descriptors:
         )
 
     def may_watch(self, own: int) -> bool:
-        """Whether one more process may have a pidfd, of an allocation that has `own`."""
+        """Return whether one more process may have a pidfd, of an allocation that has `own`."""
         return own < self.pidfds and self.pidfds_now < self.all_pidfds
 
     def may_keep(self, own: int) -> bool:
-        """Whether one more connection may be kept, of an allocation that has `own` of both."""
+        """Return whether one more connection may be kept, of an allocation that has `own` of
+        both."""
         return own < self.pidfds // 2 and self.pidfds_now < self.all_pidfds // 2
 
     def may_wait(self, own: int) -> bool:
-        """Whether one more caller may take its time, of an allocation that has `own`."""
+        """Return whether one more caller may take its time, of an allocation that has `own`."""
         return own < self.callers and (own == 0 or self.callers_now < self.all_callers)

@@ -20,7 +20,8 @@ _UCRED: Final = struct.Struct("3i")  # pid, uid, gid
 
 
 def peer_pid(connection: socket.socket) -> int:
-    """The caller, as the kernel says; 0 for a process outside the manager's pid namespace."""
+    """Return the caller, as the kernel says; 0 for a process outside the manager's pid
+    namespace."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, _uid, _gid = _UCRED.unpack(raw)
     return int(pid)
@@ -47,7 +48,7 @@ class Neighbours(Protocol):
     """Knows which processes run together. Asked in the loop: it must not wait."""
 
     def beside(self, process: Process) -> tuple[int, ...]:
-        """The pids of its whole container, with its own; empty where that is not known."""
+        """Return the pids of its whole container, with its own; empty where that is not known."""
 
 
 def refuse_other_pod(
@@ -70,7 +71,7 @@ def refuse_observer(
 
 
 def send_welcome(connection: socket.socket, slot: int, descriptors: Sequence[int]) -> bool:
-    """Whether the caller got it; 128 bytes fit a fresh socket's buffer or nothing does.
+    """Return whether the caller got it; 128 bytes fit a fresh socket's buffer or nothing does.
 
     One that did not is hung up on: it would take the next answer for this one.
     """

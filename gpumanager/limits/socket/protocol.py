@@ -103,7 +103,7 @@ def _other_version(hello: Any) -> HelloRefused:
 
 
 def welcome(slot: int) -> bytes:
-    """A WELCOME; the descriptors travel with it."""
+    """Return a WELCOME; the descriptors travel with it."""
     return _welcome(0, slot, "")
 
 
@@ -123,5 +123,5 @@ def _welcome(status: int, slot: int, reason: str) -> bytes:
 
 
 def refused_by_system(doing: str, error: OSError) -> HelloRefused:
-    """The manager itself met an error, which may pass: the caller may try again."""
+    """Return the manager itself met an error, which may pass: the caller may try again."""
     return HelloRefused(errno.EAGAIN, f"manager: {doing}: {os.strerror(error.errno or errno.EIO)}")

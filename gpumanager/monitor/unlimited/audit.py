@@ -170,7 +170,7 @@ def _without_a_seat(views: Sequence[ContainerSnapshot]) -> UnlimitedKind | None:
 
 
 def _granted(views: Iterable[ContainerSnapshot]) -> tuple[Views, Views]:
-    """The containers with shares of each GPU, and those that have it whole."""
+    """Return the containers with shares of each GPU, and those that have it whole."""
     shared: dict[GpuUUID, list[ContainerSnapshot]] = {}
     whole: dict[GpuUUID, list[ContainerSnapshot]] = {}
     for view in views:
@@ -181,7 +181,7 @@ def _granted(views: Iterable[ContainerSnapshot]) -> tuple[Views, Views]:
 
 
 def _own(one: Resident, views: Iterable[ContainerSnapshot]) -> list[ContainerSnapshot]:
-    """Those of its pod."""
+    """Return those of its pod."""
     of = one.of
     return [view for view in views if of is not None and _is_user(view, of)]
 
@@ -191,7 +191,7 @@ def _is_user(view: ContainerSnapshot, of: Membership) -> bool:
 
 
 def _pods(view: ContainerSnapshot, of: Membership | None) -> tuple[PodUID, ...]:
-    """Those that a process may be of, of all that share a claim."""
+    """Return those that a process may be of, of all that share a claim."""
     pods = tuple(dict.fromkeys(one.uid for one in (view.owner, *view.users)))
     own = tuple(pod for pod in pods if of is not None and same_pod(pod, of))
     return own or pods
@@ -200,7 +200,7 @@ def _pods(view: ContainerSnapshot, of: Membership | None) -> tuple[PodUID, ...]:
 def _over(
     view: ContainerSnapshot, device: DeviceView, own: tuple[Resident, ...], tolerance: Bytes
 ) -> Iterator[Suspect]:
-    """The one that holds the most, where all together hold too much.
+    """Yield the one that holds the most, where all together hold too much.
 
     Where one of them is in no books that is said of it already.
     """

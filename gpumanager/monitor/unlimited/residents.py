@@ -49,7 +49,7 @@ def residents(
     find: Callable[[int], Process | None],
     of: Callable[[Process], Membership | None],
 ) -> Iterator[Resident]:
-    """Every process that the driver lists and that lives still. held: by bare GPU. users: the
+    """Yield every process that the driver lists and that lives still. held: by bare GPU. users: the
     containers that a grant is for, as far as known."""
     live = tuple(live)
     for gpu in gpus:

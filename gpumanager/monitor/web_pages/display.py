@@ -59,7 +59,8 @@ def _told(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def graph(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
-    """The tree as text: what is left of every GPU, and how many of a group nobody has touched."""
+    """Return the tree as text: what is left of every GPU, and how many of a group nobody has
+    touched."""
     views = {view.gpu.uuid: view for view in snapshot.gpus}
     gpus = [views.get(gpu.uuid, GpuSnapshot(gpu)) for gpu in topology.gpus]
     every = tuple(range(len(gpus)))
@@ -100,7 +101,7 @@ class _Tree:
                 yield from self.below(part, level + 1, depth + 1)
 
     def _joins_tighter(self, members: tuple[int, ...], level: int) -> bool:
-        """Whether the next level joins all of them too: then this one tells nothing."""
+        """Return whether the next level joins all of them too: then this one tells nothing."""
         tighter = LEVELS[level + 1] if level + 1 < len(LEVELS) else None
         return tighter is not None and len(groups(self._topology, members, tighter)) == 1
 

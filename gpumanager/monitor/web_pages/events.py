@@ -82,7 +82,7 @@ class Events:
         self._kept.append(said)
 
     def newest(self) -> Iterator[Event]:
-        """The newest first."""
+        """Return the newest first."""
         return reversed(self._kept)
 
     def _alike(self, event: Event) -> Event | None:
@@ -98,7 +98,8 @@ def news(before: Snapshot, after: Snapshot) -> Iterator[Event]:
 
 
 def refusal(one: Happened, node: str) -> Event | None:
-    """A container or a claim that got no GPU; None: it did, or the kubelet asks again soon."""
+    """Return a container or a claim that got no GPU; None: it did, or the kubelet asks again
+    soon."""
     who = one.who
     subject = "/".join(labels_of(who)) if who else node
     if one.claim:

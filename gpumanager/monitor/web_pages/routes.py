@@ -28,7 +28,7 @@ def answer(
     kind: str = "text/plain; charset=utf-8",
     **fields: str,
 ) -> web.Response:
-    """A whole answer. body: a sentence gets a line end."""
+    """Return a whole answer. body: a sentence gets a line end."""
     whole = f"{body}\n".encode() if isinstance(body, str) else body
     return web.Response(
         status=status, body=whole, headers={"Content-Type": kind, **NO_STORE, **fields}
@@ -51,7 +51,7 @@ class Pieces(Protocol):
 async def streamed(
     request: web.BaseRequest, pieces: Pieces, kind: str, fields: Mapping[str, str]
 ) -> web.StreamResponse:
-    """An answer of unknown length."""
+    """Return an answer of unknown length."""
     stream = web.StreamResponse(headers={"Content-Type": kind, **NO_STORE, **fields})
     try:
         await stream.prepare(request)

@@ -74,7 +74,7 @@ class Stream:
         self._gone.set()
 
     def event(self) -> bytes:
-        """The newest state, as it is sent."""
+        """Return the newest state, as it is sent."""
         if self._made[0] != self.number:
             self._made = (self.number, self._frame(self._newest()))
         return self._made[1]

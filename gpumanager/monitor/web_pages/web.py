@@ -116,7 +116,8 @@ class Web:
 
 
 async def _written(found: Mapping[str, Any], history: ShareHistory) -> AsyncGenerator[bytes, None]:
-    """The document with its history as its last field. Others get their turn between two rows."""
+    """Yield the document with its history as its last field. Others get their turn between two
+    rows."""
     yield _encoded(found)[:-1] + b',"history":{"seconds_ago":' + _encoded(history.ages())
     yield b',"series":['
     comma = b""

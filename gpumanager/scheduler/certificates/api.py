@@ -38,7 +38,7 @@ class Named:
 
 
 async def find(api: CertificateApi, path: str) -> Any:
-    """The object; None where there is none. Raises ApiRefused, ApiUnavailable."""
+    """Return the object; None where there is none. Raises ApiRefused, ApiUnavailable."""
     try:
         return await api.get(path)
     except ApiRefused as error:

@@ -70,7 +70,7 @@ def issue(authority: KeyPair, names: Sequence[str], now: datetime, life: timedel
 
 
 def make_request(names: Sequence[str]) -> KeyPair:
-    """A certificate signing request in the place of the certificate, and its key."""
+    """Return a certificate signing request in the place of the certificate, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(_name(names[0]))
     request = builder.add_extension(_alternatives(names), critical=False).sign(key, hashes.SHA256())
@@ -78,7 +78,7 @@ def make_request(names: Sequence[str]) -> KeyPair:
 
 
 def describe(certificate: bytes) -> Described:
-    """The first certificate of a PEM text; raises CertificateTrouble."""
+    """Return the first certificate of a PEM text; raises CertificateTrouble."""
     try:
         found = x509.load_pem_x509_certificate(certificate)
         extensions = found.extensions
@@ -93,7 +93,7 @@ def describe(certificate: bytes) -> Described:
 
 
 def split(bundle: bytes) -> tuple[bytes, ...]:
-    """The certificates of a PEM text, each a text of its own."""
+    """Return the certificates of a PEM text, each a text of its own."""
     return tuple(found + b"\n" for found in _BLOCK.findall(bundle))
 
 

@@ -49,7 +49,7 @@ def claim_before(pod: Any) -> ClaimShape | None:
 def shape_of(
     pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
 ) -> tuple[ClaimShape, dict[str, str]]:
-    """The claim, and which request each container uses, by name. asks: valid, with memory.
+    """Return the claim, and which request each container uses, by name. asks: valid, with memory.
     tiers: shares prefer GPUs that are in use. Raises ValueError as `claim_before`.
     """
     before = claim_before(pod)
@@ -74,7 +74,7 @@ def shape_of(
 def convert(
     pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
 ) -> Iterator[Operation]:
-    """The steps of the patch. asks, tiers: as `shape_of` has them."""
+    """Yield the steps of the patch. asks, tiers: as `shape_of` has them."""
     shape, uses = shape_of(pod, asks, tiers=tiers)
     metadata, spec = pod["metadata"], pod["spec"]
     for key, value, found in (

@@ -138,7 +138,7 @@ class ClaimShape:
         return sum(one.blocks * one.gpus for one in self.requests)
 
     def template(self, namespace: str) -> dict[str, Any]:
-        """The object to create."""
+        """Return the object to create."""
         return {
             "apiVersion": RESOURCE_API,
             "kind": "ResourceClaimTemplate",

@@ -91,7 +91,7 @@ class ExplanationStore:
 
 
 def reasons(left: Sequence[Left]) -> tuple[RefusalReason, ...]:
-    """The commonest first."""
+    """Return the commonest first."""
     found = (
         RefusalReason(
             one.why.phrase[:REASON_LETTERS],

@@ -251,7 +251,7 @@ class Extender:
         return self.verdicts.of(ask, (request.node,)).points_of(request.node)
 
     def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:
-        """The GPUs that the pod has on its node."""
+        """Return the GPUs that the pod has on its node."""
         pod, node = self.state.known(request.uid), self.state.nodes.get(request.node)
         holder = node.holders.get(request.uid) if node else None
         if pod is None or node is None or holder is None or holder.packing is None:
@@ -268,7 +268,7 @@ class Extender:
         return permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
 
     def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:
-        """Whether a refused pod would fit one of these nodes now."""
+        """Return whether a refused pod would fit one of these nodes now."""
         ask = self.pod_shape_of(pod)
         if not isinstance(ask, PodShape) or self.state.bound_to(pod.uid) is not None:
             return False

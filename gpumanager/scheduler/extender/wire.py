@@ -166,7 +166,7 @@ def write_victims(
 
 
 def _failed(found: Filtered, *, final: bool) -> dict[str, str]:
-    """A FailedNodesMap."""
+    """Return a FailedNodesMap."""
     return {name: one.why.phrase for one in found.left if one.why.final is final
             for name in one.names}  # fmt: skip
 
@@ -211,7 +211,7 @@ def _check(pod: PodView) -> None:
 
 
 def _checked(names: list[str], field: str = "NodeNames") -> list[str]:
-    """All at once: one by one would take longer than the decision about them."""
+    """Return all at once: one by one would take longer than the decision about them."""
     if len(names) > MOST_NODES:
         raise BadRequest(f"{field}: {len(names)} names; the most is {MOST_NODES}")
     if max(map(len, names), default=0) > LONGEST_NAME or _others("".join(names)):

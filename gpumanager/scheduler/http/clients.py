@@ -24,14 +24,14 @@ class Clients:
     pages: bool = False
 
     def admits(self, transport: asyncio.BaseTransport | None) -> bool:
-        """Whether the caller at the other end may ask for anything."""
+        """Return whether the caller at the other end may ask for anything."""
         certificate = transport.get_extra_info("peercert") if transport else None
         if not certificate:
             return False
         return not self.names or not self.names.isdisjoint(names_of(certificate))
 
     def opens(self, method: str, path: str) -> bool:
-        """Whether anybody may ask this."""
+        """Return whether anybody may ask this."""
         return method in {"GET", "HEAD"} and (self.pages or path in PROBES)
 
 

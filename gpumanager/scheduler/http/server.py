@@ -135,7 +135,7 @@ class HttpServer:
         return share
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """The whole body, within the bounds."""
+        """Return the whole body, within the bounds."""
         try:
             async with asyncio.timeout(self._bounds.body_seconds):
                 return await self._read(request)

@@ -62,8 +62,8 @@ def waiting(
 def written(
     fields: Mapping[str, Any], overview: Overview, found: NodePage, word: str
 ) -> Work[bytes]:
-    """The whole document. fields: those that come first. word: in small letters; pods with it in
-    their names come first on each node."""
+    """Return the whole document. fields: those that come first. word: in small letters; pods with
+    it in their names come first on each node."""
     rows: list[str] = []
     for portion in batches(found.lines, WRITTEN_AT_ONCE):
         rows += [_text(_node(line.node, word)) for line in portion]

@@ -87,7 +87,7 @@ class Overview:
     """By name, node-9 before node-10."""
 
     def tells(self, name: str, node: NodeState | None) -> bool:
-        """Whether what it tells is of the node as this value."""
+        """Return whether what it tells is of the node as this value."""
         line = self.lines.get(name)
         return line.node is node if line else not _matters(node)
 

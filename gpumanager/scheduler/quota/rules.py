@@ -65,7 +65,7 @@ class QuotaCheck(HolderObserver):
         return 0
 
     def permits(self, pod: PodView, ask: PodShape) -> Check | None:  # noqa: ARG002
-        """The check for this pod now; None: its namespace has no quota."""
+        """Return the check for this pod now; None: its namespace has no quota."""
         return None
 
 

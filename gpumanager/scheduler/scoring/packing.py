@@ -35,7 +35,7 @@ class Packing:
 def pack(
     topology: Topology, free: FreeGpus, ask: PodShape, wanted: Sequence[Positions] = ()
 ) -> Packing | Refusal:
-    """A place for each container, or why not.
+    """Return a place for each container, or why not.
 
     wanted: for each container where a policy would have it; followed where it fits, as the node
     follows a plan. Whether there is a place does not depend on it: where the containers do not fit

@@ -132,7 +132,7 @@ class PodShape:
 
 
 def asking(pod: PodView) -> Iterator[ContainerView]:
-    """The containers that ask for GPUs, in the order of admission."""
+    """Return the containers that ask for GPUs, in the order of admission."""
     return (one for one in pod.containers if one.cores != 0 or one.blocks != 0)
 
 

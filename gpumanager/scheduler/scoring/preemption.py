@@ -138,7 +138,7 @@ def _without_spare(question: _Question, some: Victims) -> Work[Victims]:
 
 
 def _levels(others: Sequence[PodView]) -> Iterator[Victims]:
-    """All of the lowest priority, all of the two lowest, and so on."""
+    """Yield all of the lowest priority, all of the two lowest, and so on."""
     for priority in sorted({one.priority for one in others}):
         yield tuple(one.uid for one in others if one.priority <= priority)
 

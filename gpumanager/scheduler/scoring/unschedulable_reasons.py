@@ -87,7 +87,7 @@ def _short_of(node: NodeState, ask: PodShape, request: Request) -> str:
 
 
 def _would_do_open(node: NodeState, ask: PodShape) -> bool:
-    """Whether it is the closed GPUs that are missing, rather than free ones."""
+    """Return whether it is the closed GPUs that are missing, rather than free ones."""
     if not node.closed:
         return False
     open_ones = [gpu for gpu in node.topology.gpus if gpu.uuid not in node.closed]

@@ -206,7 +206,8 @@ class Verdicts:
         return ShapeVerdicts(self._judges(ask, self._state.models, self._habits.mix), self._state)
 
     def renew(self) -> bool:
-        """A few points of one shape by the present mix; False where all are. For idle moments."""
+        """Return a few points of one shape by the present mix; False where all are. For idle
+        moments."""
         for shape in self._shapes.values():
             if shape.behind(self._habits.mix):
                 shape.renew(self._habits.mix)

@@ -53,7 +53,8 @@ class WorkloadMix:
 
 
 def beside_others(mix: Mix, part: float) -> Mix:
-    """A mix of pods with GPUs, and as many without that leave them this part of the CPU taken."""
+    """Return a mix of pods with GPUs, and as many without that leave them this part of the CPU
+    taken."""
     taken = sum(share * ask.cpu_milli for ask, share in mix.typical)
     others = round(taken * (1 / max(part, LEAST) - 1))
     if others <= 0:

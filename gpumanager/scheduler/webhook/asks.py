@@ -92,7 +92,8 @@ class ContainerAmounts:
 
 
 def read_asks(pod: Any) -> tuple[ContainerAmounts, ...]:
-    """Those of its containers that ask for GPUs, init containers first. Raises PodUnreadable."""
+    """Return those of its containers that ask for GPUs, init containers first. Raises
+    PodUnreadable."""
     spec = mapping(mapping(pod, "the object").get("spec"), "spec")
     return tuple(one for field in LISTS for one in _asks(spec, field) if one.wants_gpu)
 

@@ -74,7 +74,7 @@ class Case:
 def mutate(
     pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
 ) -> tuple[Operation, ...]:
-    """The patch for a new pod; empty for one that asks for no GPU. Raises PodUnreadable."""
+    """Return the patch for a new pod; empty for one that asks for no GPU. Raises PodUnreadable."""
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
         return ()
@@ -134,7 +134,7 @@ def _pin_by_affinity(case: Case) -> Iterator[Operation]:
 
 
 def _also(term: Any, pin: Any) -> Any:
-    """A term without any condition matches no node, and is left so."""
+    """Return a term without any condition matches no node, and is left so."""
     found = mapping(term, "a node selector term")
     fields = rows(found.get("matchFields"), "matchFields")
     if not fields and not found.get("matchExpressions"):

@@ -38,7 +38,7 @@ class NodeKind:
 
 
 def gpus_of(requests: Iterable[Request]) -> int:
-    """The least number of GPUs that all of these take together."""
+    """Return the least number of GPUs that all of these take together."""
     rows = tuple(requests)
     shares = sum(one.cores for one in rows if not one.whole_gpus)
     return sum(one.whole_gpus for one in rows) + -(-shares // CORES_PER_GPU)

@@ -141,7 +141,7 @@ def _spec(item: Any) -> Any:
 
 
 def encoded(review: Review, decision: Decision) -> bytes:
-    """The AdmissionReview to send back."""
+    """Return the AdmissionReview to send back."""
     response: dict[str, Any] = {"uid": review.uid, "allowed": not decision.errors}
     if decision.errors:
         message = "; ".join(decision.errors)[:LONGEST_MESSAGE]

@@ -87,7 +87,7 @@ def allocate(
     *,
     share_id: Callable[[], str] = lambda: str(uuid.uuid4()),
 ) -> tuple[Object, ...] | None:
-    """The `status.allocation` of each claim, or None where they do not all fit on the node.
+    """Return the `status.allocation` of each claim, or None where they do not all fit on the node.
 
     classes: DeviceClass objects by name. Raises CannotAllocate, SelectorFailed, NotRepresentable:
     what is asked for is wrong, whatever the node.
@@ -228,7 +228,7 @@ class _Search:
         return False
 
     def _device(self, claim: int, index: int, request: DeviceRequest, has: int, start: int) -> bool:
-        """The request's next device, of those from `start` on, and everything after it."""
+        """Return the request's next device, of those from `start` on, and everything after it."""
         count = self._count(claim, request)
         if request.count is None and not count:
             return False
@@ -350,7 +350,8 @@ def _undo(steps: Sequence[Callable[[], object]]) -> None:
 
 
 def _holds(device: PoolDevice, request: DeviceRequest, held: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether each capacity suffices for the request beside what is held, by the device's policy.
+    """Return whether each capacity suffices for the request beside what is held, by the device's
+    policy.
 
     A request for something that the device has not is not met; one that says nothing of a capacity
     gets its default. Raises NotRepresentable.

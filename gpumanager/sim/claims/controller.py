@@ -154,7 +154,8 @@ def _of_claim(claim: Object, pods: Mapping[tuple[str, str], Object]) -> Iterator
 
 
 def _uses(pod: Object | None, entry: Object) -> bool:
-    """Whether an entry of reservedFor still holds; those that are no pods are not ours to judge."""
+    """Return whether an entry of reservedFor still holds; those that are no pods are not ours to
+    judge."""
     if entry.get("apiGroup") or entry["resource"] != "pods":
         return True
     return pod is not None and pod["metadata"]["uid"] == entry["uid"] and not is_done(pod)

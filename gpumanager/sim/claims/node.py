@@ -224,7 +224,8 @@ class ClaimsNode:
         return replace(container, asks=asks) if asks else container
 
     def _held(self, pod: Pod, container: ContainerManifest) -> Iterator[AllocatedDevice]:
-        """The devices of the requests that the container names; of all where it names none."""
+        """Yield the devices of the requests that the container names; of all where it names
+        none."""
         for used in pod.claims:
             rows = [one.request for one in container.claims if one.claim == used.name]
             key = Key("resourceclaims", pod.namespace, used.claim)

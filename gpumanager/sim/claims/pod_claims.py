@@ -23,7 +23,7 @@ def owner(claim: Object) -> tuple[str, str] | None:
 
 
 def consumer(pod: Object) -> dict[str, str]:
-    """The pod as an entry of `status.reservedFor`."""
+    """Return the pod as an entry of `status.reservedFor`."""
     metadata = pod["metadata"]
     return {"resource": "pods", "name": metadata["name"], "uid": metadata["uid"]}
 

@@ -62,5 +62,5 @@ def _read(name: str, full_name: str, item: Object) -> DeviceRequest:
 
 
 def expressions(item: Object) -> tuple[str, ...]:
-    """The CEL expressions of a request or of a class's spec."""
+    """Return the CEL expressions of a request or of a class's spec."""
     return tuple(one["cel"]["expression"] for one in item.get("selectors") or ())

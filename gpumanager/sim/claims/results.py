@@ -24,7 +24,7 @@ class Result:
 def allocation_result(
     claim: Object, results: Sequence[Result], classes: Mapping[str, Object], node: Object
 ) -> Object:
-    """An AllocationResult, without the time at which it is written."""
+    """Return an AllocationResult, without the time at which it is written."""
     devices: dict[str, Any] = {"results": [_result(one) for one in results]}
     if config := _config(claim, results, classes):
         devices["config"] = config
@@ -83,8 +83,8 @@ def _config(
 
 
 def _node_selector(devices: Sequence[PoolDevice], node: str) -> Object | None:
-    """The node itself where a device is on it; else what all devices' selectors ask; None for
-    anywhere."""
+    """Return the node itself where a device is on it; else what all devices' selectors ask; None
+    for anywhere."""
     terms: dict[str, list[Object]] = {"matchFields": [], "matchExpressions": []}
     for device in devices:
         if device.nodes.get("nodeName") is not None or device.binds_to_node:

@@ -120,7 +120,7 @@ def schedule(
 
 
 def _claims_of(pod: Object, claims: Sequence[Object]) -> list[Object] | PodUnschedulable:
-    """Those that the pod uses, all of them there and its own to use."""
+    """Return those that the pod uses, all of them there and its own to use."""
     namespace = pod["metadata"].get("namespace", "")
     known = {
         one["metadata"]["name"]: one
@@ -157,7 +157,7 @@ def _is_available(claim: Object, node: Object) -> bool:
 
 
 def _score(claim: Object, made: Object | None) -> int:
-    """The earlier the alternative of a request, the better."""
+    """Return the earlier the alternative of a request, the better."""
     results = (made or allocation_of(claim) or {})["devices"].get("results") or ()
     taken = {one["request"] for one in results}
     return sum(
@@ -190,7 +190,7 @@ def _reserve(
 def _make(
     pod: Object, special: ExtendedClaim, allocation: Object, now: str
 ) -> tuple[Object, list[ObjectWrite]]:
-    """The claim, allocated and reserved, and the pod whose status says what is whose."""
+    """Return the claim, allocated and reserved, and the pod whose status says what is whose."""
     protected = with_finalizers(special.claim, [PROTECTED])
     allocated = with_status(
         protected,

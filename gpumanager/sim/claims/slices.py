@@ -132,7 +132,7 @@ def _counters(sets: Iterable[Object], key: str) -> tuple[tuple[tuple[str, str], 
 
 
 def pools_of(node: Object, slices: Sequence[PoolSlice]) -> tuple[NodePool, ...]:
-    """All pools that have something for the node, in the order of allocation."""
+    """Return all pools that have something for the node, in the order of allocation."""
     found: dict[PoolID, list[PoolSlice]] = {}
     # Those that name a node come before the others: which of two unlike slices of one pool says
     # how many there are depends on it.
@@ -185,7 +185,7 @@ def _invalid(
     elsewhere: Sequence[PoolDevice],
     counters: Sequence[tuple[tuple[str, str], Fraction]],
 ) -> bool:
-    """A device or a counter twice, or one that takes of a counter that is not there."""
+    """Return a device or a counter twice, or one that takes of a counter that is not there."""
     known = {key for key, _ in counters}
     taken = {key for device in (*devices, *elsewhere) for key, _ in device.counters}
     twice = len({device.id for device in devices}) < len(devices) or len(known) < len(counters)
@@ -193,7 +193,8 @@ def _invalid(
 
 
 def node_matches(node: Object, nodes: Object) -> bool:
-    """Whether what is published with this nodeName, allNodes or nodeSelector is for the node."""
+    """Return whether what is published with this nodeName, allNodes or nodeSelector is for the
+    node."""
     if nodes.get("nodeName"):
         return bool(nodes["nodeName"] == node["metadata"]["name"])
     if nodes.get("allNodes"):
@@ -203,7 +204,7 @@ def node_matches(node: Object, nodes: Object) -> bool:
 
 
 def selects(selector: Object, node: Object) -> bool:
-    """A core/v1 NodeSelector: any of its terms, of which all requirements."""
+    """Return a core/v1 NodeSelector: any of its terms, of which all requirements."""
     labels = node["metadata"].get("labels") or {}
     fields = {"metadata.name": node["metadata"]["name"]}
     for term in selector.get("nodeSelectorTerms") or ():

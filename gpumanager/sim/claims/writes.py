@@ -67,7 +67,7 @@ def random_suffix() -> str:
 
 
 def with_status(item: Object, **fields: Any) -> Object:
-    """The object with these fields of its status; None takes one away."""
+    """Return the object with these fields of its status; None takes one away."""
     status = {**(item.get("status") or {}), **fields}
     return {**item, "status": {name: one for name, one in status.items() if one is not None}}
 

@@ -33,7 +33,7 @@ class Call:
         return Key(self.resource, self.namespace, self.name)
 
     def object(self) -> Any:
-        """The body; raises Refused."""
+        """Return the body; raises Refused."""
         try:
             found = json.loads(self.body or b"{}")
         except ValueError as error:

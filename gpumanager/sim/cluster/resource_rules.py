@@ -50,7 +50,7 @@ _NOT_SIMULATED: Final = {
 
 
 def defaulted(resource: str, item: Object) -> Object:
-    """The object with the API's defaults. A claim's status is never made with the claim."""
+    """Return the object with the API's defaults. A claim's status is never made with the claim."""
     if resource == "resourceclaims":
         return {**_without_status(item), "spec": _claim_defaults(item.get("spec") or {})}
     if resource == "resourceclaimtemplates":
@@ -60,7 +60,8 @@ def defaulted(resource: str, item: Object) -> Object:
 
 
 def with_taint_times(item: Object, now: str) -> Object:
-    """A slice, with the time of each taint that says none; each write is a beginning then."""
+    """Return a slice, with the time of each taint that says none; each write is a beginning
+    then."""
     devices = [
         {**one, "taints": [{"timeAdded": now, **taint} for taint in one["taints"]]}
         if one.get("taints")

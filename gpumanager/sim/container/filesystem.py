@@ -108,5 +108,5 @@ def _mount_point(path: Path, *, directory: bool) -> None:
 
 
 def inside(path: str, root: str) -> bool:
-    """Whether an absolute path of the container lies at or below another."""
+    """Return whether an absolute path of the container lies at or below another."""
     return PurePosixPath(os.path.normpath(path)).is_relative_to(root)

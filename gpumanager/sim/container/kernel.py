@@ -86,5 +86,5 @@ def die_with_parent() -> None:
 
 
 def mount_namespace(process: int | str = "self") -> int:
-    """The inode that names a process's mount namespace; OSError where it has ended."""
+    """Return the inode that names a process's mount namespace; OSError where it has ended."""
     return Path(f"/proc/{process}/ns/mnt").stat().st_ino

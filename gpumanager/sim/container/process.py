@@ -37,7 +37,8 @@ libraries, for example, in which an installed `gpumanager simulate` is typed.
 
 
 def own_environment() -> dict[str, str]:
-    """The environment in which a Python of ours finds this same package, wherever it lies."""
+    """Return the environment in which a Python of ours finds this same package, wherever it
+    lies."""
     home = str(Path(gpumanager.__file__ or "").resolve().parent.parent)
     others = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, others)))}
@@ -152,7 +153,7 @@ async def start_container(
 async def _spawn(
     spec_path: Path, channel: socket.socket, on_line: Callable[[str], None]
 ) -> tuple[asyncio.subprocess.Process, asyncio.Task[None]]:
-    """The child, and the task that reads its output.
+    """Return the child, and the task that reads its output.
 
     The pipe is ours and not asyncio's, which would wait for a background process that has it open.
     """
@@ -176,7 +177,7 @@ async def _spawn(
 
 
 async def _hold_namespace(pid: int, child: socket.socket) -> tuple[int, int]:
-    """The namespace the child reports, and a descriptor that keeps it."""
+    """Return the namespace the child reports, and a descriptor that keeps it."""
     child.setblocking(False)
     loop = asyncio.get_running_loop()
     try:

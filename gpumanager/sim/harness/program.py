@@ -55,7 +55,8 @@ class ProgramSetup:
 
 
 def words_of(workload: str, start: int) -> tuple[str, ...]:
-    """The command for a workload: of cuda-work, or of another of our programs, if named first.
+    """Return the command for a workload: of cuda-work, or of another of our programs, if named
+    first.
 
     start: CLOCK_MONOTONIC in ns, for the first launch; only cuda-work waits for it.
     """

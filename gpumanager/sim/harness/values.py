@@ -49,7 +49,8 @@ class HarnessResult:
     lost: tuple[float, ...]
 
     def share(self, name: str, since: float = 0.0, until: float | None = None) -> float:
-        """The part of the GPU's time that a tenant got, over the intervals between two moments."""
+        """Return the part of the GPU's time that a tenant got, over the intervals between two
+        moments."""
         first = round(since / self.interval)
         last = round((self.seconds if until is None else until) / self.interval)
         return sum(self.busy[name][first:last]) / ((last - first) * self.interval)

@@ -106,7 +106,7 @@ class PluginEndpoint:
         await self._channel.close(None)
 
     async def preferred(self, available: IDs, must_include: IDs, size: int) -> Sequence[str]:
-        """The plugin's wish; none where it has no opinion."""
+        """Return the plugin's wish; none where it has no opinion."""
         if not self.options.get_preferred_allocation_available:
             return ()
         request = pb.PreferredAllocationRequest(
@@ -173,7 +173,7 @@ class Plugins:
         return self._endpoints.get(resource)
 
     async def register(self, request: pb.RegisterRequest, context: Any) -> pb.Empty:
-        """The Registration service."""
+        """Return the Registration service."""
         if refused := _wrong(request):
             await context.abort(grpc.StatusCode.UNKNOWN, refused)
         adding = asyncio.create_task(self._add(request))

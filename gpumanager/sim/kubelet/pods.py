@@ -83,7 +83,7 @@ class SimulatedPodList:
         return frozenset(pod.uid for pod in self.active)
 
     def as_json(self) -> dict[str, Any]:
-        """A v1 PodList, as `/pods` shows it."""
+        """Return a v1 PodList, as `/pods` shows it."""
         items = [pod_json(status) for status in self.statuses.values()]
         return {"kind": "SimulatedPodList", "apiVersion": "v1", "metadata": {}, "items": items}
 
@@ -104,7 +104,7 @@ def requested(containers: Iterable[ContainerManifest], resource: str) -> int:
 
 
 def room_for(pod: Pod, others: Iterable[Pod], books: DeviceBooks) -> Rejection | None:
-    """The node's own check, which comes when the plugins have answered."""
+    """Return the node's own check, which comes when the plugins have answered."""
     others = tuple(others)
     for resource in RESOURCES:
         wanted = requested(pod.containers, resource)

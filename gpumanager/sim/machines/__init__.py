@@ -107,12 +107,12 @@ ModelAndMemory: TypeAlias = tuple[GpuModel, Bytes]
 
 
 def machine_names() -> tuple[str, ...]:
-    """The machines that come with the project."""
+    """Return the machines that come with the project."""
     return tuple(sorted(path.stem for path in _HERE.glob("*.yaml")))
 
 
 def load_machine(name: str) -> Machine:
-    """The machine of that name, or described by that file; raises InputError."""
+    """Return the machine of that name, or described by that file; raises InputError."""
     if name in machine_names():
         return read_machine(_HERE / f"{name}.yaml")
     if Path(name).suffix in (".yaml", ".yml") or "/" in name or Path(name).is_file():
@@ -244,7 +244,7 @@ def _positive(value: Value | None, default: int = 1) -> int:
 
 
 def _optional(fields: Mapping[str, Value], name: str) -> int:
-    """A positive number, or 0 if it is not given."""
+    """Return a positive number, or 0 if it is not given."""
     return _positive(fields[name]) if name in fields else 0
 
 
@@ -261,7 +261,7 @@ def _size(value: Value) -> Bytes:
 def _gpu_models(
     value: Value, first: ModelAndMemory, known: Mapping[str, ModelAndMemory]
 ) -> list[ModelAndMemory]:
-    """The model of each GPU: a count, or a list of names."""
+    """Return the model of each GPU: a count, or a list of names."""
     if value.kind != "a list":
         count = value.integer()
         if not 0 < count <= MOST_GPUS:

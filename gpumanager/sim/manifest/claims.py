@@ -64,7 +64,7 @@ _FIELDS: Final[Mapping[str, Fields]] = {
 
 
 def read_object(kind: str, value: Value) -> Mapping[str, Any]:
-    """The object with the API's defaults; raises InputError with the line and the cause."""
+    """Return the object with the API's defaults; raises InputError with the line and the cause."""
     _check(value, _FIELDS[kind])
     resource, item = RESOURCES[kind], plain(value)
     if kind != "DeviceClass":

@@ -22,7 +22,8 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def expand_environment(
     rows: Iterable[tuple[str, str]], before: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables of a container: each may refer to those above it. before: of its plugins."""
+    """Return the variables of a container: each may refer to those above it. before: of its
+    plugins."""
     found: dict[str, str] = {}
     for name, text in rows:
         found[name] = expand(text, {**before, **found})

@@ -168,17 +168,18 @@ class Manifest:
 
 
 def read_manifest(paths: Sequence[Path]) -> Manifest:
-    """All of all files, `-` for standard input; raises InputError."""
+    """Return all of all files, `-` for standard input; raises InputError."""
     return _manifest([(read_text(path), name_of(path)) for path in paths])
 
 
 def read_pods(paths: Sequence[Path]) -> tuple[Pod, ...]:
-    """All pods of all files, in their order; raises InputError."""
+    """Return all pods of all files, in their order; raises InputError."""
     return read_manifest(paths).pods
 
 
 def parse_pods(text: str, source: str, data: ConfigData = NO_DATA) -> tuple[Pod, ...]:
-    """The pods of one text; raises InputError, which names `source`. data: beside its own."""
+    """Return the pods of one text; raises InputError, which names `source`. data: beside its
+    own."""
     return _manifest([(text, source)], data).pods
 
 
@@ -246,7 +247,7 @@ def _objects(
 
 
 def _with_claims(pod: Pod, value: Value) -> Iterator[Pod | ApiObject]:
-    """The pod, and the object that the API server has of it where claims are made by it."""
+    """Yield the pod, and the object that the API server has of it where claims are made by it."""
     yield pod
     if pod.claims or any(WHOLE_GPU in one.asks for one in pod.containers):
         yield ApiObject("pods", _as_api_object(pod, value))

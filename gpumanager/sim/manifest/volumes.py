@@ -78,7 +78,7 @@ def _volume(name: str, kind: str, value: Value, namespace: str, sources: ConfigD
 
 
 def _files(items: Value | None, data: Data) -> Mapping[str, bytes]:
-    """All keys as files, or those of `items` under the paths given there."""
+    """Return all keys as files, or those of `items` under the paths given there."""
     if items is None:
         return data
     found = {}

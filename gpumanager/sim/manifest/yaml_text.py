@@ -64,7 +64,7 @@ class Value:
         return InputError(self.source, place + _short(cause), line=self.line)
 
     def fields(self) -> dict[str, "Value"]:
-        """The fields of a mapping; a name twice is an error."""
+        """Return the fields of a mapping; a name twice is an error."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.error(f"expected a mapping, found {self.kind}")
         found: dict[str, Value] = {}
@@ -81,7 +81,7 @@ class Value:
         return found
 
     def known_fields(self, names: Collection[str]) -> dict[str, "Value"]:
-        """The fields of a mapping, of which only these may be there."""
+        """Return the fields of a mapping, of which only these may be there."""
         found = self.fields()
         for name in found:
             if name not in names:
@@ -99,7 +99,7 @@ class Value:
         ]
 
     def text(self) -> str:
-        """A string; a number or a boolean is not one, as the API server sees it."""
+        """Return a string; a number or a boolean is not one, as the API server sees it."""
         if self.node.tag != "tag:yaml.org,2002:str":
             shown = f" {self.node.value}" if isinstance(self.node, yaml.ScalarNode) else ""
             hint = ": put it in quotes" if shown.strip() else ""
@@ -107,7 +107,7 @@ class Value:
         return str(self.node.value)
 
     def integer(self) -> int:
-        """A plain decimal integer, not one in quotes."""
+        """Return a plain decimal integer, not one in quotes."""
         written = self.scalar()
         if self.node.tag != "tag:yaml.org,2002:int" or not written.lstrip("+-").isdecimal():
             raise self.error(f"expected an integer, found {self.kind} {written!r}")
@@ -123,7 +123,7 @@ class Value:
         return written.lower() in ("true", "yes", "on")
 
     def scalar(self) -> str:
-        """The text of any scalar, as it is written."""
+        """Return the text of any scalar, as it is written."""
         if not isinstance(self.node, yaml.ScalarNode):
             raise self.error(f"expected one value, found {self.kind}")
         return str(self.node.value)
@@ -157,7 +157,7 @@ def _short(words: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file a user named, or of standard input for `-`; raises InputError."""
+    """Return the text of a file a user named, or of standard input for `-`; raises InputError."""
     source = name_of(path)
     try:
         content = _content(path)
@@ -183,7 +183,7 @@ def _content(path: Path) -> bytes:
 
 
 def documents(text: str, source: str) -> list[Value]:
-    """The documents of a YAML text, without the empty ones; raises InputError."""
+    """Return the documents of a YAML text, without the empty ones; raises InputError."""
     try:
         nodes = [node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None]
     except yaml.MarkedYAMLError as error:

@@ -117,7 +117,7 @@ def free_cores(room: FreeNode) -> int:
 
 
 def policies(seed: int) -> dict[str, Policy]:
-    """All that a trace can be replayed with. seed: of `random`."""
+    """Return all that a trace can be replayed with. seed: of `random`."""
     return {
         **POLICIES,
         "claims": SliceScore(),

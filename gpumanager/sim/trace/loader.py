@@ -42,7 +42,8 @@ def read_nodes(path: Path) -> tuple[FreeNode, ...]:
 def idle_node(
     name: str, model: str, gpus: int, *, cpu_milli: int, memory_mib: int, blocks: int = 0
 ) -> FreeNode:
-    """A node on which nothing runs. blocks: memory of each GPU; 0 where nobody asks for any."""
+    """Return a node on which nothing runs. blocks: memory of each GPU; 0 where nobody asks for
+    any."""
     free = (idle_gpu(blocks),) * gpus
     return FreeNode(name, model, free, cpu_milli, memory_mib, cpu_milli, memory_mib)
 

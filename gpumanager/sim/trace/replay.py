@@ -138,7 +138,7 @@ class Replay:
 
 
 def usual(workload: Workload) -> Mix:
-    """The requests that make up nearly all pods, and the models of all GPUs."""
+    """Return the requests that make up nearly all pods, and the models of all GPUs."""
     mix = mix_of(tuple(Counter(pod.ask for pod in workload.pods).items()))
     gpus = Counter[str]()
     for node in workload.nodes:

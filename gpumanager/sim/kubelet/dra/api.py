@@ -18,7 +18,7 @@ class NodeApi(Protocol):
     """All methods raise ApiUnavailable and ApiRefused."""
 
     async def claim(self, namespace: str, name: str) -> Object:
-        """The ResourceClaim, as it is now."""
+        """Return the ResourceClaim, as it is now."""
 
     async def delete_slices(self, driver: str) -> None:
         """ResourceSlices of the node: of one driver, or of all for an empty name."""

@@ -185,7 +185,7 @@ class ClaimBooks:
     def claimed(
         self, pod: Pod, container: ContainerManifest
     ) -> Iterator[tuple[ClaimKey, tuple[tuple[str, PreparedDevice], ...]]]:
-        """The claims that a container uses, with all that drivers answered for them."""
+        """Yield the claims that a container uses, with all that drivers answered for them."""
         names = {row.name: ClaimKey(pod.namespace, row.claim) for row in pod.claims}
         for key in dict.fromkeys(
             names[row.claim] for row in container.claims if row.claim in names

@@ -130,7 +130,7 @@ class DriverRegistry:
         await _cancel(wipes.values())
 
     def validate(self, driver: str, endpoint: str, versions: Sequence[str]) -> str:
-        """The service to call: the first of the plugin's that is known here.
+        """Return the service to call: the first of the plugin's that is known here.
 
         Raises RegistrationRefused.
         """
@@ -178,7 +178,7 @@ class DriverRegistry:
             await instance.close()
 
     def get(self, driver: str) -> DriverInstance:
-        """The instance to call; raises ClaimRefused."""
+        """Return the instance to call; raises ClaimRefused."""
         instances = self._instances.get(driver)
         if not instances:
             raise ClaimRefused(f"DRA driver {driver} is not registered")
