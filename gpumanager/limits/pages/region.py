@@ -52,8 +52,8 @@ def usage(config: Config, books: Books, rows: SlotRows) -> AllocationUsage:
 
 
 def read_usage(directory: Path) -> AllocationUsage:
-    """The usage of an allocation by its directory, with or without a manager. Limits and processes
-    are what the pages say: for tests and for what is simulated.
+    """Return the usage of an allocation by its directory, with or without a manager. Limits and
+    processes are what the pages say: for tests and for what is simulated.
 
     Raises RegionUnreadable and RegionBroken.
     """

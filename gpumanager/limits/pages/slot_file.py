@@ -80,8 +80,9 @@ class SlotFile:
 
     @staticmethod
     def of_another_boot(directory: Path, boot: bytes) -> bool:
-        """Whether no process of this boot can have had a slot; then no byte of what lies there is
-        to be believed: what had not reached the disk when the machine stopped is zero or missing.
+        """Return whether no process of this boot can have had a slot; then no byte of what lies
+        there is to be believed: what had not reached the disk when the machine stopped is zero or
+        missing.
         """
         try:
             with (directory / BOOKS_NAME).open("rb") as file:

@@ -32,7 +32,8 @@ class TakenSlot:
     adopted: bool = False
 
     def runs_in(self, process: Process) -> bool:
-        """Whether the program that took it runs in its process yet, as far as stacks tell."""
+        """Return whether the program that took it runs in its process yet, as far as stacks
+        tell."""
         stack = stack_of(process)
         return stack == self.stack or 0 in (stack, self.stack)
 
@@ -75,7 +76,7 @@ class SlotTable:
         return next((process for process in self._taken if process.pid == pid), None)
 
     def watch(self, pid: int) -> Process | None:
-        """The living process of this pid; its exit is noticed from now on."""
+        """Return the living process of this pid; its exit is noticed from now on."""
         return self._watcher.watch_pid(pid, self.leave)
 
     def let_go(self, process: Process) -> None:
@@ -163,7 +164,7 @@ _FLOCK: Final = struct.Struct("hhqqi4x")
 
 
 def locked(books: int, slot: int) -> bool:
-    """Whether anybody else holds the byte of this slot. books: a descriptor of the file.
+    """Return whether anybody else holds the byte of this slot. books: a descriptor of the file.
 
     Where the file system knows no locks nobody holds any.
     """

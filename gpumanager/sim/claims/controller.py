@@ -91,7 +91,8 @@ def _of_pod(
 
 
 def _lacks(claim: Object, pod: Object) -> bool:
-    """A pod that was given its node by its maker, not by a scheduler, uses an allocated claim."""
+    """A pod that was given its node by its maker, not by a scheduler, uses an allocated
+    claim."""
     bound = (pod.get("spec") or {}).get("nodeName")
     free = allocation_of(claim) is not None and len(consumers(claim)) < CONSUMERS
     return bool(bound) and free and not is_reserved_for(claim, pod)
