@@ -53,7 +53,10 @@ def find_access(
     environment: Mapping[str, str] = os.environ,
     account: Path = SERVICE_ACCOUNT,
 ) -> Access:
-    """By the kubeconfig where one is given, else as a pod does; raises NoAccess, InputError."""
+    """Read the kubeconfig where one is given, else use the pod's service account.
+
+    Raises NoAccess, InputError.
+    """
     if kubeconfig is not None:
         return read_kubeconfig(kubeconfig)
     host = environment.get(HOST)
@@ -70,7 +73,13 @@ def read_kubeconfig(path: Path) -> Access:
         context = _named(path, content, "contexts", content["current-context"])["context"]
         cluster = _named(path, content, "clusters", context["cluster"])["cluster"]
         user = _named(path, content, "users", context["user"])["user"]
-        _check_user(path, user)
+        for name in NOT_SUPPORTED:
+            # The package ignores these: requests would go out as another user.
+            if name in user:
+                raise InputError(path, f"user: {name} is not supported")
+        provider = (user.get("auth-provider") or {}).get("name")
+        if provider and provider not in PROVIDERS:
+            raise InputError(path, f"user: auth-provider {provider} is not supported; use exec")
         server = urlsplit(cluster["server"])
         for part, name in ((cluster, DATA[0]), (user, DATA[1]), (user, DATA[2])):
             base64.b64decode(part.get(name) or "", validate=True)
@@ -84,7 +93,7 @@ def read_kubeconfig(path: Path) -> Access:
 
 
 def load_kubeconfig(path: Path) -> Any:
-    """Its content, where every context has a user, if need be without credentials.
+    """Return its content, where every context has a user, if need be without credentials.
 
     Raises InputError.
     """
@@ -104,16 +113,6 @@ def load_kubeconfig(path: Path) -> Any:
     return {**content, "users": [*users, {"name": "", "user": {}}]}
 
 
-def _check_user(path: Path, user: Any) -> None:
-    """Refuse what the package ignores: requests would go out as another user."""
-    for name in NOT_SUPPORTED:
-        if name in user:
-            raise InputError(path, f"user: {name} is not supported")
-    provider = (user.get("auth-provider") or {}).get("name")
-    if provider and provider not in PROVIDERS:
-        raise InputError(path, f"user: auth-provider {provider} is not supported; use exec")
-
-
 def _named(path: Path, content: Any, kind: str, name: str) -> Any:
     found = [one for one in content.get(kind) or () if one["name"] == name]
     if not found:
@@ -122,5 +121,5 @@ def _named(path: Path, content: Any, kind: str, name: str) -> Any:
 
 
 def node_name(override: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """As the kubelet is registered: --hostname-override, NODE_NAME, or the host's name."""
+    """Return the name the kubelet registers: --hostname-override, NODE_NAME, or the host's."""
     return override or environment.get("NODE_NAME") or socket.gethostname().lower()

@@ -224,7 +224,31 @@ def read_claim(item: Any) -> ResourceClaim:
 @_reading("ResourceClaim")
 def list_devices(item: Any) -> tuple[AllocatedDevice, ...]:
     """Return what a claim was allocated of this driver."""
-    return tuple(_device(one) for one in list_results(item) if one["driver"] == CLAIM_DRIVER)
+    devices = list[AllocatedDevice]()
+    for one in list_results(item):
+        if one["driver"] != CLAIM_DRIVER:
+            continue
+        consumed, amounts = one.get("consumedCapacity") or {}, dict[str, int]()
+        for name in (CAPACITY_CORES, CAPACITY_MEMORY):
+            if name not in consumed:
+                continue
+            amount = whole_number(consumed[name])
+            if amount is None or amount < 1 or (name == CAPACITY_CORES and amount > CORES_PER_GPU):
+                cause = f"is {str(consumed[name])[:SHOWN_LETTERS]!r}"
+                raise NotAClaim(f"consumedCapacity.{name} {cause}")
+            amounts[name] = amount
+        memory, share = amounts.get(CAPACITY_MEMORY), one.get("shareID")
+        device = AllocatedDevice(
+            request=str(one["request"]),
+            name=str(one["device"]),
+            pool=str(one["pool"]),
+            share=None if share is None else str(share),
+            cores=amounts.get(CAPACITY_CORES),
+            blocks=None if memory is None else -(-memory // MEMORY_BLOCK),
+            admin=bool(one.get("adminAccess")),
+        )
+        devices.append(device)
+    return tuple(devices)
 
 
 @_reading("ResourceClaim")
@@ -252,8 +276,14 @@ def list_users(item: Any) -> tuple[ClaimUser, ...]:
 @_reading("ResourceClaim")
 def list_requests(item: Any) -> Mapping[str, tuple[RequestedDevices, ...]]:
     """Return the requests of a claim by their names, each with its alternatives, if it has any."""
-    rows = requested(item).get("requests") or ()
-    return {str(one["name"]): tuple(_alternatives(one)) for one in rows}
+    found = dict[str, tuple[RequestedDevices, ...]]()
+    for one in requested(item).get("requests") or ():
+        name, alternatives = str(one["name"]), one.get("firstAvailable") or ()
+        found[name] = (
+            *((_request(name, one["exactly"]),) if one.get("exactly") else ()),
+            *(_request(f"{name}/{other['name']}", other) for other in alternatives),
+        )
+    return found
 
 
 @_reading("VcudaConfig")
@@ -289,7 +319,21 @@ def read_slice(item: Any) -> NodeSlice | None:
     if spec["driver"] != CLAIM_DRIVER or not spec.get("nodeName"):
         return None
     node = str(spec["pool"]["name"])
-    return NodeSlice(node, tuple(_offered(node, one) for one in spec.get("devices") or ()))
+    gpus = list[OfferedGpu]()
+    for one in spec.get("devices") or ():
+        size = _units(one["capacity"][CAPACITY_MEMORY]["value"], CAPACITY_MEMORY, MEMORY_BLOCK)
+        attributes = one.get("attributes") or {}
+        model, gpu = ((attributes.get(key) or {}).get("string") for key in ("productName", "uuid"))
+        offered = OfferedGpu(
+            node,
+            str(one["name"]),
+            GpuUUID(str(gpu or "")),
+            FreeGpu(CORES_PER_GPU, size, 0, size),
+            str(model or ""),
+            tuple(map(dict, one.get("taints") or ())),
+        )
+        gpus.append(offered)
+    return NodeSlice(node, tuple(gpus))
 
 
 @_reading("Pod")
@@ -297,15 +341,32 @@ def read_pod_claims(item: Any) -> PodClaims:
     """Return what a pod uses of which claims."""
     uid, namespace, name = _identity(item)
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    finished = status.get("phase") in ENDED
+    finished, claims = status.get("phase") in ENDED, claim_names(spec, status)
+    uses, shares = list[ClaimUse](), list[str]()
+    for one in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        resources = one.get("resources") or {}
+        for used in resources.get("claims") or ():
+            if used["name"] in claims:
+                claim, request = claims[used["name"]], str(used.get("request") or ALL)
+                graphics = asks_for_graphics(one)
+                uses.append(ClaimUse(str(one["name"]), claim, request, graphics))
+        limits = resources.get("limits") or {}
+        if any(str(limits.get(resource, "0")) != "0" for resource in (VCORE, VMEMORY)):
+            shares.append(str(one["name"]))
+    # kube-scheduler makes a claim for a container that asks for an extended resource of a
+    # DeviceClass; the pod's spec does not name that claim.
+    extended = status.get("extendedResourceClaimStatus") or {}
+    for one in extended.get("requestMappings") or ():
+        container, request = str(one["containerName"]), str(one["requestName"])
+        uses.append(ClaimUse(container, str(extended["resourceClaimName"]), request))
     return PodClaims(
         PodUID(uid),
         namespace,
         name,
-        (*_uses(spec, claim_names(spec, status)), *_extended_uses(status)),
+        tuple(uses),
         ended=finished or bool(item["metadata"].get("deletionTimestamp")),
         finished=finished,
-        shares=tuple(str(one["name"]) for one in _containers(spec) if _has_share(one)),
+        shares=tuple(shares),
     )
 
 
@@ -324,33 +385,6 @@ def _allocated(item: Any) -> Any:
     return ((item.get("status") or {}).get("allocation") or {}).get("devices") or {}
 
 
-def _device(item: Any) -> AllocatedDevice:
-    consumed, share = item.get("consumedCapacity") or {}, item.get("shareID")
-    cores, memory = (_consumed(consumed, name) for name in (CAPACITY_CORES, CAPACITY_MEMORY))
-    blocks = None if memory is None else -(-memory // MEMORY_BLOCK)
-    share = None if share is None else str(share)
-    request, name, pool = (str(item[key]) for key in ("request", "device", "pool"))
-    return AllocatedDevice(
-        request, name, pool, share, cores, blocks, admin=bool(item.get("adminAccess"))
-    )
-
-
-def _consumed(amounts: Any, name: str) -> int | None:
-    if name not in amounts:
-        return None
-    amount = whole_number(amounts[name])
-    if amount is None or amount < 1 or (name == CAPACITY_CORES and amount > CORES_PER_GPU):
-        raise NotAClaim(f"consumedCapacity.{name} is {str(amounts[name])[:SHOWN_LETTERS]!r}")
-    return amount
-
-
-def _alternatives(item: Any) -> Iterator[RequestedDevices]:
-    if item.get("exactly"):
-        yield _request(str(item["name"]), item["exactly"])
-    for one in item.get("firstAvailable") or ():
-        yield _request(f"{item['name']}/{one['name']}", one)
-
-
 def _request(name: str, item: Any) -> RequestedDevices:
     amounts = (item.get("capacity") or {}).get("requests") or {}
     cores, memory = amounts.get(CAPACITY_CORES), amounts.get(CAPACITY_MEMORY)
@@ -367,50 +401,9 @@ def _request(name: str, item: Any) -> RequestedDevices:
     )
 
 
-def _offered(node: str, item: Any) -> OfferedGpu:
-    size = _units(item["capacity"][CAPACITY_MEMORY]["value"], CAPACITY_MEMORY, MEMORY_BLOCK)
-    attributes = item.get("attributes") or {}
-    model, uuid = ((attributes.get(name) or {}).get("string") for name in ("productName", "uuid"))
-    return OfferedGpu(
-        node,
-        str(item["name"]),
-        GpuUUID(str(uuid or "")),
-        FreeGpu(CORES_PER_GPU, size, 0, size),
-        str(model or ""),
-        tuple(map(dict, item.get("taints") or ())),
-    )
-
-
 def _units(value: Any, name: str, unit: int) -> int:
     """Return so many units, upwards, as kube-scheduler rounds it."""
     amount = exact(value)
     if amount is None or amount < 0:
         raise NotAClaim(f"capacity {name}: {str(value)[:SHOWN_LETTERS]!r} is no amount")
     return math.ceil(amount / unit)
-
-
-def _containers(spec: Any) -> Iterator[Any]:
-    yield from spec.get("initContainers") or ()
-    yield from spec.get("containers") or ()
-
-
-def _has_share(container: Any) -> bool:
-    limits = (container.get("resources") or {}).get("limits") or {}
-    return any(str(limits.get(name, "0")) != "0" for name in (VCORE, VMEMORY))
-
-
-def _uses(spec: Any, claims: Mapping[str, str]) -> Iterator[ClaimUse]:
-    for container in _containers(spec):
-        for one in (container.get("resources") or {}).get("claims") or ():
-            if one["name"] in claims:
-                request = str(one.get("request") or ALL)
-                graphics = asks_for_graphics(container)
-                yield ClaimUse(str(container["name"]), claims[one["name"]], request, graphics)
-
-
-def _extended_uses(status: Any) -> Iterator[ClaimUse]:
-    """Of the claim that the scheduler made for an extended resource."""
-    extended = status.get("extendedResourceClaimStatus") or {}
-    for one in extended.get("requestMappings") or ():
-        container, request = str(one["containerName"]), str(one["requestName"])
-        yield ClaimUse(container, str(extended["resourceClaimName"]), request)

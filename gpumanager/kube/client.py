@@ -12,7 +12,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlencode
@@ -70,16 +70,16 @@ class KubeClient:
         await self.close()
 
     async def close(self) -> None:
-        """A request after it connects anew."""
+        """Close the connection. A later request opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
     async def get(self, path: str, **query: object) -> Any:
-        return await self._ask("GET", path, query)
+        return await self._call("GET", path, query)
 
     async def list(self, path: str, take: Callable[[Any], None], **query: object) -> Any:
-        """`take` gets each item; returns the list's metadata. Only one item is held at a time."""
+        """Call `take` with each item, one at a time, and return the list's metadata."""
         listing, decoder = Listing(), codecs.getincrementaldecoder("utf-8")()
         async with self._exchange("GET", path, query) as response:
             async for piece in response.content.iter_any():
@@ -88,27 +88,30 @@ class KubeClient:
             return listing.finish().get("metadata") or {}
 
     async def create(self, path: str, body: Object) -> Any:
-        return await self._ask("POST", path, {}, body)
+        return await self._call("POST", path, {}, body)
 
     async def patch(self, path: str, body: Object, kind: str = MERGE) -> Any:
-        return await self._ask("PATCH", path, {}, body, kind)
+        return await self._call("PATCH", path, {}, body, kind)
 
     async def delete(self, path: str, body: Object, **query: object) -> Any:
-        return await self._ask("DELETE", path, query, body)
+        return await self._call("DELETE", path, query, body)
 
     @asynccontextmanager
     async def watch(
         self, path: str, seconds: float, **query: object
     ) -> AsyncIterator[AsyncIterator[Any]]:
-        """Events as they come, for `seconds` at most; the server's own end is no error."""
+        """Yield events for `seconds` at most; if the server ends the watch, that is no error."""
         asked = {**query, "watch": "true", "timeoutSeconds": int(seconds)}
         async with (
             self._exchange("GET", path, asked, seconds=seconds + SLACK) as response,
-            aclosing(_events(response)) as events,
+            # What stands behind the last line's end is half a line, and is dropped.
+            aclosing(
+                _object(one) async for one in response.content if one.endswith(b"\n")
+            ) as events,
         ):
             yield events
 
-    async def _ask(
+    async def _call(
         self,
         method: str,
         path: str,
@@ -117,7 +120,7 @@ class KubeClient:
         kind: str = JSON,
     ) -> Any:
         async with self._exchange(method, path, query, body, kind=kind) as response:
-            return _object(await _whole(response))
+            return _object(await _read_body(response))
 
     @asynccontextmanager
     async def _exchange(
@@ -130,13 +133,13 @@ class KubeClient:
         kind: str = JSON,
         seconds: float | None = None,
     ) -> AsyncIterator["ClientResponse"]:
-        """Yield the answer, if it is no refusal. Whatever breaks in the block is ApiUnavailable."""
+        """Yield the answer unless it is a refusal. Any failure in the block is ApiUnavailable."""
         what, seconds = f"{method} {path}", seconds or CALL_SECONDS
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": JSON, "Content-Type": kind}
         try:
             async with asyncio.timeout(seconds):
-                connection = await self._connected()
+                connection = await self._connect()
                 async with connection.request(method, target, headers, body, seconds) as response:
                     if response.status >= FIRST_ERROR:
                         raise await _refusal(response, what)
@@ -146,9 +149,8 @@ class KubeClient:
             words = f"{self.access}: {what}: {cause or type(error).__name__}"
             raise ApiUnavailable(words) from error
 
-    async def _connected(self) -> "Connection":
-        """Return the connection of before, or a new one where a certificate or the kubeconfig
-        changed.
+    async def _connect(self) -> "Connection":
+        """Return the connection, or a new one after a certificate or the kubeconfig changed.
 
         Requests on the old one end with an error, and their callers retry.
         """
@@ -167,7 +169,7 @@ class KubeClient:
             return self._connection
 
 
-async def _whole(response: "ClientResponse") -> bytes:
+async def _read_body(response: "ClientResponse") -> bytes:
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
@@ -176,15 +178,14 @@ async def _whole(response: "ClientResponse") -> bytes:
     return bytes(body)
 
 
-async def _events(response: "ClientResponse") -> AsyncGenerator[Any]:
-    """One from each line; what stands behind the last line's end is half a line and is dropped."""
-    async for line in response.content:
-        if line.endswith(b"\n"):
-            yield _object(line)
-
-
 async def _refusal(response: "ClientResponse", what: str) -> ApiRefused:
-    reason, message = _status(await _whole(response))
+    """Reason and message are those of a Status object; of anything else, its first 200 bytes."""
+    body = await _read_body(response)
+    try:
+        found = json.loads(body)
+        reason, message = str(found.get("reason", "")), str(found.get("message", ""))
+    except (ValueError, AttributeError, RecursionError):
+        reason, message = "", body[:200].decode("utf-8", "replace")
     wait = response.headers.get("Retry-After", "")
     pause = float(wait) if wait.isascii() and wait.isdigit() else None
     return ApiRefused(what, response.status, reason, message, pause)
@@ -195,12 +196,3 @@ def _object(text: bytes) -> Any:
     if not isinstance(found, dict):
         raise ValueError("an answer that is no object")  # noqa: TRY004 - as of what is no JSON
     return found
-
-
-def _status(said: bytes) -> tuple[str, str]:
-    """Reason and message of a Status object; of anything else its beginning."""
-    try:
-        found = json.loads(said)
-        return str(found.get("reason", "")), str(found.get("message", ""))
-    except (ValueError, AttributeError, RecursionError):
-        return "", said[:200].decode("utf-8", "replace")

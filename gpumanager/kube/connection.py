@@ -54,10 +54,13 @@ class Connection:
 
     @classmethod
     async def open(cls, access: Access, agent: str) -> "Connection":
-        """Raises InputError, ApiUnavailable, OSError."""
+        """Connect. Raises InputError, ApiUnavailable, OSError."""
+        # HTTPS_PROXY and NO_PROXY, as with kubectl. A kubeconfig's own proxy comes before them.
+        url = urlsplit(access.server)
+        proxy = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
         configuration = Configuration(
             host=access.server,
-            proxy=_environment_proxy(access.server),
+            proxy=proxy,
             # With it aiohttp reads ~/.netrc twice for each request, in threads: 1 to 2 ms of
             # processor time; and a machine's entry there refuses a request that has a token.
             client_session_kwargs={"read_bufsize": BUFFER, "trust_env": False},
@@ -78,7 +81,7 @@ class Connection:
         return cls(access, loader, configuration, agent)
 
     async def renew(self) -> None:
-        """Credentials that end are fetched again where their time has come. Raises as `open`."""
+        """Fetch credentials again if they have expired. Raises as `open`."""
         if self._loader is not None and not self._access.token:
             await _load(self._access, self._loader, self._configuration)
 
@@ -92,8 +95,7 @@ class Connection:
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: Any, seconds: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yield the answer, of whatever status, its body not read. Raises ApiUnavailable,
-        OSError."""
+        """Yield the answer, of any status, its body not read. Raises ApiUnavailable, OSError."""
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             _, url, fields, content, _ = await self._client.param_serialize(
@@ -128,14 +130,8 @@ def _watched_socket(address: Any) -> socket.socket:
     return made
 
 
-def _environment_proxy(server: str) -> str | None:
-    """`HTTPS_PROXY` and `NO_PROXY`, as with kubectl; a kubeconfig's own proxy comes before it."""
-    url = urlsplit(server)
-    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
-
-
 async def _load(access: Access, loader: Any, configuration: Any) -> None:
-    """Of the kubeconfig, by the package: it knows what has ended and what is still good."""
+    """Load the kubeconfig by the package, which knows what has expired."""
     try:
         await loader.load_and_set(configuration)
         # The file wins over `token`, as with kubectl, and is read anew for each request.
@@ -152,7 +148,7 @@ async def _load(access: Access, loader: Any, configuration: Any) -> None:
 
 
 def _read_token_from(path: Path, configuration: Any) -> None:
-    """For each request: kubelets and operators write new tokens into the file."""
+    """Read it for each request: kubelets and operators write new tokens into the file."""
     # The package asks for a token anew only where it has one already; else it goes on anonymously.
 
     def read(current: Any) -> None:

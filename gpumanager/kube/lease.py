@@ -47,7 +47,10 @@ class LeaseRecord:
 
 
 def observe(seen: LeaseRecord | None, lease: Any, now: float) -> LeaseRecord:
-    """Raises KeyError, TypeError, AttributeError, ValueError for what is no lease."""
+    """Return `seen`, or the lease if it has changed since.
+
+    Raises KeyError, TypeError, AttributeError, ValueError for what is no lease.
+    """
     spec, version = lease.get("spec") or {}, str(lease["metadata"]["resourceVersion"])
     if seen is not None and seen.version == version:
         return seen
@@ -61,12 +64,12 @@ def observe(seen: LeaseRecord | None, lease: Any, now: float) -> LeaseRecord:
 
 
 def may_take(seen: LeaseRecord, us: str, now: float) -> bool:
-    """This replica holds it, no replica does, or it has expired."""
+    """Return whether this replica holds it, no replica does, or it has expired."""
     return seen.holder in {"", us} or now >= seen.since + seen.duration
 
 
 def claim(seen: LeaseRecord, us: str, times: LeaseTimes, stamp: str) -> dict[str, Any]:
-    """The spec to write for holding it."""
+    """Return the spec to write for holding it."""
     spec: dict[str, Any] = {
         "holderIdentity": us,
         "leaseDurationSeconds": int(times.duration),
@@ -118,56 +121,59 @@ class LeaderElection:
         return self._seen.holder if self._seen else ""
 
     async def run(self) -> None:
-        """For as long as the task lives; at its end the lease is given back."""
+        """Renew or take the lease until cancelled, then release it."""
         try:
             while True:
                 await self.attempt()
                 await asyncio.sleep(self._times.retry * random.uniform(0.8, 1.2))  # noqa: S311
         finally:
-            await self._give_back()
+            await self._release()
 
     async def attempt(self) -> None:
-        """Renew or take it, if it may be taken."""
+        """Renew the lease, or take it if it may be taken."""
         began = self._clock()
         try:
             async with asyncio.timeout(self._times.deadline / 2):
-                mine = await self._attempt()
+                mine = await self._renew_or_take()
         except (ApiRefused, ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
-            self._trouble(error)
+            kind = type(error).__name__
+            level = logging.DEBUG if self._complained == kind else logging.WARNING
+            log.log(level, "lease %s: %s", self._name, error or kind)
+            self._complained = kind
         else:
             self._complained = ""
             self._until = began + self._times.deadline if mine else float("-inf")
-        self._tell()
+        if self.leads != self._led:
+            self._led = self.leads
+            leader = "this replica" if self._led else self.holder or "nobody"
+            log.info("lease %s: the leader is %s", self._name, leader)
+            self._changed(self._led)
 
-    async def _attempt(self) -> bool:
+    async def _renew_or_take(self) -> bool:
         try:
             lease = await self._api.get(f"{self._all}/{self._name}")
         except ApiRefused as error:
             if error.status != NOT_FOUND:
                 raise
-            return await self._make()
+            # No replica has made it yet; another one may do so at the same time.
+            body = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._name},
+                "spec": claim(LeaseRecord(), self.us, self._times, _stamp()),
+            }
+            return await self._unless_conflict(self._api.create, self._all, body) is not None
         self._seen = observe(self._seen, lease, self._clock())
         if not may_take(self._seen, self.us, self._clock()):
             return False
         spec = claim(self._seen, self.us, self._times, _stamp())
         return await self._write(self._seen.version, spec)
 
-    async def _make(self) -> bool:
-        spec = claim(LeaseRecord(), self.us, self._times, _stamp())
-        body = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": self._name},
-            "spec": spec,
-        }
-        lease = await self._unless_conflict(self._api.create, self._all, body)
-        return lease is not None
-
     async def _write(self, version: str, spec: Mapping[str, Any]) -> bool:
-        """False on a conflict: another replica has written since `version`."""
+        """Return False on a conflict: another replica has written since `version`."""
         body = {"metadata": {"resourceVersion": version}, "spec": spec}
-        lease = await self._unless_conflict(self._api.patch, f"{self._all}/{self._name}", body)
-        return lease is not None
+        path = f"{self._all}/{self._name}"
+        return await self._unless_conflict(self._api.patch, path, body) is not None
 
     async def _unless_conflict(self, call: Any, path: str, body: Any) -> Any:
         try:
@@ -179,8 +185,8 @@ class LeaderElection:
         self._seen = observe(self._seen, lease, self._clock())
         return lease
 
-    async def _give_back(self) -> None:
-        """The next leader then need not wait for it to expire. Best effort."""
+    async def _release(self) -> None:
+        """Spare the next leader the wait until it expires. Best effort."""
         if not self.leads or self._seen is None:
             return
         self._until = float("-inf")
@@ -191,19 +197,6 @@ class LeaderElection:
                 await self._write(seen.version, spec)
         except (ApiRefused, ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
             log.info("cannot release lease %s: %s", self._name, error)
-
-    def _trouble(self, error: Exception) -> None:
-        kind = type(error).__name__
-        level = logging.DEBUG if self._complained == kind else logging.WARNING
-        log.log(level, "lease %s: %s", self._name, error or kind)
-        self._complained = kind
-
-    def _tell(self) -> None:
-        if self.leads != self._led:
-            self._led = self.leads
-            leader = "this replica" if self._led else self.holder or "nobody"
-            log.info("lease %s: the leader is %s", self._name, leader)
-            self._changed(self._led)
 
 
 def _stamp() -> str:

@@ -7,6 +7,7 @@ itself and let go, and neither the text nor the objects of all are ever in memor
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 LONGEST_ITEM: Final = 16 << 20
@@ -30,9 +31,12 @@ class Listing:
         self._text += text
         if not self._head:
             # Example of a match that is not it: {"metadata": {"items": [1]}, "items": [...]}.
-            ends = (found.end() for found in _ITEMS.finditer(self._text))
-            end = next((end for end in ends if _is_json(self._text[:end] + "]}")), 0)
-            self._head, self._text = self._text[:end], self._text[end:]
+            for found in _ITEMS.finditer(self._text):
+                head = found.string[: found.end()]
+                with suppress(ValueError):
+                    json.loads(head + "]}")
+                    self._head, self._text = head, self._text[found.end() :]
+                    break
         at = 0
         while self._head:
             between = _BETWEEN.match(self._text, at)
@@ -57,11 +61,3 @@ class Listing:
         if self._head:
             del fields["items"]
         return fields
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True

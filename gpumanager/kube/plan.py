@@ -26,8 +26,7 @@ MOST_GPUS: Final = 256
 
 
 def planned(topology: Topology, pod: PodView, container: ContainerView) -> tuple[Gpu, ...]:
-    """Return the GPUs planned for one container, by index; empty where there is no plan to
-    follow."""
+    """Return the GPUs planned for one container, by index; none where no plan can be followed."""
     found, count = named(topology, pod, container)
     return found if len(found) == count else ()
 
@@ -35,21 +34,20 @@ def planned(topology: Topology, pod: PodView, container: ContainerView) -> tuple
 def named(
     topology: Topology, pod: PodView, container: ContainerView
 ) -> tuple[tuple[Gpu, ...], int]:
-    """Return those GPUs planned for one container that there are, by index, and how many were
-    planned."""
-    if wanted := _by_uuid(pod, container):
+    """Return the GPUs planned for one container that exist, by index, and how many were planned."""
+    plan = read_plan(pod.annotations.get(ANNOTATION_PLAN, "")) or {}
+    if wanted := plan.get(container.name):
         return tuple(gpu for gpu in topology.gpus if gpu.uuid in wanted), len(wanted)
-    minors = _minors(pod, container)
+    # gpu-admission counts the containers of `spec.containers` alone. An init container, whose
+    # devices an app container gets again, goes where the first app container will be.
+    apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
+    place = apps.index(container.name) if container.name in apps else 0
+    minors = read_minors(pod.annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}", "")) or ()
     return tuple(gpu for gpu in topology.gpus if gpu.minor in minors), len(minors)
 
 
-def _by_uuid(pod: PodView, container: ContainerView) -> set[GpuUUID]:
-    plan = read_plan(pod.annotations.get(ANNOTATION_PLAN, ""))
-    return (plan or {}).get(container.name, set())
-
-
 def read_plan(text: str) -> Mapping[str, set[GpuUUID]] | None:
-    """Return the GPUs of each container; None where it cannot be understood."""
+    """Return the GPUs of each container; None where the text is no plan."""
     try:
         plan: Any = json.loads(text)
         if plan["version"] != VERSION:
@@ -60,24 +58,13 @@ def read_plan(text: str) -> Mapping[str, set[GpuUUID]] | None:
         return None
 
 
-def _minors(pod: PodView, container: ContainerView) -> set[int]:
-    """The original counts the containers of `spec.containers` alone.
-
-    An init container, whose devices an app container gets again, goes where the first app will be.
-    """
-    apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
-    place = apps.index(container.name) if container.name in apps else 0
-    text = pod.annotations.get(f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}", "")
-    return read_minors(text) or set()
-
-
 def read_minors(text: str) -> set[int] | None:
-    """`0,3`; None where it cannot be understood."""
+    """Read `0,3`; None where it cannot be understood."""
     minors = {natural_number(word) for word in text.split(",", MOST_GPUS)}
     return None if None in minors else {one for one in minors if one is not None}
 
 
 def ceiling(annotations: Mapping[str, str]) -> int | None:
-    """The share a pod may burst up to, percent; None where its annotation is no such number."""
+    """Return the percentage that a pod may burst up to; None where its annotation is no number."""
     number = natural_number(annotations.get(ANNOTATION_CORE_LIMIT, ""))
     return min(number, CORES_PER_GPU) if number else None

@@ -121,8 +121,10 @@ class PodView:
 
 
 def read_pod(item: Any) -> PodView:
-    """Return a pod of its JSON object; raises KeyError, TypeError, AttributeError, ValueError where
-    it is none."""
+    """Read a pod from its JSON object.
+
+    Raises KeyError, TypeError, AttributeError, ValueError where the object is no pod.
+    """
     metadata, status = item["metadata"], item.get("status") or {}
     spec, annotations = item.get("spec") or {}, metadata.get("annotations") or {}
     priority = spec.get("priority")
@@ -143,12 +145,24 @@ def read_pod(item: Any) -> PodView:
         scheduler=sys.intern(str(spec.get("schedulerName") or "")),
         claims=tuple(claim_names(spec, status).values()),
         mirror_of=PodUID(mirror) if mirror else None,
-        status=_status(metadata, status, static=CONFIG_MIRROR in annotations),
+        status=PodStatus(
+            version=str(metadata.get("resourceVersion", "")),
+            owners=tuple(sys.intern(one["kind"]) for one in metadata.get("ownerReferences") or ()),
+            static=CONFIG_MIRROR in annotations,
+            reason=status.get("reason", ""),
+            message=status.get("message", ""),
+            waiting=tuple(
+                (waiting.get("reason", ""), waiting.get("message", ""))
+                for kind in STATUSES
+                for container in status.get(kind) or ()
+                if (waiting := (container.get("state") or {}).get("waiting"))
+            ),
+        ),
     )
 
 
 def node_resources(spec: Any) -> tuple[int, int]:
-    """What a pod asks of its node's own CPU (thousandths) and memory (MiB), as Kubernetes counts.
+    """Return the CPU (thousandths) and memory (MiB) a pod asks of its node, as Kubernetes counts.
 
     Containers and sidecars together, or an init container beside the sidecars before it, if that
     is more; and the overhead of the runtime. What stands at the pod as a whole counts instead. What
@@ -173,7 +187,7 @@ def node_resources(spec: Any) -> tuple[int, int]:
 
 
 def amounts(said: Any) -> tuple[int, int]:
-    """CPU (thousandths) and memory (MiB) of a map of resources."""
+    """Return the CPU (thousandths) and memory (MiB) of a map of resources."""
     return _scaled(said.get("cpu"), 1000), _scaled(said.get("memory"), 1 / MIB)
 
 
@@ -186,7 +200,7 @@ def kind_of(container: Any, *, init: bool) -> ContainerKind:
 
 
 def _requested(container: Any) -> tuple[int, int]:
-    """Return a limit where no request stands, as the API server has it."""
+    """Return its requests; a limit counts where no request stands, as for the API server."""
     resources = container.get("resources") or {}
     return amounts((resources.get("limits") or {}) | (resources.get("requests") or {}))
 
@@ -196,9 +210,10 @@ def _scaled(value: Any, scale: float) -> int:
 
 
 def _ours(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Others may be large, as the whole spec that kubectl remembers, and a node has many pods.
+    """Return the annotations in `tencent.com/`, without those that are too large.
 
-    So may be those in our name: anybody writes them.
+    Others may be large, such as the spec that kubectl remembers, and a node has many pods. Any user
+    may write large ones in our name, too.
     """
     found, left = dict[str, str](), ANNOTATIONS_MOST
     for key, text in annotations.items():
@@ -224,8 +239,8 @@ def _containers(spec: Any) -> Iterator[ContainerView]:
 
 
 def asks_for_graphics(container: Any) -> bool:
-    """Return whether NVIDIA_DRIVER_CAPABILITIES of a container has them, as NVIDIA's container
-    toolkit reads it. True where the pod does not say it, since the image may: nothing set, a value
+    """Return whether NVIDIA_DRIVER_CAPABILITIES of a container has graphics, as NVIDIA's container
+    toolkit reads it. True where the pod does not set it, since the image may: nothing set, a value
     from elsewhere, or one that is made of others."""
     said = [one for one in container.get("env") or () if one.get("name") == CAPABILITIES]
     words = str(said[-1].get("value") or "") if said else ""
@@ -238,7 +253,7 @@ def asks_for_graphics(container: Any) -> bool:
 def _container(
     name: str, kind: ContainerKind, cores: int | None, blocks: int | None, *, graphics: bool
 ) -> ContainerView:
-    """Pods of a kind share one. No longer name is kept: whoever makes a pod writes it."""
+    """Return one view that alike pods share. Longer names are not cached: a tenant chooses them."""
     return ContainerView(name, kind, cores, blocks, graphics=graphics)
 
 
@@ -260,21 +275,3 @@ def _devices(value: Any) -> int | None:
     """Return a whole number of devices; Kubernetes writes `30` and, for thousands, `1k`."""
     found = whole_number(value)
     return None if found is None or found < 0 else found
-
-
-def _status(metadata: Any, status: Any, *, static: bool) -> PodStatus:
-    return PodStatus(
-        version=str(metadata.get("resourceVersion", "")),
-        owners=tuple(sys.intern(one["kind"]) for one in metadata.get("ownerReferences") or ()),
-        static=static,
-        reason=status.get("reason", ""),
-        message=status.get("message", ""),
-        waiting=tuple(_waiting(status)),
-    )
-
-
-def _waiting(status: Any) -> Iterator[tuple[str, str]]:
-    for kind in STATUSES:
-        for container in status.get(kind) or ():
-            if state := (container.get("state") or {}).get("waiting"):
-                yield state.get("reason", ""), state.get("message", "")

@@ -9,6 +9,7 @@ wait.
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -82,17 +83,21 @@ class Writer:
     async def run(
         self, tasks: Callable[[], Iterable[Task]], wake: asyncio.Event, period: float
     ) -> None:
-        """A round at each `wake`, and every `period` seconds, for as long as the task lives."""
+        """Perform a round at each `wake`, and every `period` seconds, until cancelled."""
         while True:
             await self.round(tuple(tasks()))
             await asyncio.sleep(LEAST_PAUSE)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(period, self._next())):
+                # Until a task that waits for its next attempt is due, or the outage may be over.
+                until = [one.until for one in self._waiting.values() if one.backoff.failures]
+                due = min(until, default=math.inf) if self.reachable else self._silent_until
+                pause = max(LEAST_PAUSE, due - self._clock())
+                async with asyncio.timeout(min(period, pause)):
                     await wake.wait()
             wake.clear()
 
     async def round(self, tasks: tuple[Task, ...]) -> None:
-        """All tasks that are due."""
+        """Perform all tasks that are due."""
         keys = {task.key for task in tasks}
         self._waiting = {key: one for key, one in self._waiting.items() if key in keys}
         self.rounds += 1
@@ -107,10 +112,19 @@ class Writer:
         try:
             await task.perform()
         except ApiUnavailable as error:
-            self._unavailable(error)
+            if self.reachable:
+                log.warning("%s; all writes are paused", error)
+            self._outage = self._outage.failed()
+            self._silent_until = self._clock() + self._outage.pause(random.random())  # noqa: S311
+            self.counts = replace(self.counts, unavailable=self.counts.unavailable + 1)
             return
         except ApiRefused as error:
-            self._log_refusal(task, error)
+            # A missing permission is logged once for each kind of task.
+            kind = task.what.partition(" ")[0]
+            known = error.status == FORBIDDEN and kind in self._forbidden
+            if error.status == FORBIDDEN:
+                self._forbidden.add(kind)
+            log.log(logging.DEBUG if known else logging.WARNING, "%s: %s", task.what, error)
             backoff, pause = self._refused(backoff, error.retry_after or 0.0)
         except NOT_UNDERSTOOD as error:
             log.warning("%s: unexpected answer: %r", task.what, error)
@@ -118,7 +132,9 @@ class Writer:
         else:
             backoff, pause = self._backoff, BETWEEN_WRITES_SECONDS
             self.counts = replace(self.counts, written=self.counts.written + 1)
-        self._answered()
+        if not self.reachable:
+            log.info("the API server answers again; resuming writes")
+        self._outage, self._silent_until = self._no_outage, 0.0
         self._waiting[task.key] = Delayed(self._clock() + pause, backoff)
 
     def _refused(self, backoff: Backoff, least: float) -> tuple[Backoff, float]:
@@ -126,35 +142,9 @@ class Writer:
         later = backoff.failed()
         return later, max(least, later.pause(random.random()))  # noqa: S311
 
-    def _unavailable(self, error: ApiUnavailable) -> None:
-        if self.reachable:
-            log.warning("%s; all writes are paused", error)
-        self._outage = self._outage.failed()
-        self._silent_until = self._clock() + self._outage.pause(random.random())  # noqa: S311
-        self.counts = replace(self.counts, unavailable=self.counts.unavailable + 1)
-
-    def _answered(self) -> None:
-        if not self.reachable:
-            log.info("the API server answers again; resuming writes")
-        self._outage, self._silent_until = self._no_outage, 0.0
-
-    def _log_refusal(self, task: Task, error: ApiRefused) -> None:
-        """A missing permission is logged once for each kind of task."""
-        kind = task.what.partition(" ")[0]
-        known = error.status == FORBIDDEN and kind in self._forbidden
-        if error.status == FORBIDDEN:
-            self._forbidden.add(kind)
-        log.log(logging.DEBUG if known else logging.WARNING, "%s: %s", task.what, error)
-
-    def _next(self) -> float:
-        """Seconds until something that waits is due."""
-        until = [one.until for one in self._waiting.values() if one.backoff.failures]
-        due = min(until, default=float("inf")) if self.reachable else self._silent_until
-        return max(LEAST_PAUSE, due - self._clock())
-
 
 async def retry_on_conflict(write: Callable[[], Awaitable[Any]]) -> Any:
-    """`write`, repeated up to three times on a conflict with another writer; raises as it does."""
+    """Call `write`, and up to three times again on a conflict with another writer."""
     for attempt in range(1, CONFLICT_ATTEMPTS):
         try:
             return await write()

@@ -32,7 +32,7 @@ class Answered:
 
 
 def read_answers(path: Path) -> tuple[Answered, ...]:
-    """Of all containers; raises CheckpointUnreadable."""
+    """Read the answers to all containers; raises CheckpointUnreadable."""
     try:
         return parse_answers(path.read_bytes(), path)
     except OSError as error:
@@ -40,7 +40,7 @@ def read_answers(path: Path) -> tuple[Answered, ...]:
 
 
 def parse_answers(text: bytes, path: Path | str = "checkpoint") -> tuple[Answered, ...]:
-    """Of all containers, in any of the checkpoint's shapes; raises CheckpointUnreadable."""
+    """Parse a checkpoint of any shape; raises CheckpointUnreadable."""
     return tuple(
         Answered(PodUID(one.pod_uid), one.container, one.resource, _envs(one.response or ""))
         for one in entries(text, path)
@@ -48,21 +48,19 @@ def parse_answers(text: bytes, path: Path | str = "checkpoint") -> tuple[Answere
 
 
 def _envs(response: str) -> dict[str, str]:
-    """Return the first field of a ContainerAllocateResponse; nothing where it cannot be
-    understood."""
+    """Return the first field of a ContainerAllocateResponse; nothing where it is malformed."""
     try:
-        pairs = [_strings(one) for one in _fields(base64.b64decode(response), _ENVS)]
+        pairs = [
+            {n: v.decode() for n in (_KEY, _VALUE) for v in _fields(one, n)}
+            for one in _fields(base64.b64decode(response), _ENVS)
+        ]
         return {pair.get(_KEY, ""): pair.get(_VALUE, "") for pair in pairs}
     except (ValueError, DecodeError):
         return {}
 
 
-def _strings(message: bytes) -> dict[int, str]:
-    return {n: v.decode() for n in (_KEY, _VALUE) for v in _fields(message, n)}
-
-
 def _fields(message: bytes, number: int) -> Iterator[bytes]:
-    """Its fields of that number which have a length."""
+    """Yield the fields of that number which have a length."""
     holder = Empty()
     holder.ParseFromString(message)
     unknown = UnknownFieldSet(holder)

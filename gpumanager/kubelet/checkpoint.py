@@ -82,12 +82,12 @@ def read_checkpoint(path: Path) -> tuple[DeviceHolder, ...]:
 
 
 def parse_checkpoint(text: bytes, path: Path | str = "checkpoint") -> tuple[DeviceHolder, ...]:
-    """Holders in any of the shapes; raises CheckpointUnreadable."""
+    """Parse a checkpoint of any shape; raises CheckpointUnreadable."""
     return tuple(_holders(text, path, {}).values())
 
 
 def entries(text: bytes, path: Path | str) -> list[Entry]:
-    """As they are in the file, in any of the shapes; raises CheckpointUnreadable."""
+    """Return the entries of a checkpoint of any shape; raises CheckpointUnreadable."""
     return [_entry(one, path) for one in _raw_entries(text, path)]
 
 
@@ -121,12 +121,21 @@ def _entry(text: bytes, path: Path | str) -> Entry:
 
 
 def _holders(text: bytes, path: Path | str, known: Known) -> Known:
-    """known: of the file before. Raises CheckpointUnreadable."""
-    return {one: known.get(one) or _holder(_entry(one, path)) for one in _raw_entries(text, path)}
+    """Decode the entries that are not among `known`, those of the file before.
 
-
-def _holder(entry: Entry) -> DeviceHolder:
-    return DeviceHolder(PodUID(entry.pod_uid), entry.container, entry.resource, _ids(entry.ids))
+    Raises CheckpointUnreadable.
+    """
+    found = dict[bytes, DeviceHolder]()
+    for one in _raw_entries(text, path):
+        holder = known.get(one)
+        if holder is None:
+            entry = _entry(one, path)
+            ids = entry.ids or frozenset[str]()
+            if isinstance(ids, dict):
+                ids = frozenset[str]().union(*filter(None, ids.values()))
+            holder = DeviceHolder(PodUID(entry.pod_uid), entry.container, entry.resource, ids)
+        found[one] = holder
+    return found
 
 
 class CheckpointFile:
@@ -141,7 +150,7 @@ class CheckpointFile:
         self._last: tuple[tuple[int, ...], Known] = ((), {})
 
     def unchanged(self) -> tuple[DeviceHolder, ...] | None:
-        """What was read last, if the file is still that one. Takes one look at its inode."""
+        """Return what was read last if the inode is still the same, otherwise None."""
         version, known = self._last
         try:
             return tuple(known.values()) if self._stat() == version else None
@@ -149,7 +158,7 @@ class CheckpointFile:
             return None
 
     def read(self) -> tuple[DeviceHolder, ...]:
-        """As `read_checkpoint`."""
+        """Read as `read_checkpoint`, unless the file is unchanged."""
         version, (last, known) = self._stat(), self._last
         if version != last:
             known = _holders(_text(self._path), self._path, known)
@@ -162,9 +171,3 @@ class CheckpointFile:
         except OSError as error:
             raise CheckpointUnreadable(self._path, error.strerror or str(error)) from error
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _ids(ids: NodeIDs) -> frozenset[str]:
-    if isinstance(ids, dict):
-        return frozenset[str]().union(*filter(None, ids.values()))
-    return ids or frozenset()

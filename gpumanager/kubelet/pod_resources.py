@@ -58,34 +58,34 @@ class PodResources:
         self._timeout = timeout
 
     async def get(self, namespace: str, name: str) -> tuple[NamedHolder, ...]:
-        """Of one pod; nobody where the kubelet does not answer."""
+        """Return the holders of one pod; none where the kubelet does not answer."""
         try:
-            answer = await self._ask(lambda client: client.get(namespace, name))
+            answer = await self._call(lambda client: client.get(namespace, name))
         except PodResourcesUnavailable:
             return ()
         return tuple(_holders([answer.pod_resources]))
 
     async def list(self) -> tuple[NamedHolder, ...]:
-        """As `holders`; nobody where the kubelet does not answer."""
+        """Return all holders as `holders`; none where the kubelet does not answer."""
         try:
             return await self.holders()
         except PodResourcesUnavailable:
             return ()
 
     async def holders(self) -> tuple[NamedHolder, ...]:
-        """All. Never while a pod is being admitted. Raises PodResourcesUnavailable."""
+        """Return all holders. Never call it during an admission. Raises PodResourcesUnavailable."""
         try:
-            answer = await self._ask(lambda client: client.list())
+            answer = await self._call(lambda client: client.list())
         except PodResourcesUnavailable as error:
             if not error.unimplemented:
                 raise
-            answer = await self._ask(lambda client: client.list(wire.ALPHA))
+            answer = await self._call(lambda client: client.list(wire.ALPHA))
         return tuple(_holders(answer.pod_resources))
 
     async def cdi_devices(self) -> frozenset[str]:
-        """Of the claims of all containers, by the names that DRA drivers gave them; none where the
-        kubelet does not list claims (before 1.34, by a feature gate). Raises as `holders`."""
-        answer = await self._ask(lambda client: client.list())
+        """Return the CDI devices of the claims of all containers; none where the kubelet does not
+        list claims (before 1.34, by a feature gate). Raises as `holders`."""
+        answer = await self._call(lambda client: client.list())
         return frozenset(
             device.name
             for pod in answer.pod_resources
@@ -96,12 +96,12 @@ class PodResources:
         )
 
     async def allocatable(self, resource: str) -> frozenset[str]:
-        """Healthy IDs as the kubelet knows them (1.21 on). Raises PodResourcesUnavailable."""
-        answer = await self._ask(lambda client: client.allocatable())
+        """Return the kubelet's healthy IDs (1.21 on). Raises PodResourcesUnavailable."""
+        answer = await self._call(lambda client: client.allocatable())
         rows = (row for row in answer.devices if row.resource_name == resource)
         return frozenset(name for row in rows for name in row.device_ids)
 
-    async def _ask(self, call: Callable[[wire.PodResourcesClient], Awaitable[_T]]) -> _T:
+    async def _call(self, call: Callable[[wire.PodResourcesClient], Awaitable[_T]]) -> _T:
         async with wire.dial(self._socket) as channel:
             client = wire.PodResourcesClient(channel, self._timeout)
             for left in reversed(range(CALL_ATTEMPTS)):
@@ -117,13 +117,9 @@ class PodResources:
 def _holders(pods: Iterable[pb.PodResources]) -> Iterator[NamedHolder]:
     for pod in pods:
         for container in pod.containers:
-            for resource, ids in _by_resource(container).items():
+            # Old kubelets make one entry per resource, new ones one per device and NUMA node.
+            held: dict[str, set[str]] = {}
+            for devices in container.devices:
+                held.setdefault(devices.resource_name, set()).update(devices.device_ids)
+            for resource, ids in held.items():
                 yield NamedHolder(pod.namespace, pod.name, container.name, resource, frozenset(ids))
-
-
-def _by_resource(container: pb.ContainerResources) -> dict[str, set[str]]:
-    """Old kubelets make one entry per resource, new ones one per device and NUMA node."""
-    held: dict[str, set[str]] = {}
-    for devices in container.devices:
-        held.setdefault(devices.resource_name, set()).update(devices.device_ids)
-    return held

@@ -17,6 +17,7 @@ from collections.abc import (
     Callable,
 )
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -98,29 +99,27 @@ class KubeletPods:
         self._patience = DEADLINES_AFTER_SUCCESS * deadline
         """Seconds without a byte of an answer, until it begins and then."""
         self._late: asyncio.Future[Any] | None = None
-        """An answer that nobody waits for any more: it tells how long to wait the next time."""
+        """An abandoned answer: when it begins it sets how long to wait the next time."""
         self._list = PodList(_listed)
 
     async def pods(self) -> tuple[PodView, ...]:
-        return await self._get("/pods", self._parse)
-
-    async def _parse(self, body: AsyncIterable[bytes], source: str) -> tuple[PodView, ...]:
-        return await parse_pods(body, source, self._list)
+        return await self._get("/pods", partial(parse_pods, known=self._list))
 
     async def version(self) -> str:
-        """`v1.36.2`, by its metrics, which not every token may read; raises PodsUnavailable."""
+        """Read `v1.36.2` from the metrics, which not every token may; raises PodsUnavailable."""
         return await self._get("/metrics", parse_version)
 
     async def _get(self, path: str, parse: "Parse[T]") -> T:
         answer = _Answer()
         reading = asyncio.create_task(self._read(path, parse, answer))
         try:
-            await self._progress(reading, answer)
+            await self._wait_until_read(reading, answer)
             return reading.result()
         except TimeoutError:
             answer.abandoned = True
             self._late = reading
-            reading.add_done_callback(_forget)
+            # Its exception is retrieved, so that asyncio does not log it.
+            reading.add_done_callback(lambda late: late.cancelled() or late.exception())
             cause = f"no answer within {self._patience:g} s"
             self._patience = self._deadline  # unless this answer comes after all
             raise PodsUnavailable(self._endpoint, cause) from None
@@ -136,8 +135,8 @@ class KubeletPods:
             reading.cancel()
             raise
 
-    async def _progress(self, reading: "asyncio.Task[T]", answer: "_Answer") -> None:
-        """Until it is done; raises TimeoutError where no byte comes for too long."""
+    async def _wait_until_read(self, reading: "asyncio.Task[T]", answer: "_Answer") -> None:
+        """Raise TimeoutError where no byte comes for too long."""
         while not reading.done():
             left = answer.at + self._patience - time.monotonic()
             if left <= 0:
@@ -145,22 +144,32 @@ class KubeletPods:
             await asyncio.wait((reading,), timeout=left)
 
     async def _read(self, path: str, parse: "Parse[T]", answer: "_Answer") -> T:
-        """When it is left it goes on until the answer begins, one such at a time."""
+        """Read and parse an answer. An abandoned one goes on until it begins, one at a time."""
         alone = self._late is None or self._late.done()
         silence = LONGEST_PATIENCE if alone else self._patience
         bounds = aiohttp.ClientTimeout(LONGEST_SECONDS, sock_connect=silence, sock_read=silence)
-        url, headers = self._endpoint.rstrip("/") + path, self._headers()
+        url, headers = self._endpoint.rstrip("/") + path, {"Accept-Encoding": "identity"}
+        try:
+            if self._token is not None and self._token.exists():
+                headers["Authorization"] = f"Bearer {self._token.read_text().strip()}"
+        except (OSError, ValueError) as error:
+            raise PodsUnavailable(self._endpoint, f"{self._token}: {error}") from error
         began = time.monotonic()
         async with (
             aiohttp.ClientSession(timeout=bounds, cookie_jar=aiohttp.DummyCookieJar()) as kubelet,
             kubelet.get(url, headers=headers, ssl=self._tls, allow_redirects=False) as response,
         ):
             if response.status != HTTPStatus.OK:
-                raise PodsUnavailable(self._endpoint, self._refusal(response))
-            chunks = self._noting(response.content.iter_any(), answer, began)
+                cause = f"status {response.status} {response.reason}"
+                if response.status == HTTPStatus.UNAUTHORIZED:
+                    cause += f": it does not believe the token of {self._token or 'nobody'}"
+                elif response.status == HTTPStatus.FORBIDDEN:
+                    cause += ": the agent's role needs `get` on nodes/proxy or nodes/pods"
+                raise PodsUnavailable(self._endpoint, cause)
+            chunks = self._note_progress(response.content.iter_any(), answer, began)
             return await parse(chunks, self._endpoint)
 
-    async def _noting(
+    async def _note_progress(
         self, chunks: AsyncIterable[bytes], answer: "_Answer", began: float
     ) -> AsyncIterator[bytes]:
         async for chunk in chunks:
@@ -173,36 +182,11 @@ class KubeletPods:
                 raise TimeoutError
             yield chunk
 
-    def _refusal(self, answer: aiohttp.ClientResponse) -> str:
-        said = f"status {answer.status} {answer.reason}"
-        match answer.status:
-            case HTTPStatus.UNAUTHORIZED:
-                return f"{said}: it does not believe the token of {self._token or 'nobody'}"
-            case HTTPStatus.FORBIDDEN:
-                return f"{said}: the agent's role needs `get` on nodes/proxy or nodes/pods"
-        return said
-
-    def _headers(self) -> dict[str, str]:
-        """Raises PodsUnavailable."""
-        plain = {"Accept-Encoding": "identity"}
-        try:
-            if self._token is None or not self._token.exists():
-                return plain
-            return {**plain, "Authorization": f"Bearer {self._token.read_text().strip()}"}
-        except (OSError, ValueError) as error:
-            raise PodsUnavailable(self._endpoint, f"{self._token}: {error}") from error
-
-
-def _forget(reading: "asyncio.Future[Any]") -> None:
-    """What becomes of it matters to nobody."""
-    if not reading.cancelled():
-        reading.exception()
-
 
 def _tls(certificate: Path | None) -> ssl.SSLContext:
     if certificate is not None:
         return ssl.create_default_context(cafile=certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nobody is believed: no authorities are read
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # no authorities are read
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
@@ -217,7 +201,7 @@ async def parse_pods(
     source: str = "/pods",
     known: "PodList[PodView | None] | None" = None,
 ) -> tuple[PodView, ...]:
-    """Pods of a JSON PodList; raises PodsUnavailable where it is none.
+    """Parse the pods of a JSON PodList; raises PodsUnavailable where it is none.
 
     body: in pieces. known: by earlier lists. Raises what `body` raises of the connection.
     """
@@ -229,7 +213,7 @@ async def parse_pods(
 
 
 async def parse_version(metrics: AsyncIterable[bytes], source: str = "/metrics") -> str:
-    """Of a kubelet's metrics; raises PodsUnavailable where they do not tell."""
+    """Parse the version in a kubelet's metrics; raises PodsUnavailable without one."""
     found = _BUILD.search(b"".join([piece async for piece in metrics]))
     if found is None:
         raise PodsUnavailable(source, "its metrics do not name its version")
@@ -237,5 +221,5 @@ async def parse_version(metrics: AsyncIterable[bytes], source: str = "/metrics")
 
 
 def _listed(item: Any) -> PodView | None:
-    """None for one without a UID: nothing can be said of it."""
+    """Return None for a pod without a UID, which cannot be identified."""
     return read_pod(item) if item["metadata"].get("uid") else None

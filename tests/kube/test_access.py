@@ -73,7 +73,7 @@ def sees(access: Access) -> Any:
 
 async def _configuration(access: Access) -> Any:
     async with KubeClient(access) as api:
-        connection = await api._connected()
+        connection = await api._connect()
         await connection._configuration.get_api_key_with_prefix("BearerToken")
         return connection._configuration
 
@@ -296,7 +296,7 @@ async def test_a_password_in_netrc_is_not_the_api_server_s(
 
 async def test_another_user_is_impersonated(server: SimulatedApiServer, tmp_path: Path) -> None:
     path = written(tmp_path, config({"server": server.url}, {"as": "somebody"}))
-    connection = await opened(read_kubeconfig(path))._connected()
+    connection = await opened(read_kubeconfig(path))._connect()
 
     assert connection._client.default_headers["Impersonate-User"] == "somebody"
 
@@ -306,13 +306,13 @@ async def test_certificates_that_are_renewed_are_read_again(
 ) -> None:
     cluster = {"server": "https://127.0.0.1:1", "certificate-authority": str(certificate)}
     api = opened(read_kubeconfig(written(tmp_path, config(cluster, {}))))
-    before = await api._connected()
-    again = await api._connected()
+    before = await api._connect()
+    again = await api._connect()
 
     os.utime(certificate, ns=(10**18, 10**18))
 
     assert before is again
-    assert await api._connected() is not before
+    assert await api._connect() is not before
 
 
 @pytest.mark.parametrize(("more", "answered"), [({}, False), (SKIP, True)], ids=["checked", "not"])

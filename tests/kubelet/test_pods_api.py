@@ -120,14 +120,14 @@ async def test_a_pod_with_the_same_bytes_is_not_read_again_and_a_changed_one_is(
 ) -> None:
     same, changed = listed(kubelet, "same"), listed(kubelet, "changed")
     parsed: list[str] = []
-    parse = PodsApi._parsed
+    parse = PodsApi._parse
 
     def counted(self: PodsApi, body: bytes) -> object:
         found = parse(self, body)
         parsed.append(found.name)
         return found
 
-    monkeypatch.setattr(PodsApi, "_parsed", counted)
+    monkeypatch.setattr(PodsApi, "_parse", counted)
     await api.pods()
     kubelet.running(changed.uid)
 

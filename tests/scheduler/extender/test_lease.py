@@ -110,7 +110,7 @@ async def test_who_leaves_gives_it_back(api: SimulatedApiServer, clock: Clock) -
     first, second = replica(api, clock, "first"), replica(api, clock, "second")
     await first.attempt()
 
-    await first._give_back()
+    await first._release()
     await second.attempt()
 
     assert (first.leads, second.leads) == (False, True)
