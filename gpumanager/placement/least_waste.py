@@ -80,13 +80,13 @@ class LeastWaste:
 
 
 def emptiness(node: FreeNode) -> float:
-    """Less than a step: what is free, in cores; CPUs where those are equal."""
+    """Return what is free, in cores, CPUs where those are equal: always less than a step."""
     free = sum([gpu.cores for gpu in node.gpus])
     return (free + node.cpu_milli * PER_CPU) / MOST_FREE
 
 
 def breaks_idle(node: FreeNode, pod: PodRequest) -> bool:
-    """Nobody has a GPU there, and this would take some of them, but not all."""
+    """Return whether all GPUs are free there, and this pod would take some of them, but not all."""
     return 0 < pod.cores < CORES_PER_GPU * len(node.gpus) and all(gpu.whole for gpu in node.gpus)
 
 
@@ -117,10 +117,19 @@ class Worth:
             typical = list(PRIOR.typical)
         total = sum(share for _, share in typical)
         feeding = FEEDING * (1 + mix.leaving) * part_of_gpus(mix)
-        self._needs = [
-            _typical(pod, share / total / supplied(pod.models, mix), feeding)
-            for pod, share in typical
-        ]
+        self._needs = list[Typical]()
+        for pod, share in typical:
+            request = hardest(pod)
+            need = Typical(
+                weight=share / total / supplied(pod.models, mix),
+                least=max(1.0, float(CORES_PER_GPU * request.whole_gpus)),
+                request=request,
+                fed=feeding * pod.cores,
+                cpu_milli=max(1, pod.cpu_milli),
+                memory_mib=max(1, pod.memory_mib),
+                models=pod.models,
+            )
+            self._needs.append(need)
         self._weights = [need.weight for need in self._needs]
         self._leasts = [need.least for need in self._needs]
         self._filled = fillings(typical)
@@ -130,7 +139,7 @@ class Worth:
         self._fed: dict[tuple[str, int, int], Amounts] = {}
 
     def of(self, node: FreeNode) -> float:
-        """In cores. Higher is better."""
+        """Return what a node is worth, in cores. Higher is better."""
         fed = self._can_feed(node.model, node.cpu_milli, node.memory_mib)
         return self._sum(self._on_node(node.gpus), fed)
 
@@ -186,20 +195,17 @@ class Worth:
         return found
 
     def _can_feed(self, model: str, cpu_milli: int, memory_mib: int) -> Amounts:
-        """For each need what the host can feed of it: nothing where not even one."""
+        """Return for each need what the host can feed of it: nothing where not even one pod."""
         key = model, cpu_milli, memory_mib
         found = self._fed.get(key)
         if found is None:
-            found = [_fed_by(need, *key) for need in self._needs]
+            found = [0.0] * len(self._needs)
+            for at, need in enumerate(self._needs):
+                if not need.models or model in need.models:
+                    pods = min(cpu_milli / need.cpu_milli, memory_mib / need.memory_mib)
+                    found[at] = need.fed * pods if pods >= 1 else 0.0
             _remember(self._fed, key, found, REMEMBERED_AMOUNTS // len(found))
         return found
-
-
-def _fed_by(need: Typical, model: str, cpu_milli: int, memory_mib: int) -> float:
-    if need.models and model not in need.models:
-        return 0.0
-    pods = min(cpu_milli / need.cpu_milli, memory_mib / need.memory_mib)
-    return need.fed * pods if pods >= 1 else 0.0
 
 
 def _remember(known: dict[K, Amounts], key: K, found: Amounts, most: int) -> None:
@@ -209,22 +215,14 @@ def _remember(known: dict[K, Amounts], key: K, found: Amounts, most: int) -> Non
 
 
 def part_of_gpus(mix: Mix) -> float:
-    """Of the CPU that usual pods take, the part of those with GPUs; all of it where none have."""
+    """Return the part of the CPU of usual pods that pods with GPUs take; 1 where none have any."""
     taken = sum(share * pod.cpu_milli for pod, share in mix.typical)
     others = sum(share * pod.cpu_milli for pod, share in mix.typical if not pod.requests)
     return 1 - others / taken if taken > others else 1.0
 
 
-def _typical(pod: PodRequest, weight: float, feeding: float) -> Typical:
-    cpu, memory = max(1, pod.cpu_milli), max(1, pod.memory_mib)
-    request = hardest(pod)
-    least = max(1.0, float(CORES_PER_GPU * request.whole_gpus))
-    return Typical(weight, least, request, feeding * pod.cores, cpu, memory, pod.models)
-
-
 def supplied(models: frozenset[str], mix: Mix) -> float:
-    """Return the part of all GPUs that these models are; 1 for any model, or where it is not
-    known."""
+    """Return the part of all GPUs that these models are; 1 for any model, or where unknown."""
     parts = sum(part for model, part in mix.supply if model in models)
     return parts if models and parts else 1.0
 
@@ -235,7 +233,7 @@ def worth_under(mix: Mix) -> Worth:
 
 
 def hardest(pod: PodRequest) -> Request:
-    """What stands for a pod of several containers: all its whole GPUs, or its largest share."""
+    """Return what stands for a pod of several containers: its whole GPUs, or its largest share."""
     whole = [request for request in pod.requests if request.whole_gpus]
     if not whole:
         return max(pod.requests, key=lambda request: (request.cores, request.blocks))
@@ -244,7 +242,7 @@ def hardest(pod: PodRequest) -> Request:
 
 
 def found_on(gpu: FreeGpu, request: Request) -> float:
-    """Free cores of one GPU that are of use to `request`, as far as its memory feeds it."""
+    """Return the free cores of one GPU that `request` can use, as far as its memory feeds it."""
     if request.whole_gpus:
         return float(CORES_PER_GPU * gpu.fits(request))
     if not gpu.fits(request) or not request.blocks:
@@ -253,14 +251,14 @@ def found_on(gpu: FreeGpu, request: Request) -> float:
 
 
 def usable_cores(gpu: FreeGpu) -> int:
-    """Free cores, but no larger part of the GPU than is free of its memory."""
+    """Return the free cores, but no larger part of the GPU than is free of its memory."""
     if not gpu.memory:
         return gpu.cores
     return min(gpu.cores, gpu.blocks * CORES_PER_GPU // gpu.memory)
 
 
 def fillings(typical: list[tuple[PodRequest, float]]) -> tuple[float, ...]:
-    """For 0 to 100 free cores of a GPU: how many of them will be taken."""
+    """Return for 0 to 100 free cores of a GPU how many of them will be taken."""
     sizes: dict[int, float] = defaultdict(float)
     for pod, share in typical:
         for request in pod.requests:
@@ -270,12 +268,12 @@ def fillings(typical: list[tuple[PodRequest, float]]) -> tuple[float, ...]:
     chances = [(size, share / total) for size, share in sizes.items()]
     filled = [0.0] * (CORES_PER_GPU + 1)
     for _ in range(REACH):
-        filled = [_one_more(free, filled, chances) for free in range(CORES_PER_GPU + 1)]
+        # With one share more to come: it takes its size where that fits, and nothing elsewhere.
+        filled = [
+            sum(
+                chance * (size + filled[free - size] if size <= free else filled[free])
+                for size, chance in chances
+            )
+            for free in range(CORES_PER_GPU + 1)
+        ]
     return (*filled[:-1], float(CORES_PER_GPU))
-
-
-def _one_more(free: int, filled: list[float], chances: list[tuple[int, float]]) -> float:
-    return sum(
-        chance * (size + filled[free - size] if size <= free else filled[free])
-        for size, chance in chances
-    )

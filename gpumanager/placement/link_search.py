@@ -59,16 +59,14 @@ class Candidates:
 
     def breakage(self, members: Sequence[int]) -> int:
         alone: int = sum(itemgetter(*members)(self.alone))
-        return alone - self._digits_within(members)
-
-    def _digits_within(self, members: Sequence[int]) -> int:
-        """Of a large set by what is left out: all, less what the others have, from both sides."""
         if 2 * len(members) <= len(self.positions):
-            return _inside(self.digit, members)
+            return alone - _inside(self.digit, members)
+        # A large set is summed by what it leaves out: all, less what the others have from both
+        # sides. Example: 14 of 16 GPUs take the bonds of 2.
         inside = set(members)
         others = [member for member in range(len(self.positions)) if member not in inside]
         within = _inside(self.digit, others) if len(others) > 1 else 0
-        return sum(self.reach) - 2 * sum(self.reach[other] for other in others) + within
+        return alone - sum(self.reach) + 2 * sum(self.reach[other] for other in others) - within
 
     def rank(self, members: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
         """Return the objective: the smallest is the best. `members` in ascending order."""
@@ -94,6 +92,8 @@ def candidates_of(topology: Topology, free: Sequence[int], fitting: Sequence[int
     among = tuple(tuple(row[b] for b in chosen) for row in digit)
     nodes = [topology.gpus[place].numa_node for place in fitting]
     known = list(dict.fromkeys(nodes))
+    # Members alone on their NUMA node are alike in this: each costs one node of its own.
+    like = [node if nodes.count(node) > 1 else "alone" for node in nodes]
     return Candidates(
         positions=tuple(fitting),
         quality=tuple(tuple(table[a][b] for b in chosen) for a in chosen),
@@ -101,7 +101,7 @@ def candidates_of(topology: Topology, free: Sequence[int], fitting: Sequence[int
         alone=tuple(sum(row) for row in digit),
         digit=among,
         reach=tuple(map(sum, among)),
-        twin=_twins([table[a] for a in chosen], chosen, _interchangeable(nodes)),
+        twin=_twins([table[a] for a in chosen], chosen, like),
     )
 
 
@@ -113,25 +113,19 @@ def _interchangeable(nodes: Sequence[int | None]) -> list[int | str | None]:
 def _twins(
     rows: Sequence[list[int]], columns: Sequence[int], nodes: Sequence[int | str | None]
 ) -> tuple[int | None, ...]:
-    """For each member the next lower one with the like NUMA node and the same other bonds."""
-    found: list[int | None] = []
+    """Return for each member the next lower one with a like NUMA node and the same other bonds."""
+    found: list[int | None] = [None] * len(rows)
     for member, row in enumerate(rows):
-        lower = reversed(range(member))
-        alike = (
-            other
-            for other in lower
-            if nodes[other] == nodes[member]
-            and _same_but(row, rows[other], columns[member], columns[other])
-        )
-        found.append(next(alike, None))
+        for other in reversed(range(member)):
+            if nodes[other] != nodes[member]:
+                continue
+            # Two rows are alike if they are equal once their owners change places.
+            moved, own, theirs = list(rows[other]), columns[member], columns[other]
+            moved[own], moved[theirs] = moved[theirs], moved[own]
+            if row == moved:
+                found[member] = other
+                break
     return tuple(found)
-
-
-def _same_but(row: list[int], other: list[int], own: int, others: int) -> bool:
-    """Return whether two rows are equal once their owners change places."""
-    moved = list(other)
-    moved[own], moved[others] = moved[others], moved[own]
-    return row == moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,38 +159,28 @@ class _Weighed:
 
 def best_set(candidates: Candidates, size: int) -> tuple[int, ...]:
     """Return the members of the best set of `size`, ascending; there are at least that many."""
-    ties = _fewest_nodes(candidates, _closest(candidates, size))
-    return min(ties, key=lambda members: (candidates.breakage(members), members))
-
-
-def _fewest_nodes(
-    candidates: Candidates, ties: Sequence[tuple[int, ...]]
-) -> Sequence[tuple[int, ...]]:
-    nodes = [candidates.numa_nodes(members) for members in ties]
-    fewest = min(nodes)
-    return [members for members, count in zip(ties, nodes, strict=True) if count == fewest]
-
-
-@cache
-def _members(mask: int) -> tuple[int, ...]:
-    """Of a subset of one half: there are few, and many sets share them."""
-    return tuple(member for member in range(mask.bit_length()) if mask >> member & 1)
-
-
-def _closest(candidates: Candidates, size: int) -> list[tuple[int, ...]]:
-    """Return all sets that have the largest total quality."""
     count = len(candidates.positions)
     low = _half(candidates, range(count // 2))
     high = _half(candidates, range(count // 2, count))
     weighed = list(_weigh(candidates, low, high, size))
     best = max(entry.best for entry in weighed)
-    return [
+    ties = [
         _members(entry.mask) + _members(high.masks[place])
         for entry in weighed
         if entry.best == best
         for place, total in enumerate(entry.totals, entry.start)
         if total == entry.most
     ]
+    nodes = [candidates.numa_nodes(members) for members in ties]
+    fewest = min(nodes)
+    ties = [members for members, count in zip(ties, nodes, strict=True) if count == fewest]
+    return min(ties, key=lambda members: (candidates.breakage(members), members))
+
+
+@cache
+def _members(mask: int) -> tuple[int, ...]:
+    """Return the members of a subset of one half. There are few, and many sets share them."""
+    return tuple(member for member in range(mask.bit_length()) if mask >> member & 1)
 
 
 def _half(candidates: Candidates, members: range) -> _Half:
@@ -215,8 +199,7 @@ def _half(candidates: Candidates, members: range) -> _Half:
 
 
 def _weigh(candidates: Candidates, low: _Half, high: _Half, size: int) -> Iterator[_Weighed]:
-    """Yield every set of `size`. rows: of a low subset, the totals with each high one in
-    question."""
+    """Yield every set of `size`. rows: of a low subset, the totals with each high one."""
     within = _within(candidates, low)
     between = {member: _reach(candidates, member, high) for member in set(low.top[1:])}
     rows = [_within(candidates, high)]
@@ -252,7 +235,7 @@ def _within(candidates: Candidates, half: _Half) -> list[int]:
 
 
 def good_set(candidates: Candidates, size: int) -> tuple[int, ...]:
-    """Return the members of the best set that was reached, ascending; there are at least `size`."""
+    """Return the members of the best set that was reached, ascending."""
     starts = (member for member, twin in enumerate(candidates.twin) if twin is None)
     grown = {_grow(candidates, start, size) for start in islice(starts, MOST_STARTS)}
     return min(grown, key=candidates.rank)

@@ -1,6 +1,6 @@
-"""Several whole GPUs that are as near to each other as somebody prefers.
+"""Several whole GPUs that are as near to each other as a pod or the cluster prefers.
 
-They are looked for by the evaluator of links within each group of free GPUs that are near to each
+The evaluator of links searches for them within each group of free GPUs that are near to each
 other in every way preferred, then in every way insisted on, then, where nothing is, anywhere.
 """
 
@@ -18,7 +18,7 @@ from gpumanager.units import count_of
 def place_near(
     topology: Topology, free: FreeGpus, request: Request, preference: Preference
 ) -> GpuChoice | Refusal:
-    """Return the GPUs for one container that asks for more than one."""
+    """Choose the GPUs for one container that asks for more than one."""
     anywhere = place(topology, free, request)
     if isinstance(anywhere, Refusal):
         return anywhere
@@ -27,12 +27,16 @@ def place_near(
     for insisted in (kinds, strict) if strict else (kinds,):
         if found := _nearest(topology, free, request, insisted):
             return found
-    return _too_far(request, strict) if strict else anywhere
+    if not strict:
+        return anywhere
+    names = " and ".join(kind.name for kind in strict)
+    detail = f"{count_of(request.whole_gpus, 'whole GPU')} asked, strict about {names}"
+    return Refusal(request, Reason.NOT_NEAR, detail)
 
 
 def lacking(topology: Topology, request: Request, preference: Preference) -> tuple[Nearness, bool]:
-    """What a strict request misses on a node that is too far for it, and whether the node would
-    lack that even if all its GPUs were free."""
+    """Return what a strict request misses on a node, and whether the node would lack that even if
+    all its GPUs were free."""
     strict = [NEARNESS[name] for name, _ in preference.near if name in preference.strict]
     for count, kind in enumerate(strict, start=1):
         groups = _within(topology, range(len(topology.gpus)), strict[:count])
@@ -42,7 +46,7 @@ def lacking(topology: Topology, request: Request, preference: Preference) -> tup
 
 
 def nearness(topology: Topology, gpus: Collection[Sequence[int]], preference: Preference) -> float:
-    """By weight, the mean over the containers with several GPUs; the most where there are none."""
+    """Return the weighted mean over the containers with several GPUs; the most where none has."""
     several = [held for held in gpus if len(held) > 1]
     points = 0.0
     for name, weight in preference.near:
@@ -57,8 +61,11 @@ def _nearest(
     """Return the best linked; of equals from the smallest group, which breaks the least."""
     best: tuple[float, GpuChoice] | None = None
     for group in _within(topology, free_positions(topology, free), kinds):
-        grant = _place_in(topology, free, request, group)
-        if grant is None:
+        if len(group) < request.whole_gpus:
+            continue
+        others = (gpu for at, gpu in enumerate(topology.gpus) if at not in group)
+        grant = place(topology, free.without(others), request)
+        if isinstance(grant, Refusal):
             continue
         held = tuple(topology.gpus.index(gpu) for gpu in grant.gpus)
         links = linked(topology, held)
@@ -69,27 +76,11 @@ def _nearest(
     return best and best[1]
 
 
-def _place_in(
-    topology: Topology, free: FreeGpus, request: Request, group: Group
-) -> GpuChoice | None:
-    if len(group) < request.whole_gpus:
-        return None
-    others = (gpu for place, gpu in enumerate(topology.gpus) if place not in group)
-    grant = place(topology, free.without(others), request)
-    return grant if isinstance(grant, GpuChoice) else None
-
-
 def _within(
     topology: Topology, positions: Collection[int], kinds: Sequence[Nearness]
 ) -> Sequence[Group]:
-    """Groups of these in which GPUs are near in every way, the smallest first."""
+    """Return the groups in which GPUs are near in every way, the smallest first."""
     groups: Sequence[Group] = [frozenset(positions)]
     for kind in kinds:
         groups = [part for group in groups for part in kind.groups(topology, group)]
     return sorted(groups, key=lambda group: (len(group), min(group, default=0)))
-
-
-def _too_far(request: Request, strict: Sequence[Nearness]) -> Refusal:
-    names = " and ".join(kind.name for kind in strict)
-    detail = f"{count_of(request.whole_gpus, 'whole GPU')} asked, strict about {names}"
-    return Refusal(request, Reason.NOT_NEAR, detail)

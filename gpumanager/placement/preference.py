@@ -10,6 +10,7 @@ Names that other GPU schedulers use mean the same here (`ALIASES`, and `link-str
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -45,7 +46,7 @@ class Preference:
     gpus: str = ""
 
     def over(self, default: "Preference") -> "Preference":
-        """This, and of the cluster's what is not said here."""
+        """Return this, and of the cluster's what is not set here."""
         if not (self.nodes or self.near):
             return replace(default, gpus=self.gpus or default.gpus)
         return replace(self, nodes=self.nodes or default.nodes, gpus=self.gpus or default.gpus)
@@ -75,13 +76,21 @@ DEFAULT: Final = Preference(((DEFAULT_POLICY, 1.0),))
 
 
 def read_preference(text: str) -> Preference:
-    """Raises ValueError, in words for the author. An empty text prefers nothing."""
+    """Read it; raises ValueError, in words for the author. An empty text prefers nothing."""
     found: dict[str, tuple[str, float]] = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, said = _split(word)
         if name in found:
             raise ValueError(f"{name} is named twice")
-        found[name] = said, _weight(name, said, word)
+        weight = LINKS_FIRST if name in NEARNESS else 1.0
+        if said and said != STRICT:
+            weight = math.nan
+            with suppress(ValueError):
+                weight = float(said)
+            if not 0 < weight <= HEAVIEST:
+                limits = f"the weight is a number above 0, up to {HEAVIEST:g}"
+                raise ValueError(f"{_cut(word)}: {limits}")
+        found[name] = said, weight
     return Preference(
         nodes=tuple((name, by) for name, (_, by) in found.items() if name in ROWS),
         near=tuple((name, by) for name, (_, by) in found.items() if name in NEARNESS),
@@ -90,7 +99,7 @@ def read_preference(text: str) -> Preference:
 
 
 def read_gpu_policy(text: str) -> str:
-    """Return the one policy that chooses among GPUs of a node; raises ValueError."""
+    """Read the one policy that chooses among GPUs of a node; raises ValueError."""
     name = ALIASES.get(text.strip().lower(), text.strip().lower())
     if name and name not in ROWS:
         raise ValueError(f"{_cut(text)} is not a policy for GPUs: write one of {', '.join(ROWS)}")
@@ -98,7 +107,7 @@ def read_gpu_policy(text: str) -> str:
 
 
 def _split(word: str) -> tuple[str, str]:
-    """The name, and what is said about it."""
+    """Return the name, and what stands behind it."""
     name, equals, said = (part.strip() for part in word.lower().partition("="))
     if not equals and name.endswith(f"-{STRICT}"):
         name, said = name.removesuffix(f"-{STRICT}"), STRICT
@@ -110,18 +119,6 @@ def _split(word: str) -> tuple[str, str]:
     if said == STRICT and name not in NEARNESS:
         raise ValueError(f"{name} cannot be {STRICT}: only {' and '.join(NEARNESS)} can")
     return name, said
-
-
-def _weight(name: str, said: str, word: str) -> float:
-    if not said or said == STRICT:
-        return LINKS_FIRST if name in NEARNESS else 1.0
-    try:
-        weight = float(said)
-    except ValueError:
-        weight = math.nan
-    if not 0 < weight <= HEAVIEST:
-        raise ValueError(f"{_cut(word)}: the weight is a number above 0, up to {HEAVIEST:g}")
-    return weight
 
 
 def _cut(word: str) -> str:

@@ -1,7 +1,7 @@
 """A part of one GPU: the GPU that the policy takes of those on which the request fits.
 
-Nobody knows here which pods are usual, nor what the node has of CPU and memory: a policy that asks
-for that sees its own assumption, and a node with plenty.
+It is not known here which pods are usual, nor what the node has of CPU and memory: a policy that
+needs that sees its own assumption, and a node with plenty.
 """
 
 from typing import Final
@@ -10,7 +10,6 @@ from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.placement.policies import BINPACK, POLICIES
 from gpumanager.placement.values import (
     Evaluator,
-    FreeGpu,
     FreeGpus,
     FreeNode,
     GpuChoice,
@@ -33,16 +32,15 @@ def share(topology: Topology, free: FreeGpus, request: Request, policy: str) -> 
     if score is None:
         return _refuse(topology, free, request)
     chosen = topology.gpus[score.gpus[0][0]]
-    return GpuChoice(request, Evaluator.SHARE, (chosen,), _why(chosen, free.of(chosen), policy))
-
-
-def _why(gpu: Gpu, room: FreeGpu, policy: str) -> str:
-    rest = f"{room.cores} of {CORES_PER_GPU} cores and {room.blocks} of {blocks(gpu.memory)} blocks"
+    room, size = free.of(chosen), blocks(chosen.memory)
+    rest = f"{room.cores} of {CORES_PER_GPU} cores and {room.blocks} of {size} blocks were free"
     if policy != BINPACK:
-        return f"best by {policy}: {rest} were free"
-    if room.whole:
-        return "first free GPU: none in use has enough left"
-    return f"fullest GPU that still fits: {rest} were free"
+        why = f"best by {policy}: {rest}"
+    elif room.whole:
+        why = "first free GPU: none in use has enough left"
+    else:
+        why = f"fullest GPU that still fits: {rest}"
+    return GpuChoice(request, Evaluator.SHARE, (chosen,), why)
 
 
 def _refuse(topology: Topology, free: FreeGpus, request: Request) -> Refusal:
@@ -52,19 +50,18 @@ def _refuse(topology: Topology, free: FreeGpus, request: Request) -> Refusal:
         meant = bytes_for_blocks(request.blocks) or (
             f"the largest GPU has {count_of(largest, 'block')}{mib_for_blocks(request.blocks)}"
         )
-        detail = f"{asked}; {meant}"
-        return Refusal(request, Reason.TOO_LARGE, detail)
-    nearest = min(topology.gpus, key=lambda gpu: _shortfall(free.of(gpu), request))
+        return Refusal(request, Reason.TOO_LARGE, f"{asked}; {meant}")
+
+    def shortfall(gpu: Gpu) -> tuple[bool, int, int]:
+        """Missing memory weighs more than missing cores, whose units are finer."""
+        blocks_missing = max(0, request.blocks - free.of(gpu).blocks)
+        cores_missing = max(0, request.cores - free.of(gpu).cores)
+        return bool(blocks_missing and cores_missing), blocks_missing, cores_missing
+
+    nearest = min(topology.gpus, key=shortfall)
     room = free.of(nearest)
     detail = (
         f"{asked}; the nearest, GPU {nearest.index}, "
         f"has {count_of(room.cores, 'core')} and {count_of(room.blocks, 'block')} free"
     )
     return Refusal(request, Reason.NO_FREE_GPU, detail)
-
-
-def _shortfall(room: FreeGpu, request: Request) -> tuple[bool, int, int]:
-    """Missing memory weighs more than missing cores, whose units are finer."""
-    blocks_missing = max(0, request.blocks - room.blocks)
-    cores_missing = max(0, request.cores - room.cores)
-    return bool(blocks_missing and cores_missing), blocks_missing, cores_missing

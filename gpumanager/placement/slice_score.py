@@ -23,7 +23,7 @@ from gpumanager.placement.least_waste import (
 )
 from gpumanager.placement.policies import DEFAULT_POLICY, ROWS, Weights
 from gpumanager.placement.policy import Positions, Score, admits, take
-from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest
+from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.placement.workload_mix import Mix
 
 
@@ -36,8 +36,8 @@ def _least_waste(node: FreeNode, left: FreeNode, pod: PodRequest, mix: Mix) -> f
 
 
 def breaks_free(node: FreeNode, left: FreeNode) -> bool:
-    """A GPU that nobody had is shared from now on. Policies that choose among the node's GPUs need
-    no such rule."""
+    """Return whether a free GPU is shared from now on. Policies that choose among the node's GPUs
+    need no such rule."""
     pairs = zip(node.gpus, left.gpus, strict=True)
     return any(before.whole and not after.whole and after.cores for before, after in pairs)
 
@@ -79,22 +79,21 @@ class SliceScore:
 def first_in_slice(
     node: FreeNode, pod: PodRequest, *, ordered: bool = True
 ) -> tuple[FreeNode, tuple[Positions, ...]] | None:
-    """What is left of the node, and the positions for each request; None where one fits nowhere."""
+    """Return what is left of the node, and the positions for each request; None where one fails."""
     if not admits(node, pod):
         return None
-    order = sorted(range(len(node.gpus)), key=lambda at: _rank(node.gpus[at])) if ordered else None
-    gpus, given = node.gpus, list[Positions]()
+    order, given = list(range(len(node.gpus))), list[Positions]()
+    if ordered:
+        # GPUs in use come before others, the fullest first.
+        states = [(gpu.whole, gpu.cores, gpu.blocks) for gpu in node.gpus]
+        order.sort(key=states.__getitem__)
+    gpus = node.gpus
     for request in pod.requests:
         count = request.whole_gpus or 1
-        fitting = [at for at in order or range(len(gpus)) if gpus[at].fits(request)][:count]
+        fitting = [at for at in order if gpus[at].fits(request)][:count]
         if len(fitting) < count:
             return None
         gpus = take(gpus, request, tuple(fitting))
         given.append(tuple(sorted(fitting)))
     cpu, memory = node.cpu_milli - pod.cpu_milli, node.memory_mib - pod.memory_mib
     return replace(node, gpus=gpus, cpu_milli=cpu, memory_mib=memory), tuple(given)
-
-
-def _rank(gpu: FreeGpu) -> tuple[bool, int, int]:
-    """GPUs in use before others, the fullest first."""
-    return gpu.whole, gpu.cores, gpu.blocks

@@ -62,20 +62,17 @@ class RecentPods:
         self._weights[pod] = self._weights.get(pod, 0.0) + self._weight
         self._weight *= 2 ** (1 / self.half_life)
         if len(self._weights) > MOST_SHAPES or self._weight > HEAVIEST:
-            self._shrink()
+            heaviest = sorted(self._weights.items(), key=lambda one: -one[1])[: MOST_SHAPES // 2]
+            self._weights = {seen: weight / self._weight for seen, weight in heaviest}
+            self._weight = 1.0
 
     def mix(self, coverage: float = COVERAGE) -> Mix:
-        """The most frequent asks that make up `coverage` of the pods."""
+        """Return the most frequent requests that make up `coverage` of the pods."""
         return mix_of(tuple(self._weights.items()), coverage)
-
-    def _shrink(self) -> None:
-        heaviest = sorted(self._weights.items(), key=lambda one: -one[1])[: MOST_SHAPES // 2]
-        self._weights = {pod: weight / self._weight for pod, weight in heaviest}
-        self._weight = 1.0
 
 
 def mix_of(weights: Sequence[tuple[PodRequest, float]], coverage: float = COVERAGE) -> Mix:
-    """The heaviest asks that make up `coverage` of all weight."""
+    """Return the heaviest requests that make up `coverage` of all weight."""
     left = coverage * sum(weight for _, weight in weights)
     chosen = []
     for pod, weight in sorted(weights, key=lambda one: -one[1]):
@@ -88,7 +85,7 @@ def mix_of(weights: Sequence[tuple[PodRequest, float]], coverage: float = COVERA
 
 
 def supply_of(gpus: Mapping[str, int]) -> tuple[tuple[str, float], ...]:
-    """Of a mix, from how many GPUs there are of each model."""
+    """Return the supply of a mix, from how many GPUs there are of each model."""
     total = sum(gpus.values())
     return tuple((model, count / total) for model, count in sorted(gpus.items()) if count)
 
@@ -102,17 +99,17 @@ class Turnover:
     _left: float = 0.0
 
     def came(self) -> bool:
-        """One more. True where it is time to look at what has become usual."""
+        """Count one more. Return whether it is time to compute the mix again."""
         self.seen += 1
         self._came = self._came * DECAY_PER_POD + 1
         self._left *= DECAY_PER_POD
         return self.seen in FIRST or self.seen % PODS_PER_CHECK == 0
 
     def left(self) -> None:
-        """One of them is gone."""
+        """Count one that is gone."""
         self._left += 1
 
     @property
     def leaving(self) -> float:
-        """0 while nobody leaves, 1 where as many leave as come, or more."""
+        """Return 0 while no pod leaves, 1 where as many leave as come, or more."""
         return min(1.0, self._left / self._came) if self._came else 0.0
