@@ -62,9 +62,8 @@ from gpumanager.node_status.manager_watch import ManagerWatch
 from gpumanager.node_status.service import Facts, NodeCluster
 from gpumanager.runtime.cgroup_files import CgroupFiles
 from gpumanager.runtime.freezer import READ_ONLY, CgroupFreezer
-from gpumanager.runtime.named import NamedContainers
 from gpumanager.runtime.peers import PodCheck
-from gpumanager.runtime.processes import Containers
+from gpumanager.runtime.processes import Containers, NamedContainers
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Start, Supervisor
 from gpumanager.volume.config import SHIPPED, read_config

@@ -26,7 +26,7 @@ WHAT_TO_DO: Final = (
 
 
 async def obstacle_of(runtime: ContainerRuntime, directory: Path) -> str:
-    """Why CDI files in `directory` would not hold, as far as known; empty where they would."""
+    """Return why CDI files in `directory` would have no effect; empty where they would."""
     try:
         version = await runtime.version()
     except RuntimeUnavailable as error:
@@ -36,7 +36,10 @@ async def obstacle_of(runtime: ContainerRuntime, directory: Path) -> str:
 
 
 def judge_cdi(version: RuntimeVersion, configuration: str, directory: Path) -> str:
-    """Empty where it injects CDI devices. Pure. configuration: as it tells, or empty."""
+    """Return why it does not inject CDI devices; empty where it does. Pure.
+
+    configuration: as the runtime reports it, or empty.
+    """
     found = _NUMBER.match(version.version)
     number = (int(found[1]), int(found[2])) if found else (0, 0)
     config = _config(configuration)
@@ -46,8 +49,11 @@ def judge_cdi(version: RuntimeVersion, configuration: str, directory: Path) -> s
             if enabled is not True:
                 return "does not inject CDI devices as it is configured"
             directories = config.get("cdiSpecDirs")
-            if isinstance(directories, list) and not _among(directory, directories):
-                return f"does not read CDI files in {directory}"
+            if isinstance(directories, list):
+                # `/run` and `/var/run` are one directory on every distribution of today.
+                paths = (str(one).rstrip("/") for one in (directory, *directories))
+                own, *others = (path.removeprefix("/var") for path in paths)
+                return "" if own in others else f"does not read CDI files in {directory}"
             return ""
         case "cri-o" if number >= CRIO:
             return ""
@@ -63,12 +69,3 @@ def _config(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _among(directory: Path, directories: list[Any]) -> bool:
-    """`/run` and `/var/run` are one directory on every distribution with a runtime of today."""
-
-    def plain(path: object) -> str:
-        return str(path).rstrip("/").removeprefix("/var")
-
-    return plain(directory) in {plain(one) for one in directories}

@@ -78,24 +78,19 @@ class Membership:
 
 
 def parse_places(text: str) -> tuple[Place, ...]:
-    """Return the lines of /proc/<pid>/cgroup, the telling ones first: v2, then v1's memory."""
+    """Read the lines of /proc/<pid>/cgroup, the best ones first: v2, then v1's memory."""
     rows = (line.split(":", 2) for line in text.splitlines())
-    places = (Place(_controllers(row[1]), row[2].removesuffix(_GONE)) for row in rows if row[2:])
-    return tuple(sorted(places, key=_rank))
-
-
-def _controllers(text: str) -> frozenset[str]:
-    return frozenset(text.split(",")) if text else UNIFIED
-
-
-def _rank(place: Place) -> int:
-    if place.controllers == UNIFIED:
-        return 0
-    return 1 if "memory" in place.controllers else 2
+    places = [
+        Place(frozenset(row[1].split(",")) if row[1] else UNIFIED, row[2].removesuffix(_GONE))
+        for row in rows
+        if row[2:]
+    ]
+    places.sort(key=lambda one: (one.controllers != UNIFIED, "memory" not in one.controllers))
+    return tuple(places)
 
 
 def memberships(place: Place) -> Iterator[Membership]:
-    """Pods on the way to a cgroup, the outermost first: a pod may run a whole cluster inside."""
+    """Yield the pods on the way to a cgroup, the outermost first: a pod may run a whole cluster."""
     for match in _POD.finditer(place.path):
         uid = (match["uid"] or match["slice"]).replace("_", "-")
         container = _CONTAINER.match(place.path, match.end())
@@ -145,18 +140,16 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def parse_mounts(text: str) -> tuple[CgroupMount, ...]:
-    """Return the cgroup hierarchies of a /proc/<pid>/mountinfo."""
-    return tuple(_mounts(text.splitlines()))
-
-
-def _mounts(lines: Iterable[str]) -> Iterator[CgroupMount]:
-    for line in lines:
+    """Read the cgroup hierarchies of a /proc/<pid>/mountinfo."""
+    found = list[CgroupMount]()
+    for line in text.splitlines():
         before, _, after = line.partition(" - ")
         where, what = before.split(), after.split()
         if len(where) > 4 and len(what) > 2 and what[0] in {"cgroup", "cgroup2"}:  # noqa: PLR2004
             options = frozenset(what[2].split(","))
             unified = what[0] == "cgroup2"
-            yield CgroupMount(unified, _plain(where[3]), _plain(where[4]), options)
+            found.append(CgroupMount(unified, _plain(where[3]), _plain(where[4]), options))
+    return tuple(found)
 
 
 def _plain(path: str) -> str:
@@ -164,7 +157,7 @@ def _plain(path: str) -> str:
 
 
 def version(mounts: Iterable[CgroupMount]) -> CgroupVersion | None:
-    """None where no hierarchy is mounted."""
+    """Return how cgroups are set up; None where no hierarchy is mounted."""
     kinds = {mount.unified for mount in mounts}
     if not kinds:
         return None
@@ -178,16 +171,12 @@ def version(mounts: Iterable[CgroupMount]) -> CgroupVersion | None:
 
 
 def directory(mounts: Iterable[CgroupMount], place: Place) -> str | None:
-    """Where the files of a cgroup are; None where no mount shows them."""
+    """Return where the files of a cgroup are; None where no mount shows them."""
+    names = [name for name in place.path.split("/") if name]
     for mount in mounts:
-        below = _below(mount.root, place.path) if mount.shows(place) else None
-        if below is not None:
+        root = [name for name in mount.root.split("/") if name]
+        below = names[len(root) :]
+        # A mount shows the cgroups below its root. Example: in a container, its own.
+        if mount.shows(place) and names[: len(root)] == root and ".." not in below:
             return "/".join((mount.point.rstrip("/"), *below))
     return None
-
-
-def _below(root: str, path: str) -> list[str] | None:
-    """The names that lead from one cgroup to the other, if it lies below it."""
-    roots, names = ([name for name in text.split("/") if name] for text in (root, path))
-    rest = names[len(roots) :]
-    return rest if names[: len(roots)] == roots and ".." not in rest else None

@@ -33,7 +33,7 @@ _CHUNK: Final = 1 << 16
 
 
 def read_places(pid: int | str, proc: str = "/proc") -> str:
-    """/proc/<pid>/cgroup, empty where there is none. Every HELLO passes here: hence no pathlib."""
+    """Read /proc/<pid>/cgroup, empty where there is none. Each HELLO calls it: hence no pathlib."""
     try:
         descriptor = os.open(f"{proc}/{pid}/cgroup", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -69,18 +69,25 @@ class CgroupFiles:
         return next((one.driver for one in self.members()), None)
 
     def members(self) -> Iterator[Membership]:
-        """Pods that have a cgroup, and the containers in them. Reads many directories.
+        """Yield pods that have a cgroup, and the containers in them. Reads many directories.
 
         Of one hierarchy: where there are several, all of them have the same pods, but for v2's
         beside v1, where a kubelet leaves what has ended.
         """
-        for mount in sorted(self.mounts, key=_rank)[:1]:
+        memory = [one for one in self.mounts if "memory" in one.options]
+        systemd = [one for one in self.mounts if "name=systemd" in one.options]
+        for mount in (memory or systemd or self.mounts)[:1]:
             yield from self._below(mount, mount.root.rstrip("/"), DEEPEST)
 
     def processes(self, membership: Membership) -> tuple[int, ...]:
         """Return the pids in its cgroup and in those below it, ascending."""
         top = directory(self.mounts, membership.place)
-        found = {pid for path, _, _ in os.walk(top or "") for pid in _members(path)}
+        found = set[int]()
+        for path, _, _ in os.walk(top or ""):
+            # A pid outside of our namespace is 0; a threaded cgroup of v2 lists none.
+            with suppress(OSError):
+                text = Path(path, "cgroup.procs").read_text()
+                found.update(int(line) for line in text.split() if line != "0")
         return tuple(sorted(found))
 
     def _below(self, mount: CgroupMount, path: str, depth: int) -> Iterator[Membership]:
@@ -89,27 +96,8 @@ class CgroupFiles:
         if found:
             yield found[0]
         if depth and not (found and found[0].container_id):
-            for name in _children(directory((mount,), place)):
+            names = list[str]()
+            with suppress(OSError), os.scandir(directory((mount,), place) or "") as entries:
+                names = sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
+            for name in names:
                 yield from self._below(mount, f"{path}/{name}", depth - 1)
-
-
-def _rank(mount: CgroupMount) -> int:
-    if "memory" in mount.options:
-        return 0
-    return 1 if "name=systemd" in mount.options else 2
-
-
-def _children(path: str | None) -> list[str]:
-    try:
-        with os.scandir(path or "") as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
-
-
-def _members(path: str) -> list[int]:
-    """cgroup.procs. A pid outside of our namespace is 0; a threaded cgroup of v2 tells none."""
-    with suppress(OSError):
-        text = Path(path, "cgroup.procs").read_text()
-        return [int(line) for line in text.split() if line != "0"]
-    return []

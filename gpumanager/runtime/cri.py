@@ -1,8 +1,8 @@
 """The container runtime, asked by CRI: which containers run, and what each was started with.
 
 Both versions are tried in every call, the one understood last first, so that neither a runtime's
-upgrade nor its restart needs one of the agent. Every call has a deadline. Nobody waits
-for these answers but recovery, names and the doctor: a process is known by its cgroup.
+upgrade nor its restart needs one of the agent. Every call has a deadline. Only
+recovery, names and the doctor wait for these answers: a process is known by its cgroup.
 """
 
 import asyncio
@@ -66,30 +66,30 @@ class ContainerRuntime:
         self._channels: dict[Path, grpc.aio.Channel] = {}
 
     async def version(self) -> RuntimeVersion:
-        """Raises RuntimeUnavailable, as all of these do."""
-        answer = await self._ask(lambda client: client.version())
+        """Return its version. Raises RuntimeUnavailable, as all of these do."""
+        answer = await self._call(lambda client: client.version())
         cri, socket = self._services[0].split(".")[1], self._chosen or self._sockets[0]
         return RuntimeVersion(answer.runtime_name, answer.runtime_version, cri, socket)
 
     async def configuration(self) -> str:
-        """As JSON in the runtime's own form; empty where it does not tell."""
+        """Return JSON in the runtime's own form; empty where it reports none."""
         try:
-            answer = await self._ask(lambda client: client.status())
+            answer = await self._call(lambda client: client.status())
         except RuntimeUnavailable:
             return ""
         return answer.info.get("config", "")
 
     async def containers(self) -> tuple[Container, ...]:
-        """Return those of pods that run."""
+        """Return the running containers of pods."""
         running = pb.ContainerFilter(state=pb.ContainerStateValue(state=pb.CONTAINER_RUNNING))
-        answer = await self._ask(lambda client: client.list_containers(running))
+        answer = await self._call(lambda client: client.list_containers(running))
         found = (container_of(row.id, row.labels) for row in answer.containers)
         return tuple(one for one in found if one is not None)
 
     async def status(self, container_id: ContainerID) -> LiveContainer | None:
-        """None for one that the runtime does not know, that has ended, or that is of no pod."""
+        """Return its status; None for one that is unknown, that has ended, or that is of no pod."""
         try:
-            answer = await self._ask(lambda client: client.container_status(container_id))
+            answer = await self._call(lambda client: client.container_status(container_id))
         except _NotFound:
             return None
         return live_container(answer)
@@ -106,7 +106,7 @@ class ContainerRuntime:
         return tuple(row for row in found if row is not None)
 
     async def log_version(self) -> None:
-        """One line in the log: which runtime answers, or that none does."""
+        """Log which runtime answers, or that none does."""
         try:
             log.info("container runtime: %s", await self.version())
         except RuntimeUnavailable as error:
@@ -117,12 +117,12 @@ class ContainerRuntime:
         for channel in channels.values():
             await channel.close(None)
 
-    async def _ask(self, question: Question[_T]) -> _T:
+    async def _call(self, question: Question[_T]) -> _T:
         """Raises RuntimeUnavailable and _NotFound."""
         causes: list[str] = []
         for socket in await asyncio.to_thread(self._present):
             try:
-                answer = await self._ask_at(socket, question)
+                answer = await self._call_at(socket, question)
             except _Unanswered as cause:
                 causes.append(f"{socket}: {cause}")
             else:
@@ -130,10 +130,12 @@ class ContainerRuntime:
                 return answer
         raise RuntimeUnavailable(causes or [f"{self._sockets[0]}: no such socket"])
 
-    async def _ask_at(self, socket: Path, question: Question[_T]) -> _T:
-        """In the version that was understood last, then in the other one."""
+    async def _call_at(self, socket: Path, question: Question[_T]) -> _T:
+        """Try the version that was understood last, then the other one."""
         for service in self._services:
-            client = wire.RuntimeClient(self._channel(socket), service, self._timeout)
+            if socket not in self._channels:
+                self._channels[socket] = wire.dial(socket)
+            client = wire.RuntimeClient(self._channels[socket], service, self._timeout)
             try:
                 answer = await question(client)
             except grpc.aio.AioRpcError as error:
@@ -145,18 +147,13 @@ class ContainerRuntime:
         raise _Unanswered("speaks neither CRI v1 nor v1alpha2")
 
     def _present(self) -> tuple[Path, ...]:
-        """The sockets to ask: once one has answered, that one alone for as long as it is there.
+        """Return the sockets to call: once one has answered, that one alone while it exists.
 
         Another runtime of the same node would answer too, and know of none of the pods.
         """
         if self._chosen is not None and self._chosen.exists():
             return (self._chosen,)
         return tuple(socket for socket in self._sockets if socket.exists())
-
-    def _channel(self, socket: Path) -> grpc.aio.Channel:
-        if socket not in self._channels:
-            self._channels[socket] = wire.dial(socket)
-        return self._channels[socket]
 
 
 class _NotFound(Exception):

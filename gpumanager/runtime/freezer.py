@@ -7,7 +7,7 @@ writable.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,6 @@ from gpumanager.limits.pausing import Cgroup
 from gpumanager.limits.processes import Process, find
 from gpumanager.runtime.cgroup import (
     UNIFIED,
-    CgroupMount,
     Place,
     directory,
     memberships,
@@ -47,7 +46,7 @@ class CgroupFreezer:
         terminating: Callable[[PodUID], bool] = lambda _: False,
         proc: str = "/proc",
     ) -> None:
-        self._mounts = tuple(filter(_freezes, files.mounts))
+        self._mounts = tuple(one for one in files.mounts if one.unified or V1 in one.options)
         self._owners = owners
         self._terminating = terminating
         self._proc = proc
@@ -62,8 +61,9 @@ class CgroupFreezer:
         text = read_places(process.pid, self._proc)
         if not owners or find(process.pid) != process:
             return None
-        places = sorted(parse_places(text), key=lambda one: one.controllers == UNIFIED)
-        for place in filter(_has_freezer, places):
+        for place in sorted(parse_places(text), key=lambda one: one.controllers == UNIFIED):
+            if place.controllers != UNIFIED and V1 not in place.controllers:
+                continue
             for one in memberships(place):
                 if one.container_id and one.pod_uid in owners:
                     return Cgroup(f"{','.join(sorted(place.controllers))}:{one.place.path}")
@@ -99,25 +99,12 @@ class CgroupFreezer:
             os.close(descriptor)
 
     def _file(self, place: Place, name: str) -> Path:
-        """Where it can be written, if anywhere. Raises FileNotFoundError."""
-        found = [Path(path, name) for path in self._directories(place)]
-        existing = [file for file in found if file.exists()]
+        """Return the file, where it can be written if anywhere. Raises FileNotFoundError."""
+        paths = (directory((mount,), place) for mount in self._mounts)
+        existing = [file for path in paths if path and (file := Path(path, name)).exists()]
         if not existing:
             raise FileNotFoundError(f"no mount shows cgroup {place.path}")
         return next((file for file in existing if os.access(file, os.W_OK)), existing[0])
-
-    def _directories(self, place: Place) -> Iterator[str]:
-        for mount in self._mounts:
-            if path := directory((mount,), place):
-                yield path
-
-
-def _freezes(mount: CgroupMount) -> bool:
-    return mount.unified or V1 in mount.options
-
-
-def _has_freezer(place: Place) -> bool:
-    return place.controllers == UNIFIED or V1 in place.controllers
 
 
 def _place(cgroup: Cgroup) -> Place:

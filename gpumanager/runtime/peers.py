@@ -25,8 +25,8 @@ class PodCheck:
     def __init__(self, containers: Containers, owners: Owners) -> None:
         self._containers = containers
         self._owners = owners
-        self._silent = False
-        self._said: set[AllocationID] = set()
+        self._warned = False
+        self._logged: set[AllocationID] = set()
         self.refusals = 0
         """Callers refused since the start: of another pod than the socket's."""
 
@@ -36,12 +36,29 @@ class PodCheck:
             return None
         found = self._containers.of(process)
         if found is None:
-            self._say_once(process)
+            if not self._warned:
+                self._warned = True
+                log.info(
+                    "the cgroup of process %d names no pod: such callers of vcuda.sock are not "
+                    "checked (this is not Kubernetes, or the agent has a cgroup namespace of its "
+                    "own)",
+                    process.pid,
+                )
             return None
         if found.pod_uid in map(as_in_cgroups, owners):
             return None
         self.refusals += 1
-        self._say(allocation, f"process {process.pid} of pod {found.pod_uid}", owners)
+        if allocation not in self._logged:  # a process may try for ever
+            self._logged.add(allocation)
+            log.warning(
+                "allocation %s: process %d of pod %s connected to the socket of pod %s and was "
+                "rejected (later callers are not logged); check which host directories the "
+                "caller's pod mounts",
+                allocation,
+                process.pid,
+                found.pod_uid,
+                ", ".join(sorted(owners)),
+            )
         return f"this socket is another pod's; the caller is of pod {found.pod_uid}"
 
     def owner(self, allocations: Collection[AllocationID], process: Process) -> AllocationID | None:
@@ -51,27 +68,6 @@ class PodCheck:
         owners = ((one, map(as_in_cgroups, self._owners(one) or ())) for one in allocations)
         known = [one for one, pods in owners if found.pod_uid in pods]
         return known[0] if len(known) == 1 else None
-
-    def _say(self, allocation: AllocationID, process: str, owners: Collection[PodUID]) -> None:
-        """Once for each socket: a process may try for ever."""
-        if allocation not in self._said:
-            self._said.add(allocation)
-            log.warning(
-                "allocation %s: %s connected to the socket of pod %s and was rejected (later "
-                "callers are not logged); check which host directories the caller's pod mounts",
-                allocation,
-                process,
-                ", ".join(sorted(owners)),
-            )
-
-    def _say_once(self, process: Process) -> None:
-        if not self._silent:
-            self._silent = True
-            log.info(
-                "the cgroup of process %d names no pod: such callers of vcuda.sock are not "
-                "checked (this is not Kubernetes, or the agent has a cgroup namespace of its own)",
-                process.pid,
-            )
 
 
 def as_in_cgroups(uid: PodUID) -> str:

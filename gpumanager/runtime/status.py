@@ -44,12 +44,14 @@ def live_container(answer: pb.ContainerStatusResponse) -> LiveContainer | None:
         return None
     more = _Fields.parse(answer.info.get("info", ""))
     spec, config = more.fields("runtimeSpec"), more.fields("config")
+    words = spec.fields("process").words("env")
     return LiveContainer(
         container,
         pid=more.number("pid"),
         mounts=tuple(Bind(mount.host_path, mount.container_path) for mount in status.mounts),
         devices=tuple(_devices(config)) or tuple(_devices(spec.fields("linux"))),
-        envs=dict(_spec_envs(spec)) or dict(_config_envs(config)),
+        envs={name: value for name, _, value in (word.partition("=") for word in words)}
+        or {row.text("key"): row.text("value") for row in config.rows("envs")},
         annotations=dict(status.annotations),
     )
 
@@ -109,13 +111,3 @@ def _devices(source: _Fields) -> Iterator[Bind]:
         seen = row.text("container_path") or row.text("path")
         if seen:
             yield Bind(row.text("host_path") or seen, seen)
-
-
-def _spec_envs(spec: _Fields) -> Iterator[tuple[str, str]]:
-    for word in spec.fields("process").words("env"):
-        name, _, value = word.partition("=")
-        yield name, value
-
-
-def _config_envs(config: _Fields) -> Iterator[tuple[str, str]]:
-    return ((row.text("key"), row.text("value")) for row in config.rows("envs"))

@@ -5,7 +5,6 @@ the version at the end of the file name, which is how the others' are told apart
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,27 +26,25 @@ class Driver:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self._about_others(), *self._about_binding())
+        found = list[str]()
+        if self.others:
+            others = ", ".join(sorted(self.others))
+            found.append(
+                f"several drivers are installed: {self.version} is used, as libcuda.so.1 leads "
+                f"to {self.cuda.path}; left out: {others}"
+            )
+        if not self.cuda.elf.symbolic:
+            binding = "is not linked -Bsymbolic: its own calls may meet the shim"
+            found.append(f"{self.cuda.path} {binding}")
+        return tuple(found)
 
     def owns(self, component: Component) -> bool:
         """Return whether a library is not another version's."""
         return not component.path.name.endswith(tuple(f".so.{other}" for other in self.others))
 
-    def _about_others(self) -> Iterable[str]:
-        if self.others:
-            others = ", ".join(sorted(self.others))
-            yield (
-                f"several drivers are installed: {self.version} is used, as libcuda.so.1 leads "
-                f"to {self.cuda.path}; left out: {others}"
-            )
-
-    def _about_binding(self) -> Iterable[str]:
-        if not self.cuda.elf.symbolic:
-            yield f"{self.cuda.path} is not linked -Bsymbolic: its own calls may meet the shim"
-
 
 def find_nvml(root: Path) -> Path | None:
-    """Return the driver's 64-bit libnvidia-ml under this root; None while there is none."""
+    """Find the driver's 64-bit libnvidia-ml under this root; None while there is none."""
     try:
         host = read_host(root)
         driver, found = find_driver(host), find_libraries(host, ["libnvidia-ml.so"])
@@ -58,12 +55,17 @@ def find_nvml(root: Path) -> Path | None:
 
 
 def find_driver(host: Host) -> Driver:
-    """Raises DriverNotFound."""
+    """Find the driver whose libcuda libcuda.so.1 opens. Raises DriverNotFound."""
     found = [c for c in find_libraries(host, ["libcuda.so"]).components if c.elf.is_64_bit]
     if not found:
         raise DriverNotFound(host.root, "its ld.so.cache names no 64-bit libcuda.so that exists")
     versions = {component.path: version(component.path) for component in found}
-    preferred = _behind_soname(host, [component.path for component in found])
+    opened = (host.resolve(entry.path) for entry in host.cache if entry.name == "libcuda.so.1")
+    preferred = next((path for path in opened if path in versions), None)
+    if preferred is None:
+        # Without such a name in the cache: the newest, 570.86 before 555.58.02.
+        numbers = {path: (number or "0").split(".") for path, number in versions.items()}
+        preferred = max(versions, key=lambda path: [int(part) for part in numbers[path]])
     cuda = next(component for component in found if component.path == preferred)
     chosen = versions[preferred]
     if chosen is None:
@@ -73,15 +75,6 @@ def find_driver(host: Host) -> Driver:
 
 
 def version(path: Path) -> str | None:
-    """`555.58.02` of `libcuda.so.555.58.02`."""
+    """Return `555.58.02` of `libcuda.so.555.58.02`."""
     match = _VERSIONED.fullmatch(path.name)
     return match[1] if match else None
-
-
-def _behind_soname(host: Host, paths: list[Path]) -> Path:
-    """What libcuda.so.1 opens; without such a name in the cache, the newest of these."""
-    for entry in host.cache:
-        path = host.resolve(entry.path) if entry.name == "libcuda.so.1" else None
-        if path is not None and path in paths:
-            return path
-    return max(paths, key=lambda path: [int(part) for part in (version(path) or "0").split(".")])

@@ -36,29 +36,29 @@ class Elf:
 
 
 def read_elf(path: Path) -> Elf | None:
-    """None for what is no ELF file: a wrapper script, a linker script, a damaged copy."""
+    """Read it; None for what is no ELF file: a wrapper script, a linker script, a damaged copy."""
     try:
         with path.open("rb") as stream:
-            return _describe(ELFFile(stream))
+            file: Any = ELFFile(stream)
+            segments = list(file.iter_segments())
+            tags = [
+                t for one in segments if isinstance(one, DynamicSegment) for t in one.iter_tags()
+            ]
+            flags = [(tag.entry.d_tag, tag.entry.d_val) for tag in tags]
+            notes = [
+                n for one in segments if isinstance(one, NoteSegment) for n in one.iter_notes()
+            ]
+            abi = next((n["n_desc"] for n in notes if n["n_type"] == "NT_GNU_ABI_TAG"), None)
+            return Elf(
+                bits=file.elfclass,
+                machine=str(file["e_machine"]),
+                soname=next((t.soname for t in tags if t.entry.d_tag == "DT_SONAME"), None),
+                needed=tuple(t.needed for t in tags if t.entry.d_tag == "DT_NEEDED"),
+                symbolic=any(
+                    tag == "DT_SYMBOLIC" or (tag == "DT_FLAGS" and value & _DF_SYMBOLIC)
+                    for tag, value in flags
+                ),
+                abi=(abi["abi_major"], abi["abi_minor"], abi["abi_tiny"]) if abi else None,
+            )
     except Exception:  # noqa: BLE001  # pyelftools raises whatever it meets in a damaged file
         return None
-
-
-def _describe(file: Any) -> Elf:
-    segments = list(file.iter_segments())
-    tags = [tag for one in segments if isinstance(one, DynamicSegment) for tag in one.iter_tags()]
-    notes = [note for one in segments if isinstance(one, NoteSegment) for note in one.iter_notes()]
-    abis = [note["n_desc"] for note in notes if note["n_type"] == "NT_GNU_ABI_TAG"]
-    return Elf(
-        bits=file.elfclass,
-        machine=str(file["e_machine"]),
-        soname=next((tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"), None),
-        needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
-        symbolic=any(_says_symbolic(tag.entry) for tag in tags),
-        abi=(abis[0]["abi_major"], abis[0]["abi_minor"], abis[0]["abi_tiny"]) if abis else None,
-    )
-
-
-def _says_symbolic(tag: Any) -> bool:
-    flags = tag.d_val if tag.d_tag == "DT_FLAGS" else 0
-    return tag.d_tag == "DT_SYMBOLIC" or bool(flags & _DF_SYMBOLIC)

@@ -7,7 +7,7 @@ of libnvidia-tls the variant for old kernels is not wanted.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -48,38 +48,32 @@ class FoundLibrary:
 
 
 def find_libraries(host: Host, prefixes: Sequence[str]) -> FoundLibrary:
-    """Libraries with names that begin so, each file once, the dynamic linker's preferred first."""
-    paths = dict.fromkeys(_library_paths(host, prefixes))
-    return _read((path.name, path) for path in paths)
-
-
-def find_programs(host: Host, names: Iterable[str]) -> FoundLibrary:
-    """The first executable of each name; a name that is nowhere is no warning, as with `which`."""
-    found = ((name, _which(host, name)) for name in names)
-    return _read((name, path) for name, path in found if path is not None)
-
-
-def _library_paths(host: Host, prefixes: Sequence[str]) -> Iterator[Path]:
+    """Find libraries by prefix, each file once, the dynamic linker's preferred first."""
+    paths = dict[Path, None]()
     for entry in host.cache:
         if entry.bits is None or not entry.name.startswith(tuple(prefixes)):
             continue
         path = host.resolve(entry.path)
         if path is not None and path.is_file() and not is_stub(entry.path):
-            yield path
+            paths[path] = None
+    return _read((path.name, path) for path in paths)
+
+
+def find_programs(host: Host, names: Iterable[str]) -> FoundLibrary:
+    """Find the first executable of each name; a missing one is no warning, as with `which`."""
+    found = list[tuple[str, Path]]()
+    for name in names:
+        for directory in PROGRAM_DIRECTORIES:
+            path = host.resolve(f"{directory}/{name}")
+            if path is not None and path.is_file() and path.stat().st_mode & 0o111:
+                found.append((name, path))
+                break
+    return _read(found)
 
 
 def is_stub(path: str) -> bool:
-    """Return the toolkit's libraries to link against: right name, right SONAME, no driver
-    inside."""
+    """Return whether it is one of the toolkit's, to link against, with no driver inside."""
     return "stubs" in PurePosixPath(path).parts
-
-
-def _which(host: Host, name: str) -> Path | None:
-    for directory in PROGRAM_DIRECTORIES:
-        path = host.resolve(f"{directory}/{name}")
-        if path is not None and path.is_file() and path.stat().st_mode & 0o111:
-            return path
-    return None
 
 
 def _read(files: Iterable[tuple[str, Path]]) -> FoundLibrary:

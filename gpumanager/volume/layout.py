@@ -44,7 +44,7 @@ Plan = tuple[File | Link, ...]
 
 
 def digest(plan: Plan) -> str:
-    """Names the content: plans with one digest give the same directory."""
+    """Return a name of the content: plans with one digest give the same directory."""
     lines = [f"layout {LAYOUT}"]
     for entry in plan:
         what = entry.target if isinstance(entry, Link) else f"{entry.size} {entry.stamp}"
@@ -53,8 +53,7 @@ def digest(plan: Plan) -> str:
 
 
 def lay_out(programs: Sequence[Component], libraries: Sequence[Component]) -> Plan:
-    """Return the driver's own files, and the links ldconfig would make; of two that collide the
-    first."""
+    """Plan the driver's own files, and the links of ldconfig; of two that collide the first."""
     plan: dict[PurePosixPath, File | Link] = {}
     for program in programs:
         _add(plan, _file(PurePosixPath("bin") / program.name, program.path))
@@ -63,15 +62,11 @@ def lay_out(programs: Sequence[Component], libraries: Sequence[Component]) -> Pl
     for library in libraries:
         for name in link_names(library):
             _add(plan, Link(_directory(library) / name, library.name))
-    return _ordered(plan)
+    return tuple(plan[path] for path in sorted(plan))
 
 
 def _add(plan: dict[PurePosixPath, File | Link], entry: File | Link) -> None:
     plan.setdefault(entry.path, entry)
-
-
-def _ordered(plan: dict[PurePosixPath, File | Link]) -> Plan:
-    return tuple(plan[path] for path in sorted(plan))
 
 
 def _directory(library: Component) -> PurePosixPath:
@@ -84,8 +79,8 @@ def _file(path: PurePosixPath, source: Path) -> File:
 
 
 def link_names(library: Component) -> Iterator[str]:
-    """Names by which a library is opened, beside its file's: its SONAME, the linker's name, and
-    for NVIDIA's GLX the name of the vendor library for indirect rendering.
+    """Yield names by which a library is opened, beside its file's: its SONAME, the linker's name,
+    and for NVIDIA's GLX the name of the vendor library for indirect rendering.
     """
     soname = library.elf.soname
     if soname is None or soname == library.name or "/" in soname:

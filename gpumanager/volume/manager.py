@@ -59,16 +59,6 @@ class _Contents:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """All that is to be published."""
-
-    driver: Driver
-    shared: Plan
-    whole: Plan
-    warnings: tuple[str, ...]
-
-
 def publish(
     config: VolumeConfig,
     *,
@@ -87,32 +77,32 @@ def publish(
     """
     host = read_host(root)
     try:
-        prepared = _prepare(config, host, shims, opencl=opencl)
+        driver = find_driver(host)
+        own = _contents(config, config.shared, host, driver, () if opencl else (OPENCL,))
+        whole = _contents(config, config.whole, host, driver)
+        shimmed, about_shims = put_shims(own.plan, own.libraries, shims, driver, host)
     except OSError as error:
         cause = f"its files changed while they were read: {error.strerror} ({error.filename})"
         raise DriverNotFound(root, cause) from error
-    shared = _publish(prepared.shared, config.shared, base, disk)
+    shared = _publish(shimmed, config.shared, base, disk)
+    # The files without graphics become hard links to the published ones, wherever the driver lies.
+    compute = tuple(
+        replace(one, source=shared / one.path) if isinstance(one, File) else one
+        for one in shimmed
+        if not one.path.name.startswith(GRAPHICS)
+    )
     without = replace(config.shared, name=f"{config.shared.name}-{COMPUTE}")
+    warnings = (*driver.warnings, *own.warnings, *whole.warnings, *about_shims)
     volumes = DriverVolumes(
         shared=shared,
-        compute=_publish(_without_graphics(prepared.shared, shared), without, base, disk),
-        whole=_publish(prepared.whole, config.whole, base, disk),
-        version=prepared.driver.version,
-        warnings=tuple(dict.fromkeys(prepared.warnings)),
+        compute=_publish(compute, without, base, disk),
+        whole=_publish(whole.plan, config.whole, base, disk),
+        version=driver.version,
+        warnings=tuple(dict.fromkeys(warnings)),
     )
     for warning in volumes.warnings:
         log.warning("%s", warning)
     return volumes
-
-
-def _prepare(config: VolumeConfig, host: Host, shims: Shims, *, opencl: bool) -> _Prepared:
-    driver = find_driver(host)
-    unlimited = () if opencl else (OPENCL,)
-    shared = _contents(config, config.shared, host, driver, unlimited)
-    whole = _contents(config, config.whole, host, driver)
-    shimmed, about_shims = put_shims(shared.plan, shared.libraries, shims, driver, host)
-    warnings = (*driver.warnings, *shared.warnings, *whole.warnings, *about_shims)
-    return _Prepared(driver, shimmed, whole.plan, warnings)
 
 
 def _contents(
@@ -134,15 +124,6 @@ def _contents(
         raise InputError(config.source, cause)
     plan = lay_out(programs.components, own)
     return _Contents(own, plan, (*libraries.warnings, *programs.warnings))
-
-
-def _without_graphics(plan: Plan, published: Path) -> Plan:
-    """Return the shared plan without graphics. Its files are those of the published one, to which
-    they become hard links, wherever the driver lies."""
-    kept = [one for one in plan if not one.path.name.startswith(GRAPHICS)]
-    return tuple(
-        replace(one, source=published / one.path) if isinstance(one, File) else one for one in kept
-    )
 
 
 def _publish(plan: Plan, volume: Volume, base: Path | None, disk: Disk) -> Path:

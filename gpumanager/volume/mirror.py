@@ -1,4 +1,4 @@
-"""Publish planned driver directories so that nobody ever sees half of one.
+"""Publish planned driver directories so that no container ever sees half of one.
 
     <base>/nvidia                      -> nvidia-4f0c…      switched atomically; this is mounted
     <base>/nvidia-4f0c…/bin lib lib64                       named by its content, never changed
@@ -23,7 +23,7 @@ from typing import Final
 
 from gpumanager.volume.disk import Disk
 from gpumanager.volume.errors import MirrorFailed
-from gpumanager.volume.layout import DIRECTORIES, File, Link, Plan, digest
+from gpumanager.volume.layout import DIRECTORIES, Link, Plan, digest
 
 LOCK_NAME: Final = ".lock"
 LOCK_SECONDS: Final = 60.0
@@ -48,9 +48,15 @@ def mirror(plan: Plan, base: Path, name: str, disk: Disk = DISK) -> Path:
 
 def is_complete(plan: Plan, target: Path) -> bool:
     """Return whether everything planned is there: files by size, links by where they lead."""
-    return all(_is_there(entry, target / entry.path) for entry in plan) and all(
-        (target / part).is_dir() for part in DIRECTORIES
-    )
+    for entry in plan:
+        path = target / entry.path
+        if isinstance(entry, Link):
+            same = path.is_symlink() and str(path.readlink()) == entry.target
+        else:
+            same = path.is_file() and not path.is_symlink() and path.stat().st_size == entry.size
+        if not same:
+            return False
+    return all((target / part).is_dir() for part in DIRECTORIES)
 
 
 def prune(base: Path, name: str, keep: Collection[Path], disk: Disk = DISK) -> tuple[Path, ...]:
@@ -73,7 +79,7 @@ def prune(base: Path, name: str, keep: Collection[Path], disk: Disk = DISK) -> t
 
 @contextmanager
 def _owned(base: Path) -> Iterator[None]:
-    """Alone in `base`; trouble with the disk inside becomes ours."""
+    """Hold the lock of `base`; an OSError inside becomes MirrorFailed."""
     try:
         base.mkdir(parents=True, exist_ok=True)
         with (base / LOCK_NAME).open("a") as lock:
@@ -100,7 +106,7 @@ def _acquire(lock: int, base: Path) -> None:
 
 
 def _sweep(base: Path, name: str, disk: Disk) -> None:
-    """Remove what a crash left: nobody else is building, and nobody was told of it."""
+    """Remove what a crash left: by the lock, no other process is building now."""
     pattern = re.compile(rf"\.{re.escape(name)}-[0-9a-f]{{8}}")
     for path in base.iterdir():
         if not pattern.fullmatch(path.name):
@@ -114,7 +120,16 @@ def _sweep(base: Path, name: str, disk: Disk) -> None:
 def _build(plan: Plan, target: Path, name: str, disk: Disk) -> None:
     hidden = _fresh(target.parent, f".{name}-")
     try:
-        _fill(plan, hidden, disk)
+        disk.make_directory(hidden)
+        for part in DIRECTORIES:
+            disk.make_directory(hidden / part)
+        for entry in plan:
+            if isinstance(entry, Link):
+                disk.link(entry.target, hidden / entry.path)
+            else:
+                disk.place(entry, hidden / entry.path)
+        for part in (*DIRECTORIES, ""):
+            disk.sync(hidden / part)
     except OSError:
         _sweep(target.parent, name, disk)
         raise
@@ -122,19 +137,6 @@ def _build(plan: Plan, target: Path, name: str, disk: Disk) -> None:
         _set_aside(target, name, disk)
     disk.rename(hidden, target)
     disk.sync(target.parent)
-
-
-def _fill(plan: Plan, directory: Path, disk: Disk) -> None:
-    disk.make_directory(directory)
-    for part in DIRECTORIES:
-        disk.make_directory(directory / part)
-    for entry in plan:
-        if isinstance(entry, Link):
-            disk.link(entry.target, directory / entry.path)
-        else:
-            disk.place(entry, directory / entry.path)
-    for part in (*DIRECTORIES, ""):
-        disk.sync(directory / part)
 
 
 def _switch(link: Path, target: Path, disk: Disk) -> None:
@@ -149,15 +151,9 @@ def _switch(link: Path, target: Path, disk: Disk) -> None:
 
 
 def _set_aside(path: Path, name: str, disk: Disk) -> None:
-    """Out of the way but not away: containers may have it mounted."""
+    """Rename it, but keep it: containers may have it mounted."""
     disk.rename(path, _fresh(path.parent, f"{name}.aside-"))
 
 
 def _fresh(base: Path, prefix: str) -> Path:
     return base / f"{prefix}{secrets.token_hex(4)}"
-
-
-def _is_there(entry: File | Link, path: Path) -> bool:
-    if isinstance(entry, Link):
-        return path.is_symlink() and str(path.readlink()) == entry.target
-    return path.is_file() and not path.is_symlink() and path.stat().st_size == entry.size

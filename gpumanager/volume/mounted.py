@@ -2,7 +2,7 @@
 
 A container is given the stable name of a volume, which leads elsewhere after an upgrade of the
 driver; what it got when it started is in its own table of mounts. Where that cannot be read of
-anybody who has a driver mounted, nothing is removed.
+a container with a driver mounted, nothing is removed.
 """
 
 import re
@@ -39,27 +39,24 @@ def prune_unused(
 
 
 def mounted(pids: Iterable[int], proc: Path = PROC) -> frozenset[str] | None:
-    """The names of the directories; None where one cannot be told."""
+    """Return the names of the directories; None if one cannot be read."""
     found: set[str] = set()
     for pid in pids:
         try:
             table = (proc / str(pid) / "mountinfo").read_text()
         except OSError:
             return None
-        names = set(_drivers(table))
+        names = set[str]()
+        for line in table.splitlines():
+            _, _, _, root, point, *_ = (*line.split(" "), *_SHORT)
+            if _plain(point) == str(CONTAINER_DRIVER):
+                names.add(Path(_plain(root)).name)
         if not names:
             return None
         found |= names
     return frozenset(found)
 
 
-def _drivers(table: str) -> Iterable[str]:
-    for line in table.splitlines():
-        _, _, _, root, point, *_ = (*line.split(" "), *_SHORT)
-        if _plain(point) == str(CONTAINER_DRIVER):
-            yield Path(_plain(root)).name
-
-
 def _plain(text: str) -> str:
-    """Blanks and backslashes are written as octal numbers."""
+    """Return the text with its octal numbers decoded: blanks and backslashes are written so."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)

@@ -95,8 +95,7 @@ def put_shims(
 def _own_library(
     role: _Role, libraries: Sequence[Component], driver: Driver, host: Host
 ) -> Component:
-    """Return the driver's own file of this role, the one of the driver's version if there are
-    several."""
+    """Return the driver's own file of this role; of several, the one of the driver's version."""
     found = [
         library
         for library in libraries
@@ -128,22 +127,17 @@ def _replacement(
 def _named_by_content(
     prefix: str, source: Path, own: Component, names: frozenset[str] | None
 ) -> File:
-    content = _read_shim(source, own)
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        raise ShimUnusable(source, f"cannot be read: {error.strerror}; is it built?") from error
+    elf = read_elf(source)
+    if elf is None:
+        raise ShimUnusable(source, "not an ELF file; build it again")
+    if (elf.bits, elf.machine) != (own.elf.bits, own.elf.machine):
+        wanted = f"{own.elf.machine} as {own.path}"
+        raise ShimUnusable(source, f"built for {elf.machine}, but the driver is {wanted}")
     if names is not None:
         content = keep_exports(content, names)
     stamp = hashlib.sha256(content).hexdigest()[:16]
     return File(LIB / f"{prefix}-{stamp}.so", source, len(content), stamp, content)
-
-
-def _read_shim(shim: Path, own: Component) -> bytes:
-    try:
-        content = shim.read_bytes()
-    except OSError as error:
-        raise ShimUnusable(shim, f"cannot be read: {error.strerror}; is it built?") from error
-    elf = read_elf(shim)
-    if elf is None:
-        raise ShimUnusable(shim, "not an ELF file; build it again")
-    if (elf.bits, elf.machine) != (own.elf.bits, own.elf.machine):
-        wanted = f"{own.elf.machine} as {own.path}"
-        raise ShimUnusable(shim, f"built for {elf.machine}, but the driver is {wanted}")
-    return content
