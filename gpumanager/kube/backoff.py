@@ -15,7 +15,7 @@ class Backoff:
         return replace(self, failures=self.failures + 1)
 
     def pause(self, luck: float) -> float:
-        """Seconds until the next attempt. luck: from 0 to 1, by chance, so that nodes spread."""
+        """Return seconds until the next attempt. luck: random from 0 to 1, so that nodes spread."""
         if not self.failures:
             return 0.0
         whole = min(self.most, self.first * 2.0 ** min(self.failures - 1, 32))
@@ -32,7 +32,7 @@ class RateLimit:
     at: float = 0.0
 
     def take(self, now: float) -> "RateLimit | None":
-        """After one more; None if it has to wait."""
+        """Return the limit after one more; None if it has to wait."""
         spent = max(0.0, self.spent - (now - self.at) / self.seconds)
         if spent + 1 > self.burst:
             return None

@@ -21,7 +21,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import PodUID
 from gpumanager.kube.errors import NOT_UNDERSTOOD, Object
-from gpumanager.kube.pod import asks_for_graphics, claim_names
+from gpumanager.kube.pod import claim_names, wants_graphics
 from gpumanager.kube.quantity import exact, whole_number
 from gpumanager.kube.vcuda_config import VcudaConfig, read_vcuda_config
 from gpumanager.names import CAPACITY_CORES, CAPACITY_MEMORY, CLAIM_DRIVER, VCORE, VMEMORY
@@ -94,7 +94,7 @@ class ResourceClaim:
 
     @property
     def requests(self) -> Mapping[str, tuple[AllocatedDevice, ...]]:
-        """By the names that pods use."""
+        """Return the devices by the request names that pods use."""
         found: dict[str, tuple[AllocatedDevice, ...]] = {}
         for one in self.devices:
             name = base(one.request)
@@ -171,7 +171,7 @@ class OfferedGpu:
 
     @property
     def closing(self) -> tuple[Object, ...]:
-        """Its taints that keep off claims which do not tolerate them."""
+        """Return its taints that keep off claims which do not tolerate them."""
         return tuple(one for one in self.taints if one.get("effect") in CLOSING_EFFECTS)
 
 
@@ -348,7 +348,7 @@ def read_pod_claims(item: Any) -> PodClaims:
         for used in resources.get("claims") or ():
             if used["name"] in claims:
                 claim, request = claims[used["name"]], str(used.get("request") or ALL)
-                graphics = asks_for_graphics(one)
+                graphics = wants_graphics(one)
                 uses.append(ClaimUse(str(one["name"]), claim, request, graphics))
         limits = resources.get("limits") or {}
         if any(str(limits.get(resource, "0")) != "0" for resource in (VCORE, VMEMORY)):

@@ -87,7 +87,7 @@ class Connection:
 
     @property
     def current(self) -> bool:
-        """False once a file that it was made of has changed."""
+        """Return False once a file that it was made of has changed."""
         now = _files(self._access, self._configuration)
         return now == self._files and _times(now) == self._seen
 
@@ -164,5 +164,5 @@ def _files(access: Access, configuration: Any) -> tuple[Path, ...]:
 
 
 def _times(files: tuple[Path, ...]) -> tuple[int, ...]:
-    """When each was changed; 0 for one that is not there at this moment."""
+    """Return when each was changed; 0 for one that does not exist at this moment."""
     return tuple(one.stat().st_mtime_ns if one.exists() else 0 for one in files)

@@ -69,7 +69,7 @@ class KubeEvent:
         return self.about.namespace or NODE_NAMESPACE
 
     def object(self, host: str, at: float) -> dict[str, Any]:
-        """To create. host: the reporting node. at: seconds since the epoch."""
+        """Return the object to create. host: the reporting node. at: seconds since the epoch."""
         about, stamp = self.about, timestamp(at)
         reference = {
             "kind": about.kind,
@@ -109,7 +109,7 @@ class SpamFilter:
         return self._limit(event).take(now) is not None
 
     def written(self, event: KubeEvent, now: float) -> None:
-        """It was allowed, and the API server has it."""
+        """Count an event that was allowed, and that the API server has."""
         _keep(self._last, event.name, now)
         bucket = self._limit(event)
         _keep(self._limits, event.about.uid, bucket.take(now) or bucket)
@@ -190,7 +190,7 @@ class EventRecorder:
         self._queue.append(_Pending(pod, warning, reason, message, at, since, once, about))
 
     def tasks(self) -> Iterator[Task]:
-        """One for each event with a known object."""
+        """Yield one for each event with a known object."""
         for one in tuple(self._queue):
             about = one.about or self._reference(one.pod)
             if about is not None:

@@ -42,15 +42,15 @@ class Store(Protocol):
         ...
 
     def put(self, item: Any) -> None:
-        """It was added or has changed."""
+        """Keep an object that was added or has changed."""
         ...
 
     def remove(self, item: Any) -> None:
-        """It was deleted."""
+        """Drop an object that was deleted."""
         ...
 
     def only(self, names: set[str]) -> None:
-        """A list is complete and all its items have been put: drop all other objects."""
+        """Drop all other objects: a list is complete, and all its items have been put."""
         ...
 
 
@@ -96,7 +96,7 @@ class Informer:
 
     @property
     def current(self) -> bool:
-        """Whether the first list is complete and there is no outage now."""
+        """Return whether the first list is complete and there is no outage now."""
         return self.listed.is_set() and not self._complained
 
     def resync(self) -> None:
@@ -105,7 +105,7 @@ class Informer:
         self._again.set()
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """List and watch until cancelled."""
         while True:
             began = self._clock()
             well = await self._follow()
@@ -201,7 +201,7 @@ class Informer:
             self._put(item)
 
     def _put(self, item: Any) -> str | None:
-        """Its key, even if the item is malformed: the store keeps the previous object then."""
+        """Return its key, even if the item is malformed: the store keeps the old object then."""
         try:
             name = self._store.name(item)
         except NOT_UNDERSTOOD as error:

@@ -112,12 +112,12 @@ class LeaderElection:
 
     @property
     def remaining(self) -> float:
-        """Seconds of leadership left without another renewal."""
+        """Return the seconds of leadership left without another renewal."""
         return max(0.0, self._until - self._clock())
 
     @property
     def holder(self) -> str:
-        """The leader, as of the last attempt."""
+        """Return the leader, as of the last attempt."""
         return self._seen.holder if self._seen else ""
 
     async def run(self) -> None:

@@ -43,7 +43,7 @@ class ContainerKind(Enum):
 class ContainerView:
     """What one container asks for. cores, blocks: 0 for nothing, None where not understood.
 
-    graphics: whether it may get OpenGL, EGL and Vulkan; see `asks_for_graphics`.
+    graphics: whether it may get OpenGL, EGL and Vulkan; see `wants_graphics`.
     """
 
     name: str
@@ -97,12 +97,12 @@ class PodView:
 
     @property
     def ended(self) -> bool:
-        """It will never run again: its devices are free."""
+        """Return whether it will never run again: its devices are free."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
     def kubelet_uid(self) -> PodUID:
-        """By which the kubelet, and so the device plugin, knows it."""
+        """Return the UID that the kubelet, and so the device plugin, has for it."""
         return self.mirror_of or self.uid
 
     @property
@@ -111,12 +111,12 @@ class PodView:
 
     @property
     def apps(self) -> tuple[str, ...]:
-        """Names of its containers, without init containers."""
+        """Return the names of its containers, without init containers."""
         return tuple(one.name for one in self.containers if one.kind is ContainerKind.APP)
 
     @property
     def asks(self) -> bool:
-        """For any of our resources, be it understood or not."""
+        """Return whether it requests any of our resources, understood or not."""
         return any(one.cores != 0 or one.blocks != 0 for one in self.containers)
 
 
@@ -234,11 +234,11 @@ def _containers(spec: Any) -> Iterator[ContainerView]:
                 kind_of(container, init=name == "initContainers"),
                 _devices(limits.get(VCORE, 0)),
                 _devices(limits.get(VMEMORY, 0)),
-                graphics=asks_for_graphics(container),
+                graphics=wants_graphics(container),
             )
 
 
-def asks_for_graphics(container: Any) -> bool:
+def wants_graphics(container: Any) -> bool:
     """Return whether NVIDIA_DRIVER_CAPABILITIES of a container has graphics, as NVIDIA's container
     toolkit reads it. True where the pod does not set it, since the image may: nothing set, a value
     from elsewhere, or one that is made of others."""
@@ -272,6 +272,6 @@ def claim_names(spec: Any, status: Any) -> dict[str, str]:
 
 
 def _devices(value: Any) -> int | None:
-    """Return a whole number of devices; Kubernetes writes `30` and, for thousands, `1k`."""
+    """Read a whole number of devices; Kubernetes writes `30` and, for thousands, `1k`."""
     found = whole_number(value)
     return None if found is None or found < 0 else found

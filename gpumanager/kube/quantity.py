@@ -1,6 +1,6 @@
 """Kubernetes quantities: `30`, `1k`, `2Ki`, `500m`, `3e2`. Pure.
 
-Pods are anybody's text, so what is read is bounded: `kubernetes.utils.parse_quantity`
+Any user writes pods, so what is read is bounded: `kubernetes.utils.parse_quantity`
 takes `NaN`, `1_000` and `1e999999999`, which as a whole number has a billion digits.
 """
 
@@ -22,7 +22,7 @@ _BINARY: Final = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTP
 
 
 def whole_number(value: object) -> int | None:
-    """Return a quantity that is a whole number, exactly; None for all else."""
+    """Read a quantity that is a whole number, exactly; None for all else."""
     text = str(value).strip()
     if (natural := natural_number(text)) is not None:
         return natural
@@ -36,7 +36,7 @@ def whole_number(value: object) -> int | None:
 
 
 def exact(value: object) -> Fraction | None:
-    """Return a quantity, exactly; None for what is none."""
+    """Read a quantity, exactly; None for what is none."""
     found = _parsed(str(value).strip())
     return None if found is None else found[0] * Fraction(10) ** found[1]
 
@@ -54,8 +54,7 @@ def _amount(text: str) -> float:
 
 
 def _parsed(text: str) -> tuple[int, int] | None:
-    """Return the number without its fraction's point, and by which power of ten it is to be
-    scaled."""
+    """Return the number without its decimal point, and the power of ten that scales it."""
     match = _QUANTITY.fullmatch(text) if len(text) <= QUANTITY_LETTERS else None
     if match is None:
         return None

@@ -77,7 +77,7 @@ class Writer:
 
     @property
     def reachable(self) -> bool:
-        """False during an outage."""
+        """Return False during an outage."""
         return not self._outage.failures
 
     async def run(

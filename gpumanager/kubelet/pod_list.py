@@ -1,6 +1,6 @@
 """A list of pods, read as it comes: one pod at a time, and none again that has not changed.
 
-Anybody may make pods with 250 KB of annotations each, so that the list of a node is tens of MB. Of
+A tenant may make pods with 250 KB of annotations each, so that the list of a node is tens of MB. Of
 it only the pod that is being read is in memory, and of a pod that was read what `read` makes of it
 and a digest. Between two looks few pods change: one that has the bytes it had is not read again.
 
@@ -53,7 +53,7 @@ class PodList(Generic[T]):
         self._known: dict[bytes, _Known[T]] = {}
 
     async def parse(self, chunks: AsyncIterable[bytes]) -> tuple[T, ...]:
-        """Raises ValueError, and whatever `chunks` and `read` raise."""
+        """Parse a list. Raises ValueError, and what `chunks` and `read` raise."""
         text = _Text(chunks)
         try:
             found, known = await self._piecemeal(text)
@@ -100,7 +100,7 @@ class _Text:
         self._size = 0
 
     async def head(self) -> bytes:
-        """Up to the first pod."""
+        """Take the text up to the first pod."""
         while not (found := _ITEMS.search(self._rest)):
             if len(self._rest) > FRAME_MOST or not await self._more():
                 raise _Unusual
@@ -111,7 +111,7 @@ class _Text:
         return head
 
     async def mark(self) -> bytes:
-        """Return the next byte that is no space, which stays; empty at the end."""
+        """Return the next byte that is no space, without taking it; empty at the end."""
         while True:
             first = bytes(self._rest[:1])
             if first and first not in _SPACE:
@@ -121,7 +121,7 @@ class _Text:
             del self._rest[: len(first)]
 
     def skip(self) -> None:
-        """One byte."""
+        """Drop one byte."""
         del self._rest[:1]
 
     async def peek(self, size: int) -> bytes:
@@ -129,7 +129,7 @@ class _Text:
         return bytes(self._rest[:size])
 
     async def take_same(self, size: int, digest: bytes) -> bool:
-        """Return whether the next bytes have this digest; then they are taken."""
+        """Take the next bytes if they have this digest; return whether they do."""
         await self._fill(size)
         if len(self._rest) < size or _digest(self._rest[:size]) != digest:
             return False
@@ -137,7 +137,7 @@ class _Text:
         return True
 
     async def take_object(self) -> bytes:
-        """Return the object that begins here. Raises ValueError."""
+        """Take the object that begins here. Raises ValueError."""
         depth = place = 0
         while True:
             found = _STRUCTURE.search(self._rest, place)
@@ -159,7 +159,7 @@ class _Text:
                 return body
 
     async def _string_end(self, place: int) -> int:
-        """Behind the quote that ends the string which `place` is in."""
+        """Return the place behind the quote that ends the string which `place` is in."""
         while True:
             found = _IN_STRING.match(self._rest, place)
             place = found.end() if found else place
@@ -168,14 +168,14 @@ class _Text:
             await self._need()
 
     async def tail(self) -> bytes:
-        """Behind the last pod, from its bracket on."""
+        """Return the text behind the last pod, from its bracket on."""
         while await self._more():
             if len(self._rest) > FRAME_MOST:
                 raise _Unusual
         return bytes(self._rest)
 
     async def whole(self) -> bytes:
-        """Raises ValueError where it is not small."""
+        """Return all of the text. Raises ValueError where it is not small."""
         while self._size <= WHOLE_MOST and await self._more():
             self._rest.clear()
         if self._size > WHOLE_MOST:
@@ -208,7 +208,7 @@ def _digest(body: bytes | bytearray) -> bytes:
 
 
 def _is_frame(text: bytes) -> bool:
-    """Return whether what is around the items is a list's, without any of them."""
+    """Return whether the text around the items is a list's, without any of them."""
     try:
         frame = json.loads(text)
     except (ValueError, RecursionError):

@@ -56,7 +56,7 @@ class PodsSource(Protocol):
     """Where the allocator looks for pods."""
 
     async def pods(self) -> tuple[PodView, ...]:
-        """Return all pods of the node; raises PodsUnavailable. Bounded in time by the source."""
+        """List all pods of the node; raises PodsUnavailable. The source bounds its time."""
 
 
 @dataclass(slots=True)

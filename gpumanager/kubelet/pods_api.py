@@ -45,7 +45,7 @@ class PodsApi:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a socket."""
+        """Return whether there is a socket."""
         return self._socket.is_socket()
 
     async def pods(self) -> tuple[PodView, ...]:

@@ -1,7 +1,7 @@
 """What a kubelet's PodResources can tell, found out without side effects.
 
 `List` would make the kubelet rebuild its table of used device IDs, so it is not called. `Get` of a
-pod that does not exist changes nothing, and how it is refused tells what is there: nobody, a
+pod that does not exist changes nothing, and how it is refused tells what is there: nothing, a
 kubelet without `Get` (before 1.27), one that has it switched off (the default before 1.34), or one
 with it.
 """
@@ -22,7 +22,7 @@ _SILENT: Final = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class ProbeFailed(GpuManagerError):
-    """Nobody answers at the kubelet's PodResources socket."""
+    """The kubelet's PodResources socket does not answer."""
 
     def __init__(self, socket: Path, cause: str) -> None:
         super().__init__(f"{socket}: the kubelet's PodResources does not answer: {cause}")
@@ -36,7 +36,7 @@ class Speaks(Enum):
 
 
 async def probe(socket: Path, seconds: float = PROBE_SECONDS) -> Speaks:
-    """Raises PodResourcesUnavailable."""
+    """Return which calls the kubelet answers; raises ProbeFailed."""
     try:
         async with wire.dial(socket) as channel:
             await wire.PodResourcesClient(channel, seconds).get("kube-system", str(uuid.uuid4()))

@@ -93,6 +93,5 @@ class PodResourcesClient:
 
 
 def dial(socket: Path, limit: int = MESSAGE_LIMIT) -> grpc.aio.Channel:
-    """Return a channel to a socket of the kubelet; use it as `async with`. limit: bytes of an
-    answer."""
+    """Open a channel to a socket of the kubelet, for `async with`. limit: bytes of an answer."""
     return grpc_wire.dial(socket, limit)

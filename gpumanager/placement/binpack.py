@@ -24,7 +24,7 @@ class Spread:
 
 
 def fullness(node: FreeNode) -> tuple[float, ...]:
-    """Of equal sums the one with more in few GPUs: their squares are larger."""
+    """Rank equal sums by their squares: those are larger with more in few GPUs."""
     free = sum([gpu.cores for gpu in node.gpus])
     squares = sum([gpu.cores**2 for gpu in node.gpus])
     evenness = 1 - squares / (CORES_PER_GPU * free) if free else 0.0

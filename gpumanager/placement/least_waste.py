@@ -14,7 +14,7 @@
                 pods without GPUs take their part
 
 What the node is worth after the pod less what it was worth before shows three ways to waste a GPU:
-a remainder that fits nobody, a GPU whose node has no CPU left to feed it (FEEDING times, as pods
+a remainder that fits no pod, a GPU whose node has no CPU left to feed it (FEEDING times, as pods
 that need less CPU come too), and a GPU of a scarce model given to a pod that takes any. Nodes
 within a STEP of each other are as good as each other: of those the one with the least free, so that
 idle nodes stay idle.
@@ -146,7 +146,7 @@ class Worth:
     def put_share(
         self, node: FreeNode, pod: PodRequest
     ) -> tuple[float, tuple[tuple[int, ...], ...]] | None:
-        """As `put` for one share; only what changes is summed, since most pods are so."""
+        """Choose as `put` does, for one share: only what changes is summed, as most pods are so."""
         if not admits(node, pod):
             return None
         request = pod.requests[0]
@@ -171,7 +171,7 @@ class Worth:
         return worth
 
     def _change(self, before: FreeGpu, after: FreeGpu) -> Amounts:
-        """How much more there is once a GPU goes from one state to another."""
+        """Return how much more there is once a GPU goes from one state to another."""
         found = self._changes.get((before, after))
         if found is None:
             found = list(map(sub, self._on_gpu(after), self._on_gpu(before)))

@@ -69,14 +69,13 @@ class Candidates:
         return alone - sum(self.reach) + 2 * sum(self.reach[other] for other in others) - within
 
     def rank(self, members: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
-        """Return the objective: the smallest is the best. `members` in ascending order."""
+        """Return the objective: the smallest is the best. members: in ascending order."""
         quality = self.quality_within(members)
         return -quality, self.numa_nodes(members), self.breakage(members), members
 
 
 def _inside(table: Sequence[Sequence[int]], members: Sequence[int]) -> int:
-    """Return the sum over all ordered pairs of at least two members. In C: ties may be
-    thousands."""
+    """Sum over all ordered pairs of at least two members, in C: ties may be thousands."""
     pick = itemgetter(*members)
     return sum(map(sum, map(pick, pick(table))))
 

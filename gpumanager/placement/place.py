@@ -16,7 +16,7 @@ from gpumanager.units import CORES_PER_GPU, count_of
 def place(
     topology: Topology, free: FreeGpus, request: Request, policy: str = BINPACK
 ) -> GpuChoice | Refusal:
-    """Return the GPUs for one container. `free` knows every GPU of `topology`.
+    """Choose the GPUs for one container. free: of every GPU of `topology`.
 
     policy: by which name of `policies` a GPU is chosen for a share; among whole GPUs links decide.
     """
@@ -32,7 +32,7 @@ def place(
 
 
 def evaluator_of(request: Request) -> Evaluator:
-    """Which rule decides about a valid request."""
+    """Return which rule decides about a valid request."""
     if request.cores < CORES_PER_GPU:
         return Evaluator.SHARE
     return Evaluator.FRAGMENT if request.cores == CORES_PER_GPU else Evaluator.LINK

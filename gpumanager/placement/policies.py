@@ -41,7 +41,7 @@ POLICIES: Final = MappingProxyType({row.name: row.policy for row in TABLE})
 DEFAULT_POLICY: Final = "least-waste"
 """Of a cluster."""
 BINPACK: Final = "binpack"
-"""Of a node on which nobody chose another: the mix of a cluster is not known there."""
+"""Of a node on which no other is set: the mix of a cluster is not known there."""
 
 Weights = Sequence[tuple[str, float]]
 """Names of policies, and how much each counts."""
@@ -66,6 +66,5 @@ class Weighing:
 
 
 def policy_of(weights: Weights, *, alone: bool = True) -> Policy:
-    """Return the policy, or several. alone: nothing else is weighed, so that one has its own
-    points."""
+    """Return one policy, or several. alone: nothing else is weighed, so one has its own points."""
     return POLICIES[weights[0][0]] if alone and len(weights) == 1 else Weighing(weights)

@@ -44,7 +44,7 @@ class Policy(Protocol):
 def put(
     node: FreeNode, pod: PodRequest, worth: Callable[[FreeNode], W]
 ) -> tuple[W, tuple[Positions, ...]] | None:
-    """The pod where what is left is worth most, and that worth; None where it does not fit."""
+    """Return the highest worth of what is left, and the GPUs for it; None where it does not fit."""
     if not admits(node, pod):
         return None
     cpu, memory = node.cpu_milli - pod.cpu_milli, node.memory_mib - pod.memory_mib
@@ -67,7 +67,7 @@ def put(
 
 
 def admits(node: FreeNode, pod: PodRequest) -> bool:
-    """Return all but the GPUs: the host's CPU and memory, and the model."""
+    """Return whether all but the GPUs suffices: the host's CPU and memory, and the model."""
     return (
         pod.cpu_milli <= node.cpu_milli
         and pod.memory_mib <= node.memory_mib
@@ -92,7 +92,7 @@ def choices(gpus: Gpus, request: Request) -> Iterator[Positions]:
 
 
 def take(gpus: Gpus, request: Request, positions: Positions) -> Gpus:
-    """What is left of `gpus` when the request has those."""
+    """Return what is left of `gpus` when the request has those."""
     left = list(gpus)
     for position in positions:
         left[position] = gpus[position].less(request)

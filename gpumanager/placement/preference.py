@@ -53,14 +53,14 @@ class Preference:
 
     @property
     def gpu_policy(self) -> str:
-        """The policy that chooses on the node: its own, or that of the nodes which counts most, the
+        """Return the policy that chooses on the node: its own, or the nodes' that counts most, the
         first of equals; empty for none."""
         most = max(self.nodes, key=lambda one: one[1], default=("", 0.0))
         return self.gpus or most[0]
 
     @property
     def spelled(self) -> str:
-        """All of it, for people."""
+        """Return all of it, for people."""
         return f"{self}, GPUs by {self.gpus}" if self.gpus else str(self)
 
     def __str__(self) -> str:

@@ -30,7 +30,7 @@ class Request:
 
     @property
     def whole_gpus(self) -> int:
-        """How many whole GPUs; 0 for a share of one."""
+        """Return how many whole GPUs it asks for; 0 for a share of one."""
         return self.cores // CORES_PER_GPU
 
 
@@ -71,7 +71,7 @@ class FreeGpu(NamedTuple):
     """What is free on one GPU. A tuple, because policies look states of GPUs up by the million.
 
     cores: percent. blocks: of memory. processes: containers that hold a part. memory: blocks of
-    the whole card. On a GPU that may not be given nothing is free, whoever holds it.
+    the whole card. On a GPU that may not be given nothing is free, even if no pod holds it.
     """
 
     cores: int
@@ -81,17 +81,17 @@ class FreeGpu(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Nobody holds anything: it can be given whole."""
+        """Return whether no container holds a part: it can be given whole."""
         return self.cores == CORES_PER_GPU and not self.processes
 
     def fits(self, request: Request) -> bool:
-        """Room for a share, or for one of the whole GPUs that `request` asks for."""
+        """Return whether a share fits, or one of the whole GPUs that `request` asks for."""
         if request.cores >= CORES_PER_GPU:
             return self.whole and self.blocks >= request.blocks
         return self.cores >= request.cores and self.blocks >= request.blocks
 
     def less(self, request: Request) -> "FreeGpu":
-        """What is left when one more container has its part of `request`. Never checks room."""
+        """Return what one more container leaves with its part of `request`. Never checks room."""
         if request.cores >= CORES_PER_GPU:
             return FreeGpu(0, 0, self.processes + 1, self.memory)
         left = self.cores - request.cores, self.blocks - request.blocks
@@ -112,16 +112,16 @@ class FreeGpus:
         return self.gpus[gpu.uuid]
 
     def occupy(self, gpu: GpuUUID, request: Request) -> "FreeGpus":
-        """One more container holds its part of `request` on `gpu`. Never checks room."""
+        """Add a container that holds its part of `request` on `gpu`. Never checks room."""
         return FreeGpus({**self.gpus, gpu: self.gpus[gpu].less(request)})
 
     def without(self, gpus: Iterable[Gpu]) -> "FreeGpus":
-        """Nothing of these GPUs is free."""
+        """Close these GPUs: nothing of them is free."""
         closed = {gpu.uuid: self.of(gpu)._replace(cores=0, blocks=0) for gpu in gpus}
         return FreeGpus({**self.gpus, **closed}) if closed else self
 
     def take(self, grant: GpuChoice) -> "FreeGpus":
-        """`grant` is held: a whole GPU with all its memory."""
+        """Add `grant`, which holds a whole GPU with all its memory."""
         taken = {gpu.uuid: self.of(gpu).less(grant.request) for gpu in grant.gpus}
         return FreeGpus({**self.gpus, **taken})
 
@@ -143,7 +143,7 @@ class FreeNode:
 
 
 def idle_gpu(memory: int = 0) -> FreeGpu:
-    """Return a GPU that nobody uses, of so many memory blocks."""
+    """Return an unused GPU of so many memory blocks."""
     return FreeGpu(CORES_PER_GPU, memory, 0, memory)
 
 

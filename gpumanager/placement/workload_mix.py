@@ -58,7 +58,7 @@ class RecentPods:
     _weights: dict[PodRequest, float] = field(default_factory=dict)
     _weight: float = 1.0
 
-    def saw(self, pod: PodRequest) -> None:
+    def count(self, pod: PodRequest) -> None:
         self._weights[pod] = self._weights.get(pod, 0.0) + self._weight
         self._weight *= 2 ** (1 / self.half_life)
         if len(self._weights) > MOST_SHAPES or self._weight > HEAVIEST:
@@ -98,14 +98,14 @@ class Turnover:
     _came: float = 0.0
     _left: float = 0.0
 
-    def came(self) -> bool:
+    def count_arrival(self) -> bool:
         """Count one more. Return whether it is time to compute the mix again."""
         self.seen += 1
         self._came = self._came * DECAY_PER_POD + 1
         self._left *= DECAY_PER_POD
         return self.seen in FIRST or self.seen % PODS_PER_CHECK == 0
 
-    def left(self) -> None:
+    def count_departure(self) -> None:
         """Count one that is gone."""
         self._left += 1
 

@@ -118,7 +118,7 @@ class ContainerRuntime:
             await channel.close(None)
 
     async def _call(self, question: Question[_T]) -> _T:
-        """Raises RuntimeUnavailable and _NotFound."""
+        """Call the first socket that answers. Raises RuntimeUnavailable and _NotFound."""
         causes: list[str] = []
         for socket in await asyncio.to_thread(self._present):
             try:

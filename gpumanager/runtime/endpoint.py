@@ -1,4 +1,4 @@
-"""Where the container runtime listens: what the user says, or where runtimes are known to listen.
+"""Where the container runtime listens: what the user sets, or where runtimes are known to listen.
 
 The order of the known ones gives the kubelet's. dockershim and cri-dockerd have a socket only
 where a kubelet works through them, while containerd listens wherever Docker is installed.
@@ -28,7 +28,7 @@ _SCHEME: Final = "unix://"
 
 
 def parse_endpoint(text: str, flag: str = "--container-runtime-endpoint") -> Path:
-    """The socket of `/run/….sock`, `unix:///run/….sock`, or Docker's `unix:////run/….sock`.
+    """Read `/run/….sock`, `unix:///run/….sock`, or Docker's `unix:////run/….sock`.
 
     Raises InputError.
     """
@@ -39,10 +39,10 @@ def parse_endpoint(text: str, flag: str = "--container-runtime-endpoint") -> Pat
 
 
 def candidates(asked: Path | None, docker: Path | None = None) -> tuple[Path, ...]:
-    """Where to look, in order: there alone where the user has said it.
+    """Return the sockets to try, in order: the user's alone, if one is given.
 
     docker: of the flag that gpu-manager had before there was CRI. It may be Docker's own socket,
-    where nobody speaks CRI, so that the known ones follow.
+    where nothing speaks CRI, so that the known ones follow.
     """
     if asked is not None:
         return (asked,)

@@ -53,7 +53,7 @@ class CgroupFreezer:
 
     @property
     def writable(self) -> bool:
-        """Whether the node's cgroups are mounted so that containers can be frozen."""
+        """Return whether the node's cgroups are mounted so that containers can be frozen."""
         return any(not os.statvfs(one.point).f_flag & os.ST_RDONLY for one in self._mounts)
 
     def container(self, allocation: AllocationID, process: Process) -> Cgroup | None:

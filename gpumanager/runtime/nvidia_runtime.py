@@ -28,20 +28,20 @@ CDI_KIND: Final = "nvidia.com/"
 
 
 def nvidia_defaults(root: Path) -> tuple[Path, ...]:
-    """Configuration files, as the host names them, that make NVIDIA's runtime the default."""
+    """Find configuration files, as the host names them, that default to NVIDIA's runtime."""
     found = [*_files(root, TOML, tomllib.loads), *_files(root, JSON, json.loads)]
     return tuple(path for path, text in found if any(VENDOR in one for one in _defaults(text)))
 
 
 def nvidia_devices(root: Path) -> tuple[Path, ...]:
-    """CDI's descriptions of NVIDIA's devices."""
+    """Find CDI's descriptions of NVIDIA's devices."""
     return tuple(path for path, text in _files(root, CDI, str) if CDI_KIND in text)
 
 
 def _files(
     root: Path, patterns: tuple[str, ...], parse: Callable[[str], Any]
 ) -> Iterator[tuple[Path, Any]]:
-    """Without those that cannot be read or understood: their own runtime would not, either."""
+    """Yield those that can be read: a runtime would not read the others, either."""
     for path in sorted({path for pattern in patterns for path in root.glob(pattern)}):
         try:
             yield Path("/") / path.relative_to(root), parse(path.read_text())
@@ -50,7 +50,7 @@ def _files(
 
 
 def _defaults(settings: object) -> Iterator[str]:
-    """The names of default runtimes, at whatever depth a version of the runtime has them."""
+    """Yield the names of default runtimes, at any depth a version of the runtime has them."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             if key in DEFAULT_KEYS and isinstance(value, str):

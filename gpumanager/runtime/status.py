@@ -23,7 +23,7 @@ LABEL_CONTAINER: Final = "io.kubernetes.container.name"
 
 
 def container_of(container_id: str, labels: Mapping[str, str]) -> Container | None:
-    """By the labels that the kubelet gives; None for what it did not make."""
+    """Read the labels that the kubelet gives; None for a container that it did not make."""
     uid, name = labels.get(LABEL_POD_UID), labels.get(LABEL_CONTAINER)
     if not uid or not name:
         return None
@@ -37,7 +37,7 @@ def container_of(container_id: str, labels: Mapping[str, str]) -> Container | No
 
 
 def live_container(answer: pb.ContainerStatusResponse) -> LiveContainer | None:
-    """None for one that does not run, or is of no pod."""
+    """Read a status; None for a container that does not run, or is of no pod."""
     status = answer.status
     container = container_of(status.id, status.labels)
     if container is None or status.state != pb.CONTAINER_RUNNING:
@@ -59,8 +59,7 @@ def live_container(answer: pb.ContainerStatusResponse) -> LiveContainer | None:
 def by_allocation(
     containers: Iterable[LiveContainer], directory: Path
 ) -> dict[AllocationID, tuple[LiveContainer, ...]]:
-    """Return the allocation of each container: by what it has mounted of `directory` at
-    /etc/vcuda."""
+    """Group containers by allocation: what each has mounted of `directory` at /etc/vcuda."""
     found: dict[AllocationID, tuple[LiveContainer, ...]] = {}
     for container in containers:
         source = container.source(str(CONTAINER_VCUDA))
@@ -106,7 +105,7 @@ class _Fields:
 
 
 def _devices(source: _Fields) -> Iterator[Bind]:
-    """Of the asked-for configuration, or of the OCI spec, which has no path of the host."""
+    """Yield devices of the configuration, or of the OCI spec, which has no path of the host."""
     for row in source.rows("devices"):
         seen = row.text("container_path") or row.text("path")
         if seen:

@@ -46,7 +46,7 @@ class LiveContainer:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def source(self, container_path: str) -> str | None:
-        """The host's path of what is mounted there; None where nothing is."""
+        """Return the host's path of what is mounted there; None where nothing is."""
         return next((m.host for m in self.mounts if m.container == container_path), None)
 
 
@@ -54,4 +54,4 @@ class LiveContainers(Protocol):
     """Lists what runs on this node."""
 
     async def list(self) -> tuple[LiveContainer, ...]:
-        """Return all running containers of pods, without sandboxes; raises RuntimeUnavailable."""
+        """List all running containers of pods, without sandboxes; raises RuntimeUnavailable."""

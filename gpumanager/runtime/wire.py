@@ -77,7 +77,7 @@ class RuntimeClient:
         return await grpc_wire.call(self._channel, self.service, VERSION, request, self._timeout)
 
     async def status(self) -> pb.StatusResponse:
-        """With its configuration, as far as it tells."""
+        """Return its status, with its configuration if it reports that."""
         request = pb.StatusRequest(verbose=True)
         return await grpc_wire.call(self._channel, self.service, STATUS, request, self._timeout)
 
@@ -88,7 +88,7 @@ class RuntimeClient:
         )
 
     async def container_status(self, container_id: str) -> pb.ContainerStatusResponse:
-        """With what the runtime tells beyond CRI."""
+        """Return a container's status, with what the runtime reports beyond CRI."""
         request = pb.ContainerStatusRequest(container_id=container_id, verbose=True)
         return await grpc_wire.call(
             self._channel, self.service, CONTAINER_STATUS, request, self._timeout
@@ -96,5 +96,5 @@ class RuntimeClient:
 
 
 def dial(socket: Path) -> grpc.aio.Channel:
-    """Return a channel to a container runtime's socket; close it."""
+    """Open a channel to a container runtime's socket; close it."""
     return grpc_wire.dial(socket, MESSAGE_LIMIT, max_reconnect_backoff_ms=RECONNECT_MS)

@@ -57,7 +57,7 @@ def read_config(path: Path) -> VolumeConfig:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file of an operator holds; raises InputError, for an endless file too."""
+    """Read a JSON file of an operator; raises InputError, for an endless file too."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)

@@ -31,7 +31,7 @@ class Host:
 
 
 def read_host(root: Path) -> Host:
-    """Raises LdCacheUnreadable."""
+    """Read the host's `ld.so.cache`. Raises LdCacheUnreadable."""
     cache = resolve(root, LD_CACHE)
     if cache is None:
         cause = "not found; is this the root of a machine on which ldconfig has run?"
@@ -40,7 +40,7 @@ def read_host(root: Path) -> Host:
 
 
 def resolve(root: Path, path: str) -> Path | None:
-    """Where `path` of this root really lies; None if it leads nowhere or in circles."""
+    """Return where `path` of this root really lies; None if it leads nowhere or in circles."""
     pending = deque(path.split("/"))
     found: list[str] = []
     links = 0

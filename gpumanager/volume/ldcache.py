@@ -57,7 +57,7 @@ class LdEntry:
 
 
 def read_ldcache(path: Path) -> tuple[LdEntry, ...]:
-    """Entries in the order in which the dynamic linker prefers them; raises LdCacheUnreadable."""
+    """Return entries in the dynamic linker's order of preference; raises LdCacheUnreadable."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -66,7 +66,7 @@ def read_ldcache(path: Path) -> tuple[LdEntry, ...]:
 
 
 def parse_ldcache(content: bytes, source: Path) -> tuple[LdEntry, ...]:
-    """The same from bytes; `source` is for messages."""
+    """Parse the bytes of a cache. source: for messages."""
     try:
         return tuple(_entries(content))
     except _Broken as error:
@@ -98,7 +98,7 @@ def _new_entries(content: bytes) -> Iterator[LdEntry]:
 
 
 def _end_of_table(content: bytes, count_at: int, rest_of_header: int, entry_size: int) -> int:
-    """Where the entries end, checked against the length of the file."""
+    """Return where the entries end, checked against the length of the file."""
     if len(content) < count_at + rest_of_header:
         raise _Broken("truncated within its header")
     (count,) = _COUNT.unpack_from(content, count_at)
@@ -124,8 +124,7 @@ def _text(content: bytes, start: int) -> str:
 
 
 def write_ldcache(entries: Iterable[LdEntry]) -> bytes:
-    """Return a cache in the new layout, sorted as ldconfig sorts, so that ld.so itself could use
-    it."""
+    """Write a cache in the new layout, sorted as by ldconfig, so that ld.so itself can use it."""
     ordered = sorted(entries, key=lambda entry: (_rank(entry.name), entry.flags), reverse=True)
     texts = bytearray()
     table = bytearray()

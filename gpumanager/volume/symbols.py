@@ -49,7 +49,7 @@ class _Export:
 
 
 def exported_names(library: Path) -> frozenset[str]:
-    """What dlsym finds in a driver's file. Raises SymbolsUnreadable, for none at all as well."""
+    """Return what dlsym finds in a driver's file. Raises SymbolsUnreadable, for none as well."""
     try:
         with library.open("rb") as stream:
             names = frozenset(export.name for export in _exports(stream))
@@ -64,7 +64,7 @@ def exported_names(library: Path) -> frozenset[str]:
 
 
 def keep_exports(library: bytes, names: Collection[str]) -> bytes:
-    """Return a copy of the library that exports nothing but these names, as far as it has them."""
+    """Return a copy of the library that exports no other names than these."""
     copy = bytearray(library)
     for export in _exports(BytesIO(library)):
         if export.name in names:

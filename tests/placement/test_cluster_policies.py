@@ -176,7 +176,7 @@ def test_what_fills_a_gpu_is_what_shares_of_the_mix_add_up_to(free: int) -> None
 def test_a_mix_is_the_most_frequent_asks() -> None:
     history = RecentPods()
     for wanted in [ask(100)] * 6 + [ask(50)] * 3 + [ask(25)]:
-        history.saw(wanted)
+        history.count(wanted)
 
     typical = history.mix(coverage=0.85).typical
 
@@ -187,7 +187,7 @@ def test_a_mix_is_the_most_frequent_asks() -> None:
 def test_what_came_long_ago_counts_less() -> None:
     history = RecentPods(half_life=10)
     for wanted in [ask(100)] * 30 + [ask(50)] * 20:
-        history.saw(wanted)
+        history.count(wanted)
 
     assert history.mix().typical[0][0] == ask(50)
 
@@ -195,7 +195,7 @@ def test_what_came_long_ago_counts_less() -> None:
 def test_a_history_stays_small_and_finite() -> None:
     history = RecentPods(half_life=1)
     for number in range(25_000):
-        history.saw(ask(50, cpus=number))
+        history.count(ask(50, cpus=number))
 
     assert len(history._weights) <= 10_000
     assert history.mix().typical[0][0] == ask(50, cpus=24_999)

@@ -26,7 +26,7 @@ def seen(events: str, times: int = 1) -> Turnover:
     """`+` comes, `-` leaves."""
     turnover = Turnover()
     for one in events * times:
-        turnover.came() if one == "+" else turnover.left()
+        turnover.count_arrival() if one == "+" else turnover.count_departure()
     return turnover
 
 
@@ -50,7 +50,7 @@ def test_pods_that_left_long_ago_count_less() -> None:
     drained = seen("+" * 2 * HALF_LIFE + "-" * HALF_LIFE)
     before = drained.leaving
     for _ in range(5 * HALF_LIFE):
-        drained.came()
+        drained.count_arrival()
 
     assert before > 0.5
     assert drained.leaving < 0.05
@@ -59,7 +59,7 @@ def test_pods_that_left_long_ago_count_less() -> None:
 def test_what_is_usual_is_looked_at_seldom() -> None:
     turnover = Turnover()
 
-    assert [n for n in range(1, 3001) if turnover.came()] == [100, 300, 1000, 2000, 3000]
+    assert [n for n in range(1, 3001) if turnover.count_arrival()] == [100, 300, 1000, 2000, 3000]
 
 
 @given(rooms(), asks(), st.lists(st.tuples(asks(), st.floats(0.1, 10))), parts, parts)

@@ -40,8 +40,8 @@ class WorkloadMix:
     def saw(self, ask: PodShape) -> None:
         """One more pod."""
         gpus = self._gpus()
-        self._history.saw(ask.pod_request(frozenset(gpus)))
-        if self._turnover.came():
+        self._history.count(ask.pod_request(frozenset(gpus)))
+        if self._turnover.count_arrival():
             mix = beside_others(self._history.mix(), self._part())
             mix = replace(mix, leaving=self._turnover.leaving, supply=supply_of(gpus))
             if difference(self.mix, mix) > MIX_DIFFERENCE:
@@ -49,7 +49,7 @@ class WorkloadMix:
 
     def left(self) -> None:
         """One of them has ended, or is deleted."""
-        self._turnover.left()
+        self._turnover.count_departure()
 
 
 def beside_others(mix: Mix, part: float) -> Mix:

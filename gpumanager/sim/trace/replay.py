@@ -77,7 +77,7 @@ class Replay:
 
     def place(self, ask: PodRequest) -> Spot | None:
         """None where it fits nowhere."""
-        if ask.requests and self._turnover.came():
+        if ask.requests and self._turnover.count_arrival():
             self._look()
         scores = self._up_to_date(ask)
         best = max(scores.points, default=NO_FIT)
@@ -93,7 +93,7 @@ class Replay:
     def remove(self, ask: PodRequest, spot: Spot | None) -> None:
         """A pod leaves, from where it was placed if it was."""
         if ask.requests:
-            self._turnover.left()
+            self._turnover.count_departure()
         if spot is not None:
             self._put(spot.node, given_back(self.rooms[spot.node], ask, spot.gpus))
 
