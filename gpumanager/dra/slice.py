@@ -2,8 +2,8 @@
 
 One pool, named as the node, with one slice: while a pool of several slices changes it is
 incomplete, and the scheduler allocates nothing from it. Devices are in the order in which they
-should be allocated (`placement.offer_order`). The scheduler counts by the names of driver, pool and
-device; everything else here may change at any time.
+should be allocated (`offer_order`). The scheduler counts by the names of driver, pool and device;
+everything else here may change at any time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,8 +15,8 @@ from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.kube.claims import device_name
 from gpumanager.names import CAPACITY_CORES, CAPACITY_MEMORY, CLAIM_DRIVER
 from gpumanager.placement.nearness import islands
-from gpumanager.placement.offer_order import offer_order
 from gpumanager.placement.values import FreeGpu, FreeGpus
+from gpumanager.placement.whole import offer_order
 from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK, MIB, blocks
 
 API_VERSION: Final = "resource.k8s.io/v1"

@@ -1,4 +1,4 @@
-"""Whole GPUs: which are free, how to say no, and the rule for one of them.
+"""Whole GPUs: which are free, how to refuse, the rule for one of them, and the order of offers.
 
 Free means untouched: a shared GPU is never given whole. `vcuda-memory` is a minimum that every
 card must have; it chooses cards, it does not limit them.
@@ -11,9 +11,9 @@ instead and breaks pairs needlessly; this differs on purpose.
 
 from collections.abc import Iterable
 
-from gpumanager.gpu.values import Bond, Topology
+from gpumanager.gpu.values import Bond, Gpu, Topology
 from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Reason, Refusal, Request
-from gpumanager.units import blocks, count_of
+from gpumanager.units import CORES_PER_GPU, blocks, count_of
 
 
 def fragment(topology: Topology, free_gpus: FreeGpus, request: Request) -> GpuChoice | Refusal:
@@ -52,3 +52,21 @@ def refuse_whole(topology: Topology, candidates: int, request: Request) -> Refus
     if suitable < request.whole_gpus:
         return Refusal(request, Reason.TOO_LARGE, f"{asked}; this machine has {suitable}")
     return Refusal(request, Reason.NO_FREE_GPU, f"{asked}; {candidates} of {suitable} are free")
+
+
+def offer_order(topology: Topology, free: FreeGpus) -> tuple[Gpu, ...]:
+    """Return all GPUs of `topology`, in the order in which a ResourceSlice offers them.
+
+    kube-scheduler takes the first devices that fit, so the order is all that placement can decide
+    there. GPUs in use come first, the fullest before the others, so that shares fill up what is
+    begun; then the free ones, each the one whose loss breaks the loosest bonds to those left. GPUs
+    that cannot be had come last.
+    """
+    begun = [gpu for gpu in topology.gpus if free.of(gpu).cores and not free.of(gpu).whole]
+    begun.sort(key=lambda gpu: (free.of(gpu).cores, free.of(gpu).blocks, gpu.index))
+    untouched, left = list[Gpu](), free
+    while isinstance(chosen := fragment(topology, left, Request(CORES_PER_GPU)), GpuChoice):
+        untouched += chosen.gpus
+        left = left.take(chosen)
+    closed = [gpu for gpu in topology.gpus if gpu not in begun and gpu not in untouched]
+    return (*begun, *untouched, *closed)

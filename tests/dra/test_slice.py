@@ -10,8 +10,8 @@ from gpumanager.dra.slice import NodeGpus, quantity, resource_slice, semantic
 from gpumanager.gpu.device_attributes import DeviceAttributes
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.kube.claims import device_name
-from gpumanager.placement.offer_order import offer_order
 from gpumanager.placement.values import FreeGpu, FreeGpus
+from gpumanager.placement.whole import offer_order
 from gpumanager.sim.cluster.resource_rules import problems
 from gpumanager.units import GIB, MIB, Bytes
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.placement.least_waste import PRIOR
-from gpumanager.placement.offer_order import offer_order
 from gpumanager.placement.policies import POLICIES
 from gpumanager.placement.slice_score import POINTS, SliceScore, first_in_slice
 from gpumanager.placement.values import FreeGpu, FreeGpus, FreeNode, PodRequest, Request
+from gpumanager.placement.whole import offer_order
 from gpumanager.placement.workload_mix import Mix, mix_of
 from tests.scheduler.webhook.review_texts import node_topology
 
