@@ -234,8 +234,8 @@ def list_devices(item: Any) -> tuple[AllocatedDevice, ...]:
                 continue
             amount = whole_number(consumed[name])
             if amount is None or amount < 1 or (name == CAPACITY_CORES and amount > CORES_PER_GPU):
-                cause = f"is {str(consumed[name])[:SHOWN_LETTERS]!r}"
-                raise NotAClaim(f"consumedCapacity.{name} {cause}")
+                shown = str(consumed[name])[:SHOWN_LETTERS]
+                raise NotAClaim(f"consumedCapacity.{name} is {shown!r}")
             amounts[name] = amount
         memory, share = amounts.get(CAPACITY_MEMORY), one.get("shareID")
         device = AllocatedDevice(

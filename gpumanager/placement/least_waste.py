@@ -86,7 +86,7 @@ def emptiness(node: FreeNode) -> float:
 
 
 def breaks_idle(node: FreeNode, pod: PodRequest) -> bool:
-    """Return whether all GPUs are free there, and this pod would take some of them, but not all."""
+    """Return whether all GPUs are free there, and this pod takes some of them, but not all."""
     return 0 < pod.cores < CORES_PER_GPU * len(node.gpus) and all(gpu.whole for gpu in node.gpus)
 
 

@@ -88,8 +88,9 @@ def read_preference(text: str) -> Preference:
             with suppress(ValueError):
                 weight = float(said)
             if not 0 < weight <= HEAVIEST:
-                limits = f"the weight is a number above 0, up to {HEAVIEST:g}"
-                raise ValueError(f"{_cut(word)}: {limits}")
+                raise ValueError(
+                    f"{_cut(word)}: the weight is a number above 0, up to {HEAVIEST:g}"
+                )
         found[name] = said, weight
     return Preference(
         nodes=tuple((name, by) for name, (_, by) in found.items() if name in ROWS),

@@ -34,8 +34,8 @@ class Driver:
                 f"to {self.cuda.path}; left out: {others}"
             )
         if not self.cuda.elf.symbolic:
-            binding = "is not linked -Bsymbolic: its own calls may meet the shim"
-            found.append(f"{self.cuda.path} {binding}")
+            path = self.cuda.path
+            found.append(f"{path} is not linked -Bsymbolic: its own calls may meet the shim")
         return tuple(found)
 
     def owns(self, component: Component) -> bool:
