@@ -19,11 +19,11 @@ ended, and tries the call as the first one of another pod. Examples of grants to
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.deviceplugin.admission.decision import AllocateCall, claimant, decide
+from gpumanager.deviceplugin.admission.decision import claimant, decide
 from gpumanager.deviceplugin.admission.steering import PreferenceCall, steer
 from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
@@ -269,8 +269,9 @@ class Allocator:
         decided = await self._decide(open_, resource, ids)
         if isinstance(decided, Refused) and await self._make_room(open_):
             decided = await self._decide(open_, resource, ids)
-        other = self._tracker.apart(open_, resource, len(ids))
-        if isinstance(decided, Refused) and other:
+        if isinstance(decided, Refused) and (
+            other := self._tracker.apart(open_, resource, len(ids))
+        ):
             open_ = self._tracker.keep(other)
             decided = await self._decide(open_, resource, ids)
         return open_, decided
@@ -282,31 +283,41 @@ class Allocator:
             return Refused(f"no devices are asked for of {resource}")
         deps = self._deps
         try:
-            demand = AllocateCall(resource, accepted(self.ledger.ids, ids), deps.clock())
+            known = accepted(self.ledger.ids, ids)
         except UnknownDeviceID as error:
             return Refused(str(error))
-        wanted, facts = set(ids), self._contest(open_)
-        contested = [
-            (one, verdict(one, Occasion.CONTESTED, facts).outcome)
-            for one in holders(self._live(), wanted)
-            if one.ids.admission != open_.admission
+        others = [
+            one for one in holders(self._live(), set(ids)) if one.ids.admission != open_.admission
         ]
-        await self.node.release(one.id for one, said in contested if said is GrantOutcome.OVER)
-        for one, said in contested:
-            if said is GrantOutcome.KEEP:
-                return Refused(
-                    f"device {min(wanted.intersection(all_ids(one)))} belongs to {one.pod}, which "
-                    "still runs; the kubelet has offered it a second time: create the pod again"
-                )
-        self._store.suspect(one.id for one, said in contested if said is GrantOutcome.SUSPECT)
+        if others and (refused := await self._take_from(others, open_, ids)):
+            return refused
         return decide(
             self.ledger,
             self._live(),
             open_,
-            demand,
+            resource,
+            known,
+            now=deps.clock(),
             share_mode=deps.share_mode,
             gpu_policy=deps.gpu_policy,
         )
+
+    async def _take_from(
+        self, others: Iterable[Grant], open_: Transaction, ids: Collection[str]
+    ) -> Refused | None:
+        """The kubelet gives `ids` of these grants to the pod of `open_`; unless one still runs."""
+        facts = self._contest(open_)
+        contested = [(one, verdict(one, Occasion.CONTESTED, facts).outcome) for one in others]
+        await self.node.release(one.id for one, said in contested if said is GrantOutcome.OVER)
+        for one, said in contested:
+            if said is GrantOutcome.KEEP:
+                return Refused(
+                    f"device {min(set(ids).intersection(all_ids(one)))} belongs to {one.pod}, "
+                    "which still runs; the kubelet has offered it a second time: create the pod "
+                    "again"
+                )
+        self._store.suspect(one.id for one, said in contested if said is GrantOutcome.SUSPECT)
+        return None
 
     async def _make_room(self, open_: Transaction) -> bool:
         """Release grants that look ended and no container uses; returns whether any was."""

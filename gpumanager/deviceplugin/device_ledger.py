@@ -43,6 +43,27 @@ def of_admission(grants: Iterable[Grant], admission: str) -> list[Grant]:
     return [grant for grant in grants if grant.ids.admission == admission]
 
 
+def locate(
+    ledger: Ledger, live: Iterable[Grant], admission: str, ids: Iterable[str]
+) -> frozenset[GpuUUID]:
+    """Return the GPUs of the IDs: where an earlier container of the pod has them, or as named."""
+    own = {
+        device_id: grant.gpus
+        for grant in of_admission(live, admission)
+        if grant.shares
+        for device_id in all_ids(grant)
+    }
+    found: set[GpuUUID] = set()
+    for device_id in ids:
+        if device_id not in ledger.ids:
+            found.update(own.get(device_id, ()))
+            continue
+        named = ledger.ids.gpu_of(device_id).uuid
+        gpus = own.get(device_id, (named,))
+        found.update((named,) if named in gpus else gpus[:1])
+    return frozenset(found)
+
+
 def resized(grant: Grant, source: DevicePluginSource) -> Grant:
     """With these IDs, on the GPUs that it has."""
     return on_gpus(replace(grant, source=source), grant.gpus, exclusive=grant.exclusive)

@@ -18,15 +18,6 @@ from gpumanager.units import CORES_PER_GPU, blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
-    """What a sum counts twice: cores, blocks, and grants of which all is counted twice."""
-
-    cores: int = 0
-    blocks: int = 0
-    grants: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Holdings:
     """What is held of one GPU. exclusive: one grant has all of it."""
 
@@ -59,8 +50,9 @@ class Ledger:
         self.closed, self.leaving, self.foreign = closed, leaving, foreign
         self._counted: Mapping[GpuUUID, tuple[list[Grant], Holdings]] = {}
 
-    def repeated(self, grants: Sequence[Grant]) -> Repeated:
-        """Return what these grants of one GPU count twice, by their device IDs."""
+    def repeated(self, grants: Sequence[Grant]) -> tuple[int, int, int]:
+        """Return what these grants of one GPU count twice, by their device IDs: cores, blocks, and
+        grants of which all is counted twice."""
         cores = blocks = nothing_new = 0
         seen: set[str] = set()
         for grant in grants:
@@ -73,7 +65,7 @@ class Ledger:
             blocks += with_cores + len(source.memory_ids) - len(seen)
             # A grant without any ID is proved by other evidence, and is something of its own.
             nothing_new += len(seen) == before and bool(source.core_ids or there)
-        return Repeated(cores, blocks, nothing_new)
+        return cores, blocks, nothing_new
 
     def books(self, grants: Iterable[Grant], *, leaving: bool = False) -> FreeGpus:
         """Return what the grants leave free. Grants of GPUs that are gone count nowhere.
@@ -121,11 +113,11 @@ class Ledger:
 
     def _sum(self, gpu: GpuUUID, grants: Sequence[Grant]) -> Holdings:
         shares = [grant.shares[gpu] for grant in grants]
-        again = self.repeated(grants)
+        cores, blocks, nothing_new = self.repeated(grants)
         return Holdings(
-            sum(share.cores for share in shares) - again.cores,
-            sum(share.blocks for share in shares) - again.blocks,
-            len(grants) - again.grants,
+            sum(share.cores for share in shares) - cores,
+            sum(share.blocks for share in shares) - blocks,
+            len(grants) - nothing_new,
             any(share.exclusive for share in shares),
         )
 
@@ -135,7 +127,8 @@ class Ledger:
             self._excludes(gpu.uuid, other, grant) for other in beside
         ):
             return False
-        if grant.shares[gpu.uuid].blocks - self.repeated([grant]).blocks > blocks(gpu.memory):
+        _, not_there, _ = self.repeated([grant])
+        if grant.shares[gpu.uuid].blocks - not_there > blocks(gpu.memory):
             return False
         shared = [one for one in (*beside, grant) if not one.shares[gpu.uuid].exclusive]
         held = self._sum(gpu.uuid, shared)
@@ -144,7 +137,7 @@ class Ledger:
     def _excludes(self, gpu: GpuUUID, one: Grant, other: Grant) -> bool:
         """A whole GPU has one holder, unless both have the same device IDs."""
         exclusive = one.shares[gpu].exclusive or other.shares[gpu].exclusive
-        return exclusive and not self.repeated([one, other]).cores
+        return exclusive and not self.repeated([one, other])[0]
 
     def _open(self, gpu: Gpu, held: Holdings, closed: frozenset[GpuUUID]) -> FreeGpu:
         return (

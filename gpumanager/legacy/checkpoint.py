@@ -22,7 +22,6 @@ from gpumanager.grants.grant import Claimant, Grant, LegacySource, State, shares
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_VISIBLE
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
-from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Evaluator, Request
 from gpumanager.units import MEMORY_BLOCK, natural_number
 
@@ -126,7 +125,7 @@ def _allocation(topology: Topology, one: Inherited, evidence: Evidence, now: flo
         return None
     cores, blocks = one.cores, one.memory // MEMORY_BLOCK
     admission = f"inherited-{one.pod_uid}"
-    evaluator = evaluator_of(Request(cores, blocks))
+    evaluator = Request(cores, blocks).evaluator
     legacy = LegacySource(admission)
     if evidence.checkpoint is not None:
         held = {h.resource: h.ids for h in evidence.checkpoint if (h.pod_uid, h.container) == key}

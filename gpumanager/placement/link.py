@@ -15,7 +15,7 @@ from typing import Final
 
 from gpumanager.gpu.values import Topology
 from gpumanager.placement.link_search import best_set, candidates_of, good_set
-from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Refusal, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.placement.whole import free_positions, large_enough, refuse_whole
 from gpumanager.units import count_of
 
@@ -32,7 +32,7 @@ def link(topology: Topology, free_gpus: FreeGpus, request: Request) -> GpuChoice
     search = best_set if len(fitting) <= EXACT_UP_TO else good_set
     chosen = [fitting[member] for member in search(candidates, request.whole_gpus)]
     gpus = tuple(topology.gpus[place] for place in chosen)
-    return GpuChoice(request, Evaluator.LINK, gpus, _why(topology, chosen))
+    return GpuChoice(request, gpus, _why(topology, chosen))
 
 
 def _why(topology: Topology, chosen: Sequence[int]) -> str:

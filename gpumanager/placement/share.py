@@ -9,7 +9,6 @@ from typing import Final
 from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.placement.policies import BINPACK, POLICIES
 from gpumanager.placement.values import (
-    Evaluator,
     FreeGpus,
     FreeNode,
     GpuChoice,
@@ -40,7 +39,7 @@ def share(topology: Topology, free: FreeGpus, request: Request, policy: str) -> 
         why = "first free GPU: none in use has enough left"
     else:
         why = f"fullest GPU that still fits: {rest}"
-    return GpuChoice(request, Evaluator.SHARE, (chosen,), why)
+    return GpuChoice(request, (chosen,), why)
 
 
 def _refuse(topology: Topology, free: FreeGpus, request: Request) -> Refusal:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
-from gpumanager.units import CORES_PER_GPU, blocks
+from gpumanager.units import CORES_PER_GPU, blocks, count_of
 
 
 class Evaluator(Enum):
@@ -33,6 +33,13 @@ class Request:
         """Return how many whole GPUs it asks for; 0 for a share of one."""
         return self.cores // CORES_PER_GPU
 
+    @property
+    def evaluator(self) -> Evaluator:
+        """Return which rule decides about it, if it is valid."""
+        if self.cores < CORES_PER_GPU:
+            return Evaluator.SHARE
+        return Evaluator.FRAGMENT if self.cores == CORES_PER_GPU else Evaluator.LINK
+
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
@@ -58,13 +65,17 @@ class GpuChoice:
     """GPUs granted to one container, ordered by index, and why these, in one sentence."""
 
     request: Request
-    evaluator: Evaluator
     gpus: tuple[Gpu, ...]
     why: str
 
     @property
+    def evaluator(self) -> Evaluator:
+        """Return which rule chose them."""
+        return self.request.evaluator
+
+    @property
     def whole(self) -> bool:
-        return self.evaluator is not Evaluator.SHARE
+        return self.request.whole_gpus > 0
 
 
 class FreeGpu(NamedTuple):
@@ -167,3 +178,24 @@ class Refusal:
 
     def __str__(self) -> str:
         return f"{self.reason.value}: {self.detail}"
+
+
+def check(request: Request) -> Refusal | None:
+    """Refuses what no machine could grant."""
+    if request.cores <= 0:
+        return _invalid(request, f"{request.cores} cores asked; the least is 1")
+    if request.blocks < 0:
+        return _invalid(request, f"{request.blocks} memory blocks asked; the least is 0")
+    if request.cores > CORES_PER_GPU and request.cores % CORES_PER_GPU:
+        return _invalid(
+            request, f"{request.cores} cores asked; above 100 only multiples of 100 can be granted"
+        )
+    if request.cores < CORES_PER_GPU and not request.blocks:
+        asked = f"{count_of(request.cores, 'core')} and no memory asked"
+        detail = f"{asked}; ask for at least 1 block of 256 MiB"
+        return Refusal(request, Reason.NO_MEMORY_ASKED, detail)
+    return None
+
+
+def _invalid(request: Request, detail: str) -> Refusal:
+    return Refusal(request, Reason.NOT_A_REQUEST, detail)

@@ -12,7 +12,7 @@ instead and breaks pairs needlessly; this differs on purpose.
 from collections.abc import Iterable
 
 from gpumanager.gpu.values import Bond, Gpu, Topology
-from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Reason, Refusal, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Reason, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, blocks, count_of
 
 
@@ -31,7 +31,7 @@ def fragment(topology: Topology, free_gpus: FreeGpus, request: Request) -> GpuCh
     why = "the only free GPU"
     if bonds := broken(chosen):
         why = f"keeps linked GPUs together: its best link to another free GPU is {bonds[0]}"
-    return GpuChoice(request, Evaluator.FRAGMENT, (topology.gpus[chosen],), why)
+    return GpuChoice(request, (topology.gpus[chosen],), why)
 
 
 def free_positions(topology: Topology, free_gpus: FreeGpus) -> list[int]:

@@ -4,7 +4,7 @@ import pytest
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
-from gpumanager.grants.ledger import Holdings, Ledger, Repeated
+from gpumanager.grants.ledger import Holdings, Ledger
 from gpumanager.ids import AllocationID
 from gpumanager.placement.values import FreeGpu
 from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
@@ -111,7 +111,7 @@ def test_nothing_fits_on_a_gpu_of_another_interface(ledger: Ledger) -> None:
 
 
 def test_amounts_without_device_ids_are_counted_once_each(ledger: Ledger) -> None:
-    assert ledger.repeated([grant(30, 4), grant(30, 4)]) == Repeated(cores=0, blocks=0, grants=0)
+    assert ledger.repeated([grant(30, 4), grant(30, 4)]) == (0, 0, 0)
     assert ledger._sum(ONE.uuid, [grant(30, 4), grant(30, 4)]) == Holdings(
         60, 8, 2, exclusive=False
     )

@@ -7,18 +7,17 @@ what to write instead.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gpumanager.deviceplugin.admission.steering import gpu_policy_of, locate, roomiest
+from gpumanager.deviceplugin.admission.steering import gpu_policy_of, roomiest
 from gpumanager.deviceplugin.admission.transaction import Candidate, Transaction
-from gpumanager.deviceplugin.device_ledger import of_admission, on_gpus, place_new, resized
+from gpumanager.deviceplugin.device_ledger import locate, of_admission, on_gpus, place_new, resized
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.refusals import Refused
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.placement.place import check, evaluator_of
 from gpumanager.placement.policies import BINPACK
-from gpumanager.placement.values import Evaluator, GpuChoice, Reason, Refusal, Request
+from gpumanager.placement.values import GpuChoice, Reason, Refusal, Request, check
 from gpumanager.units import CORES_PER_GPU, blocks, count_of
 
 NO_CORES = (
@@ -31,35 +30,31 @@ NO_SHARING = (
 AS_NAMED = "the kubelet chose without asking: its init container's devices, or all that were left"
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateCall:
-    """One Allocate: these IDs of this resource. now: seconds since the epoch."""
-
-    resource: str
-    ids: tuple[str, ...]
-    now: float
-
-
 def decide(
     ledger: Ledger,
     live: tuple[Grant, ...],
     transaction: Transaction,
-    demand: AllocateCall,
+    resource: str,
+    ids: tuple[str, ...],
     *,
+    now: float,
     share_mode: bool = True,
     gpu_policy: str = BINPACK,
 ) -> Grant | Refused:
-    """Return the grant after this call. Raises UnknownDeviceID."""
+    """Return the grant after an Allocate of these IDs. now: seconds since the epoch.
+
+    Raises UnknownDeviceID.
+    """
     admitted = of_admission(live, transaction.admission)
     half = next((a for a in admitted if a.id == transaction.allocation), None)
     draft = half or Grant(
         transaction.allocation,
         DevicePluginSource(transaction.admission),
-        time=demand.now,
+        time=now,
         candidate=claimant(transaction.candidate),
     )
-    cores = demand.ids if demand.resource == VCORE else draft.ids.core_ids
-    memory = demand.ids if demand.resource == VMEMORY else draft.ids.memory_ids
+    cores = ids if resource == VCORE else draft.ids.core_ids
+    memory = ids if resource == VMEMORY else draft.ids.memory_ids
     draft = resized(draft, replace(draft.ids, core_ids=cores, memory_ids=memory))
     others = [a for a in live if a.id != draft.id]
     request = transaction.request or Request(len(draft.ids.core_ids), len(draft.ids.memory_ids))
@@ -131,7 +126,7 @@ def _candidates(
         gpus = tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
         if len(gpus) == max(1, request.whole_gpus):
             why = plan.why if plan and plan.gpus == gpus else AS_NAMED
-            yield GpuChoice(request, evaluator_of(request), gpus, why)
+            yield GpuChoice(request, gpus, why)
     if plan:
         yield plan
 
@@ -161,7 +156,7 @@ def _placed(
     # Memory came first: the GPU with the most room has it, and probably the cores.
     gpu = roomiest(ledger, ledger.books(others), request)
     if gpu is not None:
-        choice = GpuChoice(request, Evaluator.SHARE, (gpu,), "the GPU with the most room")
+        choice = GpuChoice(request, (gpu,), "the GPU with the most room")
         return _on(draft, choice)
     largest = max((blocks(gpu.memory) for gpu in ledger.topology.gpus), default=0)
     reason = Reason.TOO_LARGE if request.blocks > largest else Reason.NO_FREE_GPU

@@ -13,6 +13,7 @@ from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.device_ledger import (
     all_ids,
     holders,
+    locate,
     of_admission,
     originals,
     place_new,
@@ -23,7 +24,7 @@ from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.plan import planned
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.names import ANNOTATION_GPU_POLICY, ANNOTATION_POLICY, VCORE
-from gpumanager.placement.place import evaluator_of, place
+from gpumanager.placement.place import place
 from gpumanager.placement.policies import BINPACK
 from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.placement.values import FreeGpus, GpuChoice, Request
@@ -83,27 +84,6 @@ def could_hold(ledger: Ledger, books: FreeGpus, pod: PodView) -> bool:
     return True
 
 
-def locate(
-    ledger: Ledger, live: Iterable[Grant], admission: str, ids: Iterable[str]
-) -> frozenset[GpuUUID]:
-    """Return the GPUs of the IDs: where an earlier container of the pod has them, or as named."""
-    own = {
-        device_id: grant.gpus
-        for grant in of_admission(live, admission)
-        if grant.shares
-        for device_id in all_ids(grant)
-    }
-    found: set[GpuUUID] = set()
-    for device_id in ids:
-        if device_id not in ledger.ids:
-            found.update(own.get(device_id, ()))
-            continue
-        named = ledger.ids.gpu_of(device_id).uuid
-        gpus = own.get(device_id, (named,))
-        found.update((named,) if named in gpus else gpus[:1])
-    return frozenset(found)
-
-
 def roomiest(ledger: Ledger, books: FreeGpus, request: Request) -> Gpu | None:
     """Return the GPU with the most room in both resources, of those that have what is asked."""
 
@@ -141,7 +121,7 @@ def _plan(
     books = ledger.books(live)
     full = [gpu for gpu in gpus if not books.of(gpu).fits(request)]
     if not full and len(gpus) == max(1, request.whole_gpus):
-        return GpuChoice(request, evaluator_of(request), gpus, AS_PLANNED)
+        return GpuChoice(request, gpus, AS_PLANNED)
     answer = place_new(ledger, live, request, gpu_policy_of(transaction, gpu_policy))
     if not isinstance(answer, GpuChoice):
         return None

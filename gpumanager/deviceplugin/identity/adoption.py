@@ -37,7 +37,6 @@ from gpumanager.isolation.table import isolation_of
 from gpumanager.kube.plan import ceiling
 from gpumanager.limits.values import Limit
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
-from gpumanager.placement.place import evaluator_of
 from gpumanager.placement.values import Request
 from gpumanager.runtime.values import LiveContainer
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
@@ -190,7 +189,7 @@ def _draft(
     return Grant(
         id=name,
         source=EvidenceSource(f"adopted-{key[0]}" if key else str(name)),
-        evaluator=evaluator_of(request),
+        evaluator=request.evaluator,
         time=now,
         state=State.CONFIRMED if key else State.ANSWERED,
         ceiling=ceiling(pod.annotations) if pod else None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.placement.near import place_near
-from gpumanager.placement.place import evaluator_of, place
+from gpumanager.placement.place import place
 from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.units import CORES_PER_GPU, blocks
@@ -111,7 +111,7 @@ def _place(
     if wanted and len(wanted) == max(1, request.whole_gpus):
         gpus = tuple(topology.gpus[position] for position in sorted(wanted))
         if all(free.of(gpu).fits(request) for gpu in gpus):
-            return GpuChoice(request, evaluator_of(request), gpus, "as the policy has it")
+            return GpuChoice(request, gpus, "as the policy has it")
     return place(topology, free, request)
 
 
@@ -131,7 +131,7 @@ def _beside(
     for earlier in range(index):
         if ask.kinds[earlier] is ContainerKind.SIDECAR:
             held, request = tuple(topology.gpus[n] for n in gpus[earlier]), ask.requests[earlier]
-            free = free.take(GpuChoice(request, evaluator_of(request), held, ""))
+            free = free.take(GpuChoice(request, held, ""))
     return free
 
 

@@ -20,9 +20,8 @@ from gpumanager.names import (
     ANNOTATION_UUID_EXCLUDED,
     ANNOTATION_UUID_WANTED,
 )
-from gpumanager.placement.place import check
 from gpumanager.placement.preference import Preference, read_gpu_policy, read_preference
-from gpumanager.placement.values import PodRequest, Reason, Refusal, Request
+from gpumanager.placement.values import PodRequest, Reason, Refusal, Request, check
 from gpumanager.scheduler.scoring.host_resources import NO_RESOURCES, HostResources
 
 MOST_CONTAINERS: Final = 32

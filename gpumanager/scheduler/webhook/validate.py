@@ -25,9 +25,8 @@ from gpumanager.names import (
     VMEMORY,
     WHOLE_GPU,
 )
-from gpumanager.placement.place import check
 from gpumanager.placement.preference import read_gpu_policy, read_preference
-from gpumanager.placement.values import Reason, Request
+from gpumanager.placement.values import Reason, Request, check
 from gpumanager.scheduler.quota.limits import cores_together
 from gpumanager.scheduler.webhook.asks import (
     RESOURCES,

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpumanager.deviceplugin.admission.decision import NO_CORES, NO_SHARING, AllocateCall, decide
+from gpumanager.deviceplugin.admission.decision import NO_CORES, NO_SHARING, decide
 from gpumanager.deviceplugin.admission.transaction import Transaction
 from gpumanager.deviceplugin.device_ledger import on_gpus
 from gpumanager.gpu.values import Gpu
@@ -43,8 +43,7 @@ def unknown(**sizes: int) -> Transaction:
 
 
 def memory(asked: tuple[str, ...], *live: Grant) -> Grant | Refused:
-    call = AllocateCall(VMEMORY, asked, 0.0)
-    return decide(LEDGER, live, unknown(blocks=len(asked)), call)
+    return decide(LEDGER, live, unknown(blocks=len(asked)), VMEMORY, asked, now=0.0)
 
 
 def test_memory_that_comes_first_is_on_the_gpu_that_its_ids_name() -> None:
@@ -67,9 +66,8 @@ def test_cores_that_come_first_are_placed_where_a_block_is_left_for_them(
     taken: int, gpu: Gpu
 ) -> None:
     both = ids(VCORE, (0, 15), (1, 15))
-    call = AllocateCall(VCORE, both, 0.0)
 
-    grant = decide(LEDGER, (held(0, 30, taken),), unknown(cores=30), call)
+    grant = decide(LEDGER, (held(0, 30, taken),), unknown(cores=30), VCORE, both, now=0.0)
 
     assert isinstance(grant, Grant)
     assert grant.gpus == (gpu.uuid,)
@@ -97,19 +95,21 @@ NO_MEMORY = (
     "ask for at least 1 block of 256 MiB"
 )
 CORES = ids(VCORE, (0, 30))
-ASKED: list[tuple[str, Transaction, AllocateCall, str]] = [
-    ("memory first", unknown(blocks=4), AllocateCall(VMEMORY, ids(VMEMORY, (0, 4)), 0.0), ""),
+ASKED: list[tuple[str, Transaction, str, tuple[str, ...], str]] = [
+    ("memory first", unknown(blocks=4), VMEMORY, ids(VMEMORY, (0, 4)), ""),
     (
         "memory alone, of a container that was asked for both",
         unknown(cores=0, blocks=4),
-        AllocateCall(VMEMORY, ids(VMEMORY, (0, 4)), 0.0),
+        VMEMORY,
+        ids(VMEMORY, (0, 4)),
         NO_CORES,
     ),
-    ("cores first", unknown(cores=30), AllocateCall(VCORE, CORES, 0.0), ""),
+    ("cores first", unknown(cores=30), VCORE, CORES, ""),
     (
         "cores alone, of a container that was asked for both",
         unknown(cores=30, blocks=0),
-        AllocateCall(VCORE, CORES, 0.0),
+        VCORE,
+        CORES,
         NO_MEMORY,
     ),
 ]
@@ -117,8 +117,8 @@ ASKED: list[tuple[str, Transaction, AllocateCall, str]] = [
 
 def test_a_half_is_refused_for_what_it_lacks_only_if_the_other_half_was_asked_for() -> None:
     wrong = []
-    for what, transaction, call, text in ASKED:
-        answer = decide(LEDGER, (), transaction, call)
+    for what, transaction, resource, asked, text in ASKED:
+        answer = decide(LEDGER, (), transaction, resource, asked, now=0.0)
         if (answer.text if isinstance(answer, Refused) else "") != text:
             wrong.append((what, answer))
 
@@ -126,12 +126,12 @@ def test_a_half_is_refused_for_what_it_lacks_only_if_the_other_half_was_asked_fo
 
 
 def test_a_share_is_granted_unless_the_node_gives_whole_gpus_only() -> None:
-    share, whole = AllocateCall(VCORE, CORES, 0.0), AllocateCall(VCORE, ids(VCORE, (0, 100)), 0.0)
+    whole = ids(VCORE, (0, 100))
 
     answers = [
-        decide(LEDGER, (), unknown(cores=30), share),
-        decide(LEDGER, (), unknown(cores=30), share, share_mode=False),
-        decide(LEDGER, (), unknown(cores=100), whole, share_mode=False),
+        decide(LEDGER, (), unknown(cores=30), VCORE, CORES, now=0.0),
+        decide(LEDGER, (), unknown(cores=30), VCORE, CORES, now=0.0, share_mode=False),
+        decide(LEDGER, (), unknown(cores=100), VCORE, whole, now=0.0, share_mode=False),
     ]
 
     assert [one.text if isinstance(one, Refused) else "" for one in answers] == ["", NO_SHARING, ""]

@@ -1,8 +1,8 @@
 """Which GPUs are preferred for a container, and which pods could be held at once, as tables."""
 
-from gpumanager.deviceplugin.admission.steering import PreferenceCall, could_hold, locate, steer
+from gpumanager.deviceplugin.admission.steering import PreferenceCall, could_hold, steer
 from gpumanager.deviceplugin.admission.transaction import Transaction
-from gpumanager.deviceplugin.device_ledger import on_gpus
+from gpumanager.deviceplugin.device_ledger import locate, on_gpus
 from gpumanager.grants.grant import DevicePluginSource, Grant
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID
