@@ -28,7 +28,7 @@ from gpumanager.deviceplugin.admission.steering import PreferenceCall, steer
 from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.device_ledger import accepted, advertised, all_ids, holders, ids_of
+from gpumanager.deviceplugin.device_ledger import accepted, advertised, ids_of
 from gpumanager.deviceplugin.disagreements import Disagreement
 from gpumanager.deviceplugin.identity.evidence import PodLister, list_live_containers, lived_on
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
@@ -44,6 +44,7 @@ from gpumanager.deviceplugin.recovery import recover
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.device_ids import Device, UnknownDeviceID
 from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
 from gpumanager.grants.refusals import NotResolved, Refused
@@ -136,9 +137,9 @@ class Allocator:
         """
         async with self._lock:
             open_ = await self._tracker.observe(resource, size)
-            others = holders(self._live(), set(available))
+            question = PreferenceCall(resource, size, frozenset(available), tuple(must_include))
+            others = self._live().holding(question.available)
             await self.node.release(over(others, Occasion.CONTESTED, self._contest(open_)))
-            question = PreferenceCall(resource, size, tuple(available), tuple(must_include))
             policy, live = self._deps.gpu_policy, self._live()
             offer = steer(self.ledger, live, open_, question, gpu_policy=policy)
             self._tracker.keep(replace(open_, awaiting=resource, plan=offer.plan))
@@ -241,10 +242,10 @@ class Allocator:
 
     def foreign(self) -> frozenset[str]:
         """Device IDs that are advertised only because pods hold them."""
-        held = (i for a in self._live() for i in all_ids(a))
+        held = (i for a in self._live() for i in a.ids.all)
         return frozenset(i for i in held if i not in self.ledger.ids)
 
-    def _live(self) -> tuple[Grant, ...]:
+    def _live(self) -> LiveGrants:
         return self.node.grants(DEVICE_PLUGINS)
 
     async def _over(self, occasion: Occasion, facts: GrantFacts) -> frozenset[AllocationID]:
@@ -287,7 +288,7 @@ class Allocator:
         except UnknownDeviceID as error:
             return Refused(str(error))
         others = [
-            one for one in holders(self._live(), set(ids)) if one.ids.admission != open_.admission
+            one for one in self._live().holding(set(ids)) if one.ids.admission != open_.admission
         ]
         if others and (refused := await self._take_from(others, open_, ids)):
             return refused
@@ -312,7 +313,7 @@ class Allocator:
         for one, said in contested:
             if said is GrantOutcome.KEEP:
                 return Refused(
-                    f"device {min(set(ids).intersection(all_ids(one)))} belongs to {one.pod}, "
+                    f"device {min(set(ids).intersection(one.ids.all))} belongs to {one.pod}, "
                     "which still runs; the kubelet has offered it a second time: create the pod "
                     "again"
                 )

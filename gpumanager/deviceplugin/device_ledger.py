@@ -9,7 +9,6 @@ good as the GPU's own that are left out.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from gpumanager.gpu.values import GpuUUID
@@ -26,19 +25,6 @@ def ids_of(grant: Grant, resource: str) -> tuple[str, ...]:
     return grant.ids.core_ids if resource == VCORE else grant.ids.memory_ids
 
 
-def all_ids(grant: Grant) -> tuple[str, ...]:
-    return (*grant.ids.core_ids, *grant.ids.memory_ids)
-
-
-def holders(grants: Iterable[Grant], ids: AbstractSet[str]) -> list[Grant]:
-    """Return those that hold any of `ids`."""
-    return [
-        one
-        for one in grants
-        if not ids.isdisjoint(one.ids.core_ids) or not ids.isdisjoint(one.ids.memory_ids)
-    ]
-
-
 def of_admission(grants: Iterable[Grant], admission: str) -> list[Grant]:
     return [grant for grant in grants if grant.ids.admission == admission]
 
@@ -51,7 +37,7 @@ def locate(
         device_id: grant.gpus
         for grant in of_admission(live, admission)
         if grant.shares
-        for device_id in all_ids(grant)
+        for device_id in grant.ids.all
     }
     found: set[GpuUUID] = set()
     for device_id in ids:

@@ -11,6 +11,7 @@ from gpumanager.deviceplugin.identity.evidence import Evidence, allocation_of, i
 from gpumanager.deviceplugin.identity.verdict import has_ended
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.journal import LiveGrants
 from gpumanager.ids import AllocationID
 from gpumanager.names import VCORE
 
@@ -39,7 +40,7 @@ KINDS = {
 
 def disagreements(
     topology: Topology,
-    live: tuple[Grant, ...],
+    live: LiveGrants,
     evidence: Evidence,
     ended: frozenset[AllocationID],
 ) -> Iterator[Disagreement]:
@@ -64,7 +65,7 @@ def disagreements(
 
 
 def _in_books(
-    live: tuple[Grant, ...], standing: list[Grant], evidence: Evidence
+    live: LiveGrants, standing: list[Grant], evidence: Evidence
 ) -> Iterator[Disagreement]:
     """Yield what checkpoint, journal and directories say otherwise of one another."""
     for uid, container in unrecorded(live, evidence.checkpoint or ()):
@@ -78,7 +79,7 @@ def _in_books(
         yield Disagreement("directory", name, "it goes once nobody has it mounted")
     holders: dict[str, Grant] = {}
     for one in (grant for grant in standing if grant.state is State.CONFIRMED):
-        for device_id in (*one.ids.core_ids, *one.ids.memory_ids):
+        for device_id in one.ids.all:
             other = holders.setdefault(device_id, one)
             if other.owner != one.owner:
                 yield Disagreement("doubled", device_id, f"{other.pod} and {one.pod}")

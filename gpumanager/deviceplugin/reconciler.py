@@ -37,6 +37,7 @@ from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, has_e
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID, PodUID
@@ -77,7 +78,7 @@ class Reconciler:
     def _ledger(self) -> Ledger:
         return self._node.ledger(DEVICE_PLUGINS)
 
-    def _live(self) -> tuple[Grant, ...]:
+    def _live(self) -> LiveGrants:
         return self._node.grants(DEVICE_PLUGINS)
 
     async def look(self, before: Iterable[Grant], view: View | None) -> Look:

@@ -24,6 +24,7 @@ from gpumanager.deviceplugin.identity.evidence import (
     lived_on,
 )
 from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
 from gpumanager.grants.store import GrantStore
@@ -58,7 +59,7 @@ async def recover(node: Node, deps: Dependencies, lister: PodLister) -> None:
 
 def held_besides(
     ledger: Ledger,
-    known: tuple[Grant, ...],
+    known: LiveGrants,
     evidence: Evidence,
     inherited: tuple[Grant, ...],
     now: float,

@@ -65,6 +65,11 @@ class DevicePluginSource:
     core_ids: tuple[str, ...] = ()
     memory_ids: tuple[str, ...] = ()
 
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Return those of both resources."""
+        return (*self.core_ids, *self.memory_ids)
+
 
 @dataclass(frozen=True, slots=True)
 class LegacySource(DevicePluginSource):

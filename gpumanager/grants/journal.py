@@ -1,9 +1,10 @@
-"""The journal: every grant in force, as a value.
+"""The journal: every grant in force, as a value; and those of them that hold something.
 
 `journal_text` encodes it, `journal_log` orders its lines, `journal_file` keeps it on disk.
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Final
@@ -52,6 +53,45 @@ class Journal:
         """Forget them."""
         dropped = set(names)
         return Journal({n: a for n, a in self.grants.items() if n not in dropped})
+
+
+class LiveGrants(tuple[Grant, ...]):  # noqa: SLOT001 - a tuple cannot have any that hold something
+    """Grants that hold something, oldest first, with an index of their device IDs.
+
+    Each call of the kubelet asks which of hundreds of grants have some of thousands of IDs.
+    """
+
+    by_id: dict[str, tuple[Grant, ...]] | None = None
+    """The index; None until it is needed, and where later grants have taken it over."""
+
+    def replaced(self, later: "LiveGrants") -> "LiveGrants":
+        """Return `later`, which takes the index over: few grants differ."""
+        later.by_id, self.by_id = self.by_id, None
+        if later.by_id is not None:
+            before, now = ({id(one): one for one in some} for some in (self, later))
+            for key in before.keys() - now.keys():
+                for device_id in before[key].ids.all:
+                    left = tuple(one for one in later.by_id[device_id] if one is not before[key])
+                    later.by_id[device_id] = left
+                    if not left:
+                        del later.by_id[device_id]
+            _enter(later.by_id, [now[key] for key in now.keys() - before.keys()])
+        return later
+
+    def holding(self, ids: AbstractSet[str]) -> list[Grant]:
+        """Return those that hold any of `ids`."""
+        if self.by_id is None:
+            self.by_id = {}
+            _enter(self.by_id, self)
+        index = self.by_id
+        found = {id(one) for device_id in index.keys() & ids for one in index[device_id]}
+        return [one for one in self if id(one) in found] if found else []
+
+
+def _enter(index: dict[str, tuple[Grant, ...]], grants: Iterable[Grant]) -> None:
+    for grant in grants:
+        for device_id in grant.ids.all:
+            index[device_id] = (*index.get(device_id, ()), grant)
 
 
 def differences(before: Journal, after: Journal) -> tuple[list[Grant], list[Grant]]:

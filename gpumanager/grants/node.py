@@ -24,7 +24,7 @@ from gpumanager.gpu.inventory import cordoned_gpus
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.device_ids import DeviceIDs
 from gpumanager.grants.grant import ClaimSource, DevicePluginSource, Grant, Source
-from gpumanager.grants.journal import Journal
+from gpumanager.grants.journal import Journal, LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.offers import GpuOffer, Offers
 from gpumanager.grants.store import GrantStore
@@ -94,7 +94,7 @@ class Node:
         for changed in self._subscribers:
             changed()
 
-    def grants(self, interface: str) -> tuple[Grant, ...]:
+    def grants(self, interface: str) -> LiveGrants:
         """Return the grants of an interface that hold something."""
         return self.store.live(SOURCES[interface])
 
@@ -174,7 +174,7 @@ class Node:
         """Return the GPUs that a grant of device plugins has, and those whose device IDs a pod
         holds for another GPU."""
         live = self.grants(DEVICE_PLUGINS)
-        ids = (i for one in live for i in (*one.ids.core_ids, *one.ids.memory_ids))
+        ids = (i for one in live for i in one.ids.all)
         named = {self._ids.gpu_of(i).uuid for i in ids if i in self._ids}
         return frozenset(named.union(*(one.gpus for one in live)))
 

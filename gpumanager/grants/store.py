@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar, TypeVarTuple
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import Grant, Source
-from gpumanager.grants.journal import Journal
+from gpumanager.grants.journal import Journal, LiveGrants
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from gpumanager.ids import AllocationID
 
@@ -45,18 +45,22 @@ class GrantStore:
         self._back_ends = back_ends
         self._whole: bool | None = None
         self._writer = ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
-        self._live: dict[type[Source], tuple[Journal, tuple[Grant, ...]]] = {}
+        self._live: dict[type[Source], tuple[Journal, LiveGrants]] = {}
         self.journal = Journal()
         self.lock = asyncio.Lock()
         self.lingering: frozenset[AllocationID] = frozenset()
         """Grants of ended pods of which a container still runs."""
 
-    def live(self, source: type[Source]) -> tuple[Grant, ...]:
+    def live(self, source: type[Source]) -> LiveGrants:
         """Return the grants of this kind that hold something; the same tuple until one changes."""
-        journal, live = self._live.get(source, (None, ()))
+        journal, live = self._live.get(source, (None, LiveGrants()))
         if journal is not self.journal:
-            found = tuple(one for one in self.journal.live() if isinstance(one.source, source))
-            live = live if found == live else found
+            found = LiveGrants(
+                one
+                for one in self.journal.grants.values()
+                if not one.released and isinstance(one.source, source)
+            )
+            live = live if found == live else live.replaced(found)
             self._live[source] = self.journal, live
         return live
 

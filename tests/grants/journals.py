@@ -92,7 +92,7 @@ def is_a_range(device_id: str) -> bool:
 
 def unambiguous(kept: list[Grant]) -> list[Grant]:
     """Without those whose IDs look like ranges: no plugin makes such."""
-    return [a for a in kept if not any(is_a_range(i) for i in (*a.ids.core_ids, *a.ids.memory_ids))]
+    return [a for a in kept if not any(is_a_range(i) for i in a.ids.all)]
 
 
 histories = st.lists(st.lists(allocations, max_size=4).map(unambiguous), min_size=1, max_size=5)

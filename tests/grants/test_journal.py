@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.grant import Grant, State
-from gpumanager.grants.journal import Journal
+from gpumanager.grants.grant import DevicePluginSource, Grant, State
+from gpumanager.grants.journal import Journal, LiveGrants
 from gpumanager.grants.journal_log import JournalChange, Log, change, line, read, salvage
 from gpumanager.grants.journal_text import Malformed, dump, pack, record
 from gpumanager.ids import AllocationID
@@ -217,3 +217,32 @@ def test_a_change_has_only_what_has_changed_however_grants_have_moved() -> None:
     moved = change(journal(first, kept, last), journal(kept, last, new))
 
     assert moved == JournalChange((new,), (first.id,))
+
+
+HISTORY = st.lists(
+    st.dictionaries(
+        st.integers(0, 4),
+        st.tuples(st.sets(st.sampled_from("abcdef")), st.sets(st.sampled_from("uvwxyz"))),
+    ),
+    min_size=1,
+)
+
+
+@given(HISTORY, st.sets(st.sampled_from("abcdefuvwxyz")))
+def test_the_index_of_device_ids_says_what_a_look_at_every_grant_would(
+    history: list[dict[int, tuple[set[str], set[str]]]], ids: set[str]
+) -> None:
+    """Whichever grants came and went, and of values of before, too."""
+    made: dict[tuple[int, frozenset[str], frozenset[str]], Grant] = {}
+    values = [LiveGrants()]
+    for held in history:
+        found = []
+        for number, (cores, memory) in held.items():
+            source = DevicePluginSource("", tuple(cores), tuple(memory))
+            key = number, frozenset(cores), frozenset(memory)
+            found.append(made.setdefault(key, Grant(AllocationID(f"{number}"), source)))
+        values.append(values[-1].replaced(LiveGrants(found)))
+        assert values[-1].holding(ids) == [one for one in found if ids & {*one.ids.all}]
+
+    for value in values:
+        assert value.holding(ids) == [one for one in value if ids & {*one.ids.all}]

@@ -203,7 +203,7 @@ class PodHistories(RuleBasedStateMachine):
         """Device IDs and the living pods for which they are settled."""
         for one in self.node.allocator.node.journal.live():
             if one.pod and one.pod.uid in self.active():
-                for device_id in (*one.ids.core_ids, *one.ids.memory_ids):
+                for device_id in one.ids.all:
                     yield device_id, one.pod.uid
 
     def active(self) -> set[PodUID]:

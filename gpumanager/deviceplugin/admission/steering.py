@@ -11,8 +11,6 @@ from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.device_ledger import (
-    all_ids,
-    holders,
     locate,
     of_admission,
     originals,
@@ -20,6 +18,7 @@ from gpumanager.deviceplugin.device_ledger import (
 )
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.plan import planned
 from gpumanager.kube.pod import ContainerKind, PodView
@@ -39,7 +38,7 @@ class PreferenceCall:
 
     resource: str
     size: int
-    available: tuple[str, ...]
+    available: frozenset[str]
     must_include: tuple[str, ...] = ()
 
 
@@ -53,7 +52,7 @@ class Offer:
 
 def steer(
     ledger: Ledger,
-    live: tuple[Grant, ...],
+    live: LiveGrants,
     transaction: Transaction,
     question: PreferenceCall,
     *,
@@ -112,7 +111,7 @@ def gpu_policy_of(transaction: Transaction, of_node: str) -> str:
 
 
 def _plan(
-    ledger: Ledger, live: tuple[Grant, ...], transaction: Transaction, gpu_policy: str
+    ledger: Ledger, live: LiveGrants, transaction: Transaction, gpu_policy: str
 ) -> GpuChoice | None:
     if transaction.request is None:
         return None
@@ -138,7 +137,7 @@ def _plan(
 
 def _decided_gpus(
     ledger: Ledger,
-    live: tuple[Grant, ...],
+    live: LiveGrants,
     transaction: Transaction,
     question: PreferenceCall,
 ) -> tuple[Gpu, ...]:
@@ -151,7 +150,7 @@ def _decided_gpus(
     return tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
 
 
-def _roomiest(ledger: Ledger, live: tuple[Grant, ...], question: PreferenceCall) -> tuple[Gpu, ...]:
+def _roomiest(ledger: Ledger, live: LiveGrants, question: PreferenceCall) -> tuple[Gpu, ...]:
     """For a container nobody knows: whole GPUs by placement, a share where the most room is."""
     books = ledger.books(live)
     cores = question.size if question.resource == VCORE else 0
@@ -164,14 +163,14 @@ def _roomiest(ledger: Ledger, live: tuple[Grant, ...], question: PreferenceCall)
 
 
 def _choose(
-    ledger: Ledger, live: tuple[Grant, ...], question: PreferenceCall, gpus: tuple[Gpu, ...]
+    ledger: Ledger, live: LiveGrants, question: PreferenceCall, gpus: tuple[Gpu, ...]
 ) -> tuple[str, ...]:
     """What must be, then free on the wanted GPUs, of no GPU, anywhere.
 
     Then, at worst, what is only granted (its pod may have been rejected), then what is in use.
     """
-    must, offered = dict.fromkeys(question.must_include), frozenset(question.available)
-    found = holders(live, offered)
+    must, offered = dict.fromkeys(question.must_include), question.available
+    found = live.holding(offered)
     granted, used = _of(found, State.ANSWERED), _of(found, State.CONFIRMED)
     free = offered - granted - used
     wanted, most = free & ledger.ids.on(gpus), max(question.size, len(must))
@@ -183,4 +182,4 @@ def _choose(
 
 
 def _of(grants: Iterable[Grant], state: State) -> frozenset[str]:
-    return frozenset(i for one in grants if one.state is state for i in all_ids(one))
+    return frozenset(i for one in grants if one.state is state for i in one.ids.all)

@@ -73,7 +73,7 @@ class AdmissionTracker:
         max_age = PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
         self._view = await self._lister.list(max_age)
         before, live = self.open, self._node.grants(DEVICE_PLUGINS)
-        holders = {a.owner for a in live if a.owner}
+        holders = {owner for a in live if (owner := a.owner)}
         call = self._call(resource, size, again=again)
         self._known = transaction.observe(self._known, call, self._view, holders, self._fits)
         if before is not None:

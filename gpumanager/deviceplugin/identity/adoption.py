@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.deviceplugin.device_ledger import holders, on_gpus
+from gpumanager.deviceplugin.device_ledger import on_gpus
 from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
     Key,
@@ -30,6 +30,7 @@ from gpumanager.grants.grant import (
     State,
     shares_of,
 )
+from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ENV_VISIBLE
@@ -46,11 +47,11 @@ BY_CONTAINER: Final = "adopted: it runs with this allocation"
 BY_DIRECTORY: Final = "adopted: its directory is there, and nobody can say whose it is"
 
 
-def unrecorded(known: Iterable[Grant], checkpoint: Checkpoint) -> tuple[Key, ...]:
+def unrecorded(known: LiveGrants, checkpoint: Checkpoint) -> tuple[Key, ...]:
     """Containers to which the kubelet has given cores of which the journal knows nothing."""
     cores = {(h.pod_uid, h.container): h.ids for h in checkpoint if h.resource == VCORE}
     recorded: dict[frozenset[str], set[PodUID | None]] = {}
-    for one in holders(known, frozenset().union(*cores.values())):
+    for one in known.holding(frozenset().union(*cores.values())):
         recorded.setdefault(frozenset(one.ids.core_ids), set()).add(
             one.pod.uid if one.pod else None
         )
@@ -60,7 +61,7 @@ def unrecorded(known: Iterable[Grant], checkpoint: Checkpoint) -> tuple[Key, ...
 
 
 def adopt_booked(
-    ledger: Ledger, known: tuple[Grant, ...], evidence: Evidence, now: float
+    ledger: Ledger, known: LiveGrants, evidence: Evidence, now: float
 ) -> tuple[Grant, ...]:
     """What the kubelet's books give to pods that have not ended, and the journal lacks.
 

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.transaction import View
-from gpumanager.deviceplugin.device_ledger import all_ids, holders, resized
+from gpumanager.deviceplugin.device_ledger import resized
 from gpumanager.deviceplugin.identity.verdict import Checkpoint, has_ended, owner
 from gpumanager.grants.grant import Claimant, Grant, State
+from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID, PodUID
@@ -64,7 +65,7 @@ def _container(checkpoint: Checkpoint, uid: PodUID, name: str) -> BookedContaine
 
 
 def match(
-    live: tuple[Grant, ...], containers: tuple[BookedContainer, ...]
+    live: LiveGrants, containers: tuple[BookedContainer, ...]
 ) -> tuple[tuple[Grant, BookedContainer], ...]:
     """Return each container with its allocation. Raises NotResolved for one that has none.
 
@@ -80,7 +81,7 @@ def match(
 
 
 def _allocation_of(
-    live: tuple[Grant, ...],
+    live: LiveGrants,
     container: BookedContainer,
     following: list[BookedContainer],
     taken: set[AllocationID],
@@ -92,8 +93,11 @@ def _allocation_of(
     """
     if not container.core_ids:
         raise NotResolved(f"container {container.name} has GPU memory without {VCORE}")
-    holding_any = holders(live, container.core_ids)
-    fitting = [a for a in holding_any if frozenset(a.ids.core_ids) == container.core_ids]
+    fitting = [
+        a
+        for a in live.holding(container.core_ids)
+        if frozenset(a.ids.core_ids) == container.core_ids
+    ]
     own = [a for a in fitting if a.pod and _is(a.pod, container)]
     open_ = [a for a in fitting if a.pod is None and a.id not in taken]
     shared = [a for a in fitting if a.id in taken or a.owner == container.uid]
@@ -201,11 +205,11 @@ class Rivals:
     standing: tuple[Grant, ...]
 
 
-def rivals(live: Iterable[Grant], owned: Grant, checkpoint: Checkpoint) -> Rivals:
+def rivals(live: LiveGrants, owned: Grant, checkpoint: Checkpoint) -> Rivals:
     """Return the other grants with IDs of `owned`."""
-    ids = set(all_ids(owned))
+    ids = set(owned.ids.all)
     others = [
-        a for a in holders(live, ids) if a.id != owned.id and owner(a, checkpoint) != owned.owner
+        a for a in live.holding(ids) if a.id != owned.id and owner(a, checkpoint) != owned.owner
     ]
     return Rivals(
         over=tuple(a for a in others if not _is_booked(a, checkpoint)),
@@ -216,7 +220,7 @@ def rivals(live: Iterable[Grant], owned: Grant, checkpoint: Checkpoint) -> Rival
 
 
 def contested(
-    live: Iterable[Grant], containers: Collection[BookedContainer], view: View | None
+    live: LiveGrants, containers: Collection[BookedContainer], view: View | None
 ) -> tuple[Grant, ...]:
     """Grants of pods that have begun, which these containers would push aside if they start.
 
@@ -224,7 +228,7 @@ def contested(
     those of pods that have ended for certain.
     """
     uids, ids = {one.uid for one in containers}, _ids(containers)
-    shared = {a.id for a in holders(live, ids)}
+    shared = {a.id for a in live.holding(ids)}
     pushed = (a for a in live if a.suspect or a.id in shared)
     return tuple(
         a
@@ -235,7 +239,7 @@ def contested(
 
 def takes(containers: Collection[BookedContainer], allocation: Grant) -> bool:
     """Return whether they have any of its devices."""
-    return bool(holders([allocation], _ids(containers)))
+    return not _ids(containers).isdisjoint(allocation.ids.all)
 
 
 def _ids(containers: Collection[BookedContainer]) -> frozenset[str]:

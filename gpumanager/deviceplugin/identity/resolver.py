@@ -22,6 +22,7 @@ from gpumanager.deviceplugin.identity.resolution import (
 )
 from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
 from gpumanager.grants.refusals import NotResolved
@@ -44,7 +45,7 @@ class IdentityResolver:
     def _ledger(self) -> Ledger:
         return self._node.ledger(DEVICE_PLUGINS)
 
-    def _live(self) -> tuple[Grant, ...]:
+    def _live(self) -> LiveGrants:
         return self._node.grants(DEVICE_PLUGINS)
 
     async def running(
@@ -84,7 +85,9 @@ class IdentityResolver:
     ) -> None:
         """Restore grants of containers that we answered, by the kubelet's checkpoint."""
         names = {(one.uid, one.name) for one in containers}
-        held = tuple(h for h in checkpoint if (h.pod_uid, h.container) in names)
+        uids = {one.uid for one in containers}
+        of_pod = (h for h in checkpoint if h.pod_uid in uids)
+        held = tuple(h for h in of_pod if (h.pod_uid, h.container) in names)
         lacking = set(unrecorded(self._live(), held))
         if not lacking:
             return

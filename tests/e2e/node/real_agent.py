@@ -157,9 +157,7 @@ class RealAgent:
 
     def held(self) -> list[str]:
         """IDs of all devices that are promised, as often as they are."""
-        return [
-            name for one in self.promises() for name in (*one.ids.core_ids, *one.ids.memory_ids)
-        ]
+        return [name for one in self.promises() for name in one.ids.all]
 
     def wait_until_nothing_is_promised_twice(self) -> None:
         """Who has ended is not forgotten at once."""

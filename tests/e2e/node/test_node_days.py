@@ -281,10 +281,7 @@ FIRST_WITH_SIDECARS = 29
 
 def shared_ids(some: tuple[Grant, ...], others: tuple[Grant, ...]) -> set[str]:
     """IDs that both hold."""
-    first, second = (
-        {name for one in held for name in (*one.ids.core_ids, *one.ids.memory_ids)}
-        for held in (some, others)
-    )
+    first, second = ({name for one in held for name in one.ids.all} for held in (some, others))
     return first & second
 
 
