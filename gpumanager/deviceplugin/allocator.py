@@ -166,21 +166,18 @@ class Allocator:
         Safe to repeat. Raises NotResolved, after which the kubelet tries again.
         """
         try:
-            await self._pre_start(resource, ids)
+            view = await self._lister.list(PRE_START_AGE)
+            checkpoint, containers = await self._deps.books.containers(
+                resource, ids, view, self._live(), admitting=self._tracker.admitting
+            )
+            running = await self._resolver.running(containers, view)
+            async with self._lock:
+                await self._resolver.confirm(containers, view, checkpoint, running)
         except NotResolved as error:
             held = (one for one in self._live() if set(ids_of(one, resource)) == set(ids))
             pod = next((one.pod or one.candidate for one in held), None)
             self._deps.events.postponed(pod, str(error))
             raise
-
-    async def _pre_start(self, resource: str, ids: Collection[str]) -> None:
-        view = await self._lister.list(PRE_START_AGE)
-        checkpoint, containers = await self._deps.books.containers(
-            resource, ids, view, self._live(), admitting=self._tracker.admitting
-        )
-        running = await self._resolver.running(containers, view)
-        async with self._lock:
-            await self._resolver.confirm(containers, view, checkpoint, running)
 
     async def recover(self) -> None:
         """Both halves of a recovery, one after the other."""
@@ -213,7 +210,11 @@ class Allocator:
         look = await self._reconciler.look(self._live(), await self._lister.list())
         async with self._lock:
             released = await self._reconciler.act(look, self._tracker.under)
-        await self._advertise_changes()
+        # Advertise again when IDs that only pods had are released.
+        foreign = self.foreign()
+        if foreign != self._foreign and self.on_devices_changed is not None:
+            await self.on_devices_changed()
+        self._foreign = foreign
         return released
 
     def reconcile_soon(self) -> None:
@@ -232,13 +233,6 @@ class Allocator:
                 await self.reconcile()
             except (GpuManagerError, OSError) as error:
                 logger.warning("reconciliation failed, retrying: %s", error)
-
-    async def _advertise_changes(self) -> None:
-        """Advertise again when IDs that only pods had are released."""
-        foreign = self.foreign()
-        if foreign != self._foreign and self.on_devices_changed is not None:
-            await self.on_devices_changed()
-        self._foreign = foreign
 
     def foreign(self) -> frozenset[str]:
         """Device IDs that are advertised only because pods hold them."""

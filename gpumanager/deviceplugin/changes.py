@@ -8,7 +8,7 @@ while besides, by looking again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -94,16 +94,13 @@ class Changes:
     def _arm(self) -> None:
         if self._inotify is None:
             return
-        numbers = (self._inotify.watch(path) for path in self._places())
+        # The directory, and its nearest ancestor, in which it may come.
+        ancestor = next(path for path in self._directory.absolute().parents if path.is_dir())
+        numbers = (self._inotify.watch(path) for path in (self._directory, ancestor))
         now = frozenset(number for number in numbers if number is not None)
         for gone in self._watched - now:
             self._inotify.forget(gone)
         self._watched = now
-
-    def _places(self) -> Iterator[Path]:
-        """Yield the directory, and its nearest ancestor, in which it may come."""
-        yield self._directory
-        yield next(path for path in self._directory.absolute().parents if path.is_dir())
 
     def _poll(self, error: OSError) -> None:
         logger.warning(

@@ -8,7 +8,7 @@ original has ended, it gives that pod's IDs to others, which then hold them like
 good as the GPU's own that are left out.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from gpumanager.gpu.values import GpuUUID
@@ -89,7 +89,14 @@ def advertised(
         for device_id, gpu in ids.of(resource)
         if device_id not in left_out
     )
-    return (*own, *_foreign(ids, live, resource))
+    foreign = (
+        # The original's are as good as ours that are left out; others are of a GPU that is gone.
+        Device(device_id, healthy=device_id.startswith(ORIGINAL), numa_node=None)
+        for grant in live
+        for device_id in ids_of(grant, resource)
+        if device_id.startswith(ORIGINAL) or device_id not in ids
+    )
+    return (*own, *foreign)
 
 
 def exchanged(
@@ -121,28 +128,8 @@ def originals(ids: Iterable[str]) -> list[str]:
     return sorted(i for i in ids if i.startswith(ORIGINAL))
 
 
-def _foreign(ids: DeviceIDs, live: Iterable[Grant], resource: str) -> Iterator[Device]:
-    for grant in live:
-        for device_id in ids_of(grant, resource):
-            if device_id.startswith(ORIGINAL):
-                yield Device(device_id, healthy=True, numa_node=None)
-            elif device_id not in ids:
-                yield Device(device_id, healthy=False, numa_node=None)
-
-
 def _left_out(ids: DeviceIDs, live: tuple[Grant, ...], resource: str) -> Iterator[str]:
     """Yield the last of each GPU's that nobody holds, as many as others stand for."""
-    counts = dict(_stood_for(live, resource))
-    if not any(counts.values()):
-        return
-    held = {i for a in live for i in ids_of(a, resource)}
-    for device_id, gpu in reversed(ids.of(resource)):
-        if counts.get(gpu.uuid, 0) > 0 and device_id not in held:
-            counts[gpu.uuid] -= 1
-            yield device_id
-
-
-def _stood_for(live: Iterable[Grant], resource: str) -> Mapping[GpuUUID, int]:
     counts: dict[GpuUUID, int] = {}
     for grant in live:
         foreign = len(originals(ids_of(grant, resource)))
@@ -150,4 +137,10 @@ def _stood_for(live: Iterable[Grant], resource: str) -> Mapping[GpuUUID, int]:
             foreign = grant.cores if resource == VCORE else grant.blocks
         for uuid in grant.shares:
             counts[uuid] = counts.get(uuid, 0) + -(-foreign // len(grant.shares))
-    return counts
+    if not any(counts.values()):
+        return
+    held = {i for a in live for i in ids_of(a, resource)}
+    for device_id, gpu in reversed(ids.of(resource)):
+        if counts.get(gpu.uuid, 0) > 0 and device_id not in held:
+            counts[gpu.uuid] -= 1
+            yield device_id

@@ -63,7 +63,7 @@ class DevicePlugin:
             for server in self._servers
         )
         for one in self._registrations:
-            one.on_registered = self._on_registered
+            one.on_registered = self._log_once_registered
 
     @property
     def standings(self) -> tuple[Standing, ...]:
@@ -135,6 +135,6 @@ class DevicePlugin:
         """Why one of the last attempts failed, if one did."""
         return next(filter(None, (one.failure for one in self._registrations)), None)
 
-    def _on_registered(self) -> None:
+    def _log_once_registered(self) -> None:
         if all(one.standing.registered for one in self._registrations):
             logger.info("registered with the kubelet")

@@ -35,12 +35,10 @@ from gpumanager.deviceplugin.identity.evidence import (
 from gpumanager.deviceplugin.identity.resolution import named
 from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, has_ended, over, since
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import LiveGrants
-from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
-from gpumanager.ids import AllocationID, PodUID
+from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
@@ -74,10 +72,6 @@ class Reconciler:
         self._passes = 0
         self.disagreements: tuple[Disagreement, ...] = ()
 
-    @property
-    def _ledger(self) -> Ledger:
-        return self._node.ledger(DEVICE_PLUGINS)
-
     def _live(self) -> LiveGrants:
         return self._node.grants(DEVICE_PLUGINS)
 
@@ -96,14 +90,9 @@ class Reconciler:
         asked = doubtful or self._passes % PASSES_PER_RUNTIME_LIST == 0
         live = await list_live_containers(self._deps.runtime) if asked else None
         envs = await self._deps.books.envs() if unknown else {}
-        tenants = await self._tenants() if asked else {}
-        evidence = Evidence(checkpoint, envs, live, view=view, tenants=tenants)
+        tenants = await self._deps.tenants.pods() if asked and self._deps.tenants else None
+        evidence = Evidence(checkpoint, envs, live, view=view, tenants=tenants or {})
         return Look(began, names, evidence)
-
-    async def _tenants(self) -> Mapping[GpuUUID, frozenset[PodUID]]:
-        if self._deps.tenants is None:
-            return {}
-        return await self._deps.tenants.pods() or {}
 
     async def act(self, look: Look, under: Callable[[Grant], bool]) -> tuple[AllocationID, ...]:
         """Act, under the lock; returns the released grants. under: is its pod in admission?
@@ -123,7 +112,10 @@ class Reconciler:
         facts = GrantFacts(evidence.view, evidence.checkpoint, running=None)
         ended = over(known, Occasion.PASS, facts)
         with self._apart("disagreements"):
-            self._report(tuple(disagreements(self._node.topology, live, evidence, ended)))
+            found = tuple(disagreements(self._node.topology, live, evidence, ended))
+            for one in set(found) - set(self.disagreements):
+                logger.warning("state mismatch: %s: %s: %s", one.kind, one.what, one.detail)
+            self.disagreements = found
         await self._name(evidence.view)
         if evidence.live is not None:
             ended = over(known, Occasion.PASS, replace(facts, running=frozenset()))
@@ -158,7 +150,8 @@ class Reconciler:
         self._ended = since(self._ended, ended, now)
         live = self._live()
         kept = lived_on(evidence.live or (), live) | computing(live, evidence)
-        kept |= _unproved(live) & _answered(evidence)
+        # Of evidence no device IDs are known, so that the checkpoint cannot show them.
+        kept |= frozenset(a.id for a in live if is_evidence(a)) & _answered(evidence)
         self._store.lingering = kept & frozenset(self._ended)
         long = (n for n, at in self._ended.items() if now - at >= self._deps.grace)
         return tuple(name for name in long if name not in kept)
@@ -176,7 +169,7 @@ class Reconciler:
         booked, clock = replace(evidence, checkpoint=held), self._deps.clock()
         found: tuple[Grant, ...] = ()
         with self._apart("what the kubelet gave"):
-            found = adopt_booked(self._ledger, self._live(), booked, clock)
+            found = adopt_booked(self._node.ledger(DEVICE_PLUGINS), self._live(), booked, clock)
         with self._apart("what containers run with"):
             found += self._running((*self._live(), *found), evidence, clock)
         for one in found:
@@ -219,19 +212,8 @@ class Reconciler:
                 )
                 await self._store.close(name)
 
-    def _report(self, found: tuple[Disagreement, ...]) -> None:
-        """Log each disagreement when it is new."""
-        for one in set(found) - set(self.disagreements):
-            logger.warning("state mismatch: %s: %s: %s", one.kind, one.what, one.detail)
-        self.disagreements = found
-
 
 def _answered(evidence: Evidence) -> frozenset[AllocationID]:
     """Allocations named by the Allocate responses in the kubelet's checkpoint."""
     named = (envs.get(ENV_ALLOCATION) for envs in evidence.envs.values())
     return frozenset(AllocationID(name) for name in named if name)
-
-
-def _unproved(live: Iterable[Grant]) -> frozenset[AllocationID]:
-    """Grants without known device IDs: the checkpoint cannot show them."""
-    return frozenset(a.id for a in live if is_evidence(a))

@@ -11,9 +11,8 @@ the limits they have, and the shim of one that has just started retries.
 """
 
 import logging
-from collections.abc import Iterable
-from dataclasses import replace
 
+from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.adoption import adopt_booked, adopt_used, unrecorded
 from gpumanager.deviceplugin.identity.evidence import (
@@ -23,11 +22,11 @@ from gpumanager.deviceplugin.identity.evidence import (
     list_live_containers,
     lived_on,
 )
+from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
-from gpumanager.grants.store import GrantStore
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
 logger = logging.getLogger(__name__)
@@ -40,8 +39,7 @@ async def recover(node: Node, deps: Dependencies, lister: PodLister) -> None:
     checkpoint, known = await deps.books.read(), node.grants(DEVICE_PLUGINS)
     enough = whole and not unrecorded(known, checkpoint or ())
     if not enough:
-        seen = Evidence(checkpoint=checkpoint, view=await lister.list())
-        evidence = await _gather(deps, seen)
+        evidence = await _gather(deps, checkpoint, await lister.list())
         inherited = deps.inherited(node.topology, evidence, deps.clock())
         ledger = node.ledger(DEVICE_PLUGINS)
         found = held_besides(ledger, known, evidence, inherited, deps.clock())
@@ -49,12 +47,21 @@ async def recover(node: Node, deps: Dependencies, lister: PodLister) -> None:
         found = tuple(one for one in found if one.id not in claimed)
         store.journal = store.journal.put(*found)
         store.lingering = lived_on(evidence.live or (), node.grants(DEVICE_PLUGINS))
-        _say(found)
+        for one in found:
+            logger.warning(
+                "allocation %s of %s restored: %s (%d cores and %d blocks of %s)",
+                *(one.id, one.pod or "an unknown pod", one.why),
+                *(one.cores, one.blocks, ", ".join(one.gpus) or "no GPU of this node"),
+            )
     await store.forget()
     if not enough:
         await store.tidy()
     if whole:
-        await _clear(store, deps)
+        # An agent stopped between making files and journalling the grant, or removing them.
+        there = {*deps.isolation.allocations(), *deps.isolation.handed_over()}
+        for name in there - set(store.journal.grants):
+            logger.info("removing files of unfinished allocation %s", name)
+            await store.close(name)
 
 
 def held_besides(
@@ -72,37 +79,14 @@ def held_besides(
     return (*found, *adopt_used(ledger.topology, (*known, *found), evidence, now))
 
 
-async def _clear(store: GrantStore, deps: Dependencies) -> None:
-    """Remove directories and CDI files without a grant: an agent stopped between making one and
-    journalling, or removing it."""
-    there = {*deps.isolation.allocations(), *deps.isolation.handed_over()}
-    for name in there - set(store.journal.grants):
-        logger.info("removing files of unfinished allocation %s", name)
-        await store.close(name)
-
-
-async def _gather(deps: Dependencies, known: Evidence) -> Evidence:
+async def _gather(deps: Dependencies, checkpoint: Checkpoint | None, view: View | None) -> Evidence:
     live = await list_live_containers(deps.runtime)
-    checkpoint = known.checkpoint
     if checkpoint is None:
         uids = {
             (one.container.pod_namespace, one.container.pod_name): one.container.pod_uid
             for one in live or ()
         }
-        checkpoint = await deps.books.listed(known.view, uids) or None
-    return replace(
-        known,
-        checkpoint=checkpoint,
-        envs=await deps.books.envs(),
-        live=live,
-        directories=directories(deps.isolation),
+        checkpoint = await deps.books.listed(view, uids) or None
+    return Evidence(
+        checkpoint, await deps.books.envs(), live, directories(deps.isolation), view=view
     )
-
-
-def _say(found: Iterable[Grant]) -> None:
-    for one in found:
-        logger.warning(
-            "allocation %s of %s restored: %s (%d cores and %d blocks of %s)",
-            *(one.id, one.pod or "an unknown pod", one.why),
-            *(one.cores, one.blocks, ", ".join(one.gpus) or "no GPU of this node"),
-        )

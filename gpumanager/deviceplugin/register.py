@@ -39,14 +39,9 @@ async def register(
         async with wire.dial(kubelet) as channel:
             await wire.register(channel, request, deadline)
     except grpc.aio.AioRpcError as error:
-        raise RegistrationFailed(resource, kubelet, _cause(error, deadline)) from error
-
-
-def _cause(error: grpc.aio.AioRpcError, deadline: float) -> str:
-    match error.code():
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"no answer within {deadline:g} s"
-        case grpc.StatusCode.UNAVAILABLE:
-            return "no kubelet listens there; is it running, and is this its device plugin path?"
-        case code:
-            return f"{error.details()} ({code.name})"
+        cause = f"{error.details()} ({error.code().name})"
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            cause = f"no answer within {deadline:g} s"
+        elif error.code() is grpc.StatusCode.UNAVAILABLE:
+            cause = "no kubelet listens there; is it running, and is this its device plugin path?"
+        raise RegistrationFailed(resource, kubelet, cause) from error

@@ -218,7 +218,9 @@ class Registration:
         """Why we have to register again."""
         self._server.expect_watcher()
         while not self._asked:
-            now, left = self._look(), self._patience()
+            now, unwatched, left = self._look(), self._server.unwatched, UNTIL_WOKEN
+            if unwatched is not None:
+                left = (UNWATCHED if self._server.was_watched else NEVER_WATCHED) - unwatched
             if sockets.stale(now):
                 removed = now.kubelet == sockets.kubelet
                 return "its socket was removed" if removed else "the kubelet's socket is another"
@@ -226,13 +228,6 @@ class Registration:
                 return "the kubelet does not watch"
             await self._changes.wait(left if left > 0 else UNTIL_WOKEN)
         return "asked to"
-
-    def _patience(self) -> float:
-        """Seconds until the kubelet has been without a stream of ours for too long."""
-        unwatched = self._server.unwatched
-        if unwatched is None:
-            return UNTIL_WOKEN
-        return (UNWATCHED if self._server.was_watched else NEVER_WATCHED) - unwatched
 
     def _look(self) -> Sockets:
         return Sockets.look(self._kubelet, (self._server.socket,))

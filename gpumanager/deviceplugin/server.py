@@ -10,7 +10,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final, Never, TypeVar
 
@@ -132,19 +132,14 @@ class ResourceServer:
         self, _request: pb.Empty, _context: wire.Context
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """Once, and again after each change, until the kubelet leaves or we stop."""
-        with self._watched():
-            while not self._stopped:
-                shown = self._round
-                yield self._devices()
-                async with self._changed:
-                    await self._changed.wait_for(lambda: self._stopped or self._round != shown)  # noqa: B023
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
         self._watchers += 1
         self._was_watched = True
         try:
-            yield
+            while not self._stopped:
+                shown = self._round
+                yield _listed(self._allocator.devices(self.resource))
+                async with self._changed:
+                    await self._changed.wait_for(lambda: self._stopped or self._round != shown)  # noqa: B023
         finally:
             self._watchers -= 1
             self._unwatched_since = time.monotonic()
@@ -173,7 +168,11 @@ class ResourceServer:
         for one in request.container_requests:
             answer = self._allocator.allocate(self.resource, one.devices_ids)
             answer = self._timer.timed("Allocate", self.resource, answer)
-            responses.append(await _allowed(await _answered(answer, context), context))
+            edits = await _answered(answer, context)
+            if isinstance(edits, Refused):
+                logger.info("refused: %s", edits.text)
+                await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, edits.text)
+            responses.append(_response(edits))
         return pb.AllocateResponse(container_responses=responses)
 
     async def pre_start(
@@ -182,9 +181,6 @@ class ResourceServer:
         answer = self._allocator.pre_start(self.resource, request.devices_ids)
         await _answered(self._timer.timed("PreStartContainer", self.resource, answer), context)
         return pb.PreStartContainerResponse()
-
-    def _devices(self) -> pb.ListAndWatchResponse:
-        return _listed(self._allocator.devices(self.resource))
 
     def check(self) -> None:
         """Raises CannotServe where no kubelet could take what would be served."""
@@ -216,15 +212,6 @@ async def _answered(answer: Awaitable[_T], context: wire.Context) -> _T:
     except (GpuManagerError, OSError) as error:
         logger.exception("cannot answer the kubelet")
         await _abort(context, grpc.StatusCode.INTERNAL, str(error))
-
-
-async def _allowed(
-    answer: ContainerEdits | Refused, context: wire.Context
-) -> pb.ContainerAllocateResponse:
-    if isinstance(answer, Refused):
-        logger.info("refused: %s", answer.text)
-        await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, answer.text)
-    return _response(answer)
 
 
 async def _abort(context: wire.Context, status: grpc.StatusCode, text: str) -> Never:

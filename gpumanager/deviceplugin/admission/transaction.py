@@ -57,7 +57,8 @@ class Candidate:
 
     @property
     def container_complete(self) -> bool:
-        return all(resource in self.done for resource in (VCORE, VMEMORY) if self._asks(resource))
+        asked = (one for one in (VCORE, VMEMORY) if _amount(self.container, one) != 0)
+        return self.done.issuperset(asked)
 
     @property
     def pod_complete(self) -> bool:
@@ -74,9 +75,6 @@ class Candidate:
         if not self.container_complete or self.pod_complete:
             return None
         return Candidate(self.pod, self.place + 1).same(resource, size)
-
-    def _asks(self, resource: str) -> bool:
-        return _amount(self.container, resource) != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +164,6 @@ def asking(pod: PodView) -> tuple[ContainerView, ...]:
 def asks(pod: PodView, sizes: Mapping[str, int]) -> bool:
     """Return whether one of its containers asks for these amounts."""
     return any(all(_matches(one, *size) for size in sizes.items()) for one in asking(pod))
-
-
-def _is_new(pod: PodView, known: Admission, holders: Collection[PodUID]) -> bool:
-    return pod.uid not in known.seen and pod.uid not in holders and not pod.ended
 
 
 def second_half_of_an_unread_one(turn: Turn) -> Transaction | None:
@@ -279,7 +273,11 @@ def observe(
     view: the pods listed during the call, None where they could not be read.
     holders: UIDs of pods that hold IDs already. fits: whether a pod's whole request could be met.
     """
-    new = tuple(pod for pod in view or () if _is_new(pod, known, holders))
+    new = tuple(
+        pod
+        for pod in view or ()
+        if pod.uid not in known.seen and pod.uid not in holders and not pod.ended
+    )
     seen = PodListShows.UNREAD if view is None else PodListShows.NEW if new else PodListShows.SAME
     turn = Turn(call, known.open, seen, new, fits)
     open_ = next(filter(None, (rule(turn) for rule in TRANSITIONS[seen])))

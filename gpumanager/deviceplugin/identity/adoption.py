@@ -103,7 +103,10 @@ def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Grant |
     named = AllocationID(envs.get(ENV_ALLOCATION) or _made_up(key))
     gpus = _given(envs)
     if len(gpus) != max(1, request.whole_gpus):
-        gpus = _named(ledger, cores)  # none are known, or a container says more than it was given
+        # None are known, or a container says more than it was given: the kubelet took the IDs that
+        # we preferred, which name them.
+        ids = ledger.ids
+        gpus = tuple(dict.fromkeys(ids.gpu_of(one).uuid for one in cores if one in ids))
     draft = _draft(named, key, request, evidence, now)
     source = DevicePluginSource(draft.ids.admission, cores, memory)
     return on_gpus(
@@ -165,7 +168,13 @@ def _in_use(
     if mounted is None and name in evidence.directories:
         name = _made_up(_key(live))  # whole GPUs have no directory: it is another pod's
     limits = evidence.directories.get(mounted, ()) if mounted else ()
-    gpus = tuple(limit.gpu for limit in limits) or _visible(topology, live)
+    # As the kubelet annotated the container; its environment may say otherwise.
+    devices = live.annotations.get(ANNOTATION_DEVICE, "").split(",")
+    gpus = (
+        tuple(limit.gpu for limit in limits)
+        or tuple(gpu.uuid for gpu in topology.gpus if f"/dev/nvidia{gpu.minor}" in devices)
+        or tuple(uuid for uuid in _given(live.envs) if topology.by_uuid(uuid))
+    )
     request = _request(limits) if limits else Request(CORES_PER_GPU * max(1, len(gpus)), 0)
     draft = _draft(name, _key(live), request, evidence, now)
     return _in_amounts(draft, request, gpus, BY_CONTAINER)
@@ -212,26 +221,12 @@ def _key(live: LiveContainer) -> Key:
     return live.container.pod_uid, live.container.name
 
 
-def _visible(topology: Topology, live: LiveContainer) -> tuple[GpuUUID, ...]:
-    """As the kubelet annotated the container; its environment may say otherwise."""
-    devices = live.annotations.get(ANNOTATION_DEVICE, "").split(",")
-    named = tuple(gpu.uuid for gpu in topology.gpus if f"/dev/nvidia{gpu.minor}" in devices)
-    return named or tuple(uuid for uuid in _given(live.envs) if topology.by_uuid(uuid))
-
-
 def _given(envs: Mapping[str, str]) -> tuple[GpuUUID, ...]:
     """Return the GPUs of our answer, be they here or not."""
     if ENV_ALLOCATION not in envs:
         return ()
     uuids = envs.get(ENV_GPUS) or envs.get(ENV_VISIBLE, "")
     return tuple(GpuUUID(uuid) for uuid in uuids.split(",") if uuid)
-
-
-def _named(ledger: Ledger, cores: Iterable[str]) -> tuple[GpuUUID, ...]:
-    """Return the GPUs that the IDs name: where no answer is known, the kubelet took what we
-    preferred."""
-    known = (ledger.ids.gpu_of(i).uuid for i in cores if i in ledger.ids)
-    return tuple(dict.fromkeys(known))
 
 
 def is_evidence(grant: Grant) -> bool:

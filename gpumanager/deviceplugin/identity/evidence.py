@@ -159,12 +159,11 @@ def lived_on(live: Iterable[LiveContainer], granted: Iterable[Grant]) -> frozens
         named, who = allocation_of(container), container.container
         mine = own.get(who.pod_uid, [])
         said = {one.id for one in mine if one.id == named}
-        found |= said or {one.id for one in mine if _is_of(one, who.name)}
+        found |= said or {
+            one.id  # gpu-manager's containers name no allocation: whether they run is not known
+            for one in mine
+            if one.pod and one.pod.container == who.name and not one.legacy
+        }
         if (mounted := mounted_allocation(container)) in unconfirmed and mounted:
             found.add(mounted)  # by its mounted directory: its pod is not confirmed yet
     return frozenset(found)
-
-
-def _is_of(grant: Grant, container: str) -> bool:
-    """gpu-manager's containers name no allocation: whether they run is not known."""
-    return grant.pod is not None and grant.pod.container == container and not grant.legacy

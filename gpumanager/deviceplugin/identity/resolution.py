@@ -98,7 +98,8 @@ def _allocation_of(
         for a in live.holding(container.core_ids)
         if frozenset(a.ids.core_ids) == container.core_ids
     ]
-    own = [a for a in fitting if a.pod and _is(a.pod, container)]
+    name = container.uid, container.name
+    own = [a for a in fitting if a.pod and (a.pod.uid, a.pod.container) == name]
     open_ = [a for a in fitting if a.pod is None and a.id not in taken]
     shared = [a for a in fitting if a.id in taken or a.owner == container.uid]
     if not own and not open_ and not shared:
@@ -111,10 +112,6 @@ def _allocation_of(
     after = sum((c.uid, c.name) not in confirmed_for for c in same)
     newest = open_[max(0, len(open_) - 1 - after)] if open_ else None
     return next(iter(own), None) or newest or shared[-1]
-
-
-def _is(claimant: Claimant, container: BookedContainer) -> bool:
-    return (claimant.uid, claimant.container) == (container.uid, container.name)
 
 
 def corrected(allocation: Grant, checkpoint: Checkpoint) -> Grant:
@@ -164,18 +161,18 @@ def _graphics(pod: PodView, container: str) -> bool:
 
 
 def named(live: Iterable[Grant], view: View | None) -> tuple[Grant, ...]:
-    """Grants confirmed while no pods could be read, with their pods' names and annotations."""
+    """Return grants confirmed while no pods could be read, with their pods' names and
+    annotations."""
     by_uid = {pod.uid: pod for pod in view or ()}
-    nameless = (a for a in live if a.pod and not a.pod.name and a.pod.uid in by_uid)
-    return tuple(_told(a, a.pod, by_uid[a.pod.uid]) for a in nameless if a.pod)
-
-
-def _told(allocation: Grant, claimant: Claimant, pod: PodView) -> Grant:
-    return replace(
-        allocation,
-        pod=replace(claimant, namespace=pod.namespace, name=pod.name),
-        ceiling=ceiling(pod.annotations),
-        graphics=_graphics(pod, claimant.container),
+    return tuple(
+        replace(
+            one,
+            pod=replace(one.pod, namespace=pod.namespace, name=pod.name),
+            ceiling=ceiling(pod.annotations),
+            graphics=_graphics(pod, one.pod.container),
+        )
+        for one in live
+        if one.pod and not one.pod.name and (pod := by_uid.get(one.pod.uid))
     )
 
 
@@ -211,12 +208,16 @@ def rivals(live: LiveGrants, owned: Grant, checkpoint: Checkpoint) -> Rivals:
     others = [
         a for a in live.holding(ids) if a.id != owned.id and owner(a, checkpoint) != owned.owner
     ]
-    return Rivals(
-        over=tuple(a for a in others if not _is_booked(a, checkpoint)),
-        standing=tuple(
-            a for a in others if a.state is State.CONFIRMED and _has_any(a, ids, checkpoint)
-        ),
-    )
+    over, standing = list[Grant](), list[Grant]()
+    for one in others:
+        uid, cores = owner(one, checkpoint), frozenset(one.ids.core_ids)
+        if not any(h.pod_uid == uid and h.ids == cores for h in checkpoint):
+            over.append(one)
+        if one.state is State.CONFIRMED and any(
+            h.pod_uid == one.owner and ids & h.ids for h in checkpoint
+        ):
+            standing.append(one)
+    return Rivals(tuple(over), tuple(standing))
 
 
 def contested(
@@ -244,13 +245,3 @@ def takes(containers: Collection[BookedContainer], allocation: Grant) -> bool:
 
 def _ids(containers: Collection[BookedContainer]) -> frozenset[str]:
     return frozenset().union(*(one.core_ids | one.memory_ids for one in containers))
-
-
-def _is_booked(allocation: Grant, checkpoint: Checkpoint) -> bool:
-    """Return True if the kubelet's books say that its pod holds its cores."""
-    uid, cores = owner(allocation, checkpoint), frozenset(allocation.ids.core_ids)
-    return any(h.pod_uid == uid and h.ids == cores for h in checkpoint)
-
-
-def _has_any(allocation: Grant, ids: set[str], checkpoint: Checkpoint) -> bool:
-    return any(h.pod_uid == allocation.owner and ids & h.ids for h in checkpoint)
