@@ -48,5 +48,5 @@ async def find(api: CertificateApi, path: str) -> Any:
 
 
 def is_conflict(error: ApiRefused) -> bool:
-    """Somebody else was faster: it exists already, or has changed since it was read."""
+    """Return whether another writer was first: it exists already, or has changed meanwhile."""
     return error.status == HTTPStatus.CONFLICT

@@ -3,7 +3,7 @@
 import base64
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from gpumanager.kube.errors import ApiRefused
 from gpumanager.scheduler.certificates.api import (
@@ -28,30 +28,35 @@ class Bundles:
         self._missing = False
 
     async def announce(self, trusted: bytes) -> bool:
-        """Write it where it is not; whether it stood everywhere already.
+        """Write it where it is not; return whether it stood everywhere already.
 
-        Without any configuration nobody is to be told, and nothing is announced. Raises ApiRefused,
-        ApiUnavailable.
+        Without any configuration nothing is announced. Raises ApiRefused, ApiUnavailable.
         """
         bundle = base64.b64encode(trusted).decode()
-        found = [await self._keep(path, bundle) for path in self._paths]
+        found = [await self._write(path, bundle) for path in self._paths]
         there = [one for one in found if one is not None]
         if not there and not self._missing:
             log.warning("there is no webhook configuration yet: %s", ", ".join(self._paths))
         self._missing = not there
         return bool(there) and all(there)
 
-    async def _keep(self, path: str, bundle: str) -> bool | None:
-        """Whether it stood there already; None where there is no such configuration."""
+    async def _write(self, path: str, bundle: str) -> bool | None:
+        """Return whether it stood there already; None where there is no such configuration."""
         for _ in range(ATTEMPTS):
             configuration = await find(self._api, path)
             if configuration is None:
                 return None
-            patch = _patch(configuration, bundle)
-            if patch is None:
+            hooks = configuration.get("webhooks") or []
+            if all((hook.get("clientConfig") or {}).get("caBundle") == bundle for hook in hooks):
                 return True
+            # A list is patched whole; the version keeps what others write meanwhile.
+            changed = [
+                {**hook, "clientConfig": {**(hook.get("clientConfig") or {}), "caBundle": bundle}}
+                for hook in hooks
+            ]
+            version = {"resourceVersion": configuration["metadata"]["resourceVersion"]}
             try:
-                await self._api.patch(path, patch)
+                await self._api.patch(path, {"metadata": version, "webhooks": changed})
             except ApiRefused as error:
                 if not is_conflict(error):
                     raise
@@ -59,16 +64,3 @@ class Bundles:
             log.info("%s: caBundle updated", path)
             return False
         return False
-
-
-def _patch(configuration: Any, bundle: str) -> dict[str, Any] | None:
-    """A list is patched whole; the version keeps us from undoing what others write meanwhile."""
-    hooks = configuration.get("webhooks") or []
-    if all((hook.get("clientConfig") or {}).get("caBundle") == bundle for hook in hooks):
-        return None
-    changed = [
-        {**hook, "clientConfig": {**(hook.get("clientConfig") or {}), "caBundle": bundle}}
-        for hook in hooks
-    ]
-    version = configuration["metadata"]["resourceVersion"]
-    return {"metadata": {"resourceVersion": version}, "webhooks": changed}

@@ -52,7 +52,7 @@ class CaState:
 
     @property
     def trusted(self) -> bytes:
-        """The bundle: whoever has it believes all that may be served now."""
+        """Return the bundle: a client that has it trusts all that may be served now."""
         coming = (self.next.certificate,) if self.next else ()
         return b"".join((*self.former, self.authority.certificate, *coming))
 
@@ -65,43 +65,36 @@ def step(
     announced: timedelta | None,
     lives: Lives = Lives(),
 ) -> CaState:
-    """What there should be now; `state` itself where that is what there is.
+    """Return what there should be now; `state` itself where that is what there is.
 
     names: what the server is called. announced: for how long the bundle of `state` has been where
     the API server looks, as far as is known; None: it is not.
     """
-    if state is None or _over(state, now):
-        return _begin(now, names, lives)
+    if state is not None:
+        authority, served = map(describe, (state.authority.certificate, state.serving.certificate))
+        if now < authority.begins or min(authority.ends, served.ends) <= now:
+            # Clients no longer trust it, or not yet. Example: a replica with a clock that was ahead
+            # made it. There is nothing that could be kept going.
+            state = None
+    if state is None:
+        fresh = make_authority(now, lives.authority)
+        return CaState(fresh, issue(fresh, names, now, lives.serving))
     if state.next and announced is not None and announced >= PROPAGATION:
         former = (*state.former, state.authority.certificate)
         serving = issue(state.next, names, now, lives.serving)
         return CaState(state.next, serving, None, former)
-    served = describe(state.serving.certificate)
     good = served.begins <= now and served.used_up(now) < DUE
     if not good or served.names != frozenset(names):
-        fresh = issue(state.authority, names, now, lives.serving)
-        return replace(state, serving=fresh)
-    if state.next is None and describe(state.authority.certificate).used_up(now) >= DUE:
+        return replace(state, serving=issue(state.authority, names, now, lives.serving))
+    if state.next is None and authority.used_up(now) >= DUE:
         return replace(state, next=make_authority(now, lives.authority))
     if state.former and now - served.begins >= RETIRED_CA_KEPT + BACKDATED:
         return replace(state, former=())
     return state
 
 
-def _begin(now: datetime, names: Sequence[str], lives: Lives) -> CaState:
-    authority = make_authority(now, lives.authority)
-    return CaState(authority, issue(authority, names, now, lives.serving))
-
-
-def _over(state: CaState, now: datetime) -> bool:
-    """Nobody believes it any more, or yet, where a clock that was ahead made it: there is nothing
-    that could be kept going."""
-    authority, served = map(describe, (state.authority.certificate, state.serving.certificate))
-    return now < authority.begins or min(authority.ends, served.ends) <= now
-
-
 def to_secret(state: CaState) -> dict[str, str]:
-    """`data` of a Secret. An empty text is written, so that a patch overwrites what was there."""
+    """Return `data` of a Secret, empty texts too, so that a patch overwrites what was there."""
     coming = state.next or KeyPair(b"", b"")
     parts = {
         "tls.crt": state.serving.certificate,
@@ -116,7 +109,7 @@ def to_secret(state: CaState) -> dict[str, str]:
 
 
 def from_secret(data: Mapping[str, Any]) -> CaState | None:
-    """None where nothing was written yet; raises CertificateTrouble."""
+    """Read it; None where nothing was written yet. Raises CertificateTrouble."""
     try:
         parts = {name: base64.b64decode(text, validate=True) for name, text in data.items()}
     except (TypeError, ValueError) as error:

@@ -19,7 +19,7 @@ class Files:
     key: Path
     callers: Path | None = None
 
-    async def look(self, now: datetime) -> KeyPair:  # noqa: ARG002 - others need it
+    async def fetch(self, now: datetime) -> KeyPair:  # noqa: ARG002 - others need it
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> KeyPair:

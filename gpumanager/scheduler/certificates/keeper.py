@@ -19,43 +19,43 @@ log = logging.getLogger(__name__)
 
 PERIOD: Final = 10.0
 FIRST_PERIOD: Final = 2.0
-"""Seconds between two looks, and while there is nothing to serve with."""
+"""Seconds between two refreshes, and while there is nothing to serve with."""
 LATE_PART_OF_LIFE: Final = 5 / 6
-"""How much of its life may be over before it is said that nothing new came."""
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+"""How much of its life may be over before a warning is logged that nothing new came."""
 
 
 class Keeper:
     """What to serve with now. clock: with a time zone."""
 
-    def __init__(self, source: CertificateSource, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(
+        self,
+        source: CertificateSource,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._source = source
         self._clock = clock
         self._identity: KeyPair | None = None
         self._context: ssl.SSLContext | None = None
-        self._said = ""
+        self._reported = ""
         self._late: KeyPair | None = None
         self.first = asyncio.Event()
         """Set when there is something to serve with."""
 
     def context(self) -> ssl.SSLContext:
-        """Raises CertificateTrouble before there is one."""
+        """Return the current one; raises CertificateTrouble before there is one."""
         if self._context is None:
             raise CertificateTrouble("there is no certificate yet")
         return self._context
 
     @property
     def ends(self) -> datetime | None:
-        """When the certificate does; None before there is one."""
+        """Return when the certificate ends; None before there is one."""
         return describe(self._identity.certificate).ends if self._identity else None
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Refresh for as long as the task lives."""
         while True:
-            await self.look()
+            await self.refresh()
             await asyncio.sleep(PERIOD if self.first.is_set() else FIRST_PERIOD)
 
     async def begin(self) -> None:
@@ -63,39 +63,31 @@ class Keeper:
         await self._take(self._clock())
         self.first.set()
 
-    async def look(self) -> None:
-        """Take what the source has now; what goes wrong is said, once."""
+    async def refresh(self) -> None:
+        """Take what the source has now; log an error, and a late renewal, once each."""
         now = self._clock()
         try:
             await self._take(now)
-            self._said = ""
+            self._reported = ""
         except (GpuManagerError, KeyError, TypeError, AttributeError, ValueError) as error:
-            self._complain(error)
+            text = f"{type(error).__name__}: {error}"
+            log.log(logging.DEBUG if text == self._reported else logging.WARNING, "%s", text)
+            self._reported = text
         if self._context is not None:
             self.first.set()
-            self._warn_of_end(now)
+            if self._identity is not None and self._late is not self._identity:
+                found = describe(self._identity.certificate)
+                if found.used_up(now) >= LATE_PART_OF_LIFE:
+                    log.warning("%s has not been renewed yet", _about(self._identity))
+                    self._late = self._identity
 
     async def _take(self, now: datetime) -> None:
-        identity = await self._source.look(now)
+        identity = await self._source.fetch(now)
         if identity != self._identity:
             about = _about(identity)
             self._context = await asyncio.to_thread(identity.context)
             self._identity = identity
             log.info("serving with %s", about)
-
-    def _complain(self, error: Exception) -> None:
-        said = f"{type(error).__name__}: {error}"
-        log.log(logging.DEBUG if said == self._said else logging.WARNING, "%s", said)
-        self._said = said
-
-    def _warn_of_end(self, now: datetime) -> None:
-        """Once for each certificate."""
-        if self._identity is None or self._late is self._identity:
-            return
-        found = describe(self._identity.certificate)
-        if found.used_up(now) >= LATE_PART_OF_LIFE:
-            log.warning("%s has not been renewed yet", _about(self._identity))
-            self._late = self._identity
 
 
 def _about(identity: KeyPair) -> str:

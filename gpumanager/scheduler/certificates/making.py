@@ -30,12 +30,12 @@ class Described:
     names: frozenset[str]
 
     def used_up(self, now: datetime) -> float:
-        """How much of its life is over: 0 to 1, and more than 1 when it has ended."""
+        """Return how much of its life is over: 0 to 1, and more than 1 when it has ended."""
         return (now - self.begins) / (self.ends - self.begins)
 
 
 def make_authority(now: datetime, life: timedelta) -> KeyPair:
-    """One that signs certificates for servers, of which each has a name of its own."""
+    """Make a CA for servers' certificates; each CA has a name of its own."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     name = _name(f"gpu-manager {serial:x}"[:LONGEST_NAME])
@@ -49,7 +49,7 @@ def make_authority(now: datetime, life: timedelta) -> KeyPair:
 
 
 def issue(authority: KeyPair, names: Sequence[str], now: datetime, life: timedelta) -> KeyPair:
-    """A certificate for a server of these DNS names, which ends no later than its authority."""
+    """Make a certificate for a server of these DNS names; it ends no later than its authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):

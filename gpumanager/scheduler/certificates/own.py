@@ -6,7 +6,7 @@ written meanwhile, it takes that one's. So all replicas serve the same certifica
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from gpumanager.kube.errors import ApiRefused
@@ -38,18 +38,27 @@ class OwnCertificate:
         self._lives = lives or Lives()
         self._announced: tuple[bytes, datetime] | None = None
 
-    async def look(self, now: datetime) -> KeyPair:
-        state = await self._agree(now)
-        await self._announce(state, now)
+    async def fetch(self, now: datetime) -> KeyPair:
+        state = await self._renew_secret(now)
+        if not await self._bundles.announce(state.trusted):
+            self._announced = None
+        elif self._announced is None or self._announced[0] != state.trusted:
+            self._announced = (state.trusted, now)
         return state.serving
 
-    async def _agree(self, now: datetime) -> CaState:
-        """What the Secret says, after what is due was done."""
+    async def _renew_secret(self, now: datetime) -> CaState:
+        """Return what the Secret holds, after everything due was renewed."""
         for _ in range(ATTEMPTS):
             secret = await find(self._api, self._path)
-            before = self._read(secret)
-            since = self._since(before, now)
-            after = step(before, now, self._names, announced=since, lives=self._lives)
+            try:
+                before = from_secret((secret or {}).get("data") or {})
+            except CertificateTrouble as error:
+                cause = f"secret {self._secret}: {error}; delete it, and a new one is made"
+                raise CertificateTrouble(cause) from error
+            seen = None  # for how long we have seen this bundle announced
+            if before and self._announced and self._announced[0] == before.trusted:
+                seen = now - self._announced[1]
+            after = step(before, now, self._names, announced=seen, lives=self._lives)
             if after is before:
                 return after
             try:
@@ -61,13 +70,6 @@ class OwnCertificate:
             log.info("created or renewed the certificates in secret %s", self._secret)
             return after
         raise CertificateTrouble(f"secret {self._secret} keeps changing: another client writes it")
-
-    def _read(self, secret: Any) -> CaState | None:
-        try:
-            return from_secret((secret or {}).get("data") or {})
-        except CertificateTrouble as error:
-            cause = f"secret {self._secret}: {error}; delete it, and a new one is made"
-            raise CertificateTrouble(cause) from error
 
     async def _write(self, secret: Any, state: CaState) -> None:
         data = to_secret(state)
@@ -83,18 +85,6 @@ class OwnCertificate:
             "data": data,
         }
         await self._api.create(self._path.rpartition("/")[0], made)
-
-    async def _announce(self, state: CaState, now: datetime) -> None:
-        if not await self._bundles.announce(state.trusted):
-            self._announced = None
-        elif self._announced is None or self._announced[0] != state.trusted:
-            self._announced = (state.trusted, now)
-
-    def _since(self, state: CaState | None, now: datetime) -> timedelta | None:
-        """For how long we have seen the bundle of `state` announced."""
-        if state is None or self._announced is None or self._announced[0] != state.trusted:
-            return None
-        return now - self._announced[1]
 
     @property
     def _path(self) -> str:

@@ -9,7 +9,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from gpumanager.scheduler.certificates.api import SIGNING, CertificateApi, find
 from gpumanager.scheduler.certificates.making import describe, make_request
@@ -21,7 +21,7 @@ USAGES: Final = ("digital signature", "server auth")
 LIFE: Final = timedelta(days=90)
 DUE: Final = 2 / 3
 RETRY_REFUSED_AFTER: Final = timedelta(minutes=5)
-"""How long after a refusal somebody is asked again."""
+"""How long after a refusal the next request is made."""
 
 
 class RequestedCertificate:
@@ -38,8 +38,8 @@ class RequestedCertificate:
         self._asked: tuple[str, KeyPair] | None = None
         self._not_before: datetime | None = None
 
-    async def look(self, now: datetime) -> KeyPair:
-        """What we have while it is good, and while a new one is waited for."""
+    async def fetch(self, now: datetime) -> KeyPair:
+        """Return what we have while it is good, and while a new one is waited for."""
         if self._held is not None and describe(self._held.certificate).used_up(now) < DUE:
             return self._held
         try:
@@ -55,17 +55,22 @@ class RequestedCertificate:
         if self._not_before is not None and now < self._not_before <= now + RETRY_REFUSED_AFTER:
             raise CertificateTrouble(f"{self._signer} refused; the next request is in some minutes")
         if self._asked is None:
-            self._asked = await self._ask()
+            self._asked = await self._create_request()
         name, request = self._asked
-        status = await self._status(name)
-        if status is None:
+        found = await find(self._api, f"{SIGNING}/{name}")
+        if found is None:
             self._asked = None
             raise CertificateTrouble(
                 f"the signing request {name} is gone; the webhook creates another"
             )
-        if refused := _refusal(status):
-            self._asked, self._not_before = None, now + RETRY_REFUSED_AFTER
-            raise CertificateTrouble(f"the signing request {name} was refused: {refused}")
+        status = found.get("status") or {}
+        for condition in status.get("conditions") or ():
+            if condition.get("type") in {"Denied", "Failed"}:
+                self._asked, self._not_before = None, now + RETRY_REFUSED_AFTER
+                cause = condition.get("message") or condition.get("reason")
+                raise CertificateTrouble(
+                    f"the signing request {name} was refused: {condition['type']}: {cause}"
+                )
         if not status.get("certificate"):
             raise CertificateTrouble(
                 f"the signing request {name} waits for {self._signer}: run kubectl "
@@ -77,7 +82,7 @@ class RequestedCertificate:
         self._held, self._not_before = made, None
         return made
 
-    async def _ask(self) -> tuple[str, KeyPair]:
+    async def _create_request(self) -> tuple[str, KeyPair]:
         request = make_request(self._names)
         name = f"gpu-manager-webhook-{secrets.token_hex(4)}"
         await self._api.create(
@@ -95,15 +100,3 @@ class RequestedCertificate:
             },
         )
         return name, request
-
-    async def _status(self, name: str) -> Any:
-        """None where the request is gone."""
-        found = await find(self._api, f"{SIGNING}/{name}")
-        return None if found is None else found.get("status") or {}
-
-
-def _refusal(status: Any) -> str:
-    for condition in status.get("conditions") or ():
-        if condition.get("type") in {"Denied", "Failed"}:
-            return f"{condition['type']}: {condition.get('message') or condition.get('reason')}"
-    return ""

@@ -27,7 +27,7 @@ class KeyPair:
     callers: bytes | None = None
 
     def context(self) -> ssl.SSLContext:
-        """For a server; raises CertificateTrouble. The ssl module takes files only."""
+        """Return a server's context; raises CertificateTrouble. The ssl module takes files only."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         with tempfile.TemporaryDirectory(prefix="gm-") as folder:
@@ -36,26 +36,23 @@ class KeyPair:
                 path.touch(0o600)
                 path.write_bytes(content)
             try:
-                context.load_cert_chain(*files, password="")  # nobody is asked for one
+                context.load_cert_chain(*files, password="")  # no terminal is asked for one
             except ssl.SSLError as error:
                 cause = f"the certificate and its key do not go together: {error}"
                 raise CertificateTrouble(cause) from error
         if self.callers is not None:
-            _believe(context, self.callers)
+            context.verify_mode = ssl.CERT_OPTIONAL
+            try:
+                context.load_verify_locations(cadata=self.callers.decode("ascii"))
+            except (ssl.SSLError, ValueError) as error:
+                cause = f"the client CA file holds no certificates: {error}"
+                raise CertificateTrouble(cause) from error
         return context
-
-
-def _believe(context: ssl.SSLContext, authorities: bytes) -> None:
-    context.verify_mode = ssl.CERT_OPTIONAL
-    try:
-        context.load_verify_locations(cadata=authorities.decode("ascii"))
-    except (ssl.SSLError, ValueError) as error:
-        raise CertificateTrouble(f"the client CA file holds no certificates: {error}") from error
 
 
 class CertificateSource(Protocol):
     """Where a certificate comes from."""
 
-    async def look(self, now: datetime) -> KeyPair:
-        """The one to serve with now; called again and again. Raises GpuManagerError."""
+    async def fetch(self, now: datetime) -> KeyPair:
+        """Return the one to serve with now; called again and again. Raises GpuManagerError."""
         ...

@@ -93,7 +93,7 @@ class Cluster:
         self, source: CertificateSource | None = None, routes: Routes | None = None
     ) -> AsyncIterator["Replica"]:
         keeper = Keeper(source or self.own(), self.clock)
-        await keeper.look()
+        await keeper.refresh()
         async with serving(routes or {}, tls=keeper.context) as served:
             yield Replica(keeper, served)
 

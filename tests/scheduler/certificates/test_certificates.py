@@ -48,7 +48,7 @@ async def test_the_first_look_makes_a_certificate_and_tells_every_webhook_whom_t
 
 
 async def test_replicas_that_begin_together_agree_on_one_certificate(cluster: Cluster) -> None:
-    found = await asyncio.gather(*(cluster.own().look(cluster.clock()) for _ in range(5)))
+    found = await asyncio.gather(*(cluster.own().fetch(cluster.clock()) for _ in range(5)))
 
     assert len(set(found)) == 1
     assert len(set(cluster.bundles())) == 1
@@ -73,7 +73,7 @@ async def test_whoever_connects_over_two_years_of_rotation_always_believes_what_
             for pause in (timedelta(), PROPAGATION, PROPAGATION):
                 cluster.clock.move(seconds=pause.total_seconds())
                 for replica in (one, other)[:: 1 if turn % 2 else -1]:
-                    await replica.keeper.look()
+                    await replica.keeper.refresh()
                     await check(cluster, (one, other), late)
                 late = cluster.bundles()
             serials.add(serial(await one.shown()))
@@ -91,14 +91,14 @@ async def check(cluster: Cluster, replicas: tuple[Replica, ...], late: list[byte
 
 async def test_an_authority_that_nobody_was_told_of_signs_nothing(cluster: Cluster) -> None:
     source = cluster.own(Lives(authority=timedelta(days=30), serving=timedelta(days=9)))
-    await source.look(cluster.clock())
+    await source.fetch(cluster.clock())
     known = cluster.bundles()[0]
     cluster.server.objects.remove(Key("mutatingwebhookconfigurations", "", CONFIGURATION))
     cluster.server.objects.remove(Key("validatingwebhookconfigurations", "", CONFIGURATION))
 
     for _ in range(28):
         cluster.clock.move(days=1)
-        identity = await source.look(cluster.clock())
+        identity = await source.fetch(cluster.clock())
         assert believes(known, identity.certificate, cluster.clock())
 
     assert cluster.secret()["next.crt"] != ""
@@ -143,8 +143,8 @@ async def test_a_damaged_secret_is_named_with_what_to_do_and_what_is_there_is_se
         before = await replica.shown()
         await cluster.server.change(SECRET_KEY, MERGE, {"data": {"ca.crt": "bm90IG9uZQ=="}})
 
-        await replica.keeper.look()
-        await replica.keeper.look()
+        await replica.keeper.refresh()
+        await replica.keeper.refresh()
 
         assert await replica.shown() == before
     said = [one.message for one in caplog.records if "delete it" in one.message]
@@ -157,7 +157,7 @@ async def test_while_the_api_server_is_away_what_is_there_is_served_on(cluster: 
         before = await replica.shown()
         await cluster.server.stop()
 
-        await replica.keeper.look()
+        await replica.keeper.refresh()
 
         assert await replica.shown() == before
         await cluster.server.start()
@@ -167,7 +167,7 @@ async def test_what_is_refused_for_another_reason_than_a_conflict_is_said(cluste
     cluster.server.refuse(403, "Forbidden")
 
     with pytest.raises(ApiRefused, match="Forbidden"):
-        await cluster.own().look(cluster.clock())
+        await cluster.own().fetch(cluster.clock())
 
 
 async def test_without_an_api_server_and_a_certificate_nothing_can_be_served(
@@ -176,9 +176,9 @@ async def test_without_an_api_server_and_a_certificate_nothing_can_be_served(
     await cluster.server.stop()
 
     with pytest.raises(ApiUnavailable):
-        await cluster.own().look(cluster.clock())
+        await cluster.own().fetch(cluster.clock())
     keeper = Keeper(cluster.own(), cluster.clock)
-    await keeper.look()
+    await keeper.refresh()
     with pytest.raises(CertificateTrouble):
         keeper.context()
     await cluster.server.start()
@@ -193,7 +193,7 @@ async def test_files_that_change_are_served_to_who_connects_next_and_others_stay
         assert await replica.shown() == first.certificate
 
         put(tmp_path, second)
-        await replica.keeper.look()
+        await replica.keeper.refresh()
 
         assert await replica.shown() == second.certificate
 
@@ -205,11 +205,11 @@ async def test_files_that_do_not_go_together_yet_change_nothing(
     first, second = (issue(authority, NAMES, cluster.clock(), YEAR) for _ in range(2))
     async with cluster.replica(put(tmp_path, first)) as replica:
         put(tmp_path, KeyPair(second.certificate, first.key))
-        await replica.keeper.look()
+        await replica.keeper.refresh()
         assert await replica.shown() == first.certificate
 
         put(tmp_path, second)
-        await replica.keeper.look()
+        await replica.keeper.refresh()
         assert await replica.shown() == second.certificate
 
 
@@ -223,7 +223,7 @@ async def test_files_that_are_no_certificate_are_named(
             path.write_bytes(content)
     keeper = Keeper(files, cluster.clock)
 
-    await keeper.look()
+    await keeper.refresh()
 
     assert not keeper.first.is_set()
     assert [one for one in caplog.records if "ertificate" in one.message] != []
@@ -237,7 +237,7 @@ async def test_a_certificate_that_nothing_follows_is_warned_of_once_before_it_en
     keeper = Keeper(put(tmp_path, identity), cluster.clock)
     for days in (0, 40, 12, 1):
         cluster.clock.move(days=days)
-        await keeper.look()
+        await keeper.refresh()
 
     said = [one.message for one in caplog.records if "has not been renewed" in one.message]
     assert len(said) == 1

@@ -89,7 +89,7 @@ async def asked(cluster: Cluster) -> tuple[Signer, RequestedCertificate]:
     """A signer with one request that waits for it, and who made that."""
     source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
     with pytest.raises(CertificateTrouble):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
     return Signer(cluster), source
 
 
@@ -100,10 +100,10 @@ async def test_a_signer_of_the_cluster_is_asked_once_and_its_certificate_served(
     source = RequestedCertificate(cluster.api(), SIGNER, NAMES)
     for _ in range(3):
         with pytest.raises(CertificateTrouble, match="kubectl certificate approve"):
-            await source.look(cluster.clock())
+            await source.fetch(cluster.clock())
     await signer.sign()
 
-    identity = await source.look(cluster.clock())
+    identity = await source.fetch(cluster.clock())
 
     assert signer.believes(identity.certificate, cluster.clock())
     identity.context()
@@ -119,12 +119,12 @@ async def test_before_its_certificate_ends_the_signer_is_asked_for_another(
 ) -> None:
     signer, source = await asked(cluster)
     await signer.sign()
-    first = await source.look(cluster.clock())
+    first = await source.fetch(cluster.clock())
 
     cluster.clock.move(days=61)
-    assert await source.look(cluster.clock()) == first  # while it waits
+    assert await source.fetch(cluster.clock()) == first  # while it waits
     await signer.sign()
-    second = await source.look(cluster.clock())
+    second = await source.fetch(cluster.clock())
 
     assert second != first
     assert signer.believes(second.certificate, cluster.clock())
@@ -138,14 +138,14 @@ async def test_a_refusal_is_said_in_its_own_words_and_asked_again_after_a_while(
     await signer.say({"conditions": [{"type": kind, "message": "not you"}]})
 
     with pytest.raises(CertificateTrouble, match=f"{kind}: not you"):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
     with pytest.raises(CertificateTrouble, match="the next request is in some minutes"):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
     assert len(signer.requests) == 1
 
     cluster.clock.move(seconds=RETRY_REFUSED_AFTER.total_seconds())
     with pytest.raises(CertificateTrouble, match="approve"):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
     assert len(signer.requests) == 2
 
 
@@ -153,11 +153,11 @@ async def test_after_a_refusal_a_clock_that_is_set_back_delays_nothing(cluster: 
     signer, source = await asked(cluster)
     await signer.say({"conditions": [{"type": "Denied", "message": "not you"}]})
     with pytest.raises(CertificateTrouble, match="not you"):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
 
     cluster.clock.move(seconds=-5 * 3600)
     with pytest.raises(CertificateTrouble, match="approve"):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
 
 
 async def test_a_certificate_that_cannot_be_served_with_is_asked_for_again(
@@ -168,13 +168,13 @@ async def test_a_certificate_that_cannot_be_served_with_is_asked_for_again(
     await signer.say({"certificate": base64.b64encode(stranger.certificate).decode()})
 
     with pytest.raises(CertificateTrouble, match="do not go together"):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
 
     cluster.clock.move(seconds=RETRY_REFUSED_AFTER.total_seconds())
     with pytest.raises(CertificateTrouble, match="approve"):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
     await signer.sign()
-    assert signer.believes((await source.look(cluster.clock())).certificate, cluster.clock())
+    assert signer.believes((await source.fetch(cluster.clock())).certificate, cluster.clock())
 
 
 async def test_a_request_that_was_deleted_is_made_anew(cluster: Cluster) -> None:
@@ -183,7 +183,7 @@ async def test_a_request_that_was_deleted_is_made_anew(cluster: Cluster) -> None
     await cluster.server.remove(Key("certificatesigningrequests", "", name))
 
     with pytest.raises(CertificateTrouble, match="is gone"):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
     with pytest.raises(CertificateTrouble, match="approve"):
-        await source.look(cluster.clock())
+        await source.fetch(cluster.clock())
     assert len(signer.requests) == 1

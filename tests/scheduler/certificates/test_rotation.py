@@ -105,7 +105,7 @@ async def test_a_year_of_rotation_fails_no_call(cluster: Cluster) -> None:
                 known = cluster.bundles()
                 cluster.clock.move(seconds=pause.total_seconds())
                 for replica in (one, other):
-                    await replica.keeper.look()
+                    await replica.keeper.refresh()
                     await asyncio.gather(*(caller.goes_on() for caller in callers))
                 serials.add(serial(await one.shown()))
                 authorities.update(split(known[0]))
@@ -135,7 +135,7 @@ async def test_files_that_are_replaced_again_and_again_fail_no_call(
             tasks = [group.create_task(caller.run()) for caller in callers]
             for _ in range(20):
                 another()
-                await replica.keeper.look()
+                await replica.keeper.refresh()
                 await asyncio.gather(*(caller.goes_on() for caller in callers))
                 shown.add(await replica.shown())
             for task in tasks:

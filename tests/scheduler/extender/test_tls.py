@@ -56,7 +56,7 @@ async def test_a_new_certificate_is_used_without_a_restart(
         assert await said_name(port, files[0]) == "first"
 
         make(tmp_path, "second")
-        await certificate.look()
+        await certificate.refresh()
 
         assert await said_name(port, files[0]) == "second"
 
@@ -70,7 +70,7 @@ async def test_a_wrong_file_leaves_the_old_certificate_in_use(
     certificate = await begun(files)
     files[0].write_text("nothing")
 
-    await certificate.look()
+    await certificate.refresh()
 
     async with serving(api) as one:
         port = await one.server.start("127.0.0.1", 0, certificate.context)
@@ -127,7 +127,7 @@ async def test_only_callers_of_the_authority_are_served_and_it_may_be_replaced(
         port = await closed.start("127.0.0.1", 0, certificate.context)
         before = [await answered(port, server[0], ours) for ours in (first, second, None)]
         shutil.copy(second[0], believed)
-        await certificate.look()
+        await certificate.refresh()
         after = [await answered(port, server[0], ours) for ours in (first, second, None)]
         probes = [await answered(port, server[0], None, path) for path in sorted(PROBES)]
         await closed.stop()

@@ -99,11 +99,11 @@ async def world() -> AsyncIterator[RealWorld]:
     secret = Named("kube-system", name)
     source = OwnCertificate(webhook, secret, ("localhost",), Bundles(webhook, [name]))
     keeper = Keeper(source)
-    await keeper.look()
+    await keeper.refresh()
     hook = Webhook(AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4))
     async with serving(hook.routes(), tls=keeper.context) as served:
         await one.install(served.port)
-        await keeper.look()  # the bundle is written
+        await keeper.refresh()  # the bundle is written
         await settle(one)
         yield one
     await one.uninstall()
@@ -165,7 +165,7 @@ async def test_a_real_api_server_takes_our_signing_request_and_hands_out_what_is
     source = RequestedCertificate(world.webhook, "example.com/webhooks", ("localhost",))
     now = datetime.now(UTC)
     with pytest.raises(CertificateTrouble, match="kubectl certificate approve") as caught:
-        await source.look(now)
+        await source.fetch(now)
     name = str(caught.value).rpartition(" ")[2]
     authority = make_authority(now, timedelta(days=1))
     certificate = issue(authority, ("localhost",), now, timedelta(hours=1)).certificate
@@ -174,7 +174,7 @@ async def test_a_real_api_server_takes_our_signing_request_and_hands_out_what_is
     signed = base64.b64encode(certificate).decode()
     await world.api.patch(f"{SIGNING}/{name}/status", {"status": {"certificate": signed}})
 
-    identity = await source.look(now)
+    identity = await source.fetch(now)
 
     assert identity.certificate == certificate
     await world.api.delete(f"{SIGNING}/{name}", {})
@@ -199,9 +199,9 @@ async def test_a_real_api_server_keeps_two_replicas_from_making_two_certificates
     now, bundles = datetime.now(UTC), Bundles(world.webhook, [world.name])
     replicas = [OwnCertificate(world.webhook, secret, ("localhost",), bundles) for _ in range(4)]
 
-    first = await asyncio.gather(*(one.look(now) for one in replicas))
+    first = await asyncio.gather(*(one.fetch(now) for one in replicas))
     later = now + timedelta(days=61)
-    second = await asyncio.gather(*(one.look(later) for one in replicas))
+    second = await asyncio.gather(*(one.fetch(later) for one in replicas))
 
     assert len(set(first)) == len(set(second)) == 1
     assert first[0] != second[0]
