@@ -42,8 +42,7 @@ from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.extender.service import Election, Extender
 from gpumanager.scheduler.http.clients import Clients
 from gpumanager.scheduler.http.server import Bounds
-from gpumanager.scheduler.quota.events import QuotaEvents
-from gpumanager.scheduler.quota.keeper import QuotaKeeper
+from gpumanager.scheduler.quota.keeper import QuotaEvents, QuotaKeeper
 from gpumanager.scheduler.quota.metrics import QuotaCollector
 from gpumanager.scheduler.quota.rules import QuotaRules
 from gpumanager.supervisor import Start, Supervisor
@@ -299,7 +298,7 @@ def _quota(
     if settings.quota is None:
         return None, None
     events = QuotaEvents(api, settings.identity)
-    return QuotaKeeper(api, *settings.quota, tell=events.tell), events
+    return QuotaKeeper(api, *settings.quota, report=events.record), events
 
 
 async def _certificate(settings: ExtenderSettings) -> Keeper | None:

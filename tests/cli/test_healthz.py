@@ -42,14 +42,14 @@ async def test_the_extender_is_as_well_as_its_tasks() -> None:
     extender = Extender(KubeClient(Access("http://127.0.0.1:1")))
     server = ExtenderServer(extender, supervisor=supervisor)
     request = make_mocked_request("GET", "/healthz")
-    assert (await server._healthy(request, b"")).status == 200
+    assert (await server.routes()["/healthz"]["GET"](request, b"")).status == 200
 
     supervisor.keep("nodes", broken)
     while not supervisor.trouble:  # noqa: ASYNC110 - it fails at once
         await asyncio.sleep(0)
 
     with pytest.raises(HttpRefusal, match="nodes: OverflowError"):
-        await server._healthy(request, b"")
+        await server.routes()["/healthz"]["GET"](request, b"")
     assert b'gpumanager_extender_background_task_restarts_total{task="nodes"}' in (
         server.metrics.text()
     )

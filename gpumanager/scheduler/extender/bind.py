@@ -20,7 +20,6 @@ from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.quota.rules import QuotaCheck
-from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.plan import annotations, stale
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
@@ -30,9 +29,9 @@ from gpumanager.scheduler.state import ClusterState
 log = logging.getLogger(__name__)
 
 ASSUME_SECONDS: Final = 60.0
-"""How long the watch may take to tell us of our own binding."""
+"""How long the watch may take to show our own binding."""
 BIND_SECONDS: Final = 8.0
-"""For everything said to the API server about one pod; kube-scheduler waits longer."""
+"""For all requests to the API server about one pod; kube-scheduler waits longer."""
 CONFLICT: Final = 409
 
 
@@ -78,8 +77,8 @@ class NotBound:
 
 class Binder:
     """Binds pods that ask for GPUs. The pod is taken from the API server, not from a request, which
-    may claim anything. asks: what a pod asks for, in this cluster. schedulers: names of those
-    whose pods are bound; empty: any.
+    may claim anything. asks: what a pod asks for, in this cluster. schedulers: names of the
+    schedulers for which pods are bound; empty: any.
 
     clock: of assumptions. now_ns: nanoseconds since the epoch.
     """
@@ -109,10 +108,10 @@ class Binder:
         self._going: set[PodUID] = set()
 
     async def bind(self, request: BindRequest) -> NotBound | None:
-        """None once it is bound."""
+        """Return None once it is bound, or why it is not."""
         if not self._leadership.leads:
-            who = self._leadership.holder or "no replica"
-            return NotBound(f"this extender does not lead, {who} does: try again")
+            leader = self._leadership.holder or "no replica"
+            return NotBound(f"this extender does not lead, {leader} does: try again")
         if request.uid in self._going:
             return NotBound("the pod is being bound already: try again")
         seconds = min(BIND_SECONDS, self._leadership.remaining)
@@ -152,40 +151,46 @@ class Binder:
 
     async def _place(self, request: BindRequest, pod: PodView, ask: PodShape) -> NotBound | None:
         tried_before = self._state.assumed_on(pod.uid, request.node) is not None
-        chosen = self._hold(request, pod, ask)
+        chosen = self._assume(request, pod, ask)
         if isinstance(chosen, NotBound):
             return chosen
         try:
             await self._write(request, pod, chosen)
         except ApiRefused as error:
-            found = await self._resolve_conflict(request, error)
+            found: NotBound | None = NotBound(str(error))
+            if error.status == CONFLICT:
+                # Another scheduler has bound the pod, or an earlier attempt of ours did and its
+                # response was lost.
+                item = await self._api.get(request.path)
+                if str(item["metadata"]["uid"]) == request.uid and item["spec"].get("nodeName"):
+                    found = self._already(item, request)
+                else:
+                    found = _wrong(item, request) or found
             if isinstance(found, NotBound) and not tried_before:
                 self._state.withdraw(pod.uid, request.node)
             return found
         self._state.confirm(pod.uid, request.node)
         return None
 
-    def _hold(self, request: BindRequest, pod: PodView, ask: PodShape) -> dict[str, str] | NotBound:
-        """Choose and assume, in one step; returns the annotations."""
+    def _assume(
+        self, request: BindRequest, pod: PodView, ask: PodShape
+    ) -> dict[str, str] | NotBound:
+        """Choose GPUs and assume them, in one step; return the annotations."""
         node = self._state.nodes.get(request.node)
         if node is None:
             return NotBound(f"node {request.node} is not known: try again")
-        if refused := self._refused(pod, ask, node):
+        check = self._rules.permits(pod, ask)
+        if check and (refused := check(node.kind)):
             return _not_here(node, refused)
         before = self._state.assumed_on(pod.uid, node.name)
-        packing = (before and before.packing) or self._packing(node, ask)
-        if isinstance(packing, Unfit):
-            return _not_here(node, packing)
+        packing = before and before.packing
+        if not packing:
+            verdict = self._verdicts.of(ask, (node.name,)).judge(node)
+            if isinstance(verdict, Unfit):
+                return _not_here(node, verdict)
+            packing = verdict.packing
         self._state.assume(pod, node.name, ask, packing, self._clock() + ASSUME_SECONDS)
         return annotations(pod, node.name, node.topology, packing, self._now_ns())
-
-    def _refused(self, pod: PodView, ask: PodShape, node: NodeState) -> Unfit | None:
-        check = self._rules.permits(pod, ask)
-        return check(node.kind) if check else None
-
-    def _packing(self, node: NodeState, ask: PodShape) -> Packing | Unfit:
-        verdict = self._verdicts.of(ask, (node.name,)).judge(node)
-        return verdict if isinstance(verdict, Unfit) else verdict.packing
 
     async def _write(self, request: BindRequest, pod: PodView, wanted: dict[str, str]) -> None:
         if left := stale(pod.annotations, wanted):
@@ -204,18 +209,8 @@ class Binder:
         }
         await self._api.create(f"{request.path}/binding", binding)
 
-    async def _resolve_conflict(self, request: BindRequest, error: ApiRefused) -> NotBound | None:
-        """The write was refused: another scheduler has bound the pod, or an earlier attempt of ours
-        did and its response was lost."""
-        if error.status != CONFLICT:
-            return NotBound(str(error))
-        item = await self._api.get(request.path)
-        if str(item["metadata"]["uid"]) == request.uid and item["spec"].get("nodeName"):
-            return self._already(item, request)
-        return _wrong(item, request) or NotBound(str(error))
-
     def _already(self, item: Any, request: BindRequest) -> NotBound | None:
-        """The pod is bound already: that counts, and is success where it is the node asked for."""
+        """Count a pod that is bound already; return None where it is on the requested node."""
         node = str(item["spec"]["nodeName"])
         self._state.pod(read_pod(item), node)
         return None if node == request.node else _elsewhere(node)

@@ -9,9 +9,9 @@ from typing import Any, Final
 from gpumanager.scheduler.scoring.verdicts import Left, Scores
 
 PODS: Final = 4096
-"""How many are remembered: those that were asked about last."""
+"""How many are remembered: those of the last requests."""
 REASON_LETTERS: Final = 512
-"""Letters of a reason: whoever asks may have chosen them."""
+"""Letters of a reason: the client may have chosen them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Explanation:
     trouble: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        said = asdict(self)
-        return {"uid": said.pop("uid"), "time": said.pop("at"), **said}
+        fields = asdict(self)
+        return {"uid": fields.pop("uid"), "time": fields.pop("at"), **fields}
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class ExplanationStore:
         return self._pods.get((namespace, name))
 
     def newest(self) -> Iterator[tuple[tuple[str, str], Explanation]]:
-        """Namespace and name, and what is known; the pod of the last request comes first."""
+        """Yield namespace and name, and what is known; the pod of the last request comes first."""
         return reversed(self._pods.items())
 
     def __len__(self) -> int:
@@ -107,6 +107,6 @@ def reasons(left: Sequence[Left]) -> tuple[RefusalReason, ...]:
 def best(
     scores: Scores, points: Callable[[str], float | None], most: int = 3
 ) -> tuple[Scored, ...]:
-    """Nodes with the most points, one of each number, and how many have as many."""
+    """Return nodes with the most points, one of each number, and how many have as many."""
     examples = ((next(iter(names)), len(names)) for _, names in islice(scores, most))
     return tuple(Scored(name, points(name) or 0.0, count) for name, count in examples)

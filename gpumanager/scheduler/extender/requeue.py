@@ -31,7 +31,7 @@ NAMES: Final = 1000
 """How many of the nodes it was refused on are judged again."""
 PODS_JUDGED_AT_ONCE: Final = 32
 """Pods judged each time, because one takes as long as a filter."""
-LOOK_SECONDS: Final = 1.0
+PERIOD_SECONDS: Final = 1.0
 PATCH_SECONDS: Final = 5.0
 GONE: Final = frozenset({404, 409})
 """The pod is not there any more, or is another by now."""
@@ -67,7 +67,7 @@ class RefusedPods:
         self._waiting: OrderedDict[PodUID, RefusedPod] = OrderedDict()
 
     def refused(self, pod: PodView, names: Iterable[str]) -> None:
-        """It fits none of these nodes."""
+        """Keep a pod that fits none of these nodes."""
         known = self._waiting.pop(pod.uid, None)
         patience = known.patience if known else FIRST_REQUEUE_SECONDS
         few = tuple(islice(names, NAMES))
@@ -76,15 +76,15 @@ class RefusedPods:
             self._waiting.popitem(last=False)
 
     def forget(self, uid: PodUID) -> None:
-        """It fits, or is gone."""
+        """Drop a pod that fits, or is gone."""
         self._waiting.pop(uid, None)
 
     def clear(self) -> None:
-        """Another replica is asked now."""
+        """Drop all: kube-scheduler calls another replica now."""
         self._waiting.clear()
 
-    def due(self) -> tuple[PodView, ...]:
-        """Pods to requeue; they are not due again until twice the time is over."""
+    def take_due(self) -> tuple[PodView, ...]:
+        """Return the pods to requeue; they are not due again until twice the time is over."""
         now, changes = self._clock(), self._changes()
         ripe = (
             one
@@ -93,12 +93,12 @@ class RefusedPods:
         )
         found = []
         for one in tuple(islice(ripe, PODS_JUDGED_AT_ONCE)):
-            looked = replace(one, change=changes)
+            judged = replace(one, change=changes)
             if self._fits(one.pod, one.names):
                 found.append(one.pod)
                 patience = min(2 * one.patience, LONGEST_REQUEUE_SECONDS)
-                looked = replace(looked, since=now, patience=patience)
-            self._put(looked)
+                judged = replace(judged, since=now, patience=patience)
+            self._put(judged)
         return tuple(found)
 
     def _put(self, one: RefusedPod) -> None:
@@ -124,29 +124,26 @@ class Requeue:
         self._ours = ours
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Requeue pods for as long as the task lives."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self.look()
+            await asyncio.sleep(PERIOD_SECONDS)
+            await self.requeue_due()
 
-    async def look(self) -> None:
+    async def requeue_due(self) -> None:
         """Requeue those that are due."""
         if not self._ours():
             self._pods.clear()
             return
-        for pod in self._pods.due():
-            await self._requeue(pod)
-
-    async def _requeue(self, pod: PodView) -> None:
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        note = {ANNOTATION_ROOM_FOUND: datetime.now(UTC).isoformat(timespec="seconds")}
-        try:
-            async with asyncio.timeout(PATCH_SECONDS):
-                await self._api.patch(path, {"metadata": {"uid": pod.uid, "annotations": note}})
-            log.info("%s/%s: requeued, it fits now", pod.namespace, pod.name)
-        except ApiRefused as error:
-            if error.status in GONE:
-                self._pods.forget(pod.uid)
-            log.debug("%s: %s", path, error)
-        except (ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
-            log.debug("%s: %r", path, error)
+        for pod in self._pods.take_due():
+            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+            note = {ANNOTATION_ROOM_FOUND: datetime.now(UTC).isoformat(timespec="seconds")}
+            try:
+                async with asyncio.timeout(PATCH_SECONDS):
+                    await self._api.patch(path, {"metadata": {"uid": pod.uid, "annotations": note}})
+                log.info("%s/%s: requeued, it fits now", pod.namespace, pod.name)
+            except ApiRefused as error:
+                if error.status in GONE:
+                    self._pods.forget(pod.uid)
+                log.debug("%s: %s", path, error)
+            except (ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
+                log.debug("%s: %r", path, error)

@@ -32,23 +32,19 @@ class RoleLabel:
         self._again = again
 
     def leads(self, leads: bool) -> None:  # noqa: FBT001
-        """It is so now."""
+        """Take note that this replica leads, or no longer does."""
         self._wanted = ROLES[leads]
         self._changed.set()
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Write the label for as long as the task lives."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if not await self._write():
+            labels = {LABEL_ROLE: self._wanted}
+            try:
+                await self._api.patch(self._path, {"metadata": {"labels": labels}})
+            except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
+                log.warning("cannot write the label %s of this pod: %s", LABEL_ROLE, error)
                 self._changed.set()
                 await asyncio.sleep(self._again)
-
-    async def _write(self) -> bool:
-        try:
-            await self._api.patch(self._path, {"metadata": {"labels": {LABEL_ROLE: self._wanted}}})
-        except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
-            log.warning("cannot write the label %s of this pod: %s", LABEL_ROLE, error)
-            return False
-        return True

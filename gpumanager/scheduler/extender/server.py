@@ -19,12 +19,13 @@ from gpumanager.scheduler.http.clients import Clients
 from gpumanager.scheduler.http.server import (
     JSON,
     LATER,
-    METRICS,
     Bounds,
     HttpRefusal,
     HttpServer,
     Page,
     Routes,
+    metrics,
+    page_of,
     plain,
 )
 from gpumanager.scheduler.overview.pages import OverviewPages
@@ -52,7 +53,7 @@ class ExtenderServer:
         self._extender = extender
         self._version = version
         self._overview = OverviewPages(extender, version)
-        self._server = HttpServer(self._routes(), bounds, clients)
+        self._server = HttpServer(self.routes(), bounds, clients)
 
     async def start(self, address: str, port: int, tls: ContextSource | None = None) -> int:
         """Listen until `stop`; returns the port. Raises OSError."""
@@ -66,12 +67,12 @@ class ExtenderServer:
     def connections(self) -> int:
         return self._server.connections
 
-    def _routes(self) -> Routes:
+    def routes(self) -> Routes:
         pages = {
-            "/version": self._tell_version,
-            "/healthz": self._healthy,
-            "/readyz": self._ready,
-            "/metrics": self._metrics,
+            "/version": page_of(lambda: plain(self._version)),
+            "/healthz": page_of(self._healthz),
+            "/readyz": page_of(self._readyz),
+            "/metrics": page_of(lambda: metrics(self.metrics.text())),
             "/explain/": self._explain,
             **self._overview.pages(),
         }
@@ -90,7 +91,7 @@ class ExtenderServer:
 
     def _verb(self, name: str, decide: Callable[[bytes], Awaitable[bytes]]) -> Page:
         async def answer(_request: web.BaseRequest, body: bytes) -> web.Response:
-            with self._noted(name):
+            with self._measured(name):
                 response = web.Response(body=await decide(body), headers=CONTENT)
             if not self._extender.election.leads:
                 # A Service that selects the leader's label still has the connection to us that it
@@ -101,7 +102,7 @@ class ExtenderServer:
         return answer
 
     @contextmanager
-    def _noted(self, name: str) -> Iterator[None]:
+    def _measured(self, name: str) -> Iterator[None]:
         began, outcome = time.perf_counter(), "failed"
         try:
             yield
@@ -136,21 +137,15 @@ class ExtenderServer:
         refused = await self._extender.bind(wire.read_bind(body))
         return wire.write_error(refused.message if isinstance(refused, NotBound) else "")
 
-    async def _tell_version(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
-        return plain(self._version)
-
-    async def _healthy(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+    def _healthz(self) -> web.Response:
         if trouble := self._supervisor.trouble:
             raise HttpRefusal(503, trouble)
         return plain("ok")
 
-    async def _ready(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+    def _readyz(self) -> web.Response:
         if missing := self._extender.missing:
             raise HttpRefusal(503, f"the cluster's {missing} are still being read")
         return plain("ready, leading" if self._extender.election.leads else "ready, standing by")
-
-    async def _metrics(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
-        return web.Response(body=self.metrics.text(), headers={"Content-Type": METRICS})
 
     async def _explain(self, request: web.BaseRequest, _body: bytes) -> web.Response:
         words = request.path.split("/")
@@ -162,4 +157,4 @@ class ExtenderServer:
             said += "spec.schedulerName of the pod, and whether this replica is the leader"
             raise HttpRefusal(404, f"pod {words[2]}/{words[3]} is not known: {said}")
         body = json.dumps({"pod": f"{words[2]}/{words[3]}", **known.as_json()}).encode()
-        return web.Response(body=body, headers={"Content-Type": JSON})
+        return web.Response(body=body, headers=CONTENT)

@@ -80,8 +80,8 @@ class NotReady(Exception):
 
 
 class Extender:
-    """Decides for one cluster. schedulers: names of those whose pods are bound; empty: any.
-    claims: nodes are scored for pods with claims too.
+    """Decides for one cluster. schedulers: names of the schedulers for which pods are bound; empty:
+    any. claims: nodes are scored for pods with claims too.
 
     clock: seconds of assumptions. now: seconds since the epoch. Of a request nothing is kept but
     the pod's explanation: any client can claim anything about a pod.
@@ -115,9 +115,11 @@ class Extender:
         )
         self._budgets = DisruptionBudgets()
         self.budgets = Informer(api, self._budgets, clock=clock, skipped=skipped)
-        self.election: Election = election(self._leads_now) if election else NoElection()
-        self.refused = RefusedPods(self._would_fit, self._changes, clock)
-        self._requeue = Requeue(api, self.refused, self._is_ours)
+        self.election: Election = election(self._leadership_changed) if election else NoElection()
+        self.refused = RefusedPods(
+            self._would_fit, lambda: self.state.changes + self.rules.changes, clock
+        )
+        self._requeue = Requeue(api, self.refused, lambda: self.election.leads and not self.missing)
         self._now = now
         self._binder = Binder(
             api,
@@ -132,7 +134,7 @@ class Extender:
 
     @property
     def missing(self) -> str:
-        """What has not been read yet; empty once answers are good."""
+        """Return what has not been read yet; empty once answers are good."""
         kinds = {"nodes": self.nodes, "pods": self.pods}
         unread = [name for name, one in kinds.items() if not one.listed.is_set()]
         return " and ".join(filter(None, (*unread, self.rules.missing)))
@@ -145,13 +147,13 @@ class Extender:
             "disruption budgets": self.budgets.run,
             "leader election": self.election.run,
             "requeue": self._requeue.run,
-            "expiry of bindings": self._expire,
-            "scores": self._renew,
+            "expiry of bindings": self._expire_bindings,
+            "scores": self._renew_scores,
             **self._claim_tasks,
         }
 
     async def run(self) -> None:
-        """All tasks, until cancelled."""
+        """Run all tasks until cancelled."""
         supervisor = Supervisor()
         for name, start in self.tasks().items():
             supervisor.keep(name, start)
@@ -161,8 +163,8 @@ class Extender:
             await supervisor.stop()
 
     def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
-        """Raises NotReady."""
-        ask = self._ask(pod)
+        """Return the nodes on which the pod fits, and why not on the others; raises NotReady."""
+        ask = self._checked_shape(pod)
         if ask is None:
             return Filtered(names)
         if isinstance(ask, Refusal):
@@ -170,7 +172,9 @@ class Extender:
             found, policy = Filtered((), by_reason(dict.fromkeys(names, wrong))), ""
         else:
             found, policy = self._judge(pod, ask, names), ask.preference.spelled
-        self._remember(pod, len(names), found, policy)
+        why, fitting = reasons(found.left), len(found.fitting)
+        explanation = Explanation(pod.uid, self._now(), policy, len(names), fitting, why)
+        self.memory.remember(pod.namespace, pod.name, explanation)
         if found.fitting:
             self.refused.forget(pod.uid)
         else:
@@ -178,8 +182,8 @@ class Extender:
         return found
 
     def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:
-        """Raises NotReady."""
-        ask = self._ask(pod)
+        """Return the nodes' scores; raises NotReady."""
+        ask = self._checked_shape(pod)
         if not isinstance(ask, PodShape):
             return ()
         shape = self.verdicts.of(ask, ())
@@ -191,7 +195,7 @@ class Extender:
         return ranked
 
     def prioritize_claims(self, pod: PodView, names: Collection[str]) -> Scores:
-        """Of a pod whose GPUs come from claims; no scores for any other. Raises NotReady."""
+        """Return scores for a pod whose GPUs come from claims, else none. Raises NotReady."""
         ask = self.claims.shape_of(pod, waiting=True)
         if ask is None:
             return ()
@@ -199,8 +203,8 @@ class Extender:
         return prioritize(self._slice_verdicts.of(ask, ()), names)
 
     async def preempt(self, pod: PodView, given: Mapping[str, Victims]) -> Mapping[str, Victims]:
-        """Victims on the nodes on which the pod fits without them; raises NotReady."""
-        ask = self._ask(pod)
+        """Return victims on the nodes on which the pod fits without them; raises NotReady."""
+        ask = self._checked_shape(pod)
         if ask is None:
             return {name: uids for name, uids in given.items() if uids}
         if isinstance(ask, Refusal):
@@ -212,10 +216,18 @@ class Extender:
         return await run_cooperatively(preemption.chosen(self.state, pod, ask, open_, protected))
 
     async def bind(self, request: BindRequest) -> NotBound | None:
-        """None once it is bound. Raises NotReady."""
+        """Return None once it is bound, or why it is not. Raises NotReady."""
         self._check()
-        await self._be_sure()
-        points = self._points(request)
+        try:
+            # A new leader lists the pods again: the former one may just have bound some.
+            async with asyncio.timeout(SURE_SECONDS):
+                await self.pods.synced.wait()
+        except TimeoutError:
+            raise NotReady("the cluster's pods are being read again: try again") from None
+        points, pod = None, self.state.known(request.uid)
+        ask = self.pod_shape_of(pod) if pod else None
+        if isinstance(ask, PodShape):  # the node's points before the pod takes its GPUs
+            points = self.verdicts.of(ask, (request.node,)).points_of(request.node)
         refused = await self._binder.bind(request)
         known = self.memory.of(request.namespace, request.name)
         if known is None or known.uid != request.uid:
@@ -228,7 +240,7 @@ class Extender:
                 at=self._now(),
                 bound="" if refused else request.node,
                 points=None if refused else points,
-                gpus=() if refused else self._given(request),
+                gpus=() if refused else self._gpus_of(request),
                 trouble=refused.message if refused else "",
             ),
         )
@@ -239,18 +251,10 @@ class Extender:
         return refused
 
     def pod_shape_of(self, pod: PodView) -> PodShape | Refusal | None:
-        """What the pod asks for, in this cluster."""
+        """Return what the pod asks for, in this cluster."""
         return pod_shape_of(pod, self.preference)
 
-    def _points(self, request: BindRequest) -> float | None:
-        """Of the node, before the pod takes its GPUs."""
-        pod = self.state.known(request.uid)
-        ask = self.pod_shape_of(pod) if pod else None
-        if not isinstance(ask, PodShape):
-            return None
-        return self.verdicts.of(ask, (request.node,)).points_of(request.node)
-
-    def _given(self, request: BindRequest) -> tuple[GivenGpu, ...]:
+    def _gpus_of(self, request: BindRequest) -> tuple[GivenGpu, ...]:
         """Return the GPUs that the pod has on its node."""
         pod, node = self.state.known(request.uid), self.state.nodes.get(request.node)
         holder = node.holders.get(request.uid) if node else None
@@ -274,14 +278,7 @@ class Extender:
             return False
         return bool(self._judge(pod, ask, names).fitting)
 
-    def _changes(self) -> int:
-        """Counts up with each change that may let a refused pod fit."""
-        return self.state.changes + self.rules.changes
-
-    def _is_ours(self) -> bool:
-        return self.election.leads and not self.missing
-
-    def _ask(self, pod: PodView) -> PodShape | Refusal | None:
+    def _checked_shape(self, pod: PodView) -> PodShape | Refusal | None:
         ask = self.pod_shape_of(pod)
         if ask is not None:
             self._check()
@@ -291,26 +288,12 @@ class Extender:
         if self.missing:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
 
-    async def _be_sure(self) -> None:
-        """Wait until what the former leader bound has been listed."""
-        try:
-            async with asyncio.timeout(SURE_SECONDS):
-                await self.pods.synced.wait()
-        except TimeoutError:
-            raise NotReady("the cluster's pods are being read again: try again") from None
-
-    def _remember(self, pod: PodView, asked: int, found: Filtered, policy: str) -> None:
-        why = reasons(found.left)
-        fitting = len(found.fitting)
-        explanation = Explanation(pod.uid, self._now(), policy, asked, fitting, why)
-        self.memory.remember(pod.namespace, pod.name, explanation)
-
-    def _leads_now(self, leads: bool) -> None:  # noqa: FBT001
-        """The former leader's last bindings may not have been watched yet: list the pods again."""
+    def _leadership_changed(self, leads: bool) -> None:  # noqa: FBT001
+        """List the pods again: the former leader's last bindings may not have been watched yet."""
         if leads:
             self.pods.resync()
 
-    async def _expire(self) -> None:
+    async def _expire_bindings(self) -> None:
         while True:
             await asyncio.sleep(EXPIRE_SECONDS)
             for uid in self.state.expire(self.pods.heard):
@@ -318,7 +301,7 @@ class Extender:
                     "pod %s: its binding was not confirmed in time; its GPUs are free again", uid
                 )
 
-    async def _renew(self) -> None:
+    async def _renew_scores(self) -> None:
         """Renew points by the present workload mix in small pieces, also where no request comes."""
         while True:
             more = self.verdicts.renew() or self._slice_verdicts.renew()

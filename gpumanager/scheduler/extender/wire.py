@@ -89,44 +89,50 @@ class PreemptArguments:
 
 
 def read_arguments(body: bytes) -> Arguments:
-    """Raises BadRequest."""
-    said = _read(body, ExtenderArgs)
-    pod = _pod(said.Pod)
-    if said.NodeNames is not None:
-        return Arguments(pod, _checked(said.NodeNames))
-    if said.Nodes is None:
+    """Read filter's or prioritize's body; raises BadRequest."""
+    sent = _read(body, ExtenderArgs)
+    pod, nodes = _pod(sent.Pod), sent.Nodes
+    if sent.NodeNames is not None:
+        return Arguments(pod, _checked(sent.NodeNames))
+    if nodes is None:
         raise BadRequest("Nodes and NodeNames are both missing")
-    nodes = _nodes(said.Nodes)
-    return Arguments(pod, list(nodes), nodes)
+    items = nodes.get("items") or [] if isinstance(nodes, dict) else None
+    if not isinstance(items, list):
+        raise BadRequest(f"Nodes: expected a list of nodes, found {_shown(nodes)}")
+    try:
+        by_name = {read_node(item).name: item for item in items}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadRequest(f"Nodes: not a node ({error!r})") from None
+    return Arguments(pod, _checked(list(by_name), "Nodes"), by_name)
 
 
 def read_preempt(body: bytes) -> PreemptArguments:
-    """Raises BadRequest."""
-    said = _read(body, ExtenderPreemptionArgs)
-    pod = _pod(said.Pod)
-    given = said.NodeNameToMetaVictims
+    """Read preempt's body; raises BadRequest."""
+    sent = _read(body, ExtenderPreemptionArgs)
+    pod = _pod(sent.Pod)
+    given = sent.NodeNameToMetaVictims
     if given is None:
-        given = said.NodeNameToVictims
+        given = sent.NodeNameToVictims
     if given is None:
         raise BadRequest("NodeNameToMetaVictims: missing")
-    victims = {node: tuple(map(_uid, (one and one.Pods) or ())) for node, one in given.items()}
+    victims = {node: tuple(map(_uid_of, (one and one.Pods) or ())) for node, one in given.items()}
     return PreemptArguments(
         pod, victims, {node: (one and one.NumPDBViolations) or 0 for node, one in given.items()}
     )
 
 
 def read_bind(body: bytes) -> BindRequest:
-    """Raises BadRequest."""
-    said = _read(body, ExtenderBindingArgs)
-    for name in said.__struct_fields__:
-        _checked([getattr(said, name)], name)
-        if not getattr(said, name):
+    """Read bind's body; raises BadRequest."""
+    sent = _read(body, ExtenderBindingArgs)
+    for name in sent.__struct_fields__:
+        _checked([getattr(sent, name)], name)
+        if not getattr(sent, name):
             raise BadRequest(f"{name}: missing")
-    return BindRequest(said.PodNamespace, said.PodName, PodUID(said.PodUID), said.Node)
+    return BindRequest(sent.PodNamespace, sent.PodName, PodUID(sent.PodUID), sent.Node)
 
 
 def write_filter(arguments: Arguments, found: Filtered) -> bytes:
-    """ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
+    """Write ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
     nodes = arguments.nodes
     items = None if nodes is None else [nodes[name] for name in found.fitting]
     return msgspec.json.encode(
@@ -141,12 +147,12 @@ def write_filter(arguments: Arguments, found: Filtered) -> bytes:
 
 
 def write_error(message: str) -> bytes:
-    """ExtenderFilterResult, or ExtenderBindingResult."""
+    """Write ExtenderFilterResult, or ExtenderBindingResult."""
     return msgspec.json.encode({"Error": message})
 
 
 def write_scores(scores: Scores) -> bytes:
-    """HostPriorityList. Thousands of rows, in names that need no escaping: joined, not encoded."""
+    """Write HostPriorityList: thousands of rows, in names that need no escaping, so joined."""
     rows = []
     for score, names in scores:
         end = f'","Score":{score}}}'
@@ -157,7 +163,7 @@ def write_scores(scores: Scores) -> bytes:
 def write_victims(
     victims: Mapping[str, tuple[PodUID, ...]], violations: Mapping[str, int]
 ) -> bytes:
-    """ExtenderPreemptionResult."""
+    """Write ExtenderPreemptionResult."""
     kept = {
         name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations[name]}
         for name, uids in victims.items()
@@ -191,15 +197,15 @@ def _pod(item: Any) -> PodView:
         raise BadRequest("Pod: missing")
     try:
         pod = read_pod(item)
-        _check(pod)
+        _check_texts(pod)
         return replace(pod, annotations=asked_by(pod.annotations)) if pod.annotations else pod
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BadRequest(f"Pod: not a pod ({type(error).__name__}: {error})") from None
 
 
-def _check(pod: PodView) -> None:
-    """read_pod takes what it finds; here nobody is trusted to have sent text, or no more of it than
-    an API server would have let in: it may be kept."""
+def _check_texts(pod: PodView) -> None:
+    """Raise ValueError or TypeError for what an API server would not have let in: read_pod takes
+    what it finds, any client may have sent it, and it may be kept."""
     if len(pod.containers) > MOST_CONTAINERS:
         raise ValueError(f"{len(pod.containers)} containers; the most is {MOST_CONTAINERS}")
     names = pod.uid, pod.namespace, pod.name, pod.phase, *pod.claims
@@ -211,7 +217,7 @@ def _check(pod: PodView) -> None:
 
 
 def _checked(names: list[str], field: str = "NodeNames") -> list[str]:
-    """Return all at once: one by one would take longer than the decision about them."""
+    """Check all at once: one by one would take longer than the decision about them."""
     if len(names) > MOST_NODES:
         raise BadRequest(f"{field}: {len(names)} names; the most is {MOST_NODES}")
     if max(map(len, names), default=0) > LONGEST_NAME or _others("".join(names)):
@@ -221,23 +227,11 @@ def _checked(names: list[str], field: str = "NodeNames") -> list[str]:
 
 
 def _others(text: str) -> bytes:
-    """What is not of LETTERS."""
+    """Return what is not of LETTERS."""
     return text.encode("utf-8", "replace").translate(None, LETTERS)
 
 
-def _nodes(nodes: Any) -> dict[str, Any]:
-    items = nodes.get("items") or [] if isinstance(nodes, dict) else None
-    if not isinstance(items, list):
-        raise BadRequest(f"Nodes: expected a list of nodes, found {_shown(nodes)}")
-    try:
-        found = {read_node(item).name: item for item in items}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BadRequest(f"Nodes: not a node ({error!r})") from None
-    _checked(list(found), "Nodes")
-    return found
-
-
-def _uid(victim: Victim) -> PodUID:
+def _uid_of(victim: Victim) -> PodUID:
     uid = victim.UID or (victim.metadata.uid if victim.metadata else "")
     if not uid:
         raise BadRequest("a victim: UID: missing")

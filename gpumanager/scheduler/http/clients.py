@@ -24,19 +24,19 @@ class Clients:
     pages: bool = False
 
     def admits(self, transport: asyncio.BaseTransport | None) -> bool:
-        """Return whether the caller at the other end may ask for anything."""
+        """Return whether the caller at the other end may send any request."""
         certificate = transport.get_extra_info("peercert") if transport else None
         if not certificate:
             return False
         return not self.names or not self.names.isdisjoint(names_of(certificate))
 
     def opens(self, method: str, path: str) -> bool:
-        """Return whether anybody may ask this."""
+        """Return whether a request needs no certificate."""
         return method in {"GET", "HEAD"} and (self.pages or path in PROBES)
 
 
 def names_of(certificate: Any) -> Iterator[str]:
-    """Of one as the ssl module tells it."""
+    """Yield the names of a certificate as the ssl module returns it."""
     pairs = [pair for pairs in certificate.get("subject", ()) for pair in pairs]
     pairs += certificate.get("subjectAltName", ())
     return (name for kind, name in pairs if kind in NAMES)

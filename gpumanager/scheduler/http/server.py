@@ -87,10 +87,16 @@ class HttpServer:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         held = 0
         try:
-            self._check_caller(request)
-            page = self._page(request)
-            held = self._share(request)
-            return await page(request, await self._body(request) if held else b"")
+            clients = self._clients
+            if (
+                clients is not None
+                and not clients.opens(request.method, request.path)
+                and not clients.admits(request.transport)
+            ):
+                return refusal(403, "show a client certificate that this server knows", **CLOSE)
+            page = self._find_page(request)
+            held = self._reserve_body(request)
+            return await page(request, await self._read_body(request) if held else b"")
         except HttpRefusal as error:
             return refusal(error.status, str(error), **error.headers)
         except Exception as error:
@@ -99,15 +105,7 @@ class HttpServer:
         finally:
             self._held -= held
 
-    def _check_caller(self, request: web.BaseRequest) -> None:
-        """Raises HttpRefusal where a certificate is needed, and none that is accepted was sent."""
-        clients = self._clients
-        if clients is None or clients.opens(request.method, request.path):
-            return
-        if not clients.admits(request.transport):
-            raise HttpRefusal(403, "show a client certificate that this server knows", **CLOSE)
-
-    def _page(self, request: web.BaseRequest) -> Page:
+    def _find_page(self, request: web.BaseRequest) -> Page:
         path = request.path
         pages = self._routes.get(path)
         if pages is None:
@@ -121,8 +119,8 @@ class HttpServer:
             raise HttpRefusal(405, f"{path}: send {allowed}", Allow=allowed)
         return page
 
-    def _share(self, request: web.BaseRequest) -> int:
-        """Reserves the bytes of its body until it is answered; raises HttpRefusal."""
+    def _reserve_body(self, request: web.BaseRequest) -> int:
+        """Reserve the bytes of its body until it is answered; raises HttpRefusal."""
         if request.method not in BODIES:
             return 0
         declared, bounds = request.content_length, self._bounds
@@ -134,33 +132,45 @@ class HttpServer:
         self._held += share
         return share
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
+    async def _read_body(self, request: web.BaseRequest) -> bytes:
         """Return the whole body, within the bounds."""
+        body = bytearray()
         try:
             async with asyncio.timeout(self._bounds.body_seconds):
-                return await self._read(request)
+                if request.headers.get("Expect", "").lower() == "100-continue":
+                    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    request.writer.output_size = 0
+                async for piece in request.content.iter_any():
+                    body += piece
+                    if len(body) > self._bounds.body:
+                        break
         except TimeoutError:
             raise TOO_LATE from None
         except (web.RequestPayloadError, ConnectionError):
             raise HttpRefusal(400, "the body ends before its length", **CLOSE) from None
-
-    async def _read(self, request: web.BaseRequest) -> bytes:
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0
-        body = bytearray()
-        async for piece in request.content.iter_any():
-            body += piece
-            if len(body) > self._bounds.body:
-                raise HttpRefusal(413, f"more than {self._bounds.body} bytes", **CLOSE)
+        if len(body) > self._bounds.body:
+            raise HttpRefusal(413, f"more than {self._bounds.body} bytes", **CLOSE)
         return bytes(body)
+
+
+def page_of(respond: Callable[[], web.Response]) -> Page:
+    """Return the page for a response that depends on nothing in its request."""
+
+    async def answer(_request: web.BaseRequest, _body: bytes) -> web.Response:
+        return respond()
+
+    return answer
 
 
 def plain(text: str) -> web.Response:
     return web.Response(text=f"{text}\n")
 
 
+def metrics(text: bytes) -> web.Response:
+    return web.Response(body=text, headers={"Content-Type": METRICS})
+
+
 def refusal(status: int, message: str, **headers: str) -> web.Response:
-    """In the field in which kube-scheduler looks for it."""
+    """Return the message in the field that kube-scheduler reads."""
     body = json.dumps({"Error": message}).encode()
     return web.Response(status=status, body=body, headers={"Content-Type": JSON, **headers})

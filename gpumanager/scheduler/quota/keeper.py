@@ -1,46 +1,52 @@
 """Reads quotas from their ConfigMap: lists it once and then watches it.
 
 Invalid content changes nothing: the last valid quotas stay, and the error is reported
-(decision 0046).
+(decision 0046), also as a Kubernetes event on the ConfigMap.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from gpumanager.kube.client import KubeClient
+from gpumanager.kube.events import EventRecorder, ObjectReference
 from gpumanager.kube.informer import Informer
+from gpumanager.kube.writer import Writer
 from gpumanager.scheduler.quota.limits import Quotas, QuotaUnreadable, read_config_map
 from gpumanager.scheduler.quota.rules import Known
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[str, Mapping[str, Any]], None]
-"""Told what is wrong, and the metadata of the ConfigMap."""
+REASON: Final = "QuotaNotUnderstood"
+PERIOD: Final = 60.0
+
+Report = Callable[[str, Mapping[str, Any]], None]
+"""Called with what is wrong, and the metadata of the ConfigMap."""
 
 
 class QuotaKeeper:
-    """What the ConfigMap `namespace`/`name` says."""
+    """The quotas in the ConfigMap `namespace`/`name`."""
 
     def __init__(
-        self, api: KubeClient, namespace: str, name: str, *, tell: Tell = lambda *_: None
+        self, api: KubeClient, namespace: str, name: str, *, report: Report = lambda *_: None
     ) -> None:
         self.path = f"/api/v1/namespaces/{namespace}/configmaps"
         self._informer = Informer(api, self, fields=f"metadata.name={name}")
         self._where = f"{namespace}/{name}"
         self._name = name
-        self._tell = tell
+        self._report = report
         self._quotas: Quotas | None = None
         self._trouble = ""
         self._changes = 0
 
     def known(self) -> Known:
-        """Now. Not read: the ConfigMap was neither found nor found missing yet."""
+        """Return them now. Not read: the ConfigMap was neither found nor found missing yet."""
         read = self._quotas is not None or bool(self._trouble)
         return Known(self._quotas, self._trouble, read, self._changes)
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Watch for as long as the task lives."""
         await self._informer.run()
 
     def name(self, item: Any) -> str:
@@ -51,9 +57,17 @@ class QuotaKeeper:
         if self.name(item) != self._name:
             return
         try:
-            self._take(read_config_map(item))
+            quotas = read_config_map(item)
         except QuotaUnreadable as error:
-            self._complain(str(error), item["metadata"])
+            trouble = str(error)
+        else:
+            self._take(quotas)
+            return
+        if trouble != self._trouble:
+            self._trouble = trouble
+            kept = "" if self._quotas is None else "; the previous quotas stay in force"
+            log.error("%s%s", trouble, kept)
+            self._report(trouble + kept, item["metadata"])
 
     def remove(self, item: Any) -> None:
         """There is none any more."""
@@ -61,7 +75,7 @@ class QuotaKeeper:
             self._take({})
 
     def only(self, names: set[str]) -> None:
-        """All there are were put."""
+        """All objects that exist were put."""
         if self._name not in names:
             self._take({})
 
@@ -71,10 +85,21 @@ class QuotaKeeper:
             log.info("read the GPU quotas of %d namespaces from %s", len(quotas), self._where)
         self._quotas, self._trouble = quotas, ""
 
-    def _complain(self, trouble: str, metadata: Mapping[str, Any]) -> None:
-        if trouble == self._trouble:
-            return
-        self._trouble = trouble
-        kept = "" if self._quotas is None else "; the previous quotas stay in force"
-        log.error("%s%s", trouble, kept)
-        self._tell(trouble + kept, metadata)
+
+class QuotaEvents:
+    """Events on the ConfigMap. identity: ours, as the host that reports."""
+
+    def __init__(self, api: KubeClient, identity: str) -> None:
+        self._events = EventRecorder(api, identity)
+        self._wake = asyncio.Event()
+
+    def record(self, trouble: str, metadata: Mapping[str, Any]) -> None:
+        """Record what is wrong; returns at once. metadata: of the ConfigMap."""
+        names = (str(metadata.get(key) or "") for key in ("name", "uid", "namespace"))
+        about = ObjectReference("ConfigMap", *names)
+        self._events.record(None, warning=True, reason=REASON, message=trouble, about=about)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write events for as long as the task lives."""
+        await Writer().run(self._events.tasks, self._wake, PERIOD)

@@ -108,10 +108,10 @@ class Forbidden:
 def admits(
     quotas: Quotas, namespace: str, cores: int, node: NodeClass, used: Usage
 ) -> Forbidden | None:
-    """Why a pod of `namespace` that asks for `cores` may not go to such a node; None: it may.
+    """Return why a pod of `namespace` with `cores` may not go to such a node; None: it may.
 
-    used: by others, without this pod. Deciding and counting are one step for who calls: between
-    them nobody else may be admitted.
+    used: by others, without this pod. The caller decides and counts in one step: between them no
+    other pod may be admitted.
     """
     quota = quotas.get(namespace)
     if quota is None or not cores:
@@ -130,14 +130,16 @@ def admits(
     for model in counted:
         most, before = quota.gpus[model] * CORES_PER_GPU, used.of(namespace, model)
         if before + cores > most:
-            figures = _figures(model, {"requested": cores, "used": before, "limited": most})
+            # In the words of Kubernetes where a ResourceQuota is exceeded.
+            numbers = {"requested": cores, "used": before, "limited": most}.items()
+            figures = ", ".join(f"{what}: {model}={_gpus(count)}" for what, count in numbers)
             phrase = f"node(s) exceeded the GPU quota of namespace {namespace} ({figures})"
             return Forbidden(phrase, f"it has {_words(node.models)}")
     return None
 
 
 def cores_together(containers: Iterable[tuple[ContainerKind, int]]) -> int:
-    """Cores of a pod, as Kubernetes counts them: of its containers in the order of admission.
+    """Return a pod's cores as Kubernetes counts them: of its containers in order of admission.
 
     Containers and sidecars together, or an init container beside the sidecars that stand before
     it, if that is more.
@@ -152,7 +154,7 @@ def cores_together(containers: Iterable[tuple[ContainerKind, int]]) -> int:
 
 
 def could_never(quotas: Quotas, namespace: str, cores: int) -> str:
-    """Why a pod that asks for `cores` exceeds its quota even where nobody else uses any of it.
+    """Return why a pod that asks for `cores` exceeds its quota even where no other pod uses any.
 
     Empty where it may come to fit.
     """
@@ -168,11 +170,6 @@ def could_never(quotas: Quotas, namespace: str, cores: int) -> str:
     )
 
 
-def _figures(model: str, cores: Mapping[str, int]) -> str:
-    """As Kubernetes words it where a ResourceQuota is exceeded."""
-    return ", ".join(f"{what}: {model}={_gpus(count)}" for what, count in cores.items())
-
-
 def _gpus(cores: int) -> str:
     return f"{cores / CORES_PER_GPU:.12g}"
 
@@ -183,7 +180,7 @@ def _words(names: Collection[str]) -> str:
 
 
 def read_config_map(item: Any) -> Quotas:
-    """Of the ConfigMap as the API server has it; none where its key is missing or empty.
+    """Read the ConfigMap as the API server has it; no quotas where its key is missing or empty.
 
     Raises QuotaUnreadable.
     """
@@ -196,7 +193,7 @@ def read_config_map(item: Any) -> Quotas:
 
 
 def read_quotas(text: str, source: str = CONFIG_MAP_KEY) -> Quotas:
-    """Of JSON; raises QuotaUnreadable, naming the line or the field."""
+    """Read JSON; raises QuotaUnreadable, naming the line or the field."""
     try:
         content = json.loads(text)
     except RecursionError:
@@ -207,10 +204,10 @@ def read_quotas(text: str, source: str = CONFIG_MAP_KEY) -> Quotas:
     except ValueError as error:  # a number of thousands of digits
         raise QuotaUnreadable(source, str(error)) from None
     rows = _mapping(content, source, "the whole")
-    return {name: _quota(row, source, name) for name, row in rows.items()}
+    return {name: _read_quota(row, source, name) for name, row in rows.items()}
 
 
-def _quota(row: Any, source: str, name: str) -> NamespaceQuota:
+def _read_quota(row: Any, source: str, name: str) -> NamespaceQuota:
     fields = _mapping(row, source, name)
     if strange := sorted(fields.keys() - {"quota", "pool"}):
         raise QuotaUnreadable(source, f"{name}: {strange[0]!r} is not known; write quota or pool")
@@ -221,18 +218,15 @@ def _quota(row: Any, source: str, name: str) -> NamespaceQuota:
         raise QuotaUnreadable(source, f'{name}.pool: write a list of names, ["public"]')
     gpus = fields.get("quota")
     if gpus is not None:
-        gpus = {model: _count(count, source, f"{name}.quota.{model}") for model, count in
-                _mapping(gpus, source, f"{name}.quota").items()}  # fmt: skip
+        for model, count in _mapping(gpus, source, f"{name}.quota").items():
+            number = isinstance(count, int) and not isinstance(count, bool)
+            if not number or not 0 <= count <= LARGEST_QUOTA:
+                cause = f"{name}.quota.{model}: {count!r} is not a number of GPUs"
+                raise QuotaUnreadable(source, cause)
     return NamespaceQuota(gpus, frozenset(pools or ()))
 
 
 def _mapping(value: Any, source: str, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise QuotaUnreadable(source, f"{where} is {type(value).__name__}; write an object {{…}}")
-    return value
-
-
-def _count(value: Any, source: str, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_QUOTA:
-        raise QuotaUnreadable(source, f"{where}: {value!r} is not a number of GPUs")
     return value

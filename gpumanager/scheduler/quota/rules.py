@@ -56,12 +56,12 @@ class QuotaCheck(HolderObserver):
 
     @property
     def missing(self) -> str:
-        """What has not been read yet; empty once `permits` can be asked."""
+        """Return what has not been read yet; empty once `permits` can be called."""
         return ""
 
     @property
     def changes(self) -> int:
-        """How often the quotas have changed; usage does not count."""
+        """Return how often the quotas have changed; usage does not count."""
         return 0
 
     def permits(self, pod: PodView, ask: PodShape) -> Check | None:  # noqa: ARG002
@@ -70,7 +70,7 @@ class QuotaCheck(HolderObserver):
 
 
 class QuotaRules(QuotaCheck):
-    """The check by a ConfigMap's quotas. known: asked anew for each pod."""
+    """The check by a ConfigMap's quotas. known: called anew for each pod."""
 
     def __init__(self, known: Callable[[], Known]) -> None:
         self.usage = Usage()
@@ -87,7 +87,7 @@ class QuotaRules(QuotaCheck):
 
     @property
     def known(self) -> Known:
-        """The quotas, as far as they are known now."""
+        """Return the quotas, as far as they are known now."""
         return self._known()
 
     def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
@@ -104,16 +104,14 @@ class QuotaRules(QuotaCheck):
             self._counted[uid] = left
 
     def permits(self, pod: PodView, ask: PodShape) -> Check | None:
-        """What holds at this moment; a check is not to be kept."""
+        """Return what holds at this moment; a check is not to be kept."""
         known = self._known()
-        if known.quotas is None:
+        quotas = known.quotas
+        if quotas is None:
             refused = Unfit(NOT_UNDERSTOOD, known.trouble, final=True)
             return lambda _: refused
-        if pod.namespace not in known.quotas:
+        if pod.namespace not in quotas:
             return None
-        return self._check(known.quotas, pod, ask)
-
-    def _check(self, quotas: Quotas, pod: PodView, ask: PodShape) -> Check:
         cores, own = cores_of(ask), self._counted.get(pod.uid, ())
 
         def check(kind: NodeClass) -> Unfit | None:
@@ -136,7 +134,7 @@ def cores_of(ask: PodShape) -> int:
 def permitted(
     found: Filtered, check: Check | None, nodes: Mapping[NodeClass, set[str]]
 ) -> Filtered:
-    """`found` without nodes that the quota forbids. nodes: by class."""
+    """Return `found` without nodes that the quota forbids. nodes: by class."""
     if check is None:
         return found
     forbidden = {kind: why for kind in nodes if (why := check(kind)) is not None}

@@ -4,7 +4,7 @@ Amounts are kept as written, because error messages quote them. If a limit is mi
 counts: such a pod wants GPUs, and Kubernetes rejects it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,12 +35,12 @@ class Amount:
 
     @property
     def written(self) -> Any:
-        """What counts: the limit, or the request where there is none."""
+        """Return what counts: the limit, or the request where there is none."""
         return self.request if self.limit is None else self.limit
 
     @property
     def number(self) -> int | None:
-        """0 for nothing; None for what is no whole number."""
+        """Return the amount: 0 for nothing; None for what is no whole number."""
         return 0 if self.written is None else whole_number(self.written)
 
 
@@ -63,17 +63,17 @@ class ContainerAmounts:
 
     @property
     def where(self) -> str:
-        """For people: `container main (spec.containers[0])`."""
+        """Return its name for people: `container main (spec.containers[0])`."""
         return f"container {self.name} (spec.{self.field}[{self.place}])"
 
     @property
     def wants_gpu(self) -> bool:
-        """It asks for something, be it understood or not."""
+        """Return whether it asks for something, be it understood or not."""
         return any(amount.number != 0 for amount in self.amounts.values())
 
     @property
     def request(self) -> Request | None:
-        """As placement knows it; None where an amount is no whole number, or is negative."""
+        """Return it as placement has it; None where an amount is no whole number or negative."""
         cores, blocks = self.amounts[VCORE].number, self.amounts[VMEMORY].number
         if cores is None or blocks is None or min(cores, blocks) < 0:
             return None
@@ -81,12 +81,12 @@ class ContainerAmounts:
 
     @property
     def cores(self) -> int:
-        """0 where they are not understood."""
+        """Return the cores; 0 where they are not understood."""
         return self.request.cores if self.request else 0
 
     @property
     def is_share(self) -> bool:
-        """It asks for a part of one GPU, or for memory alone."""
+        """Return whether it asks for a part of one GPU, or for memory alone."""
         request = self.request
         return request is not None and request.cores < CORES_PER_GPU
 
@@ -95,22 +95,45 @@ def read_asks(pod: Any) -> tuple[ContainerAmounts, ...]:
     """Return those of its containers that ask for GPUs, init containers first. Raises
     PodUnreadable."""
     spec = mapping(mapping(pod, "the object").get("spec"), "spec")
-    return tuple(one for field in LISTS for one in _asks(spec, field) if one.wants_gpu)
+    found = []
+    for field in LISTS:
+        for place, row in enumerate(rows(spec.get(field), f"spec.{field}")):
+            where = f"spec.{field}[{place}]"
+            container = mapping(row, where)
+            resources = mapping(container.get("resources"), f"{where}.resources")
+            limits = mapping(resources.get("limits"), f"{where}.resources.limits")
+            requests = mapping(resources.get("requests"), f"{where}.resources.requests")
+            claims = rows(resources.get("claims"), f"{where}.resources.claims")
+            one = ContainerAmounts(
+                name=str(container.get("name", "")),
+                kind=kind_of(container, init=field != "containers"),
+                field=field,
+                place=place,
+                amounts={key: Amount(limits.get(key), requests.get(key)) for key in RESOURCES},
+                whole=Amount(limits.get(WHOLE_GPU), requests.get(WHOLE_GPU)),
+                claims=tuple(
+                    str(mapping(claim, f"{where}.resources.claims").get("name", ""))
+                    for claim in claims
+                ),
+            )
+            if one.wants_gpu:
+                found.append(one)
+    return tuple(found)
 
 
 def is_mirror(pod: Any) -> bool:
-    """It is what the API server shows of a static pod: its kubelet's own, not to be changed."""
+    """Return whether the API server shows a static pod: its kubelet's own, not to be changed."""
     return CONFIG_MIRROR in annotations(pod)
 
 
 def annotations(pod: Any) -> Mapping[str, Any]:
-    """Raises PodUnreadable."""
+    """Return the pod's annotations; raises PodUnreadable."""
     metadata = mapping(mapping(pod, "the object").get("metadata"), "metadata")
     return mapping(metadata.get("annotations"), "metadata.annotations")
 
 
 def mapping(value: Any, where: str) -> Mapping[str, Any]:
-    """`value`, or nothing for null; raises PodUnreadable for anything else."""
+    """Return `value`, or nothing for null; raises PodUnreadable for anything else."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -119,30 +142,9 @@ def mapping(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def rows(value: Any, where: str) -> list[Any]:
-    """`value`, or nothing for null; raises PodUnreadable for anything else."""
+    """Return `value`, or nothing for null; raises PodUnreadable for anything else."""
     if value is None:
         return []
     if not isinstance(value, list):
         raise PodUnreadable(where, value)
     return value
-
-
-def _asks(spec: Mapping[str, Any], field: str) -> Iterator[ContainerAmounts]:
-    for place, row in enumerate(rows(spec.get(field), f"spec.{field}")):
-        where = f"spec.{field}[{place}]"
-        container = mapping(row, where)
-        resources = mapping(container.get("resources"), f"{where}.resources")
-        limits = mapping(resources.get("limits"), f"{where}.resources.limits")
-        requests = mapping(resources.get("requests"), f"{where}.resources.requests")
-        yield ContainerAmounts(
-            name=str(container.get("name", "")),
-            kind=kind_of(container, init=field != "containers"),
-            field=field,
-            place=place,
-            amounts={key: Amount(limits.get(key), requests.get(key)) for key in RESOURCES},
-            whole=Amount(limits.get(WHOLE_GPU), requests.get(WHOLE_GPU)),
-            claims=tuple(
-                str(mapping(one, f"{where}.resources.claims").get("name", ""))
-                for one in rows(resources.get("claims"), f"{where}.resources.claims")
-            ),
-        )

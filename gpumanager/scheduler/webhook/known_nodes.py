@@ -33,48 +33,37 @@ class KnownNodes:
     def __init__(self, api: Lister) -> None:
         self._api = api
         self._kinds: frozenset[NodeKind] = frozenset()
-        self._said = False
+        self._warned = False
 
     def kinds(self) -> frozenset[NodeKind]:
         return self._kinds
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Refresh for as long as the task lives."""
         while True:
-            await self.look()
+            await self.refresh()
             await asyncio.sleep(PERIOD)
 
-    async def look(self) -> None:
-        try:
-            self._kinds = await self._all()
-        except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
-            level = logging.DEBUG if self._said else logging.WARNING
-            log.log(level, "not reading nodes: %s", error)
-            self._said = True
-            return
-        self._said = False
-
-    async def _all(self) -> frozenset[NodeKind]:
+    async def refresh(self) -> None:
+        """List all nodes; log once that this fails."""
         found: set[NodeKind] = set()
 
         def take(node: Any) -> None:
-            if kind := _kind(node):
-                found.add(kind)
+            """Skip a node without GPUs, and one with an inventory that is not understood here."""
+            text = (node["metadata"].get("annotations") or {}).get(ANNOTATION_INVENTORY)
+            try:
+                if text:
+                    found.add(NodeKind.of(read_inventory(text)[0]))
+            except (RecursionError, *NOT_UNDERSTOOD) as error:
+                log.debug("node %s: %s", node["metadata"].get("name"), error)
 
-        token = ""
-        while True:
-            place = {"continue": token} if token else {}
-            metadata = await self._api.list(NODES, take, limit=PAGE, **place)
-            token = metadata.get("continue") or ""
-            if not token:
-                return frozenset(found)
-
-
-def _kind(node: Any) -> NodeKind | None:
-    """None for a node without GPUs, or whose agent says what is not understood here."""
-    text = (node["metadata"].get("annotations") or {}).get(ANNOTATION_INVENTORY)
-    try:
-        return NodeKind.of(read_inventory(text)[0]) if text else None
-    except (RecursionError, *NOT_UNDERSTOOD) as error:
-        log.debug("node %s: %s", node["metadata"].get("name"), error)
-        return None
+        try:
+            metadata = await self._api.list(NODES, take, limit=PAGE)
+            while token := metadata.get("continue"):
+                metadata = await self._api.list(NODES, take, limit=PAGE, **{"continue": token})
+            self._kinds = frozenset(found)
+            self._warned = False
+        except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
+            level = logging.DEBUG if self._warned else logging.WARNING
+            log.log(level, "not reading nodes: %s", error)
+            self._warned = True

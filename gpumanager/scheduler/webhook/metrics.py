@@ -16,7 +16,7 @@ BUCKETS: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)
 ENDPOINTS: Final = ("mutate", "claims", "validate", "validate-claims")
 MALFORMED: Final = "malformed"
 OUTCOMES: Final = ("allowed", "changed", "refused", "failed", MALFORMED)
-"""failed: the object could not be looked at. malformed: what was sent is no review."""
+"""failed: the object could not be read. malformed: what was sent is no review."""
 
 Gauges = Callable[[], dict[str, float]]
 """By name, without `gpumanager_webhook_`: those of GAUGES that there are now."""
@@ -28,7 +28,7 @@ GAUGES: Final = {
 
 
 class WebhookMetrics:
-    """Counts answers; asks `gauges` anew each time. supervisor: of the background tasks."""
+    """Counts answers; calls `gauges` anew each time. supervisor: of the background tasks."""
 
     def __init__(self, gauges: Gauges = dict, supervisor: Supervisor | None = None) -> None:
         self._registry = CollectorRegistry()

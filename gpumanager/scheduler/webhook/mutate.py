@@ -59,7 +59,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a rule looks at. pod: has a spec that is a mapping."""
+    """What a rule reads. pod: has a spec that is a mapping."""
 
     pod: Any
     asks: tuple[ContainerAmounts, ...]
@@ -85,8 +85,8 @@ def mutate(
 def mutate_to_claims(
     pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
 ) -> tuple[Any, tuple[Operation, ...]]:
-    """For a pod whose GPUs are to be asked for by a claim: the pod with the memory that its shares
-    lack, from which the claim is made, and the patch for all else. Raises PodUnreadable."""
+    """Return the pod with the memory that its shares lack, from which a claim for its GPUs is made,
+    and the patch for all else. Raises PodUnreadable."""
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
         return pod, ()
@@ -114,7 +114,7 @@ def _name_scheduler(case: Case) -> Iterator[Operation]:
 
 
 def _pin_by_affinity(case: Case) -> Iterator[Operation]:
-    """What a pod is pinned to is added to each term there is, as those are alternatives."""
+    """Add the node of a pinned pod to each term there is, as terms are alternatives."""
     node = case.spec.get("nodeName")
     if not node or not case.policy.pin:
         return
@@ -122,7 +122,13 @@ def _pin_by_affinity(case: Case) -> Iterator[Operation]:
     near = mapping(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity")
     required = mapping(near.get(REQUIRED), f"spec.affinity.nodeAffinity.{REQUIRED}")
     pin = {"key": "metadata.name", "operator": "In", "values": [node]}
-    terms = [_also(term, pin) for term in rows(required.get("nodeSelectorTerms"), "its terms")]
+    terms = []
+    for term in rows(required.get("nodeSelectorTerms"), "its terms"):
+        found = mapping(term, "a node selector term")
+        fields = rows(found.get("matchFields"), "matchFields")
+        # A term without any condition matches no node, and is left so.
+        matches = fields or found.get("matchExpressions")
+        terms.append({**found, "matchFields": [*fields, pin]} if matches else term)
     pinned = {**required, "nodeSelectorTerms": terms or [{"matchFields": [pin]}]}
     yield Operation("remove", "/spec/nodeName")
     yield Operation(
@@ -131,15 +137,6 @@ def _pin_by_affinity(case: Case) -> Iterator[Operation]:
         {**affinity, "nodeAffinity": {**near, REQUIRED: pinned}},
         f"spec.nodeName became a node affinity for {node}: the scheduler has to count its GPUs",
     )
-
-
-def _also(term: Any, pin: Any) -> Any:
-    """Return a term without any condition matches no node, and is left so."""
-    found = mapping(term, "a node selector term")
-    fields = rows(found.get("matchFields"), "matchFields")
-    if not fields and not found.get("matchExpressions"):
-        return term
-    return {**found, "matchFields": [*fields, pin]}
 
 
 def _tolerate(case: Case) -> Iterator[Operation]:
@@ -156,7 +153,7 @@ def _tolerate(case: Case) -> Iterator[Operation]:
 
 
 def _tolerates(toleration: Any, key: str) -> bool:
-    """Any value of the taint, as `Exists` does; no key stands for all."""
+    """Return whether it tolerates any value of the taint, as `Exists` does; no key means all."""
     row = mapping(toleration, "spec.tolerations")
     return (
         row.get("operator") == "Exists"
@@ -167,50 +164,35 @@ def _tolerates(toleration: Any, key: str) -> bool:
 
 def _give_memory(case: Case) -> Iterator[Operation]:
     for ask, blocks in _without_memory(case):
-        yield from _set_memory(case, ask, blocks)
+        resources = case.spec[ask.field][ask.place]["resources"]
+        path = f"/spec/{ask.field}/{ask.place}/resources"
+        # Of an extended resource, limit and request are the same.
+        amounts = {**(resources.get("limits") or {}), VMEMORY: str(blocks)}
+        if ask.amounts[VCORE].limit is None:
+            amounts[VCORE] = ask.amounts[VCORE].written
+        size = format_bytes(blocks * MEMORY_BLOCK)
+        note = f"{ask.where} names no {VMEMORY}: it gets {blocks} ({size})"
+        yield Operation("add", f"{path}/limits", amounts, note)
+        amounts = {**(resources.get("requests") or {}), VMEMORY: str(blocks)}
+        yield Operation("add", f"{path}/requests", amounts)
 
 
 def _without_memory(case: Case) -> Iterator[tuple[ContainerAmounts, int]]:
-    """Shares that name no memory, and the blocks that the policy gives them."""
+    """Yield shares that name no memory, and the blocks that the policy gives them."""
+    rule = case.policy.missing_memory
     for ask in case.asks:
         request = ask.request
         if request is None or not 0 < request.cores < CORES_PER_GPU or request.blocks:
             continue
-        if blocks := _missing(request.cores, case):
+        blocks = rule if isinstance(rule, int) else 0
+        if rule is MissingMemory.SHARE and (smallest := smallest_gpu(case.nodes)):
+            blocks = max(1, smallest * request.cores // CORES_PER_GPU)
+        if blocks:
             yield ask, blocks
 
 
-def _missing(cores: int, case: Case) -> int:
-    """Blocks for a share that names none; 0 to leave it so."""
-    rule = case.policy.missing_memory
-    if isinstance(rule, int):
-        return rule
-    if rule is MissingMemory.REFUSE:
-        return 0
-    smallest = smallest_gpu(case.nodes)
-    return max(1, smallest * cores // CORES_PER_GPU) if smallest else 0
-
-
-def _set_memory(case: Case, ask: ContainerAmounts, blocks: int) -> Iterator[Operation]:
-    """Of an extended resource, limit and request are the same."""
-    resources = case.spec[ask.field][ask.place]["resources"]
-    path = f"/spec/{ask.field}/{ask.place}/resources"
-    for part in ("limits", "requests"):
-        amounts = {**(resources.get(part) or {}), VMEMORY: str(blocks)}
-        if part == "limits" and ask.amounts[VCORE].limit is None:
-            amounts[VCORE] = ask.amounts[VCORE].written
-        yield Operation("add", f"{path}/{part}", amounts, _memory_note(ask, part, blocks))
-
-
-def _memory_note(ask: ContainerAmounts, part: str, blocks: int) -> str:
-    if part != "limits":
-        return ""
-    size = format_bytes(blocks * MEMORY_BLOCK)
-    return f"{ask.where} names no {VMEMORY}: it gets {blocks} ({size})"
-
-
 def escaped(key: str) -> str:
-    """As a JSON pointer has it (RFC 6901)."""
+    """Escape a key for a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 

@@ -25,12 +25,12 @@ class NodeKind:
         return cls(tuple(sorted((blocks(gpu.memory) for gpu in node.gpus), reverse=True)))
 
     def could_run(self, request: Request) -> bool:
-        """Alone, on GPUs that nobody uses."""
+        """Return whether it fits alone, on unused GPUs."""
         count = max(1, request.whole_gpus)
         return len(self.blocks) >= count and self.blocks[count - 1] >= request.blocks
 
     def could_run_all(self, requests: Collection[Request]) -> bool:
-        """By their sums, at the same time."""
+        """Return whether their sums fit at the same time."""
         if gpus_of(requests) > len(self.blocks):
             return False
         shared = sum(one.blocks for one in requests if not one.whole_gpus)
@@ -45,38 +45,39 @@ def gpus_of(requests: Iterable[Request]) -> int:
 
 
 def smallest_gpu(nodes: Collection[NodeKind]) -> int:
-    """Blocks of the smallest GPU known; 0 where none is."""
+    """Return the blocks of the smallest GPU known; 0 where none is."""
     return min((node.blocks[-1] for node in nodes if node.blocks), default=0)
 
 
 def unmeetable(asks: Collection[ContainerAmounts], nodes: Collection[NodeKind]) -> Iterator[str]:
-    """Why no node known could ever run this pod; nothing where one could, or none is known."""
+    """Yield why no node known could ever run this pod; nothing where one could, or none is known.
+
+    First each container alone; only where each would fit, all that run at the same time.
+    """
     known = [node for node in nodes if node.blocks]
-    alone = [found for ask in asks if known and (found := _alone(ask, known))]
-    yield from alone
+    most = max((len(node.blocks) for node in known), default=0)
+    largest = max((node.blocks[0] for node in known), default=0)
+    fits = bool(known)
+    for ask in asks if known else ():
+        request = ask.request
+        if request is None or any(node.could_run(request) for node in known):
+            continue
+        fits, gpus = False, count_of(request.whole_gpus or 1, "GPU")
+        if request.whole_gpus > most:
+            yield f"{ask.where} asks for {gpus}; the largest node has {most}"
+            continue
+        yield (
+            f"{ask.where} asks for {_memory(request.blocks)} on {gpus}"
+            f"{' each' if request.whole_gpus > 1 else ''}; "
+            f"no node has that: the largest GPU has {_memory(largest)}"
+        )
     together = [ask.request for ask in asks if ask.kind is not ContainerKind.INIT and ask.request]
-    if known and not alone and not any(node.could_run_all(together) for node in known):
-        most = max(len(node.blocks) for node in known)
+    if fits and not any(node.could_run_all(together) for node in known):
         gpus = count_of(gpus_of(together), "GPU")
         yield (
             f"its containers together ask for {gpus} or more memory than a node has; "
             f"the largest node has {count_of(most, 'GPU')}"
         )
-
-
-def _alone(ask: ContainerAmounts, known: Collection[NodeKind]) -> str:
-    request = ask.request
-    if request is None or any(node.could_run(request) for node in known):
-        return ""
-    most = max(len(node.blocks) for node in known)
-    if request.whole_gpus > most:
-        gpus = count_of(request.whole_gpus, "GPU")
-        return f"{ask.where} asks for {gpus}; the largest node has {most}"
-    largest, count = max(node.blocks[0] for node in known), request.whole_gpus or 1
-    return (
-        f"{ask.where} asks for {_memory(request.blocks)} on {count_of(count, 'GPU')}"
-        f"{' each' if count > 1 else ''}; no node has that: the largest GPU has {_memory(largest)}"
-    )
 
 
 def _memory(count: int) -> str:

@@ -51,7 +51,7 @@ class Review:
 
     @property
     def subject(self) -> str:
-        """For people: `pod` or `claim`; empty for what is not looked at.
+        """Return `pod` or `claim`, for people; empty for what is not checked.
 
         Nor is an update that leaves the spec as it is: what was let in, or was there before us, has
         to be changed by the scheduler and deleted, which removes a finalizer.
@@ -67,7 +67,7 @@ class Review:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """errors: refused for these. patch: what to change where it is let in. failed: it could not be
-    looked at, and was let in or refused for that."""
+    checked, and was let in or refused for that."""
 
     errors: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -76,7 +76,7 @@ class Decision:
 
 
 def read_review(body: bytes) -> Review:
-    """Raises ReviewUnreadable."""
+    """Read a request; raises ReviewUnreadable."""
     try:
         content = json.loads(body)
     except RecursionError:
@@ -84,7 +84,7 @@ def read_review(body: bytes) -> Review:
     except ValueError as error:
         raise ReviewUnreadable(f"the body is not JSON: {error}") from None
     try:
-        return _review(content)
+        return _review_of(content)
     except (KeyError, TypeError, AttributeError) as error:
         raise ReviewUnreadable(
             f"the body is no AdmissionReview with a request ({error!r})"
@@ -98,7 +98,7 @@ def decided(
     fail_open: bool,
     subject: str = "pod",
 ) -> Decision:
-    """Whatever `decide` does, there is a decision. subject: it decides about these alone."""
+    """Return a decision, whatever `decide` does. subject: it decides about these alone."""
     if review.subject != subject:
         return Decision()
     try:
@@ -117,7 +117,7 @@ def _failed(subject: str, why: str, *, fail_open: bool) -> Decision:
     return Decision(errors=(text,), failed=True)
 
 
-def _review(content: Any) -> Review:
+def _review_of(content: Any) -> Review:
     version, request = content["apiVersion"], content["request"]
     if version not in VERSIONS:
         raise ReviewUnreadable(f"{str(version)[:80]!r} is not known; send {' or '.join(VERSIONS)}")
@@ -150,10 +150,9 @@ def encoded(review: Review, decision: Decision) -> bytes:
         steps = json.dumps([step.as_json() for step in decision.patch]).encode()
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(steps).decode()}
     if decision.warnings:
-        response["warnings"] = [_cut(text) for text in decision.warnings[:MOST_WARNINGS]]
+        response["warnings"] = [
+            text if len(text) <= LONGEST_WARNING else text[: LONGEST_WARNING - 1] + "…"
+            for text in decision.warnings[:MOST_WARNINGS]
+        ]
     answer = {"apiVersion": review.version, "kind": "AdmissionReview", "response": response}
     return json.dumps(answer).encode()
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_WARNING else text[: LONGEST_WARNING - 1] + "…"

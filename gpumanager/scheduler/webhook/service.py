@@ -12,7 +12,16 @@ from aiohttp import web
 from gpumanager.scheduler.claims.convert import claim_before, convert, shape_of
 from gpumanager.scheduler.claims.template import ClaimShape
 from gpumanager.scheduler.claims.validate import validate_claim
-from gpumanager.scheduler.http.server import JSON, METRICS, Bounds, HttpRefusal, Routes, plain
+from gpumanager.scheduler.http.server import (
+    JSON,
+    Bounds,
+    HttpRefusal,
+    Page,
+    Routes,
+    metrics,
+    page_of,
+    plain,
+)
 from gpumanager.scheduler.quota.limits import Quotas, could_never
 from gpumanager.scheduler.webhook.asks import is_mirror, read_asks
 from gpumanager.scheduler.webhook.metrics import MALFORMED, WebhookMetrics, outcome_of
@@ -47,13 +56,13 @@ class ClaimQuota(Protocol):
     """Of `gpumanager.scheduler.claims.quota.ClaimQuotas`."""
 
     def refusals(self, namespace: str, asked: ClaimShape) -> tuple[str, ...]:
-        """Why a namespace may not have this claim too; empty where it may."""
+        """Return why a namespace may not have this claim too; empty where it may."""
 
     def expect(self, namespace: str, asked: ClaimShape) -> None:
-        """A pod with it was let in: it counts from now on."""
+        """Count the claim of a pod that was let in."""
 
     def withdraw(self, namespace: str, asked: ClaimShape) -> None:
-        """A pod with it was changed before it was made: it counts no more."""
+        """Count no longer the claim of a pod that was changed before it was made."""
 
 
 class Webhook:
@@ -87,20 +96,21 @@ class Webhook:
         """Fail `/readyz` from now on, so that requests are routed to other replicas."""
 
     def routes(self) -> Routes:
-        claims: Routes = {CLAIMS: {"POST": self._mutate_to_claims}} if self._claims else {}
+        to_claims = self._reviews("claims", self.changed_to_claims)
+        claims: Routes = {CLAIMS: {"POST": to_claims}} if self._claims else {}
         return {
             **claims,
-            MUTATE: {"POST": self._mutate},
-            VALIDATE: {"POST": self._validate},
-            VALIDATE_CLAIMS: {"POST": self._validate_claims},
-            "/healthz": {"GET": self._well},
-            "/readyz": {"GET": self._ready},
-            "/metrics": {"GET": self._tell_metrics},
-            "/version": {"GET": self._tell_version},
+            MUTATE: {"POST": self._reviews("mutate", self.changed)},
+            VALIDATE: {"POST": self._reviews("validate", self.judged)},
+            VALIDATE_CLAIMS: {"POST": self._reviews("validate-claims", self.judged_claim, "claim")},
+            "/healthz": {"GET": page_of(self._healthz)},
+            "/readyz": {"GET": page_of(self._readyz)},
+            "/metrics": {"GET": page_of(lambda: metrics(self._metrics.text()))},
+            "/version": {"GET": page_of(lambda: plain(self._version))},
         }
 
     def changed(self, review: Review) -> Decision:
-        """How a new pod is to be changed."""
+        """Return how a new pod is to be changed."""
         steps = mutate(review.object, self._policy, self._nodes())
         notes = [step.note for step in steps if step.note]
         if steps:
@@ -108,7 +118,7 @@ class Webhook:
         return Decision(warnings=notes, patch=steps)
 
     def judged(self, review: Review) -> Decision:
-        """Whether a new pod is let in."""
+        """Return whether a new pod is let in."""
         never = partial(could_never, self._quotas(), review.namespace)
         verdict = validate(review.object, self._policy, self._nodes(), never)
         if verdict.errors:
@@ -116,7 +126,7 @@ class Webhook:
         return Decision(verdict.errors, verdict.warnings)
 
     def judged_claim(self, review: Review) -> Decision:
-        """Whether a claim, a template or a class is let in."""
+        """Return whether a claim, a template or a class is let in."""
         verdict = validate_claim(review.kind, review.object, self._policy, self._nodes())
         if verdict.errors:
             text = "; ".join(verdict.errors)
@@ -124,7 +134,7 @@ class Webhook:
         return Decision(verdict.errors, verdict.warnings)
 
     def changed_to_claims(self, review: Review) -> Decision:
-        """As `changed` and `judged` together: what follows sees a pod that asks for no GPU."""
+        """Do what `changed` and `judged` do: after it, the pod asks for no GPU."""
         pod, steps = mutate_to_claims(review.object, self._policy, self._nodes())
         asks = read_asks(pod)
         if not asks or is_mirror(pod):
@@ -151,59 +161,42 @@ class Webhook:
         notes = [step.note for step in steps if step.note]
         return Decision(warnings=(*verdict.warnings, *notes), patch=steps)
 
-    async def _mutate_to_claims(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        return self._answer("claims", self.changed_to_claims, request, body)
+    def _reviews(
+        self, endpoint: str, decide: Callable[[Review], Decision], subject: str = "pod"
+    ) -> Page:
+        """Return the page that answers reviews by `decide`."""
 
-    async def _mutate(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        return self._answer("mutate", self.changed, request, body)
+        async def answer(request: web.BaseRequest, body: bytes) -> web.Response:
+            if request.content_type != JSON:
+                raise HttpRefusal(415, f"send {JSON}")
+            began, outcome = time.perf_counter(), MALFORMED
+            fail_open = self._policy.fail_open
+            try:
+                review = read_review(body)
+                decision = decided(review, decide, fail_open=fail_open, subject=subject)
+                outcome = outcome_of(decision)
+            except ReviewUnreadable as error:
+                raise HttpRefusal(400, str(error)) from None
+            finally:
+                self._metrics.took(endpoint, outcome, time.perf_counter() - began)
+            return web.Response(body=encoded(review, decision), headers={"Content-Type": JSON})
 
-    async def _validate(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        return self._answer("validate", self.judged, request, body)
+        return answer
 
-    async def _validate_claims(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        return self._answer("validate-claims", self.judged_claim, request, body, "claim")
-
-    def _answer(
-        self,
-        endpoint: str,
-        decide: Callable[[Review], Decision],
-        request: web.BaseRequest,
-        body: bytes,
-        subject: str = "pod",
-    ) -> web.Response:
-        if request.content_type != JSON:
-            raise HttpRefusal(415, f"send {JSON}")
-        began, outcome = time.perf_counter(), MALFORMED
-        try:
-            review = read_review(body)
-            decision = decided(review, decide, fail_open=self._policy.fail_open, subject=subject)
-            outcome = outcome_of(decision)
-        except ReviewUnreadable as error:
-            raise HttpRefusal(400, str(error)) from None
-        finally:
-            self._metrics.took(endpoint, outcome, time.perf_counter() - began)
-        return web.Response(body=encoded(review, decision), headers={"Content-Type": JSON})
-
-    async def _well(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
-        """There is a certificate, or nobody could ask."""
+    def _healthz(self) -> web.Response:
+        """Answer; there is a certificate, or no client could have sent the request."""
         if trouble := self._trouble():
             raise HttpRefusal(503, trouble)
         return plain("ok")
 
-    async def _ready(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
+    def _readyz(self) -> web.Response:
         if self.leaving:
             raise HttpRefusal(503, "about to stop")
         return plain("ready")
 
-    async def _tell_metrics(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
-        return web.Response(body=self._metrics.text(), headers={"Content-Type": METRICS})
-
-    async def _tell_version(self, _request: web.BaseRequest, _body: bytes) -> web.Response:
-        return plain(self._version)
-
 
 def name_of(review: Review) -> str:
-    """For the log: a pod of a controller has no name yet, a class has no namespace."""
+    """Return its name for the log: a controller's pod has none yet, a class has no namespace."""
     metadata = review.object.get("metadata") or {}
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
     return f"{review.namespace}/{name}"[:300]

@@ -76,10 +76,10 @@ def validate(
     nodes: Collection[NodeKind] = (),
     never: Callable[[int], str] = lambda _: "",
 ) -> AdmissionVerdict:
-    """Nothing to say of a pod that asks for no GPU.
+    """Return errors and warnings; none for a pod that asks for no GPU. Raises PodUnreadable.
 
     never: why so many cores exceed its namespace's quota by themselves; empty where they do not.
-    A warning, because quotas change more easily than nodes do. Raises PodUnreadable.
+    A warning, because quotas change more easily than nodes do.
     """
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
@@ -103,11 +103,7 @@ def _container(ask: ContainerAmounts) -> Iterator[Remark]:
             yield Remark(f"{ask.where}: {fault}")
     if ask.request is not None and (fault := _request(ask.request)):
         yield Remark(f"{ask.where}: {fault}")
-    yield from _two_interfaces(ask)
-
-
-def _two_interfaces(ask: ContainerAmounts) -> Iterator[Remark]:
-    """A container has one directory of limits: what a claim brings would hide that of the share."""
+    # A container has one directory of limits: a claim's would hide that of the share.
     if ask.whole.number != 0:
         yield Remark(
             f"{ask.where}: {VCORE} and {WHOLE_GPU} in one container: each brings limits of its "
@@ -124,7 +120,7 @@ def _two_interfaces(ask: ContainerAmounts) -> Iterator[Remark]:
 
 
 def _amount(name: str, amount: Amount) -> Iterator[str]:
-    """Kubernetes wants the same of every extended resource; said here in fewer riddles."""
+    """Check what Kubernetes checks of every extended resource, in plainer words."""
     if amount.written is None:
         return
     if amount.number is None or amount.number < 0:
@@ -142,7 +138,7 @@ def _amount(name: str, amount: Amount) -> Iterator[str]:
 
 
 def _request(request: Request) -> str:
-    """Why no machine could grant it; empty where one could. The node judges by the same rules."""
+    """Return why no machine could grant it; empty where one could. The node has the same rules."""
     if not request.cores:
         return f"{VMEMORY} without {VCORE}: say how much of a GPU's compute it may use, 1 to 99"
     refusal = check(request)
@@ -164,11 +160,21 @@ def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAmounts]) -
     if ANNOTATION_CORE_LIMIT in found:
         yield from _core_limit(str(found[ANNOTATION_CORE_LIMIT]).strip(), asks)
     for key, read in READERS.items():
-        if key in found and (fault := _misread(read, found[key])):
-            yield Remark(f"annotation {key}: {fault}")
+        try:
+            if key in found:
+                read(str(found[key]))
+        except ValueError as error:
+            yield Remark(f"annotation {key}: {error}")
     if ANNOTATION_PLAN in found and (fault := _plan(found[ANNOTATION_PLAN])):
         yield Remark(f"annotation {ANNOTATION_PLAN} is ignored: {fault}", fatal=False)
-    for key in islice(filter(_is_strange, found), NAMED_UNKNOWN_ANNOTATIONS):
+    unknown = (
+        key
+        for key in found
+        if key.startswith(ANNOTATIONS_OURS)
+        and key not in KNOWN_ANNOTATIONS
+        and not key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)
+    )
+    for key in islice(unknown, NAMED_UNKNOWN_ANNOTATIONS):
         near = difflib.get_close_matches(
             key[:LONGEST_KEY], (*KNOWN_ANNOTATIONS, *RESOURCES), 1, 0.8
         )
@@ -176,17 +182,8 @@ def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAmounts]) -
         yield Remark(f"annotation {key[:LONGEST_KEY]} is unknown{hint}", fatal=False)
 
 
-def _misread(read: Callable[[str], object], text: Any) -> str:
-    """Why it cannot be read; empty where it can."""
-    try:
-        read(str(text))
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
 def _core_limit(text: str, asks: Collection[ContainerAmounts]) -> Iterator[Remark]:
-    """As the node reads it: `grants.plan.ceiling`."""
+    """Check it as the node reads it: `grants.plan.ceiling`."""
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
     shares = [ask for ask in asks if ask.is_share]
     if not limit:
@@ -205,16 +202,9 @@ def _core_limit(text: str, asks: Collection[ContainerAmounts]) -> Iterator[Remar
 
 
 def _plan(text: Any) -> str:
-    """As the node reads it: allocator.plan."""
+    """Return why the node would ignore it: `gpumanager.kube.plan`; empty where it would not."""
     try:
         plan = json.loads(text)
         return "" if plan["version"] == 1 and isinstance(plan["containers"], dict) else "no plan"
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return f"{type(error).__name__}: {str(error)[:80]}"
-
-
-def _is_strange(key: str) -> bool:
-    ours = key.startswith(ANNOTATIONS_OURS)
-    return (
-        ours and key not in KNOWN_ANNOTATIONS and not key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)
-    )

@@ -45,7 +45,7 @@ class World:
 
     def due(self, later: float = 0.0) -> list[str]:
         self.time += later
-        return [one.name for one in self.refused.due()]
+        return [one.name for one in self.refused.take_due()]
 
     def refuse(self, name: str) -> None:
         self.refused.refused(pod(name), NODES)
@@ -160,7 +160,7 @@ async def test_who_is_not_asked_any_more_reminds_nobody() -> None:
     world.change("a")
     world.time += FIRST_REQUEUE_SECONDS
 
-    await Requeue(api, world.refused, lambda: False).look()
+    await Requeue(api, world.refused, lambda: False).requeue_due()
 
     assert (api.paths, len(world.refused)) == ([], 0)
 
@@ -171,7 +171,7 @@ async def test_a_pod_that_is_gone_is_not_reminded_of_again() -> None:
     world.change("a")
     world.time += FIRST_REQUEUE_SECONDS
 
-    await Requeue(api, world.refused, lambda: True).look()
+    await Requeue(api, world.refused, lambda: True).requeue_due()
 
     assert (api.paths, len(world.refused)) == (["/api/v1/namespaces/default/pods/p"], 0)
 
@@ -182,7 +182,7 @@ async def test_a_reminder_that_could_not_be_written_is_tried_again_later() -> No
     world.change("a")
     world.time += FIRST_REQUEUE_SECONDS
 
-    await Requeue(api, world.refused, lambda: True).look()
+    await Requeue(api, world.refused, lambda: True).requeue_due()
 
     world.change("a")
     assert world.due(2 * FIRST_REQUEUE_SECONDS) == ["p"]

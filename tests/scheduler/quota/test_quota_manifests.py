@@ -12,8 +12,7 @@ from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.scheduler.quota.events import REASON, QuotaEvents
-from gpumanager.scheduler.quota.keeper import QuotaKeeper
+from gpumanager.scheduler.quota.keeper import REASON, QuotaEvents, QuotaKeeper
 from gpumanager.scheduler.quota.limits import read_config_map
 from tests.kube.kube_clients import close_clients, opened
 from tests.scheduler.real_api import account, administrator, manifests
@@ -98,7 +97,7 @@ async def test_the_rights_that_an_extender_is_given_are_enough_at_a_real_api_ser
     (role,) = (one for one in manifests("extender.md") if one.get("kind") == "ClusterRole")
     ours = await account(access, name, [role], made)
     events = QuotaEvents(ours, "me")
-    keeper = QuotaKeeper(ours, "kube-system", name, tell=events.tell)
+    keeper = QuotaKeeper(ours, "kube-system", name, report=events.record)
     running = [asyncio.create_task(one.run()) for one in (keeper, events)]
     try:
         await until(lambda: keeper.known().quotas == {})

@@ -15,8 +15,7 @@ from gpumanager.ids import PodUID
 from gpumanager.names import ANNOTATION_ROOM_FOUND, VCORE
 from gpumanager.scheduler.extender.requeue import FIRST_REQUEUE_SECONDS
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.quota.events import QuotaEvents
-from gpumanager.scheduler.quota.keeper import QuotaKeeper
+from gpumanager.scheduler.quota.keeper import QuotaEvents, QuotaKeeper
 from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, read_quotas
 from gpumanager.scheduler.quota.metrics import QuotaCollector
 from gpumanager.scheduler.quota.rules import Known, QuotaCheck, QuotaRules, cores_of
@@ -80,7 +79,7 @@ class Ruled:
 async def ruled(api: SimulatedApiServer, **more: Any) -> AsyncIterator[Ruled]:
     client = client_of(api)
     events = QuotaEvents(client, "me")
-    keeper = QuotaKeeper(client, "kube-system", "gpuquota", tell=events.tell)
+    keeper = QuotaKeeper(client, "kube-system", "gpuquota", report=events.record)
     rules = QuotaRules(keeper.known)
     following = [asyncio.create_task(one.run()) for one in (keeper, events)]
     try:

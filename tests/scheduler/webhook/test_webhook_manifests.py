@@ -185,7 +185,7 @@ async def test_a_real_api_server_lets_us_look_at_its_nodes(world: RealWorld) -> 
     await world.api.create("/api/v1/nodes", node)
     nodes = KnownNodes(world.webhook)
 
-    await nodes.look()
+    await nodes.refresh()
 
     await world.api.delete(f"/api/v1/nodes/{world.name}", {})
     assert node_kind(80) in nodes.kinds()

@@ -273,7 +273,7 @@ async def test_nodes_are_known_by_what_their_agents_say_of_them(server: Simulate
     await add(server, "odd", {"tencent.com/gpu-inventory": '{"version": 9}'})
     nodes = KnownNodes(client(server))
 
-    await nodes.look()
+    await nodes.refresh()
 
     assert nodes.kinds() == {NodeKind((320, 160)), NodeKind((64,))}
 
@@ -283,7 +283,7 @@ async def test_all_pages_of_a_large_cluster_are_read(server: SimulatedApiServer)
         await add(server, f"n{number}", inventory(node_topology(80)) if number == 1000 else None)
     nodes = KnownNodes(client(server))
 
-    await nodes.look()
+    await nodes.refresh()
 
     assert nodes.kinds() == {NodeKind((320,))}
 
@@ -293,9 +293,9 @@ async def test_while_the_api_server_is_away_what_was_known_stays(
 ) -> None:
     await add(server, "n1", inventory(node_topology(80)))
     nodes = KnownNodes(client(server))
-    await nodes.look()
+    await nodes.refresh()
     await server.stop()
 
-    await nodes.look()
+    await nodes.refresh()
 
     assert nodes.kinds() == {NodeKind((320,))}
