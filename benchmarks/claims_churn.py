@@ -35,7 +35,7 @@ from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.placement.values import FreeGpus, Request
 from gpumanager.scheduler.claims.cache import ClaimCache
 from gpumanager.scheduler.claims.template import ClaimShape, RequestShape
-from gpumanager.scheduler.scoring.slice_scorer import SliceScorer
+from gpumanager.scheduler.scoring.node_scorer import SliceScorer
 from gpumanager.scheduler.scoring.verdicts import Verdicts, prioritize
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState

@@ -25,7 +25,7 @@ class Assumed:
 
     @property
     def packing(self) -> Packing | None:
-        """None where one of the GPUs is not there now."""
+        """Return where its containers go; None where one of the GPUs is not there now."""
         found = self.holder.packing
         whole = found and [len(held) for held in found.gpus] == [len(held) for held in self.gpus]
         return found if whole else None
@@ -38,14 +38,14 @@ class Assumptions:
         self._pods: dict[PodUID, dict[str, Assumed]] = {}
 
     def put(self, uid: PodUID, node: str, assumed: Assumed) -> None:
-        """Those of the same pod on other nodes stay."""
+        """Add one; those of the same pod on other nodes stay."""
         self._pods.setdefault(uid, {})[node] = assumed
 
     def on(self, uid: PodUID, node: str) -> Assumed | None:
         return self._pods.get(uid, {}).get(node)
 
     def hold(self, uid: PodUID, node: str, holder: Holder) -> None:
-        """There it holds this instead, for as long as before."""
+        """Replace what it holds there, for as long as before."""
         of_pod = self._pods[uid]
         of_pod[node] = replace(of_pod[node], holder=holder)
 
@@ -62,11 +62,11 @@ class Assumptions:
         return found is not None
 
     def forget(self, uid: PodUID) -> Iterable[str]:
-        """Return all of a pod; returns the nodes on which it was assumed."""
+        """Drop all of a pod; return the nodes on which it was assumed."""
         return self._pods.pop(uid, {}).keys()
 
     def late(self, now: float) -> list[tuple[PodUID, str]]:
-        """Pods and nodes of those whose time is over."""
+        """Return pods and nodes of those that have expired."""
         return [
             (uid, node)
             for uid, of_pod in self._pods.items()

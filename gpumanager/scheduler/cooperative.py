@@ -14,7 +14,7 @@ Work = Generator[None, None, T]
 
 
 async def run_cooperatively(work: Work[T]) -> T:
-    """Its result; the event loop runs other tasks between two pieces."""
+    """Return its result; the event loop runs other tasks between two pieces."""
     while True:
         try:
             next(work)
@@ -25,5 +25,5 @@ async def run_cooperatively(work: Work[T]) -> T:
 
 
 def batches(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """`rows`, so many at a time."""
+    """Yield `rows`, so many at a time."""
     return (rows[begin : begin + size] for begin in range(0, len(rows), size))

@@ -120,7 +120,7 @@ class NodeState:
 
     @property
     def whole_gpus(self) -> tuple[int, ...]:
-        """Positions of the GPUs that can be given whole: all that matters to who wants them so."""
+        """Return the positions of the untouched GPUs: all that a pod with whole GPUs depends on."""
         return tuple([place for place, gpu in enumerate(self.gpus) if gpu.whole])
 
     @property
@@ -133,33 +133,38 @@ class NodeState:
         """Of CPU and memory."""
         return HostResources(self.free.cpu_milli, self.free.memory_mib)
 
-    def saying(self, said: "NodeSaid") -> "NodeState":
-        """The node says this of itself. Its pods are not looked at: see `with_holders`."""
-        node = self._with_gpus(said.inventory, said.cordon)
+    def with_object(self, said: "NodeSaid") -> "NodeState":
+        """Return it as the node object has it. Pods are not counted again: see `with_holders`."""
+        node = self
+        if (said.inventory, said.cordon) != (self.inventory, self.cordon):
+            topology, unhealthy, trouble = NO_GPUS, frozenset[GpuUUID](), ""
+            if said.inventory:
+                try:
+                    topology, unhealthy = read_inventory(said.inventory)
+                except ValueError as error:
+                    trouble = str(error)
+            words = {word.strip() for word in said.cordon.split(",")}
+            uuids = {gpu.uuid for gpu in topology.gpus}
+            cordoned = uuids if EVERY_GPU in words else uuids & words
+            machine = machine_type_of(topology)
+            node = replace(
+                self,
+                topology=Topology(topology.gpus, machine.bonds),
+                machine=machine,
+                closed=unhealthy | cordoned,
+                trouble=trouble,
+                inventory=said.inventory,
+                cordon=said.cordon,
+            )
         if (said.kind, said.host) == (node.kind, node.host):
             return node
         return replace(node, kind=said.kind, host=said.host)
 
-    def _with_gpus(self, inventory: str, cordon: str) -> "NodeState":
-        if (inventory, cordon) == (self.inventory, self.cordon):
-            return self
-        topology, closed, trouble = _read(inventory)
-        machine = machine_type_of(topology)
-        return replace(
-            self,
-            topology=Topology(topology.gpus, machine.bonds),
-            machine=machine,
-            closed=closed | _cordoned(topology, cordon),
-            trouble=trouble,
-            inventory=inventory,
-            cordon=cordon,
-        )
-
     def with_holders(
         self, holders: Mapping[PodUID, Holder], load: HostResources = NO_RESOURCES
     ) -> "NodeState":
-        """Exactly these pods are on it, and others that ask for so much CPU and memory."""
-        gpus = _free_on(self.topology, holders, self.closed)
+        """Return it with exactly these pods, and others that ask for so much CPU and memory."""
+        gpus = _free_gpus(self.topology, holders, self.closed)
         asked = total([one.ask.host for one in holders.values()])
         return replace(
             self,
@@ -172,27 +177,27 @@ class NodeState:
         )
 
     def with_load(self, load: HostResources) -> "NodeState":
-        """Pods without GPUs ask for so much now."""
+        """Return it where pods without GPUs ask for so much."""
         free = self._free(self.gpus, self.asked + load)
         return replace(self, generation=self.generation + 1, load=load, free=free)
 
     def offering(self, offered: Offered) -> "NodeState":
-        """To claims, from now on."""
+        """Return it where this is offered to claims."""
         return replace(self, generation=self.generation + 1, offered=offered)
 
     def place(self, ask: PodShape, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
         return pack(self.topology, self.open_to(ask.wish), ask, wanted)
 
     def open_to(self, wish: PodWish) -> FreeGpus:
-        """What is free as a pod with this wish has to see it."""
+        """Return what is free for a pod with this wish."""
         free = self.free_gpus
         if wish is ANY:
             return free
         return free.without(gpu for gpu in self.topology.gpus if not wish.takes(gpu))
 
     def free_for(self, ask: PodShape) -> FreeNode:
-        """What a policy is to see: the GPUs that the pod may have, and at least the CPU and memory
-        that it needs, since whether those suffice is kube-scheduler's to say."""
+        """Return what a policy is given: the GPUs that the pod may have, and at least the CPU and
+        memory that it needs, since kube-scheduler decides whether those suffice."""
         free, host = self.free, ask.host
         fed = host.cpu_milli <= free.cpu_milli and host.memory_mib <= free.memory_mib
         if fed and ask.wish is ANY:
@@ -208,7 +213,7 @@ class NodeState:
         )
 
     def offered_to(self, ask: PodShape) -> FreeNode:
-        """What a policy is to see for a pod with claims; CPU and memory as in `free_for`."""
+        """Return what a policy is given for a pod with claims; CPU and memory as in `free_for`."""
         host, free = ask.host, self.free
         return replace(
             free,
@@ -222,7 +227,14 @@ class NodeState:
         left = self.host - taken
         model = self.topology.gpus[0].model if gpus else ""
         host = max(0, left.cpu_milli), max(0, left.memory_mib)
-        known = tuple(map(_at_least_nothing, gpus))
+        known = tuple(
+            [
+                gpu
+                if gpu.cores >= 0 and gpu.blocks >= 0
+                else gpu._replace(cores=max(0, gpu.cores), blocks=max(0, gpu.blocks))
+                for gpu in gpus
+            ]
+        )
         return FreeNode("", model, known, *host, self.host.cpu_milli, self.host.memory_mib)
 
 
@@ -237,7 +249,7 @@ class NodeSaid(NamedTuple):
 
 
 def read_node(item: Any) -> NodeSaid:
-    """Of a node object; raises KeyError, TypeError, AttributeError."""
+    """Read a node object; raises KeyError, TypeError, AttributeError."""
     metadata = item["metadata"]
     annotations = metadata.get("annotations") or {}
     inventory, cordon = annotations.get(ANNOTATION_INVENTORY), annotations.get(ANNOTATION_CORDON)
@@ -251,15 +263,23 @@ def read_node(item: Any) -> NodeSaid:
 
 
 def holder_of(node: NodeState, pod: PodView) -> Holder | None:
-    """What the annotations of a pod on `node` say that it has; None for one without GPUs."""
+    """Return what a pod on `node` has by its annotations; None for one without GPUs."""
     ask = needs_of(pod)
     return holder_with(ask, node, pod) if isinstance(ask, PodShape) else None
 
 
 def holder_with(ask: PodShape, node: NodeState, pod: PodView) -> Holder:
-    """The same of a pod that is known to ask for this."""
-    gpus = tuple(_where(node.topology, pod, one) for one in asking(pod))
-    return Holder(ask, _packed(node.topology, ask, gpus), pod.namespace, pod.name)
+    """Return the same of a pod that is known to ask for this."""
+    gpus = []
+    assigned = pod.annotations.get(ANNOTATION_GPU_ASSIGNED) == "true"
+    for one in asking(pod):
+        held: Positions = ()
+        if assigned and one.kind is ContainerKind.APP:
+            # The agent granted other GPUs than planned: it corrects the indices, not the plan.
+            indices = {k: text for k, text in pod.annotations.items() if k != ANNOTATION_PLAN}
+            held = _named(node.topology, replace(pod, annotations=indices), one)
+        gpus.append(held or _named(node.topology, pod, one))
+    return Holder(ask, _packed(node.topology, ask, tuple(gpus)), pod.namespace, pod.name)
 
 
 def uuids_of(topology: Topology, packing: Packing) -> tuple[frozenset[GpuUUID], ...]:
@@ -268,7 +288,7 @@ def uuids_of(topology: Topology, packing: Packing) -> tuple[frozenset[GpuUUID], 
 
 
 def moved(holder: Holder, gpus: tuple[frozenset[GpuUUID], ...], topology: Topology) -> Holder:
-    """With these GPUs where the node lists them now."""
+    """Return the holder with these GPUs where the node lists them now."""
     rows = tuple(enumerate(topology.gpus))
     held = tuple(tuple(place for place, gpu in rows if gpu.uuid in wanted) for wanted in gpus)
     return replace(holder, packing=_packed(topology, holder.ask, held))
@@ -278,31 +298,19 @@ def _packed(topology: Topology, ask: PodShape, gpus: tuple[Positions, ...]) -> P
     return Packing(gpus, uses_of(topology, ask, gpus)) if any(gpus) else None
 
 
-def _where(topology: Topology, pod: PodView, container: ContainerView) -> Positions:
-    """The agent corrects the indices once it has granted others than planned, not the plan."""
-    if pod.annotations.get(ANNOTATION_GPU_ASSIGNED) == "true" and _is_app(container):
-        true = {k: text for k, text in pod.annotations.items() if k != ANNOTATION_PLAN}
-        if found := _named(topology, replace(pod, annotations=true), container):
-            return found
-    return _named(topology, pod, container)
-
-
 def _named(topology: Topology, pod: PodView, container: ContainerView) -> Positions:
-    """Those that there are of as many as it asks for; a plan for another number is none."""
+    """Return the GPUs that its annotations name and that there are; none where they name another
+    number than it asks for."""
     found, count = named(topology, pod, container)
     if count != max(1, (container.cores or 0) // CORES_PER_GPU):
         return ()
     return tuple(place for place, gpu in enumerate(topology.gpus) if gpu in found)
 
 
-def _is_app(container: ContainerView) -> bool:
-    return container.kind is ContainerKind.APP
-
-
-def _free_on(
+def _free_gpus(
     topology: Topology, holders: Mapping[PodUID, Holder], closed: frozenset[GpuUUID]
 ) -> tuple[FreeGpu, ...]:
-    """What each GPU has free, and by how many it is held; nothing is on one that is closed.
+    """Return what each GPU has free, and by how many it is held; nothing on one that is closed.
 
     Pods without a known GPU come last: the node will have to place them too.
     """
@@ -330,26 +338,5 @@ def _take(free: list[FreeGpu], uses: Mapping[int, Use]) -> None:
 
 
 def _closed(gpu: FreeGpu) -> FreeGpu:
-    """The same GPU where nothing new may be placed on it."""
+    """Return the same GPU where nothing new may be placed on it."""
     return gpu._replace(cores=0, blocks=0)
-
-
-def _at_least_nothing(gpu: FreeGpu) -> FreeGpu:
-    if gpu.cores >= 0 and gpu.blocks >= 0:
-        return gpu
-    return gpu._replace(cores=max(0, gpu.cores), blocks=max(0, gpu.blocks))
-
-
-def _read(inventory: str) -> tuple[Topology, frozenset[GpuUUID], str]:
-    """Return the GPUs, those that are unhealthy, and what is wrong with the text."""
-    if not inventory:
-        return NO_GPUS, frozenset(), ""
-    try:
-        return *read_inventory(inventory), ""
-    except ValueError as error:
-        return NO_GPUS, frozenset(), str(error)
-
-
-def _cordoned(topology: Topology, cordon: str) -> frozenset[GpuUUID]:
-    named = {word.strip() for word in cordon.split(",")}
-    return frozenset(gpu.uuid for gpu in topology.gpus if EVERY_GPU in named or gpu.uuid in named)

@@ -45,20 +45,20 @@ class Bound:
 
 
 class HolderObserver:
-    """Told of each change of what pods hold, as it is made. This one counts nothing."""
+    """Called for each change of what pods hold, as it is made. This one counts nothing."""
 
     def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
-        """From now on the pod counts there, bound or assumed; called again where it, or the node's
-        kind, has changed."""
+        """Count the pod there, bound or assumed; called again where it, or the node's kind, has
+        changed."""
 
     def gone(self, node: str, uid: PodUID) -> None:
-        """It counts there no longer."""
+        """Count it there no longer."""
 
 
 class ClusterState:
-    """Nodes by name. One owner: whoever changes it, on one thread.
+    """Nodes by name. One owner, which changes it on one thread.
 
-    saw: called once for each pod with GPUs that the API server tells of. left: when it is gone.
+    saw: called once for each pod with GPUs that the API server shows. left: when it is gone.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ClusterState:
         self._on: dict[str, dict[PodUID, Holder]] = {}
         """Holders by node, also of nodes that are not known."""
         self._known: dict[PodUID, PodView] = {}
-        """Pods with GPUs that the API server has told of, bound or not."""
+        """Pods with GPUs that the API server has shown, bound or not."""
         self._loads = HostUsage()
         self._asked = self._loaded = 0
         """CPU that pods with, and without, GPUs take of nodes with GPUs."""
@@ -93,23 +93,24 @@ class ClusterState:
         """By node, also of nodes that are not known."""
 
     def since(self, change: int) -> Iterable[str] | None:
-        """Names of the nodes that changed after `change`, again and again; None: too long ago."""
+        """Return the nodes that changed after `change`, some repeatedly; None: too long ago."""
         missed = self.changes - change
         if missed > len(self._log):
             return None
         return islice(reversed(self._log), missed)
 
     def node(self, said: NodeSaid) -> None:
-        """A node is there, and says this of itself."""
+        """Add or update a node by its object."""
         name = said.name
         known = self.nodes.get(name)
         before = known or NodeState(name, offered=self._offered.get(name, NOTHING_OFFERED))
-        after = before.saying(said)
+        after = before.with_object(said)
         if known is None or after is not before:
             self._become(name, after)
-            self._meet(gpu.model for gpu in after.topology.gpus)
+            if new := {gpu.model for gpu in after.topology.gpus} - self.models:
+                self.models |= new  # the same value as long as there is nothing new
             for uid in tuple(self._on.get(name, ())):
-                self._hold(uid, name, self._again(uid, after))
+                self._hold(uid, name, self._holder_on(uid, after))
             self._changed(name)
 
     def node_gone(self, name: str) -> None:
@@ -118,12 +119,12 @@ class ClusterState:
             self._become(name, None)
 
     def only_nodes(self, names: Iterable[str]) -> None:
-        """There are no others."""
+        """Remove all other nodes."""
         for name in self.nodes.keys() - set(names):
             self.node_gone(name)
 
     def offer(self, name: str, offered: Offered) -> None:
-        """The node's slice offers this to claims from now on."""
+        """Note what the node's slice offers to claims from now on."""
         if offered == self._offered.get(name, NOTHING_OFFERED):
             return
         self._offered[name] = offered
@@ -132,38 +133,33 @@ class ClusterState:
             self._note(name)
 
     def pod(self, pod: PodView, node: str) -> None:
-        """The API server says this of a pod; node: empty for one that is not bound."""
+        """Add or update a pod as the API server has it; node: empty for one that is not bound."""
         if pod.ended:
             self.pod_gone(pod.uid)
-        elif any(asking(pod)):
-            self._with_gpus(pod, node)
-        elif node:
-            self._load(self._loads.put(pod.uid, node, HostResources(pod.cpu_milli, pod.memory_mib)))
-
-    def _with_gpus(self, pod: PodView, node: str) -> None:
-        ask = needs_of(pod)
-        if not isinstance(ask, PodShape):
-            return
-        self.learn(pod, ask)
-        if node:
-            self._bind(pod, node, holder_with(ask, self.nodes.get(node) or NodeState(node), pod))
-
-    def _bind(self, pod: PodView, node: str, holder: Holder) -> None:
-        for old in self._forget(pod.uid) - {node}:
-            self._release(pod.uid, old)
-        self._bound[pod.uid] = Bound(node, pod)
-        if self._on.get(node, {}).get(pod.uid) != holder:
-            self._hold(pod.uid, node, holder)
-            self._changed(node)
+        elif not any(asking(pod)):
+            if node:
+                host = HostResources(pod.cpu_milli, pod.memory_mib)
+                self._load(self._loads.put(pod.uid, node, host))
+        elif isinstance(ask := needs_of(pod), PodShape):
+            self.learn(pod, ask)
+            if not node:
+                return
+            holder = holder_with(ask, self.nodes.get(node) or NodeState(node), pod)
+            for old in self._forget(pod.uid) - {node}:
+                self._release(pod.uid, old)
+            self._bound[pod.uid] = Bound(node, pod)
+            if self._on.get(node, {}).get(pod.uid) != holder:
+                self._hold(pod.uid, node, holder)
+                self._changed(node)
 
     def learn(self, pod: PodView, ask: PodShape) -> None:
-        """The API server tells of a pod with GPUs, bound or not."""
+        """Remember a pod with GPUs that the API server shows, bound or not."""
         if pod.uid not in self._known:
             self._saw(ask)
         self._known[pod.uid] = pod
 
     def pod_gone(self, uid: PodUID) -> None:
-        """Deleted, or ended: what it had is free."""
+        """Free what a pod had that was deleted, or has ended."""
         if uid in self._known:
             del self._known[uid]
             self._left()
@@ -172,14 +168,14 @@ class ClusterState:
             self._release(uid, node)
 
     def only_pods(self, uids: Iterable[PodUID]) -> None:
-        """The API server knows no others; what is assumed stays."""
+        """Remove all other pods; what is assumed stays."""
         for uid in {*self._bound, *self._known, *self._loads.all()} - set(uids):
             self.pod_gone(uid)
 
     def assume(
         self, pod: PodView, node: str, ask: PodShape, packing: Packing, until: float
     ) -> None:
-        """We decided so; what was decided before for another node stays until it is withdrawn."""
+        """Count our decision; an earlier one for another node stays until it is withdrawn."""
         holder = Holder(ask.placed, packing, pod.namespace, pod.name)
         gpus = uuids_of(self.nodes[node].topology, packing)
         self._assumed.put(pod.uid, node, Assumed(holder, gpus, until))
@@ -187,18 +183,18 @@ class ClusterState:
         self._changed(node)
 
     def withdraw(self, uid: PodUID, node: str) -> None:
-        """It did not come to that."""
+        """Drop an assumption: the pod was not bound there."""
         if self._assumed.withdraw(uid, node):
             self._release(uid, node)
 
     def confirm(self, uid: PodUID, node: str) -> None:
-        """It came to that, so to nothing else that was assumed of this pod."""
+        """Drop what was assumed of the pod on other nodes: it was bound here."""
         for other in self._assumed.nodes(uid):
             if other != node:
                 self.withdraw(uid, other)
 
     def expire(self, now: float) -> tuple[PodUID, ...]:
-        """Withdraws what nobody has confirmed in time; `now` is when we last heard of pods."""
+        """Withdraw assumptions not confirmed in time; now: when the watch of pods last answered."""
         late = self._assumed.late(now)
         for uid, node in late:
             self.withdraw(uid, node)
@@ -210,35 +206,34 @@ class ClusterState:
         return found.node if found else None
 
     def bound(self, uid: PodUID) -> Bound | None:
-        """The pod as the API server has it, if it is bound."""
+        """Return the pod as the API server has it, if it is bound."""
         return self._bound.get(uid)
 
     def knows(self, uid: PodUID) -> bool:
-        """Return whether the API server has told of a pod with GPUs, and not that it is gone."""
+        """Return whether the API server shows such a pod with GPUs."""
         return uid in self._known
 
     def known(self, uid: PodUID) -> PodView | None:
-        """Return a pod with GPUs, bound or not, as the API server has it; None where it has not
-        told."""
+        """Return a pod with GPUs, bound or not, as the API server has it; None: it shows none."""
         return self._known.get(uid)
 
     def assumed_on(self, uid: PodUID, node: str) -> Assumed | None:
-        """What is assumed of the pod there."""
+        """Return what is assumed of the pod there."""
         return self._assumed.on(uid, node)
 
     @property
     def part_of_gpus(self) -> float:
-        """Of the CPU that is taken on nodes with GPUs, the part that pods with GPUs take."""
+        """Return the part of the CPU taken on nodes with GPUs that pods with GPUs take."""
         taken = self._asked + self._loaded
         return self._asked / taken if self._asked else 1.0
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """For people and metrics."""
+        """Return how many there are, for people and metrics."""
         return {"nodes": len(self.nodes), "pods": len(self._bound), "assumed": len(self._assumed)}
 
-    def _again(self, uid: PodUID, node: NodeState) -> Holder | None:
-        """A holder on the node as it is now."""
+    def _holder_on(self, uid: PodUID, node: NodeState) -> Holder | None:
+        """Return what the pod holds on the node as it is now."""
         bound = self._bound.get(uid)
         if bound is not None:
             return holder_of(node, bound.pod)
@@ -277,7 +272,7 @@ class ClusterState:
             self._note(name)
 
     def _load(self, names: Iterable[str]) -> None:
-        """Pods without GPUs take more or less there; of no interest where no GPUs are."""
+        """Count what pods without GPUs take there; it does not matter where no GPUs are."""
         for name in names:
             node = self.nodes.get(name)
             if node is not None and node.topology.gpus:
@@ -285,7 +280,7 @@ class ClusterState:
                 self._note(name)
 
     def _become(self, name: str, node: NodeState | None) -> None:
-        """The node is this from now on; None: it is gone."""
+        """Replace the node's value; None: it is gone."""
         before = self.nodes.get(name)
         self.classes.move(name, before.kind if before else None, node.kind if node else None)
         if before is None or node is None or before.topology is not node.topology:
@@ -299,11 +294,6 @@ class ClusterState:
             del self.nodes[name]
         else:
             self.nodes[name] = node
-
-    def _meet(self, models: Iterable[str]) -> None:
-        """The same value as long as there is nothing new."""
-        if new := set(models) - self.models:
-            self.models |= new
 
     def _note(self, name: str) -> None:
         self._log.append(name)

@@ -61,7 +61,7 @@ class PodWatch:
             self._state.pod(pod, node)
         except Exception:
             self._state.pod(replace(pod, annotations={}), node)
-            raise  # to be said, and counted
+            raise  # to be logged, and counted
         if pod.claims and not pod.ended and (ask := self._claimed(pod)):
             self._state.learn(pod, ask)
 
@@ -73,10 +73,10 @@ class PodWatch:
 
 
 class DisruptionBudgets:
-    """In which namespaces somebody protects pods by a PodDisruptionBudget.
+    """In which namespaces a PodDisruptionBudget protects pods.
 
-    Which pods a budget counts, and how many may go, is for those who evict to find out. Here it is
-    enough to know where nobody is protected.
+    Which pods a budget counts, and how many may go, is decided at eviction. Here it is enough to
+    know where no pod is protected.
     """
 
     path = "/apis/policy/v1/poddisruptionbudgets"

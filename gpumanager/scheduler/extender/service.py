@@ -25,9 +25,9 @@ from gpumanager.scheduler.extender.explain import (
 from gpumanager.scheduler.extender.requeue import RefusedPods, Requeue
 from gpumanager.scheduler.quota.rules import QuotaCheck, permitted
 from gpumanager.scheduler.scoring import preemption
+from gpumanager.scheduler.scoring.node_scorer import SliceScorer
 from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, pod_shape_of
 from gpumanager.scheduler.scoring.preemption import Victims
-from gpumanager.scheduler.scoring.slice_scorer import SliceScorer
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.verdicts import (
     Filtered,

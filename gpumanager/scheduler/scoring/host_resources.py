@@ -32,9 +32,9 @@ BOUNDLESS: Final = HostResources(LARGEST_AMOUNT, LARGEST_AMOUNT)
 
 
 def allocatable(node: Any) -> HostResources:
-    """Of a node object; raises TypeError, AttributeError."""
-    said = (node.get("status") or {}).get("allocatable")
-    return HostResources(*amounts(said)) if said else BOUNDLESS
+    """Read a node object; raises TypeError, AttributeError."""
+    found = (node.get("status") or {}).get("allocatable")
+    return HostResources(*amounts(found)) if found else BOUNDLESS
 
 
 def total(hosts: Iterable[HostResources]) -> HostResources:
@@ -57,7 +57,7 @@ class HostUsage:
         return self._nodes.get(node, NO_RESOURCES)
 
     def put(self, uid: PodUID, node: str, host: HostResources) -> Iterable[str]:
-        """So much on this node; returns the nodes on which that changes something."""
+        """Count so much on this node; return the nodes on which that changes something."""
         known = self._pods.get(uid)
         if known == (node, host):
             return ()
@@ -69,7 +69,7 @@ class HostUsage:
         return changed
 
     def gone(self, uid: PodUID) -> Iterable[str]:
-        """Nothing any more; returns the node on which that was."""
+        """Count it no longer; return the node on which it was."""
         known = self._pods.pop(uid, None)
         if known is None:
             return ()

@@ -3,6 +3,9 @@
 The policy scores the node and chooses the GPU for a share. The node's placement decides whether the
 pod fits, and chooses several whole GPUs. If the pod prefers GPUs near to each other, their nearness
 is part of the score.
+
+For a pod whose GPUs come from claims, kube-scheduler takes the first devices of the node's slice
+that fit. So the score is that of these devices, in the slice's current order.
 """
 
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from gpumanager.placement.near import nearness
 from gpumanager.placement.policies import POLICIES, policy_of
 from gpumanager.placement.policy import Policy, Score
 from gpumanager.placement.preference import DEFAULT
+from gpumanager.placement.slice_score import SliceScore
 from gpumanager.placement.values import Refusal
 from gpumanager.placement.workload_mix import UNKNOWN_MIX, Mix
 from gpumanager.scheduler.node import MachineType, NodeState
@@ -26,6 +30,7 @@ WORST: Final = -1e6
 
 DECIMALS: Final = 4
 """Of points: what is finer makes ten thousand ranks, and nothing better."""
+NO_DEVICES: Final = "node(s) didn't have the devices that the pod's claims ask for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +62,37 @@ class NodeScorer:
         self._packings: dict[tuple[MachineType | None, Positions], Packing | Refusal] = {}
 
     def use(self, mix: Mix) -> None:
-        """From now on this is usual. It changes points, and on which GPU a share is best."""
+        """Use another mix from now on. It changes points, and on which GPU a share is best."""
         self.mix = mix
 
     def brief(self, node: NodeState) -> float | Brief:
-        """Points, or why not: what `of` would say, without what it would take."""
+        """Return points, or why not, as `of` does, without what it would take."""
         if not self._simple:
             found = self.of(node)
             return found.points if isinstance(found, Fit) else (found.phrase, found.final)
         return brief(node, self._pod) or rounded(self.score(node))
 
     def of(self, node: NodeState) -> Verdict:
+        """Return the node's points and what the pod would take, or why it does not fit."""
         score = self.score(node)
-        packing = self._pack(node, self._wanted(node, score))
+        if self._whole and not self._pod.wish.names_gpus:
+            # Links between whole GPUs are the node's affair: all nodes that are built alike and
+            # have the same GPUs free get the same ones.
+            key = node.machine, node.whole_gpus
+            packing = self._packings.get(key)
+            if packing is None:
+                if len(self._packings) >= REMEMBERED_SEARCHES:
+                    self._packings.clear()
+                packing = self._packings[key] = node.place(self._pod)
+        else:
+            best = score
+            if score is not None and self._gpus is not None:
+                best = self._gpus.score(node.free_for(self._pod), self._ask, self.mix)
+            wanted: list[Positions] = [()] * len(self._pod.requests)
+            for place, gpus in zip(self._places, best.gpus if best else (), strict=False):
+                if not self._pod.requests[place].whole_gpus:
+                    wanted[place] = gpus
+            packing = node.place(self._pod, tuple(wanted))
         if isinstance(packing, Refusal):
             return unfit(node, self._pod, packing)
         near = 0.0
@@ -78,29 +101,30 @@ class NodeScorer:
         return Fit(rounded(score, near), packing)
 
     def score(self, node: NodeState) -> Score | None:
-        """By the policy."""
+        """Return the score by the policy."""
         return self._policy.score(node.free_for(self._pod), self._ask, self.mix)
 
-    def _pack(self, node: NodeState, wanted: tuple[Positions, ...]) -> Packing | Refusal:
-        if not self._whole or self._pod.wish.names_gpus:
-            return node.place(self._pod, wanted)
-        key = node.machine, node.whole_gpus
-        found = self._packings.get(key)
-        if found is None:
-            if len(self._packings) >= REMEMBERED_SEARCHES:
-                self._packings.clear()
-            found = self._packings[key] = node.place(self._pod)
-        return found
 
-    def _wanted(self, node: NodeState, score: Score | None) -> tuple[Positions, ...]:
-        """For shares: links between whole GPUs are the node's affair."""
-        if score is not None and self._gpus is not None:
-            score = self._gpus.score(node.free_for(self._pod), self._ask, self.mix)
-        wanted: list[Positions] = [()] * len(self._pod.requests)
-        for place, gpus in zip(self._places, score.gpus if score else (), strict=False):
-            if not self._pod.requests[place].whole_gpus:
-                wanted[place] = gpus
-        return tuple(wanted)
+class SliceScorer(NodeScorer):
+    """The same for pods with claims. Links between GPUs are not weighed: the slice's order does."""
+
+    def __init__(
+        self, ask: PodShape, models: frozenset[str] = frozenset(), mix: Mix = UNKNOWN_MIX
+    ) -> None:
+        super().__init__(ask, models, mix)
+        self._slice = SliceScore(ask.preference.nodes or DEFAULT.nodes, ordered=False)
+
+    def brief(self, node: NodeState) -> float | Brief:
+        score = self.score(node)
+        return (NO_DEVICES, False) if score is None else rounded(score)
+
+    def of(self, node: NodeState) -> Verdict:
+        score = self.score(node)
+        return Unfit(NO_DEVICES) if score is None else Fit(rounded(score), Packing(score.gpus, {}))
+
+    def score(self, node: NodeState) -> Score | None:
+        """Return the score by the policy."""
+        return self._slice.score(node.offered_to(self._pod), self._ask, self.mix)
 
 
 def rounded(score: Score | None, near: float = 0.0) -> float:

@@ -8,7 +8,7 @@ time, and an init container gets the GPUs of its pod if it fits there.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpumanager.gpu.values import Gpu, Topology
+from gpumanager.gpu.values import Topology
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.placement.near import place_near
 from gpumanager.placement.place import place
@@ -40,38 +40,51 @@ def pack(
     wanted: for each container where a policy would have it; followed where it fits, as the node
     follows a plan. Whether there is a place does not depend on it: where the containers do not fit
     so, they are placed without a wish, one after another, and then the largest first.
-    Several whole GPUs are looked for where they are as near to each other as the pod prefers.
+    Several whole GPUs are placed as near to each other as the pod prefers.
     """
     if len(ask.requests) == 1 and wanted and wanted[0]:
-        return _pack_share(topology, free, ask, wanted[0])
+        # Most pods have one container with a share.
+        position, request = wanted[0][0], ask.requests[0]
+        one_gpu = len(wanted[0]) == 1 and not request.whole_gpus
+        if one_gpu and free.of(topology.gpus[position]).fits(request):
+            return Packing((wanted[0],), {position: (request.cores, request.blocks, 1)})
+        wanted = ()
     in_order = range(len(ask.requests))
     first = found = _pack(topology, free, ask, wanted, in_order)
     if isinstance(found, Refusal) and any(wanted):
         first = found = _pack(topology, free, ask, (), in_order)
     if isinstance(found, Refusal) and len(ask.requests) > 1:
-        found = _pack(topology, free, ask, (), _largest_first(ask))
+        sizes = [(request.cores, request.blocks) for request in ask.requests]
+        largest_first = sorted(in_order, key=lambda index: sizes[index], reverse=True)
+        found = _pack(topology, free, ask, (), largest_first)
     return first if isinstance(found, Refusal) else found
 
 
-def _pack_share(
-    topology: Topology, free: FreeGpus, ask: PodShape, wanted: Positions
-) -> Packing | Refusal:
-    """Most pods have one container with a share."""
-    position, request = wanted[0], ask.requests[0]
-    gpu = topology.gpus[position]
-    if len(wanted) == 1 and not request.whole_gpus and free.of(gpu).fits(request):
-        return Packing((wanted,), {position: (request.cores, request.blocks, 1)})
-    return pack(topology, free, ask)
-
-
 def uses_of(topology: Topology, ask: PodShape, gpus: Sequence[Positions]) -> dict[int, Use]:
-    """What a pod takes of each GPU when its containers have these."""
-    moments = [_moment(topology, ask, gpus, place) for place in ask.inits]
-    moments.append(_moment(topology, ask, gpus, None))
+    """Return what a pod takes of each GPU when its containers have these.
+
+    That is the most over time: while each init container runs, and while its containers do.
+    """
     most: dict[int, Use] = {}
-    for moment in moments:
-        for position, use in moment.items():
-            most[position] = _most(most.get(position, (0, 0, 0)), use)
+    for init in (*ask.inits, None):
+        moment: dict[int, Use] = {}
+        for index, request in enumerate(ask.requests):
+            kind = ask.kinds[index]
+            if init is None:
+                runs = kind is not ContainerKind.INIT
+            else:
+                runs = index == init or (kind is ContainerKind.SIDECAR and index < init)
+            for position in gpus[index] if runs else ():
+                cores, memory, count = moment.get(position, (0, 0, 0))
+                if request.whole_gpus:  # a whole GPU goes with all its memory
+                    cores += CORES_PER_GPU
+                    memory += blocks(topology.gpus[position].memory)
+                else:
+                    cores, memory = cores + request.cores, memory + request.blocks
+                moment[position] = cores, memory, count + 1
+        for position, (cores, memory, count) in moment.items():
+            before = most.get(position, (0, 0, 0))
+            most[position] = max(before[0], cores), max(before[1], memory), max(before[2], count)
     return most
 
 
@@ -96,8 +109,12 @@ def _pack(
         room, gpus[index] = room.take(grant), _positions(topology, grant)
     home = {position for held in gpus for position in held}
     for index in inits:
-        before = _beside(topology, free, ask, gpus, index)
-        grant = _near(topology, before, ask.requests[index], home)
+        request, before = ask.requests[index], _beside(topology, free, ask, gpus, index)
+        # On the GPUs the pod will have anyway, or else where it fits.
+        others = [gpu for n, gpu in enumerate(topology.gpus) if home and n not in home]
+        grant = place(topology, before.without(others), request)
+        if isinstance(grant, Refusal) and others:
+            grant = place(topology, before, request)
         if isinstance(grant, Refusal):
             return grant
         gpus[index] = _positions(topology, grant)
@@ -107,7 +124,7 @@ def _pack(
 def _place(
     topology: Topology, free: FreeGpus, request: Request, wanted: Positions
 ) -> GpuChoice | Refusal:
-    """As the node would: the wish where it can be had, its own choice where not."""
+    """Place it as the node would: as wished where that fits, by its own choice where not."""
     if wanted and len(wanted) == max(1, request.whole_gpus):
         gpus = tuple(topology.gpus[position] for position in sorted(wanted))
         if all(free.of(gpu).fits(request) for gpu in gpus):
@@ -115,19 +132,10 @@ def _place(
     return place(topology, free, request)
 
 
-def _near(
-    topology: Topology, free: FreeGpus, request: Request, home: set[int]
-) -> GpuChoice | Refusal:
-    """On the GPUs the pod will have anyway, or else where it fits."""
-    others = (gpu for position, gpu in enumerate(topology.gpus) if position not in home)
-    grant = place(topology, free.without(others), request) if home else None
-    return grant if isinstance(grant, GpuChoice) else place(topology, free, request)
-
-
 def _beside(
     topology: Topology, free: FreeGpus, ask: PodShape, gpus: Sequence[Positions], index: int
 ) -> FreeGpus:
-    """What an init container finds: the sidecars before it have started."""
+    """Return what is free for an init container: the sidecars before it have started."""
     for earlier in range(index):
         if ask.kinds[earlier] is ContainerKind.SIDECAR:
             held, request = tuple(topology.gpus[n] for n in gpus[earlier]), ask.requests[earlier]
@@ -135,42 +143,6 @@ def _beside(
     return free
 
 
-def _largest_first(ask: PodShape) -> list[int]:
-    sizes = [(request.cores, request.blocks) for request in ask.requests]
-    return sorted(range(len(sizes)), key=lambda index: sizes[index], reverse=True)
-
-
 def _positions(topology: Topology, grant: GpuChoice) -> Positions:
     held = {gpu.uuid for gpu in grant.gpus}
     return tuple(place for place, gpu in enumerate(topology.gpus) if gpu.uuid in held)
-
-
-def _moment(
-    topology: Topology, ask: PodShape, gpus: Sequence[Positions], init: int | None
-) -> dict[int, Use]:
-    """What is held while this init container runs; None: when the pod's containers do."""
-    found: dict[int, Use] = {}
-    for index, request in enumerate(ask.requests):
-        if _runs(ask.kinds[index], index, init):
-            for position in gpus[index]:
-                cores, memory, count = found.get(position, (0, 0, 0))
-                more = _on_one(topology.gpus[position], request)
-                found[position] = (cores + more[0], memory + more[1], count + 1)
-    return found
-
-
-def _runs(kind: ContainerKind, index: int, init: int | None) -> bool:
-    if init is None:
-        return kind is not ContainerKind.INIT
-    return index == init or (kind is ContainerKind.SIDECAR and index < init)
-
-
-def _on_one(gpu: Gpu, request: Request) -> tuple[int, int]:
-    """Of one GPU; a whole one goes with all its memory."""
-    if request.whole_gpus:
-        return CORES_PER_GPU, blocks(gpu.memory)
-    return request.cores, request.blocks
-
-
-def _most(one: Use, other: Use) -> Use:
-    return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])

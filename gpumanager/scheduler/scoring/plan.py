@@ -10,7 +10,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gpumanager.gpu.values import Topology
@@ -30,38 +30,30 @@ from gpumanager.scheduler.scoring.pod_shape import asking
 def annotations(
     pod: PodView, node: str, topology: Topology, packing: Packing, now_ns: int
 ) -> dict[str, str]:
-    """now_ns: nanoseconds since the epoch."""
+    """Return what bind writes. now_ns: nanoseconds since the epoch."""
+    apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
+    containers: dict[str, Any] = {}
+    indices: dict[str, str] = {}
+    for one, places in zip(asking(pod), packing.gpus, strict=True):
+        gpus = [topology.gpus[place] for place in places]
+        containers[one.name] = {"gpus": [gpu.uuid for gpu in gpus]}
+        if one.kind is ContainerKind.APP:  # the original counts `spec.containers` alone
+            key = f"{ANNOTATION_PREDICATE_GPU_INDEX}{apps.index(one.name)}"
+            indices[key] = ",".join(map(str, sorted(gpu.minor for gpu in gpus)))
+    plan = {"version": VERSION, "containers": containers}
     return {
         ANNOTATION_PREDICATE_NODE: node,
         ANNOTATION_PREDICATE_TIME: str(now_ns),
         ANNOTATION_GPU_ASSIGNED: "false",
-        ANNOTATION_PLAN: _plan(pod, topology, packing),
-        **dict(_indices(pod, topology, packing)),
+        ANNOTATION_PLAN: json.dumps(plan, separators=(",", ":")),
+        **indices,
     }
 
 
 def stale(has: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, None]:
-    """What is left of an earlier placing, and would not be overwritten; as a merge patch has it."""
+    """Return, as a merge patch, what an earlier placing left and would not be overwritten."""
     return {
         key: None
         for key in has
         if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX) and key not in wanted
     }
-
-
-def _plan(pod: PodView, topology: Topology, packing: Packing) -> str:
-    pairs = zip(asking(pod), packing.gpus, strict=True)
-    containers: dict[str, Any] = {
-        one.name: {"gpus": [topology.gpus[place].uuid for place in gpus]} for one, gpus in pairs
-    }
-    return json.dumps({"version": VERSION, "containers": containers}, separators=(",", ":"))
-
-
-def _indices(pod: PodView, topology: Topology, packing: Packing) -> Iterator[tuple[str, str]]:
-    """The original counts `spec.containers` alone."""
-    apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
-    for one, gpus in zip(asking(pod), packing.gpus, strict=True):
-        if one.kind is ContainerKind.APP:
-            minors = sorted(topology.gpus[place].minor for place in gpus)
-            place = apps.index(one.name)
-            yield f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}", ",".join(map(str, minors))

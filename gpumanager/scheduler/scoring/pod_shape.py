@@ -26,12 +26,12 @@ from gpumanager.scheduler.scoring.host_resources import NO_RESOURCES, HostResour
 
 MOST_CONTAINERS: Final = 32
 """With GPUs, of one pod; more would be a mistake, and each node that is unlike the others takes
-milliseconds for so many, while everybody waits."""
+milliseconds for so many, while all requests wait."""
 MOST_CORES: Final = 100 * 64
 SHAPES_SHARED: Final = 4096
 LONGEST_WISH: Final = 4096
 MOST_WORDS: Final = 64
-"""Of what a pod says of the GPUs that it wants. More is no wish, and is kept of nobody."""
+"""Of a pod's annotations about the GPUs that it wants. More is no wish, and is kept of no pod."""
 NO_PREFERENCE: Final = Preference()
 WISHES: Final = frozenset(
     (
@@ -56,7 +56,7 @@ class PodWish:
 
     @property
     def names_gpus(self) -> bool:
-        """Single GPUs are named: nodes of one kind are not alike to it."""
+        """Return whether single GPUs are named: nodes of one kind are not alike to it."""
         return bool(self.uuids or self.not_uuids)
 
     def takes(self, gpu: Gpu) -> bool:
@@ -67,7 +67,7 @@ class PodWish:
         )
 
     def of_models(self, known: frozenset[str]) -> frozenset[str]:
-        """Those that will do of the products that there are; empty where all do."""
+        """Return the products that will do of those that there are; empty where all do."""
         if not self.models and not self.not_models:
             return frozenset()
         return frozenset(one for one in known if self._takes_model(one.lower())) or self.models
@@ -106,17 +106,17 @@ class PodShape:
 
     @property
     def placed(self) -> "PodShape":
-        """The same of a pod that has its place: where it would rather be does not matter."""
+        """Return it for a pod that has its place: where it would rather be does not matter."""
         return self if self.preference is NO_PREFERENCE else _without_preference(self)
 
     @property
     def inits(self) -> tuple[int, ...]:
-        """Which containers run before the others, one after another."""
+        """Return which containers run before the others, one after another."""
         return tuple([n for n, kind in enumerate(self.kinds) if kind is ContainerKind.INIT])
 
     @property
     def together(self) -> tuple[int, ...]:
-        """Which containers run at the same time."""
+        """Return which containers run at the same time."""
         return tuple(n for n in range(len(self.kinds)) if n not in self.inits)
 
     @property
@@ -124,7 +124,7 @@ class PodShape:
         return max(self.requests, key=lambda request: (request.cores, request.blocks))
 
     def pod_request(self, models: frozenset[str] = frozenset()) -> PodRequest:
-        """As policies have it: what runs at the same time. models: all that there are."""
+        """Return it as policies have it: what runs at the same time. models: all there are."""
         requests = tuple([self.requests[place] for place in self.together])
         host, named = self.host, self.wish.of_models(models)
         return PodRequest(requests, host.cpu_milli, host.memory_mib, named)
@@ -136,15 +136,15 @@ def asking(pod: PodView) -> Iterator[ContainerView]:
 
 
 def asked_by(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Of a pod that waits, the annotations that are read here; so much that too much is seen."""
+    """Return a waiting pod's annotations that are read here, cut one letter over the most."""
     found = ((key, annotations[key]) for key in READ if key in annotations)
     return {key: text[: LONGEST_WISH + 1] for key, text in found}
 
 
 def pod_shape_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodShape | Refusal | None:
-    """None for a pod without GPUs; a Refusal for one that no node could ever run.
+    """Return None for a pod without GPUs; a Refusal for one that no node could ever run.
 
-    default: what the cluster prefers where the pod says nothing.
+    default: what the cluster prefers where the pod has no annotation.
     """
     needs = needs_of(pod)
     if not isinstance(needs, PodShape):
@@ -161,8 +161,8 @@ def pod_shape_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodShape 
 def claim_shape_of(
     pod: PodView, requests: tuple[Request, ...], default: Preference = NO_PREFERENCE
 ) -> PodShape:
-    """Of a pod whose GPUs come from claims that ask for this. A preference that is no word is
-    none: the pod has been let in."""
+    """Return the shape of a pod whose GPUs come from claims that ask for this. An unknown
+    preference counts as none: the pod has been let in."""
     host = HostResources(pod.cpu_milli, pod.memory_mib)
     preference = preference_of(pod.annotations)
     needs = _claiming(requests[:MOST_CONTAINERS], _wish(pod.annotations), host)
@@ -172,7 +172,7 @@ def claim_shape_of(
 
 
 def needs_of(pod: PodView) -> PodShape | Refusal | None:
-    """The same of a pod that has its place: see `PodShape.placed`.
+    """Return the shape of a pod that has its place: see `PodShape.placed`.
 
     A wish that is too long is none: the pod counts all the same.
     """
@@ -188,14 +188,18 @@ def needs_of(pod: PodView) -> PodShape | Refusal | None:
 def _needs(
     containers: tuple[ContainerView, ...], wish: PodWish, host: HostResources
 ) -> PodShape | Refusal | None:
-    """Pods of a kind share one."""
+    """Return the shape that pods of a kind share."""
     requests = []
     for one in containers:
         if one.cores is None or one.blocks is None:
             detail = f"container {one.name}: its GPU resources are no whole numbers"
             return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
         request = Request(one.cores, one.blocks)
-        if refused := _wrong(request):
+        refused = check(request)
+        if request.cores > MOST_CORES:
+            detail = f"{request.cores} cores asked; no node has more than {MOST_CORES}"
+            refused = Refusal(request, Reason.TOO_LARGE, detail)
+        if refused:
             return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
         requests.append(request)
     kinds = tuple([one.kind for one in containers])
@@ -219,15 +223,8 @@ def _without_preference(ask: PodShape) -> PodShape:
 
 @lru_cache(maxsize=SHAPES_SHARED)
 def _shared(ask: PodShape) -> PodShape:
-    """Pods of a kind share one."""
+    """Return the value that equal shapes share."""
     return ask
-
-
-def _wrong(request: Request) -> Refusal | None:
-    if request.cores > MOST_CORES:
-        detail = f"{request.cores} cores asked; no node has more than {MOST_CORES}"
-        return Refusal(request, Reason.TOO_LARGE, detail)
-    return check(request)
 
 
 def _wish(said: Mapping[str, str]) -> PodWish:
@@ -243,7 +240,7 @@ def _wish(said: Mapping[str, str]) -> PodWish:
 
 
 def preference_of(annotations: Mapping[str, str]) -> Preference | Refusal:
-    """What a pod's annotations say of where it wants to be; a Refusal where that is no word."""
+    """Return where a pod wants to be by its annotations; a Refusal for an unknown word."""
     if not annotations:
         return NO_PREFERENCE
     name = ANNOTATION_POLICY

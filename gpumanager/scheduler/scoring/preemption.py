@@ -6,23 +6,21 @@ node and that no PodDisruptionBudget may protect, as few and as unimportant as s
 (decision 0063).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from gpumanager.ids import PodUID
 from gpumanager.kube.pod import PodView
-from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.cooperative import Work, batches
-from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.state import ClusterState
 
 Victims = tuple[PodUID, ...]
 TRIED: Final = 32
-"""Nodes on which more victims are looked for: a look at each is as many as it has pods."""
+"""Nodes on which more victims are searched for: each takes as many trials as it has pods."""
 JUDGED_AT_ONCE: Final = 4
 """Nodes."""
 
@@ -34,45 +32,31 @@ def chosen(
     victims: Mapping[str, Victims],
     protected: Callable[[str], bool] | None,
 ) -> Work[dict[str, Victims]]:
-    """Nodes on which the pod fits once these are gone, each with all of them, those of the highest
-    priority first. victims: as kube-scheduler chose them. protected: whether pods of a namespace
-    may be; None: that is not known."""
-    found = yield from _enough(state, ask, victims)
-    if found or protected is None or pod.wants_others:
-        return found
-    return (yield from _with_more(state, pod, ask, victims, protected))
-
-
-def _enough(
-    state: ClusterState, ask: PodShape, victims: Mapping[str, Victims]
-) -> Work[dict[str, Victims]]:
+    """Return the nodes on which the pod fits once these are gone, each with all of them, those of
+    the highest priority first. victims: as kube-scheduler chose them. protected: whether pods of a
+    namespace may be; None: that is not known."""
     found: dict[str, Victims] = {}
     for names in batches(tuple(victims), JUDGED_AT_ONCE):
         fitting = preempt(state, ask, {name: victims[name] for name in names})
         found.update((name, victims[name]) for name in fitting)
         yield
-    return found
-
-
-def _with_more(
-    state: ClusterState,
-    pod: PodView,
-    ask: PodShape,
-    victims: Mapping[str, Victims],
-    protected: Callable[[str], bool],
-) -> Work[dict[str, Victims]]:
-    """Those on which it fits once some others are gone too."""
-    found: dict[str, Victims] = {}
+    if found or protected is None or pod.wants_others:
+        return found
+    # These suffice on no node. Example: they hold halves of two GPUs, and the pod asks for a whole
+    # one. Try others too.
     for name, given in islice(victims.items(), TRIED):
         others = _others(state, pod, name, given, protected)
-        fewest = yield from _fewest(_Question(state, ask, name, given), others)
+        fewest = yield from _fewest(_Trial(state, ask, name, given), others)
         if fewest:
-            found[name] = _in_order(state, (*given, *fewest))
+            # kube-scheduler takes the first for the most important.
+            pods = ((uid, state.bound(uid)) for uid in (*given, *fewest))
+            ranked = sorted(pods, key=lambda one: -one[1].pod.priority if one[1] else 0)
+            found[name] = tuple(uid for uid, _ in ranked)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _Trial:
     """Whether a pod fits on a node once its victims, and some others, are gone."""
 
     state: ClusterState
@@ -91,8 +75,8 @@ def _others(
     given: Victims,
     protected: Callable[[str], bool],
 ) -> list[PodView]:
-    """Further victims, the least important first; none if the priority of one of the given victims
-    is unknown, since victims have to be in order."""
+    """Return further victims, the least important first; none if the priority of one of the given
+    victims is unknown, since victims have to be in order."""
     node = state.nodes.get(name)
     if node is None or not given or any(state.bound(uid) is None for uid in given):
         return []
@@ -109,65 +93,48 @@ def _others(
     return sorted(found, key=lambda one: one.priority)
 
 
-def _fewest(question: _Question, others: Sequence[PodView]) -> Work[Victims]:
-    """Of the lowest priorities that suffice: one, where one is enough, or several that are all
-    needed. Empty where all together are not enough."""
-    some = yield from _first(question, _levels(others))
-    one = yield from _first(question, ((uid,) for uid in some))
-    return one or (yield from _without_spare(question, some))
+def _fewest(trial: _Trial, others: Sequence[PodView]) -> Work[Victims]:
+    """Return, of the lowest priorities that suffice, one pod where one is enough, or several that
+    are all needed. Empty where all together are not enough."""
+    # All of the lowest priority, all of the two lowest, and so on.
+    levels = sorted({one.priority for one in others})
+    lowest = (tuple(one.uid for one in others if one.priority <= level) for level in levels)
+    some = yield from _first_enough(trial, lowest)
+    one = yield from _first_enough(trial, ((uid,) for uid in some))
+    if one:
+        return one
+    kept = some
+    for spared in reversed(some):  # the most important first
+        rest = tuple(uid for uid in kept if uid != spared)
+        kept = rest if trial.fits(rest) else kept
+        yield
+    return kept
 
 
-def _first(question: _Question, tries: Iterable[Victims]) -> Work[Victims]:
-    """That is enough."""
+def _first_enough(trial: _Trial, tries: Iterable[Victims]) -> Work[Victims]:
     for some in tries:
-        fits = question.fits(some)
+        fits = trial.fits(some)
         yield
         if fits:
             return some
     return ()
 
 
-def _without_spare(question: _Question, some: Victims) -> Work[Victims]:
-    """The most important are spared first."""
-    kept = some
-    for one in reversed(some):
-        rest = tuple(uid for uid in kept if uid != one)
-        kept = rest if question.fits(rest) else kept
-        yield
-    return kept
-
-
-def _levels(others: Sequence[PodView]) -> Iterator[Victims]:
-    """Yield all of the lowest priority, all of the two lowest, and so on."""
-    for priority in sorted({one.priority for one in others}):
-        yield tuple(one.uid for one in others if one.priority <= priority)
-
-
-def _in_order(state: ClusterState, victims: Victims) -> Victims:
-    """As kube-scheduler has them: it takes the first for the most important."""
-    pods = ((uid, state.bound(uid)) for uid in victims)
-    ranked = sorted(pods, key=lambda one: -one[1].pod.priority if one[1] else 0)
-    return tuple(uid for uid, _ in ranked)
-
-
 def preempt(
     state: ClusterState, ask: PodShape, victims: Mapping[str, Iterable[PodUID]]
 ) -> dict[str, Packing]:
-    """The nodes of these on which the pod fits once their victims are gone.
+    """Return the nodes of these on which the pod fits once their victims are gone.
 
     All victims stay victims: those that we could spare may be there for CPU, ports or spreading,
-    which kube-scheduler has looked at. Where there are none the node is left out: kube-scheduler
+    which kube-scheduler has checked. Where there are none the node is left out: kube-scheduler
     takes one without victims for an error that ends the whole preemption.
     """
     found = {}
     for name, uids in victims.items():
         node, gone = state.nodes.get(name), frozenset(uids)
-        packing = _once_gone(node, ask, gone) if node and gone else None
-        if isinstance(packing, Packing):
-            found[name] = packing
+        if node and gone:
+            holders = {uid: one for uid, one in node.holders.items() if uid not in gone}
+            packing = node.with_holders(holders, node.load).place(ask)
+            if isinstance(packing, Packing):
+                found[name] = packing
     return found
-
-
-def _once_gone(node: NodeState, ask: PodShape, uids: frozenset[PodUID]) -> Packing | Refusal:
-    holders = {uid: one for uid, one in node.holders.items() if uid not in uids}
-    return node.with_holders(holders, node.load).place(ask)

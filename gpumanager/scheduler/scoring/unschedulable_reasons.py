@@ -40,7 +40,7 @@ class Unfit:
 
 
 def unfit(node: NodeState, ask: PodShape, refusal: Refusal) -> Unfit:
-    """Why `node` refused."""
+    """Return why `node` refused."""
     if not node.topology.gpus:
         detail = node.trouble or "its agent has published no inventory"
         return Unfit(_without_gpus(node), detail, final=True)
@@ -55,7 +55,7 @@ def unfit(node: NodeState, ask: PodShape, refusal: Refusal) -> Unfit:
 
 
 def brief(node: NodeState, ask: PodShape) -> Brief | None:
-    """Why a pod of one container that takes any GPU is refused: what `unfit` would say, without
+    """Return why a pod of one container that takes any GPU is refused, as `unfit` does, but without
     placing it. None where there is room, wherever the GPUs are."""
     request, gpus = ask.requests[0], node.topology.gpus
     count = max(1, request.whole_gpus)
@@ -80,16 +80,13 @@ def _short_of(node: NodeState, ask: PodShape, request: Request) -> str:
     pairs = zip(node.topology.gpus, node.gpus, strict=True)
     cores = [max(0, free.cores) for gpu, free in pairs if ask.wish.takes(gpu)]
     if sum(cores) < request.cores:
-        return CLOSED if _would_do_open(node, ask) else NO_CORES
+        if node.closed:
+            open_ones = [gpu for gpu in node.topology.gpus if gpu.uuid not in node.closed]
+            if sum(map(ask.wish.takes, open_ones)) * CORES_PER_GPU < ask.largest.cores:
+                # The closed GPUs are missing, not free ones. Example: 4 of 8 GPUs are cordoned, and
+                # the pod asks for 5.
+                return CLOSED
+        return NO_CORES
     if request.whole_gpus:
         return NO_WHOLE
     return NO_MEMORY if max(cores) >= request.cores else SCATTERED
-
-
-def _would_do_open(node: NodeState, ask: PodShape) -> bool:
-    """Return whether it is the closed GPUs that are missing, rather than free ones."""
-    if not node.closed:
-        return False
-    open_ones = [gpu for gpu in node.topology.gpus if gpu.uuid not in node.closed]
-    wanted = [gpu for gpu in open_ones if ask.wish.takes(gpu)]
-    return len(wanted) * CORES_PER_GPU < ask.largest.cores

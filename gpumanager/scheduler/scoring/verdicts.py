@@ -29,7 +29,7 @@ HIGHEST: Final = 10
 NOT_KNOWN: Final = Unfit(UNKNOWN, "no node object has been seen")
 
 Scores = tuple[tuple[int, Collection[str]], ...]
-"""Each score with the nodes that have it, from 10 downwards; who is not named has 0."""
+"""Each score with the nodes that have it, from 10 downwards; a node not listed has 0."""
 SHAPES: Final = 64
 NOT_SEEN: Final[Brief] = UNKNOWN, False
 RENEWED_AT_ONCE: Final = 20
@@ -63,11 +63,11 @@ class Filtered:
 
     @property
     def unfit(self) -> dict[str, Unfit]:
-        """The others, one by one."""
+        """Return the others, one by one."""
         return {name: one.why_of(name) for one in self.left for name in one.names}
 
     def without(self, refused: Mapping[str, Unfit]) -> "Filtered":
-        """Of those that will do, these will not either."""
+        """Return the same where these nodes are refused too."""
         if not refused:
             return self
         fitting: list[str] = []
@@ -81,7 +81,7 @@ class Filtered:
 
 
 def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
-    """The same nodes, those with one reason together."""
+    """Return the same nodes, those with one reason together."""
     found: dict[tuple[str, bool], list[str]] = {}
     for name, why in unfit.items():
         found.setdefault((why.phrase, why.final), []).append(name)
@@ -91,8 +91,8 @@ def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
 class ShapeVerdicts:
     """One shape of pod.
 
-    found: by node, of those that were asked about since they changed: its points where the pod
-    fits, or why it does not.
+    found: by node, of those that were judged since they changed: its points where the pod fits, or
+    why it does not.
     """
 
     def __init__(self, judge: NodeScorer, state: ClusterState) -> None:
@@ -105,33 +105,33 @@ class ShapeVerdicts:
 
     @property
     def fits(self) -> dict[str, float]:
-        """Points by name, of all nodes that fit: for who wants to see everything."""
+        """Return points by name, of all nodes that fit."""
         return {name: one for name, one in self.found.items() if isinstance(one, float)}
 
     @property
     def unfits(self) -> dict[str, Unfit]:
-        """By name, of all that do not."""
+        """Return why not by name, of all nodes that do not fit."""
         found = {name: self.unfit(name) for name in self.found}
         return {name: one for name, one in found.items() if one}
 
     def unfit(self, name: str) -> Unfit | None:
-        """Why this node does not fit; None: it does, or is not known."""
+        """Return why this node does not fit; None: it does, or is not known."""
         node = self._state.nodes.get(name)
         found = self._judge.of(node) if node else None
         return found if isinstance(found, Unfit) else None
 
     def points_of(self, name: str) -> float | None:
-        """None: it does not fit."""
+        """Return its points; None: it does not fit."""
         found = self.found.get(name)
         return found if isinstance(found, float) else None
 
     def of(self, name: str) -> float | Brief:
-        """Its points, or why it does not fit."""
+        """Return its points, or why it does not fit."""
         found = self.found.get(name)
-        return self._look_at(name) if found is None else found
+        return self._update(name) if found is None else found
 
     def catch_up(self, mix: Mix, names: Collection[str] | None) -> None:
-        """Forget what has changed, and look at these; None: at all. mix: of pods that are usual."""
+        """Forget what has changed, and judge these; None: all. mix: of pods that are usual."""
         changed = self._state.since(self._seen)
         if changed is None:
             self.found.clear()
@@ -144,26 +144,26 @@ class ShapeVerdicts:
             self.of(name)
 
     def renew(self, mix: Mix) -> None:
-        """A few points by the present mix where they are by another."""
+        """Renew a few points that are by another mix."""
         if mix is not self._judge.mix:
             self._judge.use(mix)
             self._stale = set(self.fits)
         if self._stale:
             for name in tuple(islice(self._stale, RENEWED_AT_ONCE)):
-                self._look_at(name)
+                self._update(name)
 
     def behind(self, mix: Mix) -> bool:
-        """Some points are not by this mix."""
+        """Return whether some points are not by this mix."""
         return bool(self._stale) or mix is not self._judge.mix
 
     def judge(self, node: NodeState) -> Verdict:
-        """Of a node as it is at this moment."""
+        """Judge a node as it is at this moment."""
         return self._judge.of(node)
 
-    def _look_at(self, name: str) -> float | Brief:
+    def _update(self, name: str) -> float | Brief:
         self._stale.discard(name)
         node = self._state.nodes.get(name)
-        if node is None:  # gone, or never seen: anybody may name anything, and it is not kept
+        if node is None:  # gone, or never seen: a client may name anything, and it is not kept
             self.found.pop(name, None)
             return NOT_SEEN
         found = self.found[name] = self._judge.brief(node)
@@ -171,7 +171,8 @@ class ShapeVerdicts:
 
 
 class Verdicts:
-    """The shapes that were asked for lately. habits: what is usual; by default nothing is known."""
+    """Verdicts for the shapes of the last requests. habits: what is usual; by default nothing is
+    known."""
 
     def __init__(
         self,
@@ -189,25 +190,24 @@ class Verdicts:
         self._shapes: OrderedDict[PodShape, ShapeVerdicts] = OrderedDict()
 
     def of(self, ask: PodShape, names: Collection[str] | None = None) -> ShapeVerdicts:
-        """Up to date. names: nodes to look at now; None: all. At others it looks when asked."""
+        """Return them up to date. names: nodes to judge now; None: all. Others are judged when they
+        are needed."""
         if self._models is not self._state.models:
             self._models = self._state.models
             self._shapes.clear()
         shape = self._shapes.get(ask)
         if shape is None:
-            shape = self._shapes[ask] = self._new(ask)
+            judge = self._judges(ask, self._state.models, self._habits.mix)
+            shape = self._shapes[ask] = ShapeVerdicts(judge, self._state)
             if len(self._shapes) > self._most:
                 self._shapes.popitem(last=False)
         self._shapes.move_to_end(ask)
         shape.catch_up(self._habits.mix, names)
         return shape
 
-    def _new(self, ask: PodShape) -> ShapeVerdicts:
-        return ShapeVerdicts(self._judges(ask, self._state.models, self._habits.mix), self._state)
-
     def renew(self) -> bool:
-        """Return a few points of one shape by the present mix; False where all are. For idle
-        moments."""
+        """Renew a few points of one shape by the present mix; return False where all are by it. For
+        idle moments."""
         for shape in self._shapes.values():
             if shape.behind(self._habits.mix):
                 shape.renew(self._habits.mix)
@@ -216,13 +216,13 @@ class Verdicts:
 
 
 def filter_nodes(shape: ShapeVerdicts, names: Collection[str]) -> Filtered:
-    """Which of these nodes will do."""
+    """Return which of these nodes will do, and why the others will not."""
     fitting: list[str] = []
     left: dict[Brief, list[str]] = {}
     found = shape.found
     for name in names:
         verdict = found.get(name)
-        if verdict is None:  # it has changed since, or was never asked about
+        if verdict is None:  # it has changed since, or was never judged
             verdict = shape.of(name)
         if isinstance(verdict, float):
             fitting.append(name)
@@ -236,10 +236,10 @@ def filter_nodes(shape: ShapeVerdicts, names: Collection[str]) -> Filtered:
 
 
 def prioritize(shape: ShapeVerdicts, names: Collection[str]) -> Scores:
-    """The best have 10, the next 9, and so on to 1; others, and all if all are alike, are left out.
+    """Give the best 10, the next 9, and so on to 1; leave out others, and all if all are alike.
 
-    kube-scheduler counts who is not named as 0. Ten steps are few, so they are spent where the
-    choice is made; how far apart the policy's points are says nothing across policies.
+    kube-scheduler counts a node that is not listed as 0. Ten steps are few, so they are spent where
+    the choice is made; how far apart the policy's points are means nothing across policies.
     """
     by_points: dict[float, list[str]] = {}
     found = shape.found

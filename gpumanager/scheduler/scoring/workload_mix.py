@@ -23,7 +23,7 @@ class WorkloadMix:
     """Counts pods; `mix` is what is usual at present, the same value until that has changed.
 
     part: of the CPU that is taken, what pods with GPUs take. gpus: how many there are, by model.
-    Both are asked when a mix is made.
+    Both are called when a mix is made.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class WorkloadMix:
         self._turnover = Turnover()
 
     def saw(self, ask: PodShape) -> None:
-        """One more pod."""
+        """Count one more pod."""
         gpus = self._gpus()
         self._history.count(ask.pod_request(frozenset(gpus)))
         if self._turnover.count_arrival():
@@ -48,7 +48,7 @@ class WorkloadMix:
                 self.mix = mix
 
     def left(self) -> None:
-        """One of them has ended, or is deleted."""
+        """Count a pod that has ended, or is deleted."""
         self._turnover.count_departure()
 
 
@@ -63,9 +63,9 @@ def beside_others(mix: Mix, part: float) -> Mix:
 
 
 def difference(one: Mix, other: Mix) -> float:
-    """0 to 1: the part of all pods with GPUs that is of another kind in one than in the other, or
-    by how much they differ in what others take of the CPU, in how many leave, or in the models of
-    GPUs, if that is more."""
+    """Return 0 to 1: the part of all pods with GPUs that is of another kind in one than in the
+    other, or by how much they differ in what others take of the CPU, in how many leave, or in the
+    models of GPUs, if that is more."""
     first, second = _parts(one), _parts(other)
     asks = first.keys() | second.keys()
     pods = sum(abs(first.get(ask, 0.0) - second.get(ask, 0.0)) for ask in asks) / 2
