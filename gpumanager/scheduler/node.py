@@ -82,8 +82,8 @@ def _machine_type(_gpus: Hashable, bonds: tuple[tuple[Bond | None, ...], ...]) -
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A pod on a node. packing: None where nobody has said which GPUs it has; those that the node
-    lists no more are not in it."""
+    """A pod on a node. packing: None where its GPUs are not known; those that the node lists no
+    more are not in it."""
 
     ask: PodShape
     packing: Packing | None
@@ -125,12 +125,12 @@ class NodeState:
 
     @property
     def free_gpus(self) -> FreeGpus:
-        """By UUID."""
+        """Return what is free, by UUID."""
         return FreeGpus({gpu.uuid: self.gpus[n] for n, gpu in enumerate(self.topology.gpus)})
 
     @property
     def left(self) -> HostResources:
-        """Of CPU and memory."""
+        """Return the CPU and memory left."""
         return HostResources(self.free.cpu_milli, self.free.memory_mib)
 
     def with_object(self, said: "NodeSaid") -> "NodeState":

@@ -16,8 +16,8 @@ NAMES: Final = {"commonName", "DNS"}
 @dataclass(frozen=True, slots=True)
 class Clients:
     """names: common names, or DNS names, of which a caller's certificate has one; empty: any that
-    the authority has signed. pages: whether everybody may read, and only decisions are for callers
-    with a certificate.
+    the authority has signed. pages: whether any client may read, and only decisions need a
+    certificate.
     """
 
     names: frozenset[str] = frozenset()

@@ -53,7 +53,7 @@ class QuotaKeeper:
         return str(item["metadata"]["name"])
 
     def put(self, item: Any) -> None:
-        """The ConfigMap is so now."""
+        """Read the ConfigMap as it is now."""
         if self.name(item) != self._name:
             return
         try:
@@ -70,12 +70,12 @@ class QuotaKeeper:
             self._report(trouble + kept, item["metadata"])
 
     def remove(self, item: Any) -> None:
-        """There is none any more."""
+        """Drop all quotas: the ConfigMap was deleted."""
         if item["metadata"]["name"] == self._name:
             self._take({})
 
     def only(self, names: set[str]) -> None:
-        """All objects that exist were put."""
+        """Drop all quotas where the ConfigMap was not among all that were listed."""
         if self._name not in names:
             self._take({})
 

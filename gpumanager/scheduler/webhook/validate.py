@@ -49,7 +49,7 @@ READERS: Final[Mapping[str, Callable[[str], object]]] = {
 KNOWN_ANNOTATIONS: Final = tuple(
     text for name, text in vars(names).items() if name.startswith("ANNOTATION_")
 )
-"""All annotations that anybody of us reads or writes."""
+"""All annotations that any of our components reads or writes."""
 
 NAMED_UNKNOWN_ANNOTATIONS: Final = 5
 LONGEST_KEY: Final = 100
