@@ -66,7 +66,7 @@ class RefusedPods:
         self._clock = clock
         self._waiting: OrderedDict[PodUID, RefusedPod] = OrderedDict()
 
-    def refused(self, pod: PodView, names: Iterable[str]) -> None:
+    def add(self, pod: PodView, names: Iterable[str]) -> None:
         """Keep a pod that fits none of these nodes."""
         known = self._waiting.pop(pod.uid, None)
         patience = known.patience if known else FIRST_REQUEUE_SECONDS

@@ -178,7 +178,7 @@ class Extender:
         if found.fitting:
             self.refused.forget(pod.uid)
         else:
-            self.refused.refused(pod, names)
+            self.refused.add(pod, names)
         return found
 
     def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:

@@ -48,7 +48,7 @@ class World:
         return [one.name for one in self.refused.take_due()]
 
     def refuse(self, name: str) -> None:
-        self.refused.refused(pod(name), NODES)
+        self.refused.add(pod(name), NODES)
 
 
 def pod(name: str) -> PodView:
