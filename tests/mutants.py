@@ -44,7 +44,7 @@ _TESTS: Final[Mapping[str, str]] = {
     "grants/node": "grants/test_node",
     "grants/offers": "grants/test_offers",
     "grants/refusals": "grants/test_grant",
-    "grants/store": "deviceplugin/admission/test_allocator recovery/test_recovery",
+    "grants/store": "grants/test_store",
     "deviceplugin/admission/decision": (
         "deviceplugin/admission/test_decision deviceplugin/admission/test_refusals "
         "deviceplugin/admission/test_allocator"

@@ -70,7 +70,7 @@ class LiveGrants(tuple[Grant, ...]):  # noqa: SLOT001 - a tuple cannot have any 
         if later.by_id is not None:
             before, now = ({id(one): one for one in some} for some in (self, later))
             for key in before.keys() - now.keys():
-                for device_id in before[key].ids.all:
+                for device_id in {*before[key].ids.all}:
                     left = tuple(one for one in later.by_id[device_id] if one is not before[key])
                     later.by_id[device_id] = left
                     if not left:
@@ -90,7 +90,7 @@ class LiveGrants(tuple[Grant, ...]):  # noqa: SLOT001 - a tuple cannot have any 
 
 def _enter(index: dict[str, tuple[Grant, ...]], grants: Iterable[Grant]) -> None:
     for grant in grants:
-        for device_id in grant.ids.all:
+        for device_id in {*grant.ids.all}:
             index[device_id] = (*index.get(device_id, ()), grant)
 
 
