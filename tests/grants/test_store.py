@@ -1,6 +1,8 @@
 """The store of grants: what is in force is on disk, and what is on disk is enforced."""
 
+import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,12 +45,17 @@ class BackEnds:
 
 
 class Disk(JournalFile):
-    """Full, or not."""
+    """A full disk, or one that is waited for."""
 
     full = False
+    stuck: threading.Event | None = None
+    """While it is not set, a save takes up to five seconds."""
 
     def save(self, journal: Journal) -> None:
         self.check()
+        stuck, self.stuck = self.stuck, None
+        if stuck:
+            stuck.wait(5)
         super().save(journal)
 
     def tidy(self, journal: Journal) -> None:
@@ -102,6 +109,21 @@ async def test_a_change_that_cannot_be_written_has_not_happened(world: World) ->
         await store.release([A.id])
 
     assert store.journal == Journal().put(A)
+
+
+async def test_a_change_that_nobody_waits_for_any_more_is_written_before_the_next(
+    world: World,
+) -> None:
+    store, world.disk.stuck = world.store(), (stuck := threading.Event())
+    first = asyncio.create_task(store.put(A))
+    await asyncio.sleep(0)
+    first.cancel()
+    second = asyncio.create_task(store.put(B))
+    await asyncio.wait([second], timeout=0.1)
+    stuck.set()
+    await second
+
+    assert names((await world.restarted()).journal.live()) == "b"
 
 
 async def test_the_grants_of_each_source_are_the_same_tuple_until_one_changes(
