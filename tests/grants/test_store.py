@@ -21,6 +21,7 @@ from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID
 from tests.grants.journals import allocation
+from tests.waiting import until
 
 CLAIM = ClaimSource("uid", "team", "c", (ClaimedDevice("gpu-x", "gpu"),))
 A, B = allocation("a"), allocation("b")
@@ -127,8 +128,7 @@ async def test_a_change_that_nobody_waits_for_any_more_is_written_before_the_nex
     await asyncio.wait([second], timeout=0.1)
     stuck.set()
     await second
-    while len(world.disk.saved) < 2:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(world.disk.saved) == 2)
 
     assert world.disk.saved == ["a", "b"]
 
