@@ -39,7 +39,7 @@ _TESTS: Final[Mapping[str, str]] = {
     "grants/journal": "grants/test_journal",
     "grants/journal_file": "grants/test_journal_file",
     "grants/journal_log": "grants/test_journal grants/test_journal_file",
-    "grants/journal_text": "grants/test_journal",
+    "grants/journal_text": "grants/test_journal recovery/test_upgrades",
     "grants/ledger": "grants/test_ledger deviceplugin/admission/test_gpu_loss",
     "grants/node": "grants/test_node",
     "grants/offers": "grants/test_offers",
@@ -105,6 +105,9 @@ EQUIVALENT: Final[Mapping[str, Mapping[str, str]]] = {
         ),
         "a short cut: what follows finds the same",
     ),
+    "gpumanager/grants/journal_text.py": {
+        "1 << 20  →  2 << 20": "a bound on damage; another is as good",
+    },
     "gpumanager/grants/journal_file.py": {
         "self._used = 0  →  self._used = 1": "set when a file is opened",
         "self._size = 0  →  self._size = 1": "set when a file is opened",
