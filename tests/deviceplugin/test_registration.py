@@ -12,8 +12,7 @@ from random import Random
 import pytest
 
 from gpumanager.deviceplugin import registration, wire
-from gpumanager.deviceplugin.changes import Changes
-from gpumanager.deviceplugin.inotify import Inotify
+from gpumanager.deviceplugin.changes import Changes, Inotify
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.register import RegistrationFailed
 from gpumanager.deviceplugin.registration import Standing, pauses

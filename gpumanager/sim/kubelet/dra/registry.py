@@ -13,7 +13,7 @@ from typing import Final
 
 import grpc.aio
 
-from gpumanager.deviceplugin.inotify import Inotify
+from gpumanager.deviceplugin.changes import Inotify
 from gpumanager.deviceplugin.registration import Identity, identity
 from gpumanager.dra import wire
 from gpumanager.dra.api import pluginregistration_v1_pb2 as pb
