@@ -59,13 +59,9 @@ _TESTS: Final[Mapping[str, str]] = {
     "deviceplugin/admission/transaction": (
         "deviceplugin/admission/test_admission deviceplugin/admission/test_refusals"
     ),
-    "deviceplugin/identity/adoption": "recovery/test_recovery recovery/test_restarts",
-    "deviceplugin/identity/device_checkpoint": (
-        "deviceplugin/admission/test_allocator recovery/test_restarts"
-    ),
-    "deviceplugin/identity/evidence": (
-        "deviceplugin/identity/test_evidence recovery/test_recovery recovery/test_restarts"
-    ),
+    "deviceplugin/identity/adoption": "deviceplugin/identity/test_adoption",
+    "deviceplugin/identity/device_checkpoint": "deviceplugin/identity/test_device_checkpoint",
+    "deviceplugin/identity/evidence": "deviceplugin/identity/test_evidence",
     "deviceplugin/identity/verdict": "deviceplugin/identity/test_verdict",
     "deviceplugin/identity/resolution": "deviceplugin/identity/test_resolution",
     "deviceplugin/identity/resolver": (
@@ -94,6 +90,9 @@ EQUIVALENT: Final[Mapping[str, Mapping[str, str]]] = {
     "gpumanager/deviceplugin/admission/transaction.py": {
         "lambda _: True  →  lambda _: False": "where no candidate fits all stay, as where all fit",
         "open_.sizes.get(VCORE, 0)  →  open_.sizes.get(VCORE, 1)": "neither is a whole GPU",
+    },
+    "gpumanager/grants/ledger.py": {
+        "last[0]  →  last[1]": "what was summed is summed again, to the same",
     },
     "gpumanager/grants/journal.py": dict.fromkeys(
         (

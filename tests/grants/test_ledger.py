@@ -6,6 +6,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
 from gpumanager.grants.ledger import Holdings, Ledger
 from gpumanager.ids import AllocationID
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import FreeGpu
 from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
 
@@ -115,3 +116,19 @@ def test_amounts_without_device_ids_are_counted_once_each(ledger: Ledger) -> Non
     assert ledger._sum(ONE.uuid, [grant(30, 4), grant(30, 4)]) == Holdings(
         60, 8, 2, exclusive=False
     )
+
+
+def test_capacity_that_an_app_container_has_from_its_init_container_is_counted_once(
+    ledger: Ledger,
+) -> None:
+    ids = [tuple(i for i, _ in ledger.ids.of(resource)) for resource in (VCORE, VMEMORY)]
+
+    def of(name: str, cores: slice, memory: slice) -> Grant:
+        source = DevicePluginSource("admission", ids[0][cores], ids[1][memory])
+        share = Share(len(source.core_ids), len(source.memory_ids))
+        return Grant(AllocationID(name), source, {ONE.uuid: share})
+
+    init, app = of("init", slice(30), slice(4)), of("app", slice(20, 70), slice(2, 8))
+
+    assert ledger.books([init, app]).of(ONE) == FreeGpu(30, BLOCKS - 8, 2, BLOCKS)
+    assert ledger.books([init, init]).of(ONE) == FreeGpu(70, BLOCKS - 4, 1, BLOCKS)

@@ -1,13 +1,22 @@
 """A running container proves only what its own pod was promised."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpumanager.deviceplugin.identity.evidence import allocation_of, lived_on
+from gpumanager.deviceplugin.admission.transaction import View
+from gpumanager.deviceplugin.identity.evidence import (
+    Evidence,
+    PodLister,
+    allocation_of,
+    is_tenant,
+    lived_on,
+)
 from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.kube.pod import PodView
+from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.values import Bind, Container, LiveContainer
 from tests.deviceplugin.admission.admission_node import Node, container, gpus, pod
@@ -115,3 +124,46 @@ async def test_two_pods_that_name_one_allocation_are_both_held(node: Node) -> No
     held = node.allocator.node.journal.live()
     assert {a.owner for a in held} == {"uid-honest", "uid-liar"}
     assert len({gpu for a in held for gpu in a.gpus}) == 2
+
+
+def test_a_pod_that_neither_shows_is_gone_only_where_both_could_tell() -> None:
+    told = {
+        (checkpoint is None, live is None): Evidence(checkpoint, live=live).complete
+        for checkpoint in (None, ())
+        for live in (None, ())
+    }
+
+    assert told == {one: one == (False, False) for one in told}
+
+
+@pytest.mark.parametrize("tenant", ["a-b", "a_b"])
+@pytest.mark.parametrize("pod", ["a-b", "a_b"])
+def test_a_pod_computes_under_its_uid_or_the_name_of_its_slice(pod: str, tenant: str) -> None:
+    assert is_tenant(PodUID(pod), (PodUID(tenant),))
+    assert not is_tenant(PodUID(pod), (PodUID("c"),))
+
+
+class Kubelet:
+    """Lists pods, or cannot."""
+
+    answers = False
+
+    async def pods(self) -> View:
+        if not self.answers:
+            raise PodsUnavailable("kubelet", "no answer")
+        return ()
+
+
+async def test_that_pods_cannot_be_listed_is_a_warning_once_in_each_row(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kubelet, levels = Kubelet(), []
+    lister = PodLister(kubelet)
+    for answers in (False, False, True, False):
+        kubelet.answers = answers
+        with caplog.at_level(logging.DEBUG):
+            assert await lister.list() == (() if answers else None)
+        levels.append("".join(one.levelname[0] for one in caplog.records))
+        caplog.clear()
+
+    assert levels == ["W", "D", "", "W"]
