@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Final
 import pynvml
 
 from gpumanager.gpu.driver_version import loaded_driver
-from gpumanager.gpu.nvml import SYSFS, NvmlError, driver, if_supported
+from gpumanager.gpu.nvml import SYSFS, NvmlError, driver
 from gpumanager.gpu.nvml_service import ANSWER_SECONDS, NvmlService
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 
@@ -45,7 +46,7 @@ class KnownAttributes:
         self._known = DeviceAttributes()
 
     async def of(self, topology: Topology) -> DeviceAttributes:
-        """Without what NVML does not tell in time."""
+        """Return the attributes, without those that NVML does not give in time."""
         if topology is not self._of:
             self._known = await device_attributes(self._nvml, topology, self._sysfs)
             self._of = topology
@@ -55,7 +56,7 @@ class KnownAttributes:
 async def device_attributes(
     nvml: NvmlService, topology: Topology, sysfs: Path = SYSFS, seconds: float = ANSWER_SECONDS
 ) -> DeviceAttributes:
-    """Without what NVML does not tell in time."""
+    """Return the attributes, without those that NVML does not give in time."""
     roots = {gpu.uuid: root for gpu in topology.gpus if (root := pcie_root(sysfs, gpu))}
     try:
         cuda, architectures = await nvml.ask(partial(_of_driver, topology), seconds)
@@ -65,8 +66,7 @@ async def device_attributes(
 
 
 def pcie_root(sysfs: Path, gpu: Gpu) -> str:
-    """Return the first part of its path, `/sys/devices/pci0000:80/…`; empty where sysfs has
-    none."""
+    """Return the first part of its path, `/sys/devices/pci0000:80/…`; empty if it has none."""
     domain, _, rest = gpu.bus_id.lower().partition(":")
     path = (sysfs / "bus/pci/devices" / f"{domain[-4:]}:{rest}").resolve()
     return next((part for part in path.parts if _ROOT.fullmatch(part)), "")
@@ -74,14 +74,10 @@ def pcie_root(sysfs: Path, gpu: Gpu) -> str:
 
 def _of_driver(topology: Topology) -> tuple[str, dict[GpuUUID, str]]:
     cuda = loaded_driver().cuda
+    names = {}
     with driver():
-        numbers = {
-            gpu.uuid: if_supported(partial(_number, gpu.uuid), None) for gpu in topology.gpus
-        }
-    names = {uuid: ARCHITECTURES.get(number, "") for uuid, number in numbers.items()}
+        for gpu in topology.gpus:
+            with suppress(pynvml.NVMLError):
+                device = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid.encode())
+                names[gpu.uuid] = ARCHITECTURES.get(pynvml.nvmlDeviceGetArchitecture(device), "")
     return cuda, {uuid: name for uuid, name in names.items() if name}
-
-
-def _number(gpu: GpuUUID) -> int:
-    device = pynvml.nvmlDeviceGetHandleByUUID(gpu.encode())
-    return int(pynvml.nvmlDeviceGetArchitecture(device))

@@ -29,7 +29,7 @@ Discover = Callable[[], Topology]
 
 
 class DeviceDiscovery:
-    """A look that hangs is waited for by the next."""
+    """Lists the GPUs. A list that hangs is waited for by the next call."""
 
     def __init__(
         self, nvml: NvmlService, discover: Discover, *, answer_seconds: float = ANSWER_SECONDS
@@ -49,7 +49,7 @@ class DeviceDiscovery:
         return cls(nvml, partial(discover_here, sysfs, reserved))
 
     async def look(self) -> Topology:
-        """The GPUs there are now; raises NvmlError."""
+        """List the GPUs there are now; raises NvmlError."""
         if self._running is None:
             self._running = asyncio.create_task(self._nvml.ask(self._discover, None))
         try:
@@ -64,7 +64,7 @@ class DeviceDiscovery:
         return found
 
     async def first(self, pause: float = LOOK_SECONDS) -> Topology:
-        """As soon as there is at least one; says why not, each time the reason changes."""
+        """Wait until there is at least one; log why there is none, when the reason changes."""
         log.info("discovering GPUs")
         while True:
             try:
@@ -82,19 +82,15 @@ class DeviceDiscovery:
 
 
 def joined(known: Topology, found: Topology) -> Topology:
-    """What was found, and what is known and missing: behind it, and far from everything."""
+    """Return what was found, and behind it, far from everything, what is known and missing."""
     missing = [gpu for gpu in known.gpus if found.by_uuid(gpu.uuid) is None]
     present = len(found.gpus)
     gpus = [
         *found.gpus,
         *(replace(gpu, index=index) for index, gpu in enumerate(missing, start=present)),
     ]
-    bonds = [[_bond(found, a, b) for b in range(len(gpus))] for a in range(len(gpus))]
+    every = range(len(gpus))
+    bonds = [[None if a == b else Bond(Level.SYS) for b in every] for a in every]
+    for row, between_present in zip(bonds, found.bonds, strict=False):
+        row[:present] = between_present
     return topology(gpus, bonds)
-
-
-def _bond(found: Topology, a: int, b: int) -> Bond | None:
-    if a == b:
-        return None
-    inside = max(a, b) < len(found.gpus)
-    return found.bond(a, b) if inside else Bond(Level.SYS)

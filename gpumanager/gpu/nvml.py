@@ -90,24 +90,34 @@ class Nvml(Protocol):
     """What is asked of NVML. Every method raises NvmlError where it cannot answer."""
 
     def count(self) -> int:
-        """How many GPUs there are."""
+        """Return how many GPUs there are."""
 
     def gpu(self, index: int) -> Gpu:
-        """One of them."""
+        """Return one of them."""
 
     def has_own_memory(self, index: int) -> bool:
         """Return whether it has memory that is not the machine's."""
 
     def level(self, a: int, b: int) -> Level | None:
-        """Where the PCIe paths of two of them meet; None if the driver cannot tell."""
+        """Return where the PCIe paths of two meet; None if the driver does not report it."""
 
     def nvlinks(self, index: int) -> NvLinks:
-        """Return the active NVLinks of one of them; none if the driver cannot tell."""
+        """Return the active NVLinks of one; none if the driver does not report them."""
 
 
 def discover(nvml: Nvml) -> Topology:
-    """Return all GPUs that answer, and their bonds."""
-    gpus = tuple(_answering(nvml))
+    """Return all GPUs that answer, and their bonds; raises NvmlError where none of them does."""
+    gpus: list[Gpu] = []
+    causes: list[str] = []
+    for index in range(nvml.count()):  # one that is lost must not cost the others
+        try:
+            gpus.append(nvml.gpu(index))
+        except NvmlError as error:
+            causes.append(f"GPU {index} is left out: {error}")
+    if causes and not gpus:
+        raise NvmlError("; ".join(causes))
+    for cause in causes:
+        log.warning("%s", cause)
     links = [nvml.nvlinks(gpu.index) for gpu in gpus]
     bonds: list[list[Bond | None]] = [[None] * len(gpus) for _ in gpus]
     known = False
@@ -115,32 +125,15 @@ def discover(nvml: Nvml) -> Topology:
         for b, second in enumerate(gpus[:a]):
             level = nvml.level(first.index, second.index)
             known |= level is not None
-            bond = Bond(level or Level.SYS, _joint_links(first, links[a], second, links[b]))
-            bonds[a][b] = bonds[b][a] = bond
+            direct = min(
+                links[a].peers[_full_bus_id(second.bus_id)],
+                links[b].peers[_full_bus_id(first.bus_id)],
+            )
+            nvlinks = direct or min(links[a].switch, links[b].switch)
+            bonds[a][b] = bonds[b][a] = Bond(level or Level.SYS, nvlinks)
     if len(gpus) > 1 and not known:
-        log.info(
-            "this driver reports no GPU topology: all pairs count as %s",
-            Level.SYS.name,
-        )
+        log.info("this driver reports no GPU topology: all pairs count as %s", Level.SYS.name)
     return topology(gpus, bonds)
-
-
-def _answering(nvml: Nvml) -> Iterator[Gpu]:
-    """One that is lost must not cost the others; raises NvmlError where all are left out."""
-    causes: list[str] = []
-    found = False
-    for index in range(nvml.count()):
-        try:
-            gpu = nvml.gpu(index)
-        except NvmlError as error:
-            causes.append(f"GPU {index} is left out: {error}")
-        else:
-            found = True
-            yield gpu
-    if causes and not found:
-        raise NvmlError("; ".join(causes))
-    for cause in causes:
-        log.warning("%s", cause)
 
 
 def discover_here(sysfs: Path = SYSFS, reserved: Bytes | None = None) -> Topology:
@@ -150,14 +143,8 @@ def discover_here(sysfs: Path = SYSFS, reserved: Bytes | None = None) -> Topolog
         return discover(nvml)
 
 
-def _joint_links(first: Gpu, links: NvLinks, second: Gpu, others: NvLinks) -> int:
-    """NVLinks that join two GPUs: direct ones, else as many as both have to the switches."""
-    direct = min(links.peers[_full_bus_id(second.bus_id)], others.peers[_full_bus_id(first.bus_id)])
-    return direct or min(links.switch, others.switch)
-
-
 def _full_bus_id(bus_id: str) -> str:
-    """One spelling for `0000:07:00.0` and `00000000:07:00.0`."""
+    """Return one spelling for `0000:07:00.0` and `00000000:07:00.0`."""
     domain, _, rest = bus_id.upper().partition(":")
     return f"{domain:0>8}:{rest}"
 
@@ -212,11 +199,17 @@ class DriverNvml:
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
             if not if_supported(partial(pynvml.nvmlDeviceGetNvLinkState, handle, link), 0):
                 continue
-            kind, remote = _far_end(handle, link)
+            kind = if_supported(  # old drivers have none
+                partial(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link),
+                pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN,
+            )
+            remote = partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
             if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
                 switch += 1
-            elif kind != pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU and remote:
-                peers[_full_bus_id(remote)] += 1
+            elif kind != pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU and (
+                far_end := if_supported(remote, None)
+            ):
+                peers[_full_bus_id(text(far_end.busId))] += 1
         return NvLinks(peers, switch)
 
     def _gpu(self, index: int) -> Gpu:
@@ -224,37 +217,27 @@ class DriverNvml:
         if is_split(handle):
             raise NvmlError(SPLIT)
         bus_id = text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+        total = own_memory(handle)
+        if total is None:
+            total = machine_memory(self.sysfs.parent)
+        kept = reserved_by_driver(handle, total) if self.reserved is None else self.reserved
+        node = _sysfs_numa_node(self.sysfs, bus_id)
+        if node is None:
+            # Second, since where GPU memory is a NUMA node of its own NVML names that.
+            node = if_supported(partial(pynvml.nvmlDeviceGetNumaNodeId, handle), None)
         return Gpu(
             index=index,
             minor=int(pynvml.nvmlDeviceGetMinorNumber(handle)),
             uuid=GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle))),
             bus_id=bus_id,
             model=text(pynvml.nvmlDeviceGetName(handle)),
-            memory=self._memory(handle),
-            numa_node=self._numa_node(handle, bus_id),
+            memory=Bytes(max(0, total - kept)),
+            numa_node=None if node is None or node < 0 else int(node),
         )
-
-    def _memory(self, handle: object) -> Bytes:
-        """What can be granted."""
-        total = own_memory(handle)
-        if total is None:
-            total = machine_memory(self.sysfs.parent)
-        kept = reserved_by_driver(handle, total) if self.reserved is None else self.reserved
-        return Bytes(max(0, total - kept))
-
-    def _numa_node(self, handle: object, bus_id: str) -> int | None:
-        """Return the processors' node that is nearest.
-
-        NVML's own answer comes second: where GPU memory is a NUMA node of its own, it names that.
-        """
-        node = _sysfs_numa_node(self.sysfs, bus_id)
-        if node is None:
-            node = if_supported(partial(pynvml.nvmlDeviceGetNumaNodeId, handle), None)
-        return None if node is None or node < 0 else int(node)
 
 
 def _sysfs_numa_node(sysfs: Path, bus_id: str) -> int | None:
-    """What the kernel says; None for -1, and for a device that is not NVIDIA's."""
+    """Return the kernel's answer; None for -1, and for a device that is not NVIDIA's."""
     domain, _, rest = bus_id.lower().partition(":")
     device = sysfs / "bus/pci/devices" / f"{domain[-4:]}:{rest}"
     try:
@@ -264,14 +247,6 @@ def _sysfs_numa_node(sysfs: Path, bus_id: str) -> int | None:
     except (OSError, ValueError):
         return None
     return node if node >= 0 else None
-
-
-def _far_end(handle: object, link: int) -> tuple[int, str]:
-    """What kind of device a link ends at, and its bus id; old drivers tell only the second."""
-    unknown = pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN
-    kind = if_supported(partial(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link), unknown)
-    remote = if_supported(partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link), None)
-    return kind, "" if remote is None else text(remote.busId)
 
 
 def _handle(index: int) -> object:
@@ -289,7 +264,7 @@ def own_memory(handle: object) -> int | None:
 
 
 def machine_memory(root: Path) -> int:
-    """Of the machine with this root. Raises NvmlError."""
+    """Return the memory of the machine with this root. Raises NvmlError."""
     try:
         text = kernel_file(root, MEMINFO).read_text()
         return next(int(line.split()[1]) for line in text.splitlines() if "MemTotal:" in line) << 10
@@ -298,7 +273,7 @@ def machine_memory(root: Path) -> int:
 
 
 def reserved_by_driver(handle: object, total: int) -> int:
-    """What no process can have: the driver's and the firmware's own. Drivers say it since 510."""
+    """Return what the driver and the firmware keep. Drivers report it since 510."""
     asked = partial(pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
     told = if_supported(asked, None)
     if told is not None:

@@ -40,7 +40,7 @@ class Library:
         self._found: ctypes.CDLL | None = None
 
     def lies_where(self, search: Callable[[], Path | None]) -> None:
-        """It is not where the dynamic linker looks. search: asked until it has an answer."""
+        """Load it from elsewhere than the dynamic linker does. search: until it has an answer."""
         self._search = search
 
     def open(self, user: User) -> None:
@@ -48,20 +48,24 @@ class Library:
             self._users -= {one for one in self._users if self.is_old(one) and one.let_go()}
             if any(self.is_old(one) for one in self._users):
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_IN_USE)  # by a question that still hangs
-            self._load()
+            # By its path; where that fails NVML itself says what is missing.
+            if self._found is None and (path := self._search()):
+                with suppress(OSError):
+                    self._found = ctypes.CDLL(str(path))
             pynvml.nvmlInit()
             user.age = self._age
             self._users.add(user)
 
     def close(self, user: User) -> None:
-        """Safe to repeat."""
+        """Close it for this user. Safe to repeat."""
         with self._lock:
             if user in self._users:
                 self._users.discard(user)
-                _shut_down()
+                with suppress(pynvml.NVMLError):  # it was closed already
+                    pynvml.nvmlShutdown()
 
     def dead(self, user: User) -> None:
-        """It answers this user no more: close it there, and have all others open it anew."""
+        """Close it for a user that it answers no more, and have all others open it anew."""
         with self._lock:
             if user.age == self._age:
                 self._age += 1
@@ -70,19 +74,6 @@ class Library:
     def is_old(self, user: User) -> bool:
         """Return whether it is to be closed: somebody found it dead since this user opened it."""
         return user.age < self._age
-
-    def _load(self) -> None:
-        """By its path; where that fails NVML itself says what is missing."""
-        if self._found is None and (path := self._search()):
-            with suppress(OSError):
-                self._found = ctypes.CDLL(str(path))
-
-
-def _shut_down() -> None:
-    try:
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return  # it was closed already
 
 
 LIBRARY: Final = Library()

@@ -30,9 +30,14 @@ class NvmlSession:
         """Held while a question is under way."""
 
     def answer(self, question: Callable[[], T], doing: str) -> T:
-        """Raises NvmlError."""
+        """Return the answer to a question; raises NvmlError."""
         with self._asked:
-            self._begin()
+            if self._open and LIBRARY.is_old(self):
+                self.close()
+            if not self._open:
+                ask(partial(LIBRARY.open, self), "opening NVML")
+                self._open = True
+                self.opened()
             try:
                 return ask(question, doing)
             except NvmlError:
@@ -41,7 +46,7 @@ class NvmlSession:
                 raise
 
     def close(self) -> None:
-        """Safe to repeat."""
+        """Close NVML. Safe to repeat."""
         self._open = False
         LIBRARY.close(self)
 
@@ -57,13 +62,13 @@ class NvmlSession:
         return True
 
     def reopen(self) -> None:
-        """All users open the library anew: it lists the GPUs that there were when it was opened."""
+        """Have all users open the library anew: it lists the GPUs of when it was opened."""
         with self._asked:
             self._open = False
             LIBRARY.dead(self)
 
     def opened(self) -> None:
-        """It was opened (anew): what was had from it before is no longer good."""
+        """Forget what was had from the library before it was opened (anew)."""
 
     def __enter__(self) -> Self:
         return self
@@ -75,11 +80,3 @@ class NvmlSession:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _begin(self) -> None:
-        if self._open and LIBRARY.is_old(self):
-            self.close()
-        if not self._open:
-            ask(partial(LIBRARY.open, self), "opening NVML")
-            self._open = True
-            self.opened()

@@ -14,7 +14,8 @@ containers wrongly without anybody noticing.
 import re
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -91,7 +92,8 @@ def read_topology(path: str | Path, memory: Bytes) -> Topology:
     """Return the topology in a file, or on standard input for `-`; raises InputError."""
     source = "standard input" if str(path) == STDIN else str(path)
     try:
-        content = _content(path)
+        with nullcontext(sys.stdin.buffer) if str(path) == STDIN else Path(path).open("rb") as file:
+            content = file.read(LONGEST_TEXT + 1)
     except (OSError, ValueError) as error:
         raise InputError(source, f"cannot be read: {getattr(error, 'strerror', error)}") from error
     if len(content) > LONGEST_TEXT:
@@ -103,30 +105,9 @@ def read_topology(path: str | Path, memory: Bytes) -> Topology:
     return parse_topology(text, memory, source)
 
 
-def _content(path: str | Path) -> bytes:
-    if str(path) == STDIN:
-        return sys.stdin.buffer.read(LONGEST_TEXT + 1)
-    with Path(path).open("rb") as file:
-        return file.read(LONGEST_TEXT + 1)
-
-
 def parse_topology(text: str, memory: Bytes, source: str) -> Topology:
-    """Return the topology in `text`; every GPU has `memory`. Raises InputError, which names
-    `source`."""
-    lines = list(_table(source, text))
-    if not lines:
-        raise InputError(source, "empty: expected what `nvidia-smi topo -m` prints")
-    first = next((n for n, line in enumerate(lines) if any(map(_GPU.match, line.words))), 0)
-    header = _header(lines[first])
-    rows = _rows(header, iter(lines[first + 1 :]))[: header.gpus]
-    if not header.has_numa:
-        rows = _nodes_by_processors(rows)
-    gpus = [_gpu(index, row.numa_node, memory) for index, row in enumerate(rows)]
-    return topology(gpus, _bonds(rows))
-
-
-def _table(source: str, text: str) -> Iterator[_Line]:
-    """Yield the lines of the table; after the legend begins, no line of a table may follow."""
+    """Return the topology in `text`; every GPU has `memory`. Raises InputError on `source`."""
+    lines: list[_Line] = []
     legend = False
     for number, raw in enumerate(text.splitlines(), start=1):
         line = _Line(source, number, _ESCAPE.sub("", raw))
@@ -135,7 +116,36 @@ def _table(source: str, text: str) -> Iterator[_Line]:
         if legend and words and _GPU.fullmatch(words[0]):
             raise line.error("a second table after the legend")
         if words and not legend:
-            yield line
+            lines.append(line)
+    if not lines:
+        raise InputError(source, "empty: expected what `nvidia-smi topo -m` prints")
+    first = next((n for n, line in enumerate(lines) if any(map(_GPU.match, line.words))), 0)
+    header = _header(lines[first])
+    rows = _rows(header, lines[first + 1 :])[: header.gpus]
+    if not header.has_numa:
+        rows = _nodes_by_processors(rows)
+    bonds: list[list[Bond | None]] = [[None] * len(rows) for _ in rows]
+    for a, row in enumerate(rows):
+        for b, other in enumerate(rows[:a]):
+            bonds[a][b] = _bond(row, other, row.cells[b])
+            bonds[b][a] = _bond(other, row, other.cells[a])
+            if bonds[a][b] != bonds[b][a]:
+                raise row.line.error(
+                    f"GPU{a} to GPU{b} is {row.cells[b]}, but GPU{b} to GPU{a} is {other.cells[a]}"
+                )
+    gpus = [
+        Gpu(
+            index=index,
+            minor=index,
+            uuid=GpuUUID(f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'gpu {index}')}"),
+            bus_id=f"{(index + 1) // 256:08X}:{(index + 1) % 256:02X}:00.0",
+            model=UNKNOWN_MODEL,
+            memory=memory,
+            numa_node=row.numa_node,
+        )
+        for index, row in enumerate(rows)
+    ]
+    return topology(gpus, bonds)
 
 
 def _header(line: _Line) -> _Header:
@@ -154,93 +164,78 @@ def _header(line: _Line) -> _Header:
     return _Header(line, devices, gpus, bool(affinity) + numa + own, numa)
 
 
-def _rows(header: _Header, lines: Iterator[_Line]) -> list[_Row]:
-    """One row for each device of the header, in its order."""
+def _rows(header: _Header, lines: Sequence[_Line]) -> list[_Row]:
+    """Return one row for each device of the header, in its order."""
     rows: dict[str, _Row] = {}
     for line in lines:
-        name = line.words[0]
+        name, *words = line.words
         if name not in header.devices:
             raise line.error(f"a row for {name[:40]!r}, which the header does not name")
         if name in rows:
             raise line.error(f"a second row for {name}; the first is line {rows[name].line.number}")
-        rows[name] = _row(header, line)
+        columns = len(header.devices)
+        if len(words) < columns:
+            raise line.error(
+                f"{name} has {len(words)} cells, but the header names {columns} devices"
+            )
+        cells = tuple(words[:columns])
+        for column, cell in zip(header.devices, cells, strict=True):
+            if (cell in _SELF) != (name == column):
+                expected = "X, itself" if name == column else f"not X: {column} is another device"
+                raise line.error(f"{name} to {column} is {cell[:40]!r}, expected {expected}")
+            if cell not in _LEVELS and cell not in _SELF and not _NVLINKS.fullmatch(cell):
+                known = "NV1, NV2, …, PIX, PXB, PHB, NODE or SYS"
+                raise line.error(f"{name} to {column} is {cell[:40]!r}, expected {known}")
+        is_gpu = header.devices.index(name) < header.gpus
+        rows[name] = _Row(line, cells, *_affinity(header, line, header.affinity if is_gpu else 0))
     for name in header.devices:
         if name not in rows:
             raise header.line.error(f"cut short: the header names {name}, but there is no such row")
     return [rows[name] for name in header.devices]
 
 
-def _row(header: _Header, line: _Line) -> _Row:
-    name, *words = line.words
-    columns = len(header.devices)
-    if len(words) < columns:
-        raise line.error(f"{name} has {len(words)} cells, but the header names {columns} devices")
-    cells = tuple(words[:columns])
-    for column, cell in zip(header.devices, cells, strict=True):
-        _check_cell(line, name, column, cell)
-    if header.devices.index(name) >= header.gpus:
-        return _adapter_row(header, line, cells)
-    affinity = _affinity(header, line)
-    node = _numa_node(line, affinity[1]) if header.has_numa else None
-    return _Row(line, cells, node, affinity[0] if affinity and affinity[0] != _UNKNOWN else "")
+def _affinity(header: _Header, line: _Line, columns: int) -> tuple[int | None, str]:
+    """Return a row's NUMA node and processors.
 
-
-def _check_cell(line: _Line, row: str, column: str, cell: str) -> None:
-    if (cell in _SELF) != (row == column):
-        expected = "X, itself" if row == column else f"not X: {column} is another device"
-        raise line.error(f"{row} to {column} is {cell[:40]!r}, expected {expected}")
-    if cell not in _LEVELS and cell not in _SELF and not _NVLINKS.fullmatch(cell):
-        known = "NV1, NV2, …, PIX, PXB, PHB, NODE or SYS"
-        raise line.error(f"{row} to {column} is {cell[:40]!r}, expected {known}")
-
-
-def _adapter_row(header: _Header, line: _Line, cells: tuple[str, ...]) -> _Row:
-    if len(line.words) > 1 + len(header.devices):
-        raise line.error("more cells than the header names")
-    return _Row(line, cells)
-
-
-def _affinity(header: _Header, line: _Line) -> Sequence[str]:
-    """Return the affinity cells of a GPU's row, `N/A` for those the driver left empty."""
+    None, and empty, where the driver left the cell empty (`N/A`), and for several nodes.
+    """
     words = line.words[1 + len(header.devices) :]
     fields = [field.strip() for field in line.text.lstrip().split("\t")][1 + len(header.devices) :]
-    if len(words) > header.affinity:
+    if len(words) > columns:
         raise line.error("more cells than the header names")
-    if len(words) < header.affinity:
-        words = _with_gaps(header, line, words, fields)
-    if words and words[0] != _UNKNOWN and not _RANGES.fullmatch(words[0]):
-        raise line.error(f"CPU affinity is {words[0][:40]!r}, expected processors such as 0-15")
-    return words
-
-
-def _with_gaps(header: _Header, line: _Line, words: list[str], fields: list[str]) -> list[str]:
-    """Virtual machines have empty affinity cells; a line that just ends is cut short."""
-    if len(fields) >= header.affinity:
-        return [field or _UNKNOWN for field in fields[: header.affinity]]
-    if words and set(words) == {_UNKNOWN}:
-        return [_UNKNOWN] * header.affinity
-    raise line.error(
-        f"cut short: {len(words)} affinity cells, but the header names {header.affinity}"
-    )
-
-
-def _numa_node(line: _Line, cell: str) -> int | None:
-    """Return the node; None where the driver knows none, or several."""
-    if cell == _UNKNOWN:
-        return None
-    if not _RANGES.fullmatch(cell):
-        raise line.error(f"NUMA affinity is {cell[:40]!r}, expected a node such as 0, or N/A")
-    return int(cell) if cell.isdigit() else None
+    if len(words) < columns:
+        # Virtual machines have empty affinity cells; a line that just ends is cut short.
+        if len(fields) >= columns:
+            words = [field or _UNKNOWN for field in fields[:columns]]
+        elif words and set(words) == {_UNKNOWN}:
+            words = [_UNKNOWN] * columns
+        else:
+            raise line.error(
+                f"cut short: {len(words)} affinity cells, but the header names {columns}"
+            )
+    processors, node = [*words, _UNKNOWN, _UNKNOWN][:2]
+    if processors != _UNKNOWN and not _RANGES.fullmatch(processors):
+        raise line.error(f"CPU affinity is {processors[:40]!r}, expected processors such as 0-15")
+    if not header.has_numa:
+        node = _UNKNOWN
+    if node != _UNKNOWN and not _RANGES.fullmatch(node):
+        raise line.error(f"NUMA affinity is {node[:40]!r}, expected a node such as 0, or N/A")
+    return int(node) if node.isdigit() else None, "" if processors == _UNKNOWN else processors
 
 
 def _nodes_by_processors(rows: list[_Row]) -> list[_Row]:
-    """Rows with NUMA nodes, numbered by their first processor, where the sets of processors tell.
+    """Number the NUMA nodes by their first processor, where the sets of processors differ.
 
-    One set for all tells nothing: it is one node, or the driver does not know.
+    One set for all means nothing: it is one node, or the driver does not know.
     Example: a DGX-1 has 0-19,40-59 for GPU0 to GPU3 and 20-39,60-79 for GPU4 to GPU7.
     """
     sets = {row.processors for row in rows}
-    spans = sorted((*span, text) for text in sets for span in _spans(text))
+    spans = []
+    for text in sets - {""}:
+        for part in text.split(","):  # of 0-2,8: 0 to 2, and 8 to 8
+            first, _, last = part.partition("-")
+            spans.append((int(first), int(last or first), text))
+    spans.sort()
     overlap = any(last >= first for (_, last, _), (first, _, _) in pairwise(spans))
     if "" in sets or len(sets) == 1 or overlap:
         return rows
@@ -248,41 +243,8 @@ def _nodes_by_processors(rows: list[_Row]) -> list[_Row]:
     return [replace(row, numa_node=order.index(row.processors)) for row in rows]
 
 
-def _spans(processors: str) -> Iterator[tuple[int, int]]:
-    """Of 0-2,8: (0, 2) and (8, 8)."""
-    for part in processors.split(",") if processors else ():
-        first, _, last = part.partition("-")
-        yield int(first), int(last or first)
-
-
-def _gpu(index: int, numa_node: int | None, memory: Bytes) -> Gpu:
-    bus, domain = (index + 1) % 256, (index + 1) // 256
-    return Gpu(
-        index=index,
-        minor=index,
-        uuid=GpuUUID(f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'gpu {index}')}"),
-        bus_id=f"{domain:08X}:{bus:02X}:00.0",
-        model=UNKNOWN_MODEL,
-        memory=memory,
-        numa_node=numa_node,
-    )
-
-
-def _bonds(rows: Sequence[_Row]) -> list[list[Bond | None]]:
-    for a, row in enumerate(rows):
-        for b, other in enumerate(rows[:a]):
-            if _bond(row, other, row.cells[b]) != _bond(other, row, other.cells[a]):
-                raise row.line.error(
-                    f"GPU{a} to GPU{b} is {row.cells[b]}, but GPU{b} to GPU{a} is {other.cells[a]}"
-                )
-    return [
-        [None if a == b else _bond(row, rows[b], row.cells[b]) for b in range(len(rows))]
-        for a, row in enumerate(rows)
-    ]
-
-
 def _bond(row: _Row, other: _Row, cell: str) -> Bond:
-    """NV# hides the PCIe level. Taken for the loosest that the NUMA nodes allow."""
+    """Return a cell's bond. NV# hides the PCIe level: the loosest that the NUMA nodes allow."""
     if cell in _LEVELS:
         return Bond(_LEVELS[cell])
     together = row.numa_node is not None and row.numa_node == other.numa_node

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from gpumanager.gpu.values import Gpu, Level, Topology
+from gpumanager.gpu.values import Level, Topology
 from gpumanager.units import format_bytes
 
 Group = tuple[int, ...]
@@ -49,11 +49,23 @@ class Island:
 
 def render_tree(topology: Topology) -> str:
     """Return the tree, one GPU a line; always the same text for the same topology."""
-    return "\n".join(["machine", *_drawn(topology, branches(topology), ""), *_nvlinks(topology)])
+    text = ["machine", *_drawn(topology, branches(topology), "")]
+    gpus = topology.gpus
+    pairs = list(combinations(range(len(gpus)), 2))
+    bonds = [topology.bond(a, b) for a, b in pairs]
+    if not any(bond.nvlinks for bond in bonds):
+        return "\n".join(text)
+    if len({bond.nvlinks for bond in bonds}) == 1:
+        return "\n".join([*text, "", f"NVLink: {bonds[0]} between every pair"])
+    text += ["", "NVLink:"]
+    for (a, b), bond in zip(pairs, bonds, strict=True):
+        if bond.nvlinks:
+            text.append(f"    GPU{gpus[a].index} - GPU{gpus[b].index}  {bond}")
+    return "\n".join(text)
 
 
 def groups(topology: Topology, members: Group, level: Level) -> tuple[Group, ...]:
-    """`members` parted into those that bonds of at least `level` join, by lowest position."""
+    """Part `members` into those that bonds of at least `level` join, by lowest position."""
     found: list[Group] = []
     left = list(members)
     while left:
@@ -66,20 +78,25 @@ def groups(topology: Topology, members: Group, level: Level) -> tuple[Group, ...
 
 
 def branches(topology: Topology) -> tuple[Branch, ...]:
-    """What the machine falls into: sockets and, in them, whatever parts their GPUs."""
+    """Part the machine into sockets and, in them, whatever parts their GPUs."""
     every = tuple(range(len(topology.gpus)))
     return _grown(topology, groups(topology, every, Level.NODE))
 
 
 def _grown(topology: Topology, parts: Sequence[Group]) -> tuple[Branch, ...]:
-    return tuple(_branch(topology, part) for part in parts)
-
-
-def _branch(topology: Topology, members: Group) -> Branch:
-    if len(members) == 1:
-        return Branch(members)
-    level = _tightest(topology, members)
-    return Branch(members, level, _grown(topology, _parts(topology, members, level)))
+    found = []
+    for members in parts:
+        if len(members) == 1:
+            found.append(Branch(members))
+            continue
+        level = max(one for one in _LEVELS if len(groups(topology, members, one)) == 1)
+        if level is _LEVELS[-1]:
+            below = _grown(topology, [(member,) for member in members])
+        else:
+            tighter = _LEVELS[_LEVELS.index(level) + 1]
+            below = _grown(topology, groups(topology, members, tighter))
+        found.append(Branch(members, level, below))
+    return tuple(found)
 
 
 def islands(topology: Topology) -> tuple[Island, ...]:
@@ -99,38 +116,10 @@ def islands(topology: Topology) -> tuple[Island, ...]:
 def _drawn(topology: Topology, parts: Sequence[Branch], indent: str) -> Iterator[str]:
     for number, part in enumerate(parts, start=1):
         joint, below = ("└── ", "    ") if number == len(parts) else ("├── ", "│   ")
-        leaf = part.level is None
-        yield f"{indent}{joint}{_leaf(topology.gpus[part.members[0]]) if leaf else part.title}"
+        title = part.title
+        if part.level is None:
+            gpu = topology.gpus[part.members[0]]
+            node = "" if gpu.numa_node is None else f"  NUMA {gpu.numa_node}"
+            title = f"GPU{gpu.index}  {gpu.model}  {format_bytes(gpu.memory)}  {gpu.bus_id}{node}"
+        yield f"{indent}{joint}{title}"
         yield from _drawn(topology, part.below, indent + below)
-
-
-def _tightest(topology: Topology, members: Group) -> Level:
-    """Return the tightest level that joins all of them."""
-    return max(level for level in _LEVELS if len(groups(topology, members, level)) == 1)
-
-
-def _parts(topology: Topology, members: Group, level: Level) -> Sequence[Group]:
-    """What a group joined at `level` falls into one level tighter."""
-    if level is _LEVELS[-1]:
-        return [(member,) for member in members]
-    return groups(topology, members, _LEVELS[_LEVELS.index(level) + 1])
-
-
-def _leaf(gpu: Gpu) -> str:
-    node = "" if gpu.numa_node is None else f"  NUMA {gpu.numa_node}"
-    return f"GPU{gpu.index}  {gpu.model}  {format_bytes(gpu.memory)}  {gpu.bus_id}{node}"
-
-
-def _nvlinks(topology: Topology) -> list[str]:
-    """Which GPUs NVLinks join; one line where all pairs are alike."""
-    pairs = list(combinations(range(len(topology.gpus)), 2))
-    bonds = [topology.bond(a, b) for a, b in pairs]
-    if not any(bond.nvlinks for bond in bonds):
-        return []
-    if len({bond.nvlinks for bond in bonds}) == 1:
-        return ["", f"NVLink: {bonds[0]} between every pair"]
-    return ["", "NVLink:"] + [
-        f"    GPU{topology.gpus[a].index} - GPU{topology.gpus[b].index}  {bond}"
-        for (a, b), bond in zip(pairs, bonds, strict=True)
-        if bond.nvlinks
-    ]

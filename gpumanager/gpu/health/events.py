@@ -57,13 +57,13 @@ class HealthSource(Protocol):
         """Return those that can be asked."""
 
     def wait(self, seconds: float) -> tuple[HealthEvent, ...]:
-        """What happened since the last time; waits for it no longer than `seconds`."""
+        """Return what happened since the last time; wait for it no longer than `seconds`."""
 
     def tells_events(self) -> bool:
-        """Return whether any GPU's events are told."""
+        """Return whether any GPU reports events."""
 
     def probe(self, gpu: GpuUUID) -> ProbeResult:
-        """How it is."""
+        """Return how it is."""
 
     def reopen(self) -> None:
         """See what has come since NVML was opened."""
@@ -83,7 +83,7 @@ class NvmlHealth(NvmlSession):
         self._without: set[GpuUUID] = set()
 
     def opened(self) -> None:
-        """The event set went with the library that is closed."""
+        """Forget the event set: it went with the library that is closed."""
         self._forget_events()
 
     def gpus(self) -> tuple[GpuUUID, ...]:
@@ -106,7 +106,7 @@ class NvmlHealth(NvmlSession):
         return finding
 
     def _wait(self, milliseconds: int) -> tuple[HealthEvent, ...] | None:
-        """None where there is nothing to wait for."""
+        """Wait for one event; return None where there is nothing to wait for."""
         if self._set is None:
             self._register(_gpus())
         if not self._registered:
@@ -114,22 +114,22 @@ class NvmlHealth(NvmlSession):
         try:
             event = pynvml.nvmlEventSetWait_v2(self._set, milliseconds)
         except pynvml.NVMLError as error:
-            return self._not_waited(error)
-        return _event(event)
-
-    def _not_waited(self, error: pynvml.NVMLError) -> tuple[HealthEvent, ...] | None:
-        """A GPU that is lost ends every wait for its set: make another without it."""
-        if error.value == pynvml.NVML_ERROR_TIMEOUT:
-            return ()
-        if error.value in _NEVER:
-            log.info("this driver reports no events; the agent only polls the health of GPUs")
-            self._registered, self._without = set(), self._without | self._registered
-            return None
-        if error.value != pynvml.NVML_ERROR_GPU_IS_LOST:
-            raise error
-        if_supported(partial(pynvml.nvmlEventSetFree, self._set), None)
-        self._forget_events()
-        return (LossEvent(),)
+            if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                return ()
+            if error.value in _NEVER:
+                log.info("this driver reports no events; the agent only polls the health of GPUs")
+                self._registered, self._without = set(), self._without | self._registered
+                return None
+            if error.value != pynvml.NVML_ERROR_GPU_IS_LOST:
+                raise
+            # A GPU that is lost ends every wait for its set: make another without it.
+            if_supported(partial(pynvml.nvmlEventSetFree, self._set), None)
+            self._forget_events()
+            return (LossEvent(),)
+        gpu = if_supported(partial(_uuid, event.device), None)
+        if event.eventType == _XID:
+            return (XidEvent(gpu, int(event.eventData)),)
+        return (MemoryErrorEvent(gpu),) if event.eventType == _MEMORY else ()
 
     def _forget_events(self) -> None:
         self._set, self._registered, self._without = None, set(), set()
@@ -137,23 +137,23 @@ class NvmlHealth(NvmlSession):
     def _register(self, gpus: Iterable[GpuUUID]) -> None:
         if self._set is None:
             self._set = if_supported(pynvml.nvmlEventSetCreate, None)
+        if self._set is None:
+            return
         for gpu in gpus:
-            if self._set is not None and gpu not in self._registered | self._without:
-                self._register_one(gpu)
-
-    def _register_one(self, gpu: GpuUUID) -> None:
-        try:
-            device = _device(gpu)
-            types = pynvml.nvmlDeviceGetSupportedEventTypes(device) & (_XID | _MEMORY)
-            if types:
-                pynvml.nvmlDeviceRegisterEvents(device, types, self._set)
-                self._registered.add(gpu)
-                return
-        except pynvml.NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_NOT_SUPPORTED:
-                return  # it may be lost: the next good probe registers it
-        self._without.add(gpu)
-        log.info("%s reports no events; the agent only polls its health", gpu)
+            if gpu in self._registered | self._without:
+                continue
+            try:
+                device = _device(gpu)
+                types = pynvml.nvmlDeviceGetSupportedEventTypes(device) & (_XID | _MEMORY)
+                if types:
+                    pynvml.nvmlDeviceRegisterEvents(device, types, self._set)
+                    self._registered.add(gpu)
+                    continue
+            except pynvml.NVMLError as error:
+                if error.value != pynvml.NVML_ERROR_NOT_SUPPORTED:
+                    continue  # it may be lost: the next good probe registers it
+            self._without.add(gpu)
+            log.info("%s reports no events; the agent only polls its health", gpu)
 
 
 def _gpus() -> tuple[GpuUUID, ...]:
@@ -166,15 +166,8 @@ def _gpus() -> tuple[GpuUUID, ...]:
     return tuple(found)
 
 
-def _event(event: Any) -> tuple[HealthEvent, ...]:
-    gpu = if_supported(partial(_uuid, event.device), None)
-    if event.eventType == _XID:
-        return (XidEvent(gpu, int(event.eventData)),)
-    return (MemoryErrorEvent(gpu),) if event.eventType == _MEMORY else ()
-
-
 def _probe(gpu: GpuUUID) -> ProbeResult:
-    """Raises pynvml.NVMLError only where the library answers nothing at all."""
+    """Probe a GPU. Raises pynvml.NVMLError only where the library answers nothing at all."""
     try:
         device = _device(gpu)
         own_memory(device)
@@ -183,37 +176,20 @@ def _probe(gpu: GpuUUID) -> ProbeResult:
         return ProbeResult(problem=_PROBLEMS.get(error.value, f"NVML answers: {error}"))
     if is_split(device):
         return ProbeResult(problem=SPLIT)
-    _, _, pending, failed = _remapped(device)
-    return ProbeResult(
-        double_bits=_double_bits(device),
-        remap_pending=bool(pending) or _pages_pending(device),
-        remap_failed=bool(failed),
-        recovery=_recovery(device),
-    )
-
-
-def _double_bits(device: Any) -> int | None:
     kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
-    count = if_supported(partial(pynvml.nvmlDeviceGetTotalEccErrors, device, *kinds), None)
-    return None if count is None else int(count)
-
-
-def _remapped(device: Any) -> tuple[int, int, int, int]:
-    """Since Ampere; (corrected, uncorrected, pending, failed)."""
-    return if_supported(partial(pynvml.nvmlDeviceGetRemappedRows, device), (0, 0, 0, 0))
-
-
-def _pages_pending(device: Any) -> bool:
-    """Before Ampere."""
-    return bool(if_supported(partial(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, device), 0))
-
-
-def _recovery(device: Any) -> str:
+    errors = if_supported(partial(pynvml.nvmlDeviceGetTotalEccErrors, device, *kinds), None)
+    # Rows since Ampere: corrected, uncorrected, pending, failed. Pages before.
+    rows = if_supported(partial(pynvml.nvmlDeviceGetRemappedRows, device), (0, 0, 0, 0))
+    pages = partial(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, device)
     values = if_supported(partial(pynvml.nvmlDeviceGetFieldValues, device, [RECOVERY_FIELD]), None)
-    if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
-        return ""
-    action = int(values[0].value.uiVal)
-    return RECOVERIES.get(action, f"recovery action {action}") if action else ""
+    answered = values is not None and values[0].nvmlReturn == pynvml.NVML_SUCCESS
+    action = int(values[0].value.uiVal) if answered else 0
+    return ProbeResult(
+        double_bits=None if errors is None else int(errors),
+        remap_pending=bool(rows[2] or if_supported(pages, 0)),
+        remap_failed=bool(rows[3]),
+        recovery=RECOVERIES.get(action, f"recovery action {action}") if action else "",
+    )
 
 
 def _device(gpu: GpuUUID) -> Any:

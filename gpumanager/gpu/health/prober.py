@@ -109,12 +109,12 @@ class HealthProber:
         threading.Thread(target=self._run, name="gpu-health", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends after the question that is under way, if that ends."""
+        """Have the thread end after the question that is under way, if that ends."""
         self._stopping.set()
 
     @property
     def unanswered(self) -> PendingQuery | None:
-        """The question that should have been answered by now."""
+        """Return the question that should have been answered by now."""
         asked = self._question
         if asked is None or time.monotonic() - asked.since <= self._timing.silent:
             return None
@@ -135,7 +135,16 @@ class HealthProber:
     def _turn(self) -> None:
         if time.monotonic() >= self._next_round:
             begun = time.monotonic()
-            self._tell(self._round())
+            seen = self._ask(LIBRARY, self._source.gpus)
+            findings = {
+                gpu: self._ask(gpu, partial(self._source.probe, gpu))
+                for gpu in dict.fromkeys((*seen, *self._known()))
+            }
+            ill = any(one.problem for one in findings.values())
+            self._missed = self._missed + 1 if ill else 0
+            if self._missed and self._missed % self._timing.reopen == 0:
+                self._ask(LIBRARY, self._source.reopen)
+            self._tell(ProbeRound(findings, seen, self._source.tells_events()))
             self._last_round = time.monotonic()
             cost = self._last_round - begun
             self._next_round = self._last_round + poll_interval(
@@ -147,17 +156,6 @@ class HealthProber:
         if any(event.gpu is None for event in events):
             self._stopping.wait(max(0.0, self._last_round + LEAST_PAUSE - time.monotonic()))
             self._next_round = 0.0
-
-    def _round(self) -> ProbeRound:
-        seen = self._ask(LIBRARY, self._source.gpus)
-        findings = {
-            gpu: self._ask(gpu, partial(self._source.probe, gpu))
-            for gpu in dict.fromkeys((*seen, *self._known()))
-        }
-        self._missed = self._missed + 1 if any(one.problem for one in findings.values()) else 0
-        if self._missed and self._missed % self._timing.reopen == 0:
-            self._ask(LIBRARY, self._source.reopen)
-        return ProbeRound(findings, seen, self._source.tells_events())
 
     def _ask(self, gpu: GpuUUID | None, question: Callable[[], T]) -> T:
         self._question = PendingQuery(gpu, time.monotonic())

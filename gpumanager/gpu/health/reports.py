@@ -4,7 +4,6 @@ Pure, but for `NodeReports`: whoever talks to the API server implements it. A pr
 driver report Xids by the thousand: those that do no harm are told the 1st, 10th, 100th … time.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -35,13 +34,13 @@ class NodeEvent:
 
 
 class NodeReports(Protocol):
-    """Tells the cluster. Returns at once and never fails: what cannot be told now comes later."""
+    """Reports to the cluster. Returns at once and never fails: what it cannot send it retries."""
 
     def condition(self, condition: NodeCondition) -> None:
-        """The condition is this from now on."""
+        """Report the condition, which is this from now on."""
 
     def event(self, event: NodeEvent) -> None:
-        """This happened."""
+        """Report that this happened."""
 
 
 class NoNodeReports:
@@ -53,7 +52,7 @@ class NoNodeReports:
 
 
 def condition_of(health: NodeHealth) -> NodeCondition:
-    """False where a GPU is out of use or NVML fails, unknown where NVML does not answer."""
+    """Return false where a GPU is out of use or NVML fails, unknown where it does not answer."""
     if health.nvml is NvmlState.UNKNOWN:
         return NodeCondition(CONDITION, None, "NotAskedYet", "the driver was not asked yet")
     if health.nvml is NvmlState.SILENT:
@@ -68,39 +67,32 @@ def condition_of(health: NodeHealth) -> NodeCondition:
 
 
 def events_between(before: NodeHealth, after: NodeHealth) -> tuple[NodeEvent, ...]:
-    """What happened, in the order of the GPUs; the library first."""
-    return (*_of_nvml(before, after), *_of_gpus(before, after.gpus))
-
-
-def _of_nvml(before: NodeHealth, after: NodeHealth) -> Iterator[NodeEvent]:
-    if after.nvml is before.nvml:
-        return
-    if after.nvml in {NvmlState.FAILS, NvmlState.SILENT}:
-        yield NodeEvent(True, "NvmlUnavailable", f"GPU health is not known: {after.problem}")
-    elif before.nvml is not NvmlState.UNKNOWN:
-        yield NodeEvent(False, "NvmlAvailable", "the driver answers again")
-
-
-def _of_gpus(before: NodeHealth, gpus: Iterable[GpuHealth]) -> Iterator[NodeEvent]:
-    for gpu in gpus:
+    """Return what happened, in the order of the GPUs; the library first."""
+    events: list[NodeEvent] = []
+    if after.nvml is not before.nvml and after.nvml in {NvmlState.FAILS, NvmlState.SILENT}:
+        text = f"GPU health is not known: {after.problem}"
+        events.append(NodeEvent(True, "NvmlUnavailable", text))
+    elif after.nvml is not before.nvml and before.nvml is not NvmlState.UNKNOWN:
+        events.append(NodeEvent(False, "NvmlAvailable", "the driver answers again"))
+    for gpu in after.gpus:
         known = before.of(gpu.gpu) or GpuHealth(gpu.gpu)
         if not gpu.healthy and (known.healthy or known.cause != gpu.cause):
             reason = gpu.cause.reason.value if gpu.cause else "GpuUnhealthy"
-            yield NodeEvent(
-                True, reason, f"{_state(gpu)}; its containers keep it, no other gets it"
-            )
+            text = f"{_state(gpu)}; its containers keep it, no other gets it"
+            events.append(NodeEvent(True, reason, text))
         elif gpu.healthy and not known.healthy:
-            yield NodeEvent(False, "GpuRecovered", f"{gpu.gpu} is back in use")
+            events.append(NodeEvent(False, "GpuRecovered", f"{gpu.gpu} is back in use"))
         if gpu.attention and gpu.attention != known.attention:
-            yield NodeEvent(True, "GpuNeedsAttention", f"{gpu.gpu}: {gpu.attention}")
-        if gpu.healthy and known.healthy and (noticed := ", ".join(_noticed(known, gpu))):
-            yield NodeEvent(False, "GpuXidNoticed", f"{gpu.gpu} stays in use after {noticed}")
-
-
-def _noticed(known: GpuHealth, gpu: GpuHealth) -> Iterator[str]:
-    for code, count in sorted(gpu.xids.items()):
-        if len(str(count)) > len(str(known.xids.get(code, ""))):
-            yield f"{classify(code)}, {count} so far"
+            events.append(NodeEvent(True, "GpuNeedsAttention", f"{gpu.gpu}: {gpu.attention}"))
+        noticed = ", ".join(
+            f"{classify(code)}, {count} so far"
+            for code, count in sorted(gpu.xids.items())
+            if len(str(count)) > len(str(known.xids.get(code, "")))
+        )
+        if gpu.healthy and known.healthy and noticed:
+            text = f"{gpu.gpu} stays in use after {noticed}"
+            events.append(NodeEvent(False, "GpuXidNoticed", text))
+    return tuple(events)
 
 
 def _state(gpu: GpuHealth) -> str:

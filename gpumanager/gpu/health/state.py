@@ -124,7 +124,7 @@ PENDING_RESET: Final = "a row of its memory is replaced at the next reset: reset
 def after_event(
     health: GpuHealth, event: HealthEvent, now: float, checks: Checks, patience: RecoveryPolicy
 ) -> GpuHealth:
-    """What is known once the driver has reported something about this GPU."""
+    """Return the health once the driver has reported something about this GPU."""
     if isinstance(event, LossEvent):
         return health
     if isinstance(event, MemoryErrorEvent):
@@ -141,7 +141,7 @@ def after_event(
 def after_probe(
     health: GpuHealth, finding: ProbeResult, now: float, patience: RecoveryPolicy
 ) -> GpuHealth:
-    """What is known once the GPU was asked how it is."""
+    """Return the health once the GPU was probed."""
     cause = diagnosis(health, finding)
     attention = PENDING_RESET if finding.remap_pending else ""
     if finding.problem:
@@ -149,11 +149,17 @@ def after_probe(
     health = replace(health, attention=attention, double_bits=finding.double_bits)
     if cause:
         return fallen(health, cause, now, patience)
-    return health if health.healthy else _better(health, now, patience)
+    if health.healthy:
+        return health
+    since = now if health.good_since is None else health.good_since
+    good = health.good + 1
+    if good >= patience.probes and now - since >= health.quiet:
+        return replace(health, healthy=True, since=now, good=0, good_since=None, quiet=0.0)
+    return replace(health, good=good, good_since=since)
 
 
 def diagnosis(health: GpuHealth, finding: ProbeResult) -> Cause | None:
-    """What a probe says is wrong; None if nothing."""
+    """Return what is wrong after a probe; None if nothing."""
     if finding.problem:
         return Cause(HealthReason.LOST, Severity.TRANSIENT, finding.problem)
     if finding.remap_failed:
@@ -167,7 +173,7 @@ def diagnosis(health: GpuHealth, finding: ProbeResult) -> Cause | None:
 
 
 def fallen(health: GpuHealth, cause: Cause, now: float, patience: RecoveryPolicy) -> GpuHealth:
-    """Out of use, or still: the good time begins anew."""
+    """Return the health of a GPU out of use, or still so: the good time begins anew."""
     if not health.healthy:
         quiet = max(health.quiet, patience.after(cause.severity, health.falls))
         return replace(health, cause=cause, quiet=quiet, good=0, good_since=None)
@@ -183,14 +189,6 @@ def fallen(health: GpuHealth, cause: Cause, now: float, patience: RecoveryPolicy
         good=0,
         good_since=None,
     )
-
-
-def _better(health: GpuHealth, now: float, patience: RecoveryPolicy) -> GpuHealth:
-    since = now if health.good_since is None else health.good_since
-    good = health.good + 1
-    if good >= patience.probes and now - since >= health.quiet:
-        return replace(health, healthy=True, since=now, good=0, good_since=None, quiet=0.0)
-    return replace(health, good=good, good_since=since)
 
 
 _MEMORY_ERROR: Final = Cause(
@@ -224,7 +222,7 @@ class NodeHealth:
         return next((one for one in self.gpus if one.gpu == gpu), None)
 
     def knowing(self, gpus: Iterable[GpuUUID]) -> "NodeHealth":
-        """With these GPUs besides: one that is new is fit for use."""
+        """Return the health with these GPUs besides: one that is new is fit for use."""
         new = [GpuHealth(gpu) for gpu in dict.fromkeys(gpus) if self.of(gpu) is None]
         return replace(self, gpus=(*self.gpus, *new))
 

@@ -29,7 +29,6 @@ from gpumanager.gpu.health.reports import NodeReports, NoNodeReports, condition_
 from gpumanager.gpu.health.state import (
     Cause,
     GpuHealth,
-    HealthEvent,
     HealthReason,
     NodeHealth,
     NvmlState,
@@ -54,16 +53,13 @@ class HealthRules:
 
 
 class Advertiser(Protocol):
-    """Whoever tells the kubelet of the GPUs."""
+    """Tells the kubelet of the GPUs."""
 
     async def unhealthy(self, gpus: frozenset[GpuUUID]) -> None:
-        """These, and no others, are out of use."""
+        """Mark these, and no others, as out of use."""
 
     async def appeared(self, gpus: frozenset[GpuUUID]) -> None:
-        """The driver lists these, which were not there.
-
-        Called again where it raises GpuManagerError.
-        """
+        """Add these, which the driver now lists. Called again where it raises GpuManagerError."""
 
 
 class HealthWatch:
@@ -88,14 +84,13 @@ class HealthWatch:
         self.health = NodeHealth().knowing((*sorted(self._advertised), *held))
         self._rules = rules or HealthRules()
         self._reports = reports or NoNodeReports()
-        self._told: asyncio.Queue[HealthMessage] = asyncio.Queue()
+        self._messages: asyncio.Queue[HealthMessage] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
-        timing = self._rules.timing
-        self._thread = HealthProber(source, timing, self._hear, lambda: self._known)
+        self._thread = HealthProber(source, self._rules.timing, self._enqueue, lambda: self._known)
         self._known = tuple(one.gpu for one in self.health.gpus)
 
     async def watch(self, advertiser: Advertiser) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         if not self._rules.checks.any:
             log.info("health checks are disabled: every GPU counts as healthy")
             self._judged.set()
@@ -104,110 +99,82 @@ class HealthWatch:
             self._loop = asyncio.get_running_loop()
             self._thread.start()
         try:
+            timing = self._rules.timing
             while True:
-                await self._take(await self._next(), advertiser)
+                told: HealthMessage | PendingQuery | None
+                try:
+                    async with asyncio.timeout(timing.look):
+                        told = await self._messages.get()
+                except TimeoutError:
+                    told = self._thread.unanswered
+                if told is not None:
+                    await self._take(told, advertiser)
         except asyncio.CancelledError:
             self._thread.stop()
             raise
 
-    async def _next(self) -> HealthMessage | PendingQuery | None:
-        """What is told, or what is not answered in time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._rules.timing.look):
-                return await self._told.get()
-        return self._thread.unanswered
-
-    async def _take(
-        self, told: HealthMessage | PendingQuery | None, advertiser: Advertiser
-    ) -> None:
+    async def _take(self, told: HealthMessage | PendingQuery, advertiser: Advertiser) -> None:
         before = self.health
-        if told is None:
-            return
         if isinstance(told, EventsReceived):
             log.debug("the driver reported: %s", told.events)
         self.health = fold(before, told, time.monotonic(), self._rules)
         self._known = tuple(one.gpu for one in self.health.gpus)
-        self._report(before)
-        if self.health.unhealthy != before.unhealthy:
-            await advertiser.unhealthy(self.health.unhealthy)
-        if isinstance(told, ProbeRound):
-            self._judged.set()
-            await self._welcome(frozenset(told.seen) - self._advertised, advertiser)
-
-    async def _welcome(self, gpus: frozenset[GpuUUID], advertiser: Advertiser) -> None:
-        if gpus:
-            try:
-                await advertiser.appeared(gpus)
-            except GpuManagerError as error:
-                log.warning("cannot advertise new GPUs yet: %s", error)
-            else:
-                self._advertised |= gpus
-
-    def _report(self, before: NodeHealth) -> None:
         for event in events_between(before, self.health):
             log.log(logging.WARNING if event.warning else logging.INFO, "%s", event.message)
             self._reports.event(event)
         condition = condition_of(self.health)
         if condition != condition_of(before):
             self._reports.condition(condition)
+        if self.health.unhealthy != before.unhealthy:
+            await advertiser.unhealthy(self.health.unhealthy)
+        if isinstance(told, ProbeRound):
+            self._judged.set()
+            if new := frozenset(told.seen) - self._advertised:
+                try:
+                    await advertiser.appeared(new)
+                except GpuManagerError as error:
+                    log.warning("cannot advertise new GPUs yet: %s", error)
+                else:
+                    self._advertised |= new
 
-    def _hear(self, told: HealthMessage) -> None:
-        """Called in the thread; there may be no loop left to tell."""
+    def _enqueue(self, told: HealthMessage) -> None:
+        """Take a message, in the thread; there may be no loop left for it."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._told.put_nowait, told)
+                self._loop.call_soon_threadsafe(self._messages.put_nowait, told)
 
 
 def fold(
     health: NodeHealth, told: HealthMessage | PendingQuery, now: float, rules: HealthRules
 ) -> NodeHealth:
-    """What is known after `told`. Pure."""
+    """Return what is known after `told`. Pure."""
     match told:
         case EventsReceived(events):
             for event in events:
-                health = _after_event(health, event, now, rules)
+                # One without a GPU marks none unhealthy: the next round finds out which it was.
+                if event.gpu and (known := health.of(event.gpu)):
+                    later = after_event(known, event, now, rules.checks, rules.patience)
+                    health = health.changed(later)
             return health
-        case ProbeRound():
-            return _after_round(health, told, now, rules)
+        case ProbeRound(findings, _, events):
+            health = replace(health, nvml=NvmlState.ANSWERS, problem="", events=events)
+            health = health.knowing(findings)
+            return health.changed(
+                *(
+                    after_probe(known, finding, now, rules.patience)
+                    for gpu, finding in findings.items()
+                    if (known := health.of(gpu)) and (rules.checks.probes or not known.healthy)
+                )
+            )
         case NvmlFailed(text):
             return replace(health, nvml=NvmlState.FAILS, problem=text, events=False)
         case PendingQuery(gpu, _) if gpu is not None:
-            return _after_silence(health, gpu, now, rules)
+            health = health.knowing([gpu])
+            text = "NVML does not answer questions about it"
+            cause = Cause(HealthReason.SILENT, Severity.TRANSIENT, text)
+            return health.changed(
+                fallen(health.of(gpu) or GpuHealth(gpu), cause, now, rules.patience)
+            )
         case _:
             problem = "the driver does not answer NVML"
             return replace(health, nvml=NvmlState.SILENT, problem=problem)
-
-
-def _after_event(
-    health: NodeHealth, event: HealthEvent, now: float, rules: HealthRules
-) -> NodeHealth:
-    """An event without a GPU marks none unhealthy: the next round finds out which it was."""
-    known = health.of(event.gpu) if event.gpu else None
-    if known is None:
-        return health
-    return health.changed(after_event(known, event, now, rules.checks, rules.patience))
-
-
-def _after_round(
-    health: NodeHealth, round_: ProbeRound, now: float, rules: HealthRules
-) -> NodeHealth:
-    health = replace(health, nvml=NvmlState.ANSWERS, problem="", events=round_.events)
-    health = health.knowing(round_.findings)
-    return health.changed(*_after_probes(health, round_, now, rules))
-
-
-def _after_probes(
-    health: NodeHealth, round_: ProbeRound, now: float, rules: HealthRules
-) -> Iterable[GpuHealth]:
-    for gpu, finding in round_.findings.items():
-        known = health.of(gpu)
-        if known and (rules.checks.probes or not known.healthy):
-            yield after_probe(known, finding, now, rules.patience)
-
-
-def _after_silence(health: NodeHealth, gpu: GpuUUID, now: float, rules: HealthRules) -> NodeHealth:
-    known = health.knowing([gpu]).of(gpu) or GpuHealth(gpu)
-    cause = Cause(
-        HealthReason.SILENT, Severity.TRANSIENT, "NVML does not answer questions about it"
-    )
-    return health.knowing([gpu]).changed(fallen(known, cause, now, rules.patience))

@@ -5,6 +5,7 @@ into instances (MIG) the instances are asked, unless GPUs are named.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -79,7 +80,7 @@ class NvmlPasses(NvmlSession):
         self.gpu_asked: int | None = None
 
     def __call__(self, query: NvmlQuery) -> NvmlReading:
-        """One pass; one thread at a time. A GPU that is lost is left out. Raises NvmlError."""
+        """Make a pass; one thread at a time. A GPU that is lost is left out. Raises NvmlError."""
         return self.answer(partial(self._pass, query), "asking what the GPUs do")
 
     def _pass(self, query: NvmlQuery) -> NvmlReading:
@@ -100,25 +101,20 @@ class NvmlPasses(NvmlSession):
 
 
 def _ask(index: int, gpus: Gpus, question: Callable[[Any, GpuUUID], T]) -> dict[GpuUUID, T]:
-    """What a GPU answers, or its instances; nothing where it is lost."""
+    """Ask a GPU, if its bare UUID is one of these; return nothing where it is lost.
 
-    def answer() -> dict[GpuUUID, T]:
-        device = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return {uuid: question(handle, uuid) for uuid, handle in _asked_for(device, gpus)}
-
-    return if_supported(answer, dict[GpuUUID, T]())
-
-
-def _asked_for(device: Any, gpus: Collection[GpuUUID] | None) -> Iterator[tuple[GpuUUID, Any]]:
-    """Yield a GPU, if it is one of these by its bare UUID. None: each, or its MIG devices.
-
-    What a UUID is the library knows by itself; all else it asks the driver, even whether a GPU is
-    split. One that is named is not: such are given to nobody.
+    None: each GPU, or its MIG devices. A UUID the library knows without asking the driver, but not
+    whether a GPU is split. One that is named is not: such are granted to no container.
     """
-    for handle in [device] if gpus is not None else _instances(device):
-        uuid = GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))
-        if gpus is None or bare(uuid) in gpus:
-            yield uuid, handle
+    answers: dict[GpuUUID, T] = {}
+    with suppress(pynvml.NVMLError):
+        device = pynvml.nvmlDeviceGetHandleByIndex(index)
+        for handle in [device] if gpus is not None else _instances(device):
+            uuid = GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))
+            if gpus is None or bare(uuid) in gpus:
+                answers[uuid] = question(handle, uuid)
+        return answers
+    return {}
 
 
 def _instances(device: Any) -> Iterator[Any]:

@@ -15,8 +15,7 @@ each GPU that it names: a process that is not there has nothing."""
 
 
 def processes_of(handle: Any) -> dict[int, Bytes | None]:
-    """Host pid → bytes; None of a process of which the driver does not tell. Raises
-    pynvml.NVMLError.
+    """Return host pid → bytes, or None where the driver has no figure. Raises pynvml.NVMLError.
 
     A process that computes and draws is in both lists, with the same figure: all it holds. A GPU
     without graphics may not have the second list.

@@ -5,7 +5,7 @@ NVML it then raises one of its own. The older ways differ in their names and in 
 """
 
 import ctypes
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import pynvml
@@ -27,43 +27,29 @@ _OLDER: Final = {"_v2": pynvml.c_nvmlProcessInfo_v2_t, "": _Row}
 
 
 def running(kind: str, handle: Any) -> list[Any]:
-    """Rows with `pid` and `usedGpuMemory`, None where not told. kind: COMPUTE or GRAPHICS.
+    """Return rows with `pid` and `usedGpuMemory`, or None for it. kind: COMPUTE or GRAPHICS.
 
     Raises pynvml.NVMLError.
     """
-    try:
-        rows: list[Any] = getattr(pynvml, kind)(handle)
-    except pynvml.NVMLLibraryMismatchError:
-        return _before_r510(kind, handle)
-    return rows
-
-
-def _before_r510(kind: str, handle: Any) -> list[Any]:
-    for version, row in _OLDER.items():
+    with suppress(pynvml.NVMLLibraryMismatchError):
+        found: list[Any] = getattr(pynvml, kind)(handle)
+        return found
+    for version, row in _OLDER.items():  # before R510
         try:
             function = pynvml._nvmlGetFunctionPointer(kind + version)  # noqa: SLF001 - no other
         except pynvml.NVMLError:
             continue
-        return _rows(function, row, handle)
+        count, rows = ctypes.c_uint(0), (row * 0)()
+        code = function(handle, ctypes.byref(count), None)
+        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+            count.value += SPARE
+            rows = (row * count.value)()
+            code = function(handle, ctypes.byref(count), rows)
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        found = [pynvml.nvmlStructToFriendlyObject(one) for one in rows[: count.value]]
+        for one in found:
+            if one.usedGpuMemory == pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value:
+                one.usedGpuMemory = None
+        return found
     raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-
-
-def _rows(function: Callable[..., int], row: type[Any], handle: Any) -> list[Any]:
-    count = ctypes.c_uint(0)
-    code = function(handle, ctypes.byref(count), None)
-    if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
-        count.value += SPARE
-        rows = (row * count.value)()
-        code = function(handle, ctypes.byref(count), rows)
-        if code == pynvml.NVML_SUCCESS:
-            return [_told(one) for one in rows[: count.value]]
-    if code != pynvml.NVML_SUCCESS:
-        raise pynvml.NVMLError(code)
-    return []
-
-
-def _told(row: Any) -> Any:
-    one = pynvml.nvmlStructToFriendlyObject(row)
-    if one.usedGpuMemory == pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value:
-        one.usedGpuMemory = None
-    return one

@@ -39,7 +39,7 @@ UtilizationByGpu = Mapping[GpuUUID, GpuUtilization]
 
 
 def joined_samples(answers: Iterable[UtilizationByGpu]) -> UtilizationByGpu:
-    """Several answers as one: the newest of each GPU, with the samples of all."""
+    """Join answers into one: the newest of each GPU, with the samples of all."""
     found: dict[GpuUUID, GpuUtilization] = {}
     for answer in answers:
         for gpu, later in answer.items():

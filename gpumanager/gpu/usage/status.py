@@ -29,34 +29,26 @@ class GpuStatus:
 
 
 def status_of(index: int) -> dict[GpuUUID, GpuStatus]:
-    """By the GPU's UUID. Raises pynvml.NVMLError."""
+    """Return a GPU's status by its UUID. Raises pynvml.NVMLError."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    second = partial(pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
+    try:
+        # What processes hold; in the first form's answer what the driver keeps is part of it.
+        used = int((if_supported(second, None) or pynvml.nvmlDeviceGetMemoryInfo(handle)).used)
+    except pynvml.NVMLError_NotSupported:
+        # The GPU has no such figure: its memory is the machine's.
+        used = sum(one.usedGpuMemory or 0 for one in running(COMPUTE, handle))
+    heat = partial(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
+    rates = if_supported(partial(pynvml.nvmlDeviceGetUtilizationRates, handle), None)
     status = GpuStatus(
-        memory_used=_used(handle),
-        percent=_told(partial(_busy, handle)),
-        temperature_celsius=_told(
-            partial(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
-        ),
-        power_milliwatts=_told(partial(pynvml.nvmlDeviceGetPowerUsage, handle)),
+        memory_used=Bytes(used),
+        percent=None if rates is None else min(int(rates.gpu), MOST),
+        temperature_celsius=_answer(heat),
+        power_milliwatts=_answer(partial(pynvml.nvmlDeviceGetPowerUsage, handle)),
     )
     return {GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle))): status}
 
 
-def _used(handle: Any) -> Bytes:
-    """By processes; what the driver keeps is part of the first form's answer. Of a GPU that has no
-    such figure, since its memory is the machine's, what its processes hold."""
-    second = partial(pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
-    try:
-        told = if_supported(second, None) or pynvml.nvmlDeviceGetMemoryInfo(handle)
-    except pynvml.NVMLError_NotSupported:
-        return Bytes(sum(one.usedGpuMemory or 0 for one in running(COMPUTE, handle)))
-    return Bytes(int(told.used))
-
-
-def _busy(handle: Any) -> int:
-    return min(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu), MOST)
-
-
-def _told(question: Callable[[], Any]) -> int | None:
+def _answer(question: Callable[[], Any]) -> int | None:
     answer = if_supported(question, None)
     return None if answer is None else int(answer)

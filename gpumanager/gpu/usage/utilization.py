@@ -7,7 +7,7 @@ is strictly newer. Buffers of real drivers hold remains of processes long gone, 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ class UtilizationSampler:
         """Stamp of the newest sample of each GPU."""
 
     def ask(self, handle: Any, gpu: GpuUUID) -> GpuUtilization:
-        """Raises pynvml.NVMLError."""
+        """Return what is newer than the last answer. Raises pynvml.NVMLError."""
         now_us, now_ns = time.time_ns() // 1000, time.monotonic_ns()
         seen = self._seen.get(gpu, 0)
         if not now_us - 10 * LOOK_BACK_US < seen <= now_us + LOOK_BACK_US:  # or the time was set
@@ -53,14 +53,24 @@ class UtilizationSampler:
         rows = newer_than(handle, seen)
         if rows is None:
             return GpuUtilization(now_ns, None)
-        sound = [row for row in rows if _is_sound(row, seen, now_us + LOOK_BACK_US)]
+        sound = [
+            row
+            for row in rows
+            if row.pid > 0 and row.smUtil <= MOST and seen < row.timeStamp <= now_us + LOOK_BACK_US
+        ]
         self._seen[gpu] = max((int(row.timeStamp) for row in sound), default=seen)
-        busy = if_supported(partial(_busy, handle), None)
-        return GpuUtilization(now_ns, tuple(_samples(sound, now_ns - now_us * 1000)), busy)
+        offset_ns = now_ns - now_us * 1000
+        samples = tuple(
+            ProcessSample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
+            for row in sound
+        )
+        rates = if_supported(partial(pynvml.nvmlDeviceGetUtilizationRates, handle), None)
+        busy = None if rates is None or not 0 <= rates.gpu <= MOST else int(rates.gpu)
+        return GpuUtilization(now_ns, samples, busy)
 
 
 def newer_than(handle: Any, stamp: int) -> list[Any] | None:
-    """Rows as NVML has them; None where it never tells. Raises pynvml.NVMLError for the rest."""
+    """Return rows as NVML has them; None where it never does. Raises pynvml.NVMLError."""
     for name in QUESTIONS:
         try:
             return _ask_twice(getattr(pynvml, name), handle, stamp)
@@ -73,24 +83,10 @@ def newer_than(handle: Any, stamp: int) -> list[Any] | None:
 
 
 def _ask_twice(question: Question, handle: Any, stamp: int) -> list[Any]:
-    """A process may come between NVML's count and its list."""
+    """Ask again where a process has come between NVML's count and its list."""
     try:
         return question(handle, stamp)
     except pynvml.NVMLError as error:
         if error.value != _GREW:
             raise
     return question(handle, stamp)
-
-
-def _is_sound(row: Any, seen: int, latest: int) -> bool:
-    return bool(row.pid > 0 and row.smUtil <= MOST and seen < row.timeStamp <= latest)
-
-
-def _samples(rows: list[Any], offset_ns: int) -> Iterator[ProcessSample]:
-    for row in rows:
-        yield ProcessSample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
-
-
-def _busy(handle: Any) -> int | None:
-    percent = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-    return percent if 0 <= percent <= MOST else None
