@@ -57,7 +57,7 @@ class Happened:
 
 
 class Admissions:
-    """The newest last. on_added: told of each, also of one that repeats itself."""
+    """Keeps the newest, which is last. on_added: called with each, also with a repeated one."""
 
     def __init__(self, kept: int = KEPT_ADMISSIONS, clock: Callable[[], float] = time.time) -> None:
         self._kept: deque[Happened] = deque(maxlen=kept)
@@ -67,15 +67,15 @@ class Admissions:
         """Containers that were confirmed on another pod's admission: a swap, put right."""
 
     def refused(self, pod: Claimant | None, text: str) -> None:
-        """A pod failed."""
+        """Keep that a pod failed."""
         self.add(AdmissionKind.REFUSED, pod, text)
 
     def postponed(self, pod: Claimant | None, text: str) -> None:
-        """The start of a container failed, and the kubelet tries again."""
+        """Keep that the start of a container failed, and that the kubelet tries again."""
         self.add(AdmissionKind.PUT_OFF, pod, text)
 
     def swapped(self, pod: Claimant, expected: Claimant) -> None:
-        """A container started with a grant that was made for another pod."""
+        """Keep that a container started with a grant that was made for another pod."""
         self.swaps += 1
         self.add(AdmissionKind.SWAPPED, pod, str(expected))
 
@@ -85,17 +85,9 @@ class Admissions:
     def add(self, kind: AdmissionKind, who: Claimant | None, text: str, *, claim: str = "") -> None:
         said = Happened(kind, who, text[:TEXT_LETTERS], self._clock(), claim=claim)
         self.on_added(said)
-        before = next((one for one in self._kept if _alike(one, said)), None)
+        same = (one for one in self._kept if replace(one, time=said.time, count=1) == said)
+        before = next(same, None)
         if before is not None:
             self._kept.remove(before)
             said = replace(said, count=before.count + 1)
         self._kept.append(said)
-
-
-def _alike(one: Happened, other: Happened) -> bool:
-    return (one.kind, one.who, one.claim, one.text) == (
-        other.kind,
-        other.who,
-        other.claim,
-        other.text,
-    )

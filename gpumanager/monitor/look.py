@@ -12,12 +12,12 @@ from typing import Final
 
 from gpumanager.gpu.usage.samples import ProcessSample, UtilizationByGpu
 from gpumanager.gpu.usage.status import GpuStatus
-from gpumanager.gpu.values import Gpu, GpuUUID, Topology, bare
+from gpumanager.gpu.values import GpuUUID, Topology, bare
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID
 from gpumanager.limits.pages.books import DEGRADATIONS
-from gpumanager.limits.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
+from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Resident
@@ -41,27 +41,21 @@ class Busy:
     samples: Mapping[GpuUUID, Mapping[int, ProcessSample]] = field(default_factory=dict)
 
     def after(self, answers: UtilizationByGpu, now_ns: int) -> "Busy":
-        return Busy(
-            {
-                bare(gpu): _newest(self.samples.get(bare(gpu), {}), answer.samples, now_ns)
-                for gpu, answer in answers.items()
-                if answer.samples is not None
-            }
-        )
+        found = {}
+        for gpu, answer in answers.items():
+            if answer.samples is not None:
+                known = self.samples.get(bare(gpu), {}).values()
+                every = (*known, *sorted(answer.samples, key=lambda one: one.ended_ns))
+                newest = {o.pid: o for o in every if now_ns - o.ended_ns <= SAMPLES_LAST_NS}
+                found[bare(gpu)] = newest
+        return Busy(found)
 
     def percent(self, gpu: GpuUUID, pids: Iterable[int]) -> int | None:
-        """Of all of them together; None of a GPU that does not tell."""
+        """Return the sum of these processes; None of a GPU that is not sampled."""
         samples = self.samples.get(bare(gpu))
         if samples is None:
             return None
         return min(FULL_PERCENT, sum(samples[pid].percent for pid in pids if pid in samples))
-
-
-def _newest(
-    known: Mapping[int, ProcessSample], told: Iterable[ProcessSample], now_ns: int
-) -> Mapping[int, ProcessSample]:
-    every = (*known.values(), *sorted(told, key=lambda one: one.ended_ns))
-    return {one.pid: one for one in every if now_ns - one.ended_ns <= SAMPLES_LAST_NS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +99,14 @@ def gpu_views(
         )
 
 
-def container_views(
-    topology: Topology, live: Iterable[Grant], meters: MeterTotals
-) -> Iterator[ContainerSnapshot]:
-    """In the order of the journal."""
-    yield from latest(filter(None, (container_view(topology, one, meters) for one in live)))
-
-
 def container_view(
     topology: Topology, grant: Grant, meters: MeterTotals, users: tuple[Claimant, ...] = ()
 ) -> ContainerSnapshot | None:
-    """None for one whose container is not confirmed yet, which has no name to go by, and for admin
-    access, which holds nothing. users: as far as known."""
+    """Return what is shown of a grant. users: as far as known.
+
+    None for one whose container is not confirmed yet, which has no name to go by, and for admin
+    access, which holds nothing.
+    """
     claim = isinstance(grant.source, ClaimSource) and not grant.source.admin
     if grant.pod is None or grant.state is not State.CONFIRMED or not (grant.ids.core_ids or claim):
         return None
@@ -124,11 +114,13 @@ def container_view(
     usage = meters.usages.get(grant.id)
     devices = tuple(_devices(topology, grant, meters))
     processes = usage.processes if usage else ()
+    marked = [one.degraded for one in processes if one.degraded]
+    found = Counter(name for bits in marked for bit, name in DEGRADATIONS.items() if bits & bit)
     return ContainerSnapshot(
         users[0],
         grant,
         devices,
-        _degraded(processes),
+        SOUND | found if found else SOUND,  # most are sound, and those share one value
         tuple(Process(one.pid, one.start_time) for one in processes if one.unlimited),
         read=usage is not None,
         overdrawn=usage is not None and usage.overdrawn,
@@ -136,15 +128,8 @@ def container_view(
     )
 
 
-def _degraded(processes: Iterable[ProcessUsage]) -> Mapping[str, int]:
-    """Most are sound, and those share one value."""
-    marked = [one.degraded for one in processes if one.degraded]
-    found = Counter(name for bits in marked for bit, name in DEGRADATIONS.items() if bits & bit)
-    return SOUND | found if found else SOUND
-
-
 def latest(views: Iterable[ContainerSnapshot]) -> tuple[ContainerSnapshot, ...]:
-    """The newest of each name, and all grants of claims."""
+    """Return the newest of each name, and all grants of claims."""
     by_name = {
         (view.labels, view.claim and view.grant.id): view
         for view in sorted(views, key=lambda one: one.grant.time)
@@ -155,7 +140,7 @@ def latest(views: Iterable[ContainerSnapshot]) -> tuple[ContainerSnapshot, ...]:
 def same(
     view: ContainerSnapshot, grant: Grant, meters: MeterTotals, users: tuple[Claimant, ...]
 ) -> bool:
-    """Return whether it would look the same again: nothing was done, and nobody is there."""
+    """Return whether it would look the same again: nothing was done, and no process is there."""
     name = grant.id
     usage = meters.usages.get(name)
     return (
@@ -175,55 +160,42 @@ def _devices(topology: Topology, grant: Grant, meters: MeterTotals) -> Iterator[
     usage = meters.usages.get(grant.id)
     by_gpu = {bare(one.limit.gpu): one for one in usage.devices} if usage else {}
     for gpu in filter(None, map(topology.by_uuid, grant.gpus)):
-        view = _with_driver(_granted(gpu, grant), grant, meters)
+        share = grant.shares[gpu.uuid]
+        own = meters.residents.get((grant.id, gpu.uuid), ())
+        pids = tuple(sorted(one.process.pid for one in own))
+        if share.exclusive:
+            # No books are kept: NVML's status gives all but the pods of its processes.
+            view = DeviceView(gpu, gpu.memory, CORES_PER_GPU, CORES_PER_GPU, pids=pids)
+            if status := meters.status.get(gpu.uuid):
+                used = Bytes(min(status.memory_used, gpu.memory))
+                view = replace(view, measured=used, percent=status.percent)
+        else:
+            sizes = [one.held for one in own]
+            held = sum(size for size in sizes if size is not None)
+            view = DeviceView(
+                gpu,
+                Bytes(share.blocks * MEMORY_BLOCK),
+                share.cores,
+                min(max(grant.ceiling or 0, share.cores), CORES_PER_GPU),
+                measured=None if None in sizes else Bytes(min(held, gpu.memory)),
+                percent=meters.busy.percent(gpu.uuid, pids),
+                pids=pids,
+            )
         device = by_gpu.get(bare(gpu.uuid))
-        yield view if device is None else _with_books(view, device, grant.id, meters)
-
-
-def _granted(gpu: Gpu, grant: Grant) -> DeviceView:
-    """Before any book is kept, and for whole GPUs, of which none is."""
-    share = grant.shares[gpu.uuid]
-    if share.exclusive:
-        return DeviceView(gpu, gpu.memory, CORES_PER_GPU, CORES_PER_GPU)
-    ceiling = max(grant.ceiling or 0, share.cores)
-    memory = Bytes(share.blocks * MEMORY_BLOCK)
-    return DeviceView(gpu, memory, share.cores, min(ceiling, CORES_PER_GPU))
-
-
-def _with_driver(view: DeviceView, grant: Grant, meters: MeterTotals) -> DeviceView:
-    """Of a whole GPU, NVML's status gives all but the pods of its processes."""
-    own = meters.residents.get((grant.id, view.gpu.uuid), ())
-    pids = tuple(sorted(one.process.pid for one in own))
-    if grant.shares[view.gpu.uuid].exclusive:
-        status = meters.status.get(view.gpu.uuid)
-        if status is None:
-            return replace(view, pids=pids)
-        used = Bytes(min(status.memory_used, view.gpu.memory))
-        return replace(view, pids=pids, measured=used, percent=status.percent)
-    sizes = [one.held for one in own]
-    measured = None if None in sizes else sum(size for size in sizes if size is not None)
-    return replace(
-        view,
-        pids=pids,
-        measured=None if measured is None else Bytes(min(measured, view.gpu.memory)),
-        percent=meters.busy.percent(view.gpu.uuid, pids),
-    )
-
-
-def _with_books(
-    view: DeviceView, device: DeviceUsage, name: AllocationID, meters: MeterTotals
-) -> DeviceView:
-    before = meters.charged.get((name, bare(view.gpu.uuid)), device.charged_ns)
-    paid = max(0, device.charged_ns - before)
-    share = FULL_PERCENT * paid / (meters.seconds * SECOND_NS) if meters.seconds else 0.0
-    return replace(
-        view,  # with the limits of the journal: what a page says of them proves nothing
-        used=device.held,
-        peak=device.peak,
-        share=min(share, float(FULL_PERCENT)),
-        charged_ns=device.charged_ns,
-        throttled_ns=device.throttled_ns,
-        launches=device.launches,
-        throttled=device.throttled,
-        refused=device.denied,
-    )
+        if device is None:
+            yield view
+            continue
+        before = meters.charged.get((grant.id, bare(gpu.uuid)), device.charged_ns)
+        paid = max(0, device.charged_ns - before)
+        paid_percent = FULL_PERCENT * paid / (meters.seconds * SECOND_NS) if meters.seconds else 0.0
+        yield replace(
+            view,  # with the limits of the journal: what a page says of them proves nothing
+            used=device.held,
+            peak=device.peak,
+            share=min(paid_percent, float(FULL_PERCENT)),
+            charged_ns=device.charged_ns,
+            throttled_ns=device.throttled_ns,
+            launches=device.launches,
+            throttled=device.throttled,
+            refused=device.denied,
+        )

@@ -8,8 +8,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
@@ -18,7 +17,6 @@ from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology, bare
 from gpumanager.grants.grant import Grant
-from gpumanager.grants.journal import Journal
 from gpumanager.ids import AllocationID
 from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process, find
@@ -34,7 +32,7 @@ from gpumanager.monitor.look import (
 )
 from gpumanager.monitor.polling import STATUS_LASTS_SECONDS, Polling
 from gpumanager.monitor.ports import Sources
-from gpumanager.monitor.snapshot import ContainerSnapshot, Resident, Snapshot
+from gpumanager.monitor.snapshot import ContainerSnapshot, Snapshot
 from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
 from gpumanager.units import Bytes
 
@@ -83,13 +81,13 @@ class Sampler:
         self,
         seconds: float,
         then: Callable[[Snapshot], Awaitable[None]],
-        read: Callable[[], bool] = lambda: False,
+        readers: Collection[object] = (),
     ) -> None:
-        """Until cancelled. then: what is done with each. read: whether somebody reads each."""
+        """Sample until cancelled. then: what is done with each. readers: those of each, if any."""
         while True:
             began = self._clock()
             try:
-                await self.turn(then, read=read())
+                await self.turn(then, read=bool(readers))
             except Exception:
                 if not self._complained:
                     log.exception("sampling this node failed; the previous sample stays")
@@ -99,7 +97,7 @@ class Sampler:
             await asyncio.sleep(max(0.0, began + seconds - self._clock()))
 
     async def turn(self, then: Callable[[Snapshot], Awaitable[None]], *, read: bool) -> None:
-        """One look in its turn, and the driver asked what is due."""
+        """Sample in turn, and ask the driver what is due."""
         async with self._looking:
             now, gpus = self._clock(), self._gpus()
             question = self._polling.for_reader(now, *gpus) if read else None
@@ -107,7 +105,7 @@ class Sampler:
             await then(await self.sample(question))
 
     async def refresh(self, then: Callable[[Snapshot], Awaitable[None]]) -> None:
-        """For a reader now; nothing is done where the last answer is new enough."""
+        """Sample for a reader now; do nothing where the last answer is new enough."""
         async with self._looking:
             if self.snapshot is None:
                 return
@@ -116,7 +114,7 @@ class Sampler:
                 await then(await self.sample(question, between=True))
 
     async def sample(self, question: NvmlQuery | None, *, between: bool = False) -> Snapshot:
-        """One look. question: to NVML; None: what it answered before stands.
+        """Take a snapshot. question: to NVML; None: what it answered before stands.
 
         between: not in its turn. Shares are then of the time since the look before the last, which
         is a period ago.
@@ -126,7 +124,18 @@ class Sampler:
         live = self.sources.journal().live()
         usages = await self._usages(live)
         now = self._clock()
-        present = self._residents(live, usages)
+        sources = self.sources
+        present = tuple(
+            residents(
+                sources.topology().gpus,
+                self._held,
+                slots_by_process(usages),
+                live,
+                users=sources.users,
+                find=self._alive,
+                of=sources.residents.of,
+            )
+        )
         told_at, status = self._status
         status = status if now - told_at < STATUS_LASTS_SECONDS else {}
         paid_at, paid = next(iter(self._charged[-1:] if between else self._charged), (now, {}))
@@ -139,8 +148,25 @@ class Sampler:
         if not between:
             self._charged = ((now, charged(usages)), *self._charged[:1])
         views = await self._views(live, meters)
-        self.snapshot = replace(
-            self._snapshot(now, live, meters, present, views), asked=question is not None
+        journal = sources.journal()
+        states = Counter(
+            "released" if one.released else one.state.value for one in journal.grants.values()
+        )
+        self.snapshot = Snapshot(
+            at=now,
+            node=sources.node,
+            answered=self._answered,
+            gpus=tuple(gpu_views(sources.ledger(), live, meters.status, sources.fitness())),
+            containers=views,
+            residents=present,
+            journal={state: states[state] for state in STATES},
+            journal_bytes=sources.journal_bytes(),
+            registered=sources.registered(),
+            mismatched=sources.mismatched(),
+            disagreements=sources.disagreements(),
+            slice_writes=sources.slice_writes(),
+            released=sources.released(),
+            asked=question is not None,
         )
         return self.snapshot
 
@@ -156,7 +182,7 @@ class Sampler:
         return shared, frozenset(bare(one.uuid) for one in self.sources.topology().gpus) - shared
 
     def _keep(self, question: NvmlQuery, reading: NvmlReading | None) -> None:
-        """What was answered; where the driver is silent, nothing is known any more."""
+        """Keep what was answered; where the driver is silent, nothing is known any more."""
         self._answered = reading is not None
         if reading is None:
             self._status, self._held, self._listed = (0.0, {}), {}, {}
@@ -183,7 +209,7 @@ class Sampler:
     async def _views(
         self, live: Iterable[Grant], meters: MeterTotals
     ) -> tuple[ContainerSnapshot, ...]:
-        """Those that did nothing look as they did."""
+        """Return what is shown of each; those that did nothing look as they did."""
         topology = self.sources.topology()
         known = self._known if topology is self._topology else {}
         found: dict[AllocationID, ContainerSnapshot] = {}
@@ -198,33 +224,8 @@ class Sampler:
         self._known, self._topology = found, topology
         return latest(found.values())
 
-    def _snapshot(
-        self,
-        now: float,
-        live: tuple[Grant, ...],
-        meters: MeterTotals,
-        present: tuple[Resident, ...],
-        views: tuple[ContainerSnapshot, ...],
-    ) -> Snapshot:
-        sources = self.sources
-        return Snapshot(
-            at=now,
-            node=sources.node,
-            answered=self._answered,
-            gpus=tuple(gpu_views(sources.ledger(), live, meters.status, sources.fitness())),
-            containers=views,
-            residents=present,
-            journal=_states(sources.journal()),
-            journal_bytes=sources.journal_bytes(),
-            registered=sources.registered(),
-            mismatched=sources.mismatched(),
-            disagreements=sources.disagreements(),
-            slice_writes=sources.slice_writes(),
-            released=sources.released(),
-        )
-
     async def _usages(self, live: Iterable[Grant]) -> tuple[AllocationUsage, ...]:
-        """Books that cannot be read now say what they said before, so that no counter falls back.
+        """Read the books. Those that cannot be read now count as before: no counter falls back.
 
         Where they were never read the container is shown without.
         """
@@ -239,25 +240,3 @@ class Sampler:
             if usage is not None:
                 found.append(usage)
         return tuple(found)
-
-    def _residents(
-        self, live: tuple[Grant, ...], usages: Iterable[AllocationUsage]
-    ) -> tuple[Resident, ...]:
-        sources = self.sources
-        return tuple(
-            residents(
-                sources.topology().gpus,
-                self._held,
-                slots_by_process(usages),
-                live,
-                users=sources.users,
-                find=self._alive,
-                of=sources.residents.of,
-            )
-        )
-
-
-def _states(journal: Journal) -> dict[str, int]:
-    every = journal.grants.values()
-    found = Counter("released" if one.released else one.state.value for one in every)
-    return {state: found[state] for state in STATES}

@@ -130,13 +130,14 @@ class Monitor:
         return Page(snapshot, self._latencies, self._writes(), tally, version, tasks)
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Sample and serve for as long as the task lives."""
         try:
             async with asyncio.TaskGroup() as group:
                 if self._settings.port is not None:
                     group.create_task(self._listen(self._settings.address, self._settings.port))
+                readers = self.web.stream.listeners  # the page is open
                 group.create_task(
-                    self.sampler.sample_every(self._settings.period, self._saw, self._is_read)
+                    self.sampler.sample_every(self._settings.period, self._saw, readers)
                 )
                 if self._settings.probes is not None:
                     group.create_task(self._listen_for_probes(self._settings.probes))
@@ -155,10 +156,6 @@ class Monitor:
 
     async def _refresh(self) -> None:
         await self.sampler.refresh(self._saw)
-
-    def _is_read(self) -> bool:
-        """Return whether somebody has the web page open."""
-        return bool(self.web.stream.listeners)
 
     def _admitted(self, one: Happened) -> None:
         event = refusal(one, self.sampler.sources.node)

@@ -14,7 +14,7 @@ from gpumanager.gpu.values import bare
 from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource, Grant, Share
 from gpumanager.ids import PodUID
 from gpumanager.limits.processes import Process, find
-from gpumanager.monitor.look import Busy, MeterTotals, container_views
+from gpumanager.monitor.look import Busy, MeterTotals, container_view, latest
 from gpumanager.monitor.ports import NodeHappening
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.unlimited.audit import (
@@ -26,8 +26,7 @@ from gpumanager.monitor.unlimited.audit import (
     mismatches,
     suspects,
 )
-from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, Rules
-from gpumanager.monitor.unlimited.ending import end
+from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, Rules, end
 from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import GIB, MIB, Bytes
@@ -53,7 +52,7 @@ BIG = whole(claimant("big", uid="88888888-9a44-4e0b-8f57-0c2f9b1a6e21"))
 def seen(*present: Resident, promises: Sequence[Grant] = (ONE, BIG)) -> Snapshot:
     books = {one.id: usage(one) for one in promises if not one.exclusive}
     meters = MeterTotals(books, by_holder(present), Busy())
-    views = tuple(container_views(NODE, promises, meters))
+    views = latest(filter(None, (container_view(NODE, one, meters) for one in promises)))
     return Snapshot(at=0.0, node="n", answered=True, containers=views, residents=present)
 
 
@@ -196,8 +195,9 @@ def with_unlimited() -> Snapshot:
     used = usage(ONE, {1: MIB, 2: MIB})
     sound, marked = used.processes
     books = {ONE.id: replace(used, processes=(sound, replace(marked, unlimited=True)))}
-    views = tuple(container_views(NODE, [ONE], MeterTotals(books, {}, Busy())))
-    return Snapshot(at=0.0, node="n", answered=True, containers=views)
+    view = container_view(NODE, ONE, MeterTotals(books, {}, Busy()))
+    assert view is not None
+    return Snapshot(at=0.0, node="n", answered=True, containers=(view,))
 
 
 async def test_a_process_whose_shim_cannot_hold_limits_is_told_and_not_ended() -> None:

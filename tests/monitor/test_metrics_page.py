@@ -17,7 +17,7 @@ from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
 from gpumanager.grants.ledger import Ledger
 from gpumanager.limits.pages.books import DEGRADATIONS
 from gpumanager.limits.pages.usage import AllocationUsage
-from gpumanager.monitor.look import Busy, MeterTotals, container_views, gpu_views
+from gpumanager.monitor.look import Busy, MeterTotals, container_view, gpu_views, latest
 from gpumanager.monitor.metrics.families import ALL_FAMILIES
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.rows import Page, unlimited
@@ -57,7 +57,7 @@ def snapshot(
         node="node-1",
         answered=told is not None,
         gpus=tuple(gpu_views(Ledger(NODE), promises, status, fitness or {})),
-        containers=tuple(container_views(NODE, promises, seen)),
+        containers=latest(filter(None, (container_view(NODE, one, seen) for one in promises))),
         residents=tuple(residents),
         registered={VCORE: True},
         journal={"settled": len(promises)},

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from gpumanager.deprecated_metrics import with_deprecated
 from gpumanager.monitor.metrics.families import FAMILIES
-from gpumanager.monitor.metrics.rows import Family, Page
+from gpumanager.monitor.metrics.rows import Page
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -22,22 +22,18 @@ class Collected:
 
     def collect(self) -> Iterator[Metric]:
         for family in FAMILIES:
-            yield from with_deprecated([_metric(family, self.page)])
-        for metric in self.page.latencies.seconds.collect():
-            metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
-            yield metric
+            kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+            metric = kind(family.name, family.help, labels=family.labels)
+            for labels, value in family.rows(self.page):
+                metric.add_metric(labels, float(value))
+            yield from with_deprecated([metric])
+        for timed in self.page.latencies.seconds.collect():
+            timed.samples = [one for one in timed.samples if not one.name.endswith("_created")]
+            yield timed
 
 
 def render(page: Page) -> bytes:
-    """May take a while with many containers: not for the loop."""
+    """Return the page as text; may take a while with many containers: not for the loop."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collected(page))
     return generate_latest(registry)
-
-
-def _metric(family: Family, page: Page) -> Metric:
-    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    metric = kind(family.name, family.help, labels=family.labels)
-    for labels, value in family.rows(page):
-        metric.add_metric(labels, float(value))
-    return metric

@@ -25,7 +25,7 @@ from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Claimant, ClaimSource
 from gpumanager.ids import PodUID
 from gpumanager.limits.processes import Process
-from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, Resident, Snapshot, labels_of
+from gpumanager.monitor.snapshot import ContainerSnapshot, Resident, Snapshot, labels_of
 from gpumanager.monitor.unlimited.residents import by_holder, same_pod
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import MIB, Bytes, format_bytes
@@ -128,13 +128,17 @@ class Tally:
 
 
 def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspect]:
-    """At this look. Nothing where the driver did not answer."""
+    """Yield those of this look; none where the driver did not answer."""
     views = {view.grant.id: view for view in snapshot.containers}
-    shared, whole = _granted(snapshot.containers)
+    shared: dict[GpuUUID, list[ContainerSnapshot]] = {}
+    whole: dict[GpuUUID, list[ContainerSnapshot]] = {}
+    for view in snapshot.containers:
+        for device in view.devices:
+            (whole if view.whole else shared).setdefault(device.gpu.uuid, []).append(view)
     for one in snapshot.residents:
-        view = views.get(one.allocation) if one.allocation else None
-        if one.booked is None and (kind := _kind(one, view, shared, whole)):
-            yield _suspect(kind, one, view, one.held or Bytes(0))
+        known = views.get(one.allocation) if one.allocation else None
+        if one.booked is None and (kind := _kind(one, known, shared, whole)):
+            yield _suspect(kind, one, known, one.held or Bytes(0))
     present = by_holder(snapshot.residents)
     cgroups = {one.process: one.of for one in snapshot.residents}
     for view in snapshot.containers:
@@ -144,7 +148,12 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
             yield replace(_suspect(UnlimitedKind.UNLIMITED, one, view, Bytes(0)), certain=True)
         for device in () if view.whole else view.devices:
             own = present.get((view.grant.id, device.gpu.uuid), ())
-            yield from _over(view, device, own, tolerance)
+            held = sum(one.held or 0 for one in own)
+            # Where one of them is in no books that is a finding of its own.
+            if all(one.booked is not None for one in own) and held > device.limit + tolerance:
+                worst = max(own, key=lambda one: (one.held or 0, one.process.pid))
+                taken = Bytes(held - device.limit)
+                yield _suspect(UnlimitedKind.OVER_LIMIT, worst, view, taken)
             for one in own if view.overdrawn else ():
                 yield _suspect(UnlimitedKind.OVERDRAWN, one, view, Bytes(0))
 
@@ -152,32 +161,21 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
 def _kind(
     one: Resident, view: ContainerSnapshot | None, shared: Views, whole: Views
 ) -> UnlimitedKind | None:
-    """What a process that no books know is; None for one of a container with the whole GPU."""
+    """Classify a process that is in no books; None for one of a container with the whole GPU."""
     if one.allocation is not None:
-        return _without_a_seat([view] if view else [])
+        return _unbooked([view] if view else [])
     if views := shared.get(one.gpu.uuid):
         own = _own(one, views)
-        return _without_a_seat(own) if own else UnlimitedKind.STRANGER
+        return _unbooked(own) if own else UnlimitedKind.STRANGER
     views = whole.get(one.gpu.uuid, [])
     known = bool(views) and one.of is not None
     return UnlimitedKind.STRANGER if known and not _own(one, views) else None
 
 
-def _without_a_seat(views: Sequence[ContainerSnapshot]) -> UnlimitedKind | None:
-    """Of a process that is of one of these."""
+def _unbooked(views: Sequence[ContainerSnapshot]) -> UnlimitedKind | None:
+    """Classify a process that is of one of these."""
     sure = bool(views) and all(view.read and not view.whole for view in views)
     return UnlimitedKind.UNBOOKED if sure else None
-
-
-def _granted(views: Iterable[ContainerSnapshot]) -> tuple[Views, Views]:
-    """Return the containers with shares of each GPU, and those that have it whole."""
-    shared: dict[GpuUUID, list[ContainerSnapshot]] = {}
-    whole: dict[GpuUUID, list[ContainerSnapshot]] = {}
-    for view in views:
-        for device in view.devices:
-            kind = whole if view.whole else shared
-            kind.setdefault(device.gpu.uuid, []).append(view)
-    return shared, whole
 
 
 def _own(one: Resident, views: Iterable[ContainerSnapshot]) -> list[ContainerSnapshot]:
@@ -190,27 +188,6 @@ def _is_user(view: ContainerSnapshot, of: Membership) -> bool:
     return any(same_pod(one.uid, of) for one in (view.owner, *view.users))
 
 
-def _pods(view: ContainerSnapshot, of: Membership | None) -> tuple[PodUID, ...]:
-    """Return those that a process may be of, of all that share a claim."""
-    pods = tuple(dict.fromkeys(one.uid for one in (view.owner, *view.users)))
-    own = tuple(pod for pod in pods if of is not None and same_pod(pod, of))
-    return own or pods
-
-
-def _over(
-    view: ContainerSnapshot, device: DeviceView, own: tuple[Resident, ...], tolerance: Bytes
-) -> Iterator[Suspect]:
-    """Yield the one that holds the most, where all together hold too much.
-
-    Where one of them is in no books that is said of it already.
-    """
-    held = sum(one.held or 0 for one in own)
-    booked = all(one.booked is not None for one in own)
-    if booked and held > device.limit + tolerance:
-        worst = max(own, key=lambda one: (one.held or 0, one.process.pid))
-        yield _suspect(UnlimitedKind.OVER_LIMIT, worst, view, Bytes(held - device.limit))
-
-
 def _suspect(
     kind: UnlimitedKind, one: Resident, view: ContainerSnapshot | None, taken: Bytes
 ) -> Suspect:
@@ -219,20 +196,23 @@ def _suspect(
     others = of is not None and view is not None and not _is_user(view, of)
     called = one.booked is not None and not one.adopted
     certain = not others and (called or bool(of and of.container_id))
-    pods = _pods(view, of) if view else (of.pod_uid,) if of else ()
+    pods: tuple[PodUID, ...] = (of.pod_uid,) if of else ()
+    if view:  # of all that share a claim those that it may be of
+        sharing = tuple(dict.fromkeys(user.uid for user in (view.owner, *view.users)))
+        pods = tuple(pod for pod in sharing if of is not None and same_pod(pod, of)) or sharing
     pod = next(iter(pods), None)
     return Suspect(kind, one.process, one.gpu, taken, owner, pod, certain, also=pods[1:])
 
 
 def counted(before: Mapping[Key, int], found: Iterable[Suspect]) -> dict[Key, int]:
-    """At how many looks in a row each was found."""
+    """Count at how many looks in a row each was found."""
     return {one.key: before.get(one.key, 0) + 1 for one in found}
 
 
 def mismatches(snapshot: Snapshot) -> frozenset[tuple[str, Process]]:
-    """Processes that have a slot in the books of another pod than their cgroup says.
+    """Return the processes with a slot in the books of another pod than their cgroup's.
 
-    Claims may be for several pods, and are left to the check of those who say HELLO.
+    Claims may be for several pods, and are left to the check at HELLO.
     """
     pods = {
         view.grant.id: view.owner.uid

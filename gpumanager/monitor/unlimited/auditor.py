@@ -7,14 +7,15 @@ of the host, none that may belong to another container, and none with a shim tha
 
 import asyncio
 import logging
+import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from gpumanager.ids import PodUID
-from gpumanager.limits.processes import Process, command_of
+from gpumanager.limits.processes import Process, command_of, pidfd_of
 from gpumanager.monitor.ports import NoReports, Reports
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.unlimited.audit import (
@@ -29,7 +30,6 @@ from gpumanager.monitor.unlimited.audit import (
     mismatches,
     suspects,
 )
-from gpumanager.monitor.unlimited.ending import end
 from gpumanager.units import Bytes
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,9 @@ REASONS: Final = {
     UnlimitedKind.OVERDRAWN: "GpuTimeOverdrawn",
 }
 """The others'."""
+
+
+GRACE_SECONDS: Final = 10.0
 
 
 class AuditPolicy(Enum):
@@ -69,6 +72,40 @@ class AuditFinding:
     warning: bool = True
 
 
+async def end(process: Process, grace: float = GRACE_SECONDS) -> bool:
+    """Send SIGTERM, and SIGKILL after `grace` seconds; False where it is not that process any more.
+
+    Without pidfds no process is ended.
+    """
+    with pidfd_of(process) as pidfd:
+        if pidfd is None:
+            return False
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            if not await _dies(pidfd, grace):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                await _dies(pidfd, grace)
+        except ProcessLookupError:
+            pass
+        except PermissionError as error:
+            log.warning("cannot kill process %d: %s", process.pid, error)
+            return False
+    return True
+
+
+async def _dies(pidfd: int, seconds: float) -> bool:
+    loop, dead = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pidfd, dead.set)
+    try:
+        async with asyncio.timeout(seconds):
+            await dead.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(pidfd)
+    return True
+
+
 class Auditor:
     """One for the node. names: namespace and name of a pod, where they are known. commands: the
     program's name of a process."""
@@ -91,14 +128,18 @@ class Auditor:
         self._ending: dict[Process, asyncio.Task[None]] = {}
         self.tally = Tally()
         self.on_finding: Callable[[AuditFinding], None] = lambda _: None
-        """Told of each, beside the cluster."""
+        """Called with each, which the cluster is told too."""
 
     async def audit(self, snapshot: Snapshot) -> None:
-        """One look. What the driver was not asked, or did not answer, tells nothing, neither for
-        nor against."""
+        """Audit a snapshot. What the driver was not asked, or did not answer, proves nothing."""
         if not (snapshot.asked and snapshot.answered):
             return
-        found = tuple(map(self._named, suspects(snapshot, self._rules.tolerance)))
+        found = [
+            one
+            if one.pod is None or (one.owner and one.owner.uid == one.pod)
+            else replace(one, pod_name=self._names(one.pod))
+            for one in suspects(snapshot, self._rules.tolerance)
+        ]
         self._looks = counted(self._looks, found)
         sure = [one for one in found if self._looks[one.key] >= self._rules.looks]
         self.tally.now = Counter(dict.fromkeys(UnlimitedKind, 0))
@@ -106,12 +147,27 @@ class Auditor:
         self.tally.unlimited = Counter(
             (*one.labels, UNLIMITED[one.kind]) for one in sure if one.kind in UNLIMITED
         )
-        self._say(one for one in sure if self._looks[one.key] == self._rules.looks)
-        if self._rules.policy is AuditPolicy.END:
-            self._end_all(
-                one for one in sure if one.certain and one.kind is not UnlimitedKind.UNLIMITED
-            )
-        self._compare(snapshot)
+        for one in sure:
+            if self._looks[one.key] != self._rules.looks:
+                continue
+            new = replace(one, command=self._commands(one.process))
+            self.tally.found[new.kind] += 1
+            log.warning("%s", new)
+            event = AuditFinding(REASONS.get(new.kind, REASON), str(new))
+            self.on_finding(event)
+            if new.pod is None:
+                self._reports.event(event)
+            for pod in filter(None, (new.pod, *new.also)):
+                self._reports.pod_event(pod, event)
+        for one in sure if self._rules.policy is AuditPolicy.END else ():
+            endable = one.certain and one.kind is not UnlimitedKind.UNLIMITED
+            if endable and one.process not in self._ending:
+                self._ending[one.process] = asyncio.create_task(self._end_one(one))
+        mismatched = mismatches(snapshot)
+        for name, process in mismatched - self._mismatched:
+            self.tally.mismatches += 1
+            log.error("process %d runs with the limits of another pod: %s", process.pid, name)
+        self._mismatched = mismatched
 
     @property
     def unsure(self) -> bool:
@@ -119,32 +175,10 @@ class Auditor:
         return any(looks < self._rules.looks for looks in self._looks.values())
 
     async def stop(self) -> None:
-        """A process that was asked to end is left alone."""
+        """Stop waiting for processes that were asked to end; they are left alone."""
         for task in self._ending.values():
             task.cancel()
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
-
-    def _named(self, one: Suspect) -> Suspect:
-        if one.pod is None or (one.owner and one.owner.uid == one.pod):
-            return one
-        return replace(one, pod_name=self._names(one.pod))
-
-    def _say(self, news: Iterable[Suspect]) -> None:
-        for new in news:
-            one = replace(new, command=self._commands(new.process))
-            self.tally.found[one.kind] += 1
-            log.warning("%s", one)
-            event = AuditFinding(REASONS.get(one.kind, REASON), str(one))
-            self.on_finding(event)
-            if one.pod is None:
-                self._reports.event(event)
-            for pod in filter(None, (one.pod, *one.also)):
-                self._reports.pod_event(pod, event)
-
-    def _end_all(self, certain: Iterable[Suspect]) -> None:
-        for one in certain:
-            if one.process not in self._ending:
-                self._ending[one.process] = asyncio.create_task(self._end_one(one))
 
     async def _end_one(self, one: Suspect) -> None:
         try:
@@ -153,10 +187,3 @@ class Auditor:
                 log.warning("terminated by policy: %s", one)
         finally:
             self._ending.pop(one.process, None)
-
-    def _compare(self, snapshot: Snapshot) -> None:
-        found = mismatches(snapshot)
-        for name, process in found - self._mismatched:
-            self.tally.mismatches += 1
-            log.error("process %d runs with the limits of another pod: %s", process.pid, name)
-        self._mismatched = found

@@ -63,18 +63,13 @@ def residents(
         for pid, size in held.get(bare(gpu.uuid), {}).items():
             if process := find(pid):
                 slot = slots.get((process, bare(gpu.uuid)))
-                yield _resident(Resident(process, gpu, size, of=of(process)), slot, holders)
-
-
-def _resident(
-    one: Resident, slot: tuple[AllocationID, Bytes, bool] | None, holders: Holders
-) -> Resident:
-    allocation, booked, adopted = slot or (_by_cgroup(one.of, holders), None, False)
-    return Resident(one.process, one.gpu, one.held, allocation, booked, one.of, adopted)
+                own = of(process)
+                allocation, booked, adopted = slot or (_by_cgroup(own, holders), None, False)
+                yield Resident(process, gpu, size, allocation, booked, own, adopted)
 
 
 def _by_cgroup(of: Membership | None, holders: Holders) -> AllocationID | None:
-    """An unknown process on a GPU that one grant holds whole counts as that grant's."""
+    """Find the grant of a process. An unknown one on a GPU that one grant holds whole is its."""
     if of is None:
         whole = [one for one, _ in holders if one.exclusive]
         return whole[0].id if len(holders) == len(whole) == 1 else None
@@ -88,7 +83,7 @@ def _by_cgroup(of: Membership | None, holders: Holders) -> AllocationID | None:
 def by_holder(
     residents: Iterable[Resident],
 ) -> dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]]:
-    """Those whose allocation is known."""
+    """Return those whose allocation is known, by it and the GPU."""
     found: dict[tuple[AllocationID, GpuUUID], tuple[Resident, ...]] = {}
     for one in residents:
         if one.allocation is not None:
@@ -98,5 +93,5 @@ def by_holder(
 
 
 def same_pod(uid: str, of: Membership) -> bool:
-    """systemd has no `-` in the name of a slice, so that `_` and `-` are told apart no more."""
+    """Compare, taking `_` for `-`: systemd has no `-` in the name of a slice."""
     return uid.replace("_", "-") == of.pod_uid

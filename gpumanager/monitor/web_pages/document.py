@@ -10,7 +10,7 @@ from typing import Any, Final
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.monitor.metrics.rows import Page, watts
-from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot
+from gpumanager.monitor.snapshot import ContainerSnapshot
 from gpumanager.monitor.web_pages.events import Event
 
 SCHEMA: Final = 1
@@ -30,7 +30,7 @@ def document(
     not_ready: str,
     period: float,
 ) -> dict[str, Any]:
-    """Without the history. time: of the look, seconds since the epoch; period: between two."""
+    """Return it without the history. time: of the look, since the epoch; period: between two."""
     snapshot = page.snapshot
     return {
         "schema": SCHEMA,
@@ -40,29 +40,27 @@ def document(
         "period_seconds": period,
         "driver_answers": snapshot.answered,
         "not_ready": not_ready,
-        "gpus": [_gpu(view) for view in snapshot.gpus],
+        "gpus": [
+            {
+                "index": view.gpu.index,
+                "uuid": view.gpu.uuid,
+                "model": view.gpu.model,
+                "bus_id": view.gpu.bus_id,
+                "healthy": view.fitness.healthy,
+                "xid_errors": {str(xid): count for xid, count in sorted(view.fitness.xids.items())},
+                "memory_bytes": view.gpu.memory,
+                "memory_used_bytes": view.status and view.status.memory_used,
+                "memory_granted_bytes": view.memory,
+                "cores_granted_percent": view.cores,
+                "containers": view.containers,
+                "utilization_percent": view.status and view.status.percent,
+                "temperature_celsius": view.status and view.status.temperature_celsius,
+                "power_watts": watts(view),
+            }
+            for view in snapshot.gpus
+        ],
         "containers": list(_containers(snapshot.containers, throttled)),
         "events": [event.as_json() for event in events],
-    }
-
-
-def _gpu(view: GpuSnapshot) -> dict[str, Any]:
-    gpu, status = view.gpu, view.status
-    return {
-        "index": gpu.index,
-        "uuid": gpu.uuid,
-        "model": gpu.model,
-        "bus_id": gpu.bus_id,
-        "healthy": view.fitness.healthy,
-        "xid_errors": {str(code): count for code, count in sorted(view.fitness.xids.items())},
-        "memory_bytes": gpu.memory,
-        "memory_used_bytes": status and status.memory_used,
-        "memory_granted_bytes": view.memory,
-        "cores_granted_percent": view.cores,
-        "containers": view.containers,
-        "utilization_percent": status and status.percent,
-        "temperature_celsius": status and status.temperature_celsius,
-        "power_watts": watts(view),
     }
 
 
@@ -70,6 +68,32 @@ def _containers(
     views: Iterable[ContainerSnapshot], throttled: Throttled
 ) -> Iterator[dict[str, Any]]:
     for view in views:
+        gpus = []
+        for device in view.devices:
+            books = {
+                "memory_used_bytes": device.used,
+                "memory_peak_bytes": device.peak,
+                "memory_refusals": device.refused,
+                "share_percent": round(device.share, 2),
+                "gpu_seconds": round(device.charged_ns / 1e9, 3),
+                "throttled_seconds": round(device.throttled_ns / 1e9, 3),
+                "throttled_percent": throttled(view.grant.id, device.gpu.uuid),
+                "launches": device.launches,
+                "launches_throttled": device.throttled,
+            }
+            gpus.append(
+                {
+                    "index": device.gpu.index,
+                    "uuid": device.gpu.uuid,
+                    "memory_limit_bytes": device.limit,
+                    "memory_measured_bytes": device.measured,
+                    "share_promised_percent": device.granted,
+                    "share_ceiling_percent": device.ceiling,
+                    "utilization_percent": device.percent,
+                    "processes": len(device.pids),
+                    **(dict.fromkeys(books) if view.whole else books),
+                }
+            )
         yield {
             "namespace": view.labels[0],
             "pod": view.labels[1],
@@ -83,33 +107,5 @@ def _containers(
                 {"pod": one.name, "pod_uid": one.uid, "container": one.container}
                 for one in view.users
             ],
-            "gpus": [
-                _device(one, throttled(view.grant.id, one.gpu.uuid), whole=view.whole)
-                for one in view.devices
-            ],
+            "gpus": gpus,
         }
-
-
-def _device(device: DeviceView, throttled: float | None, *, whole: bool) -> dict[str, Any]:
-    books = {
-        "memory_used_bytes": device.used,
-        "memory_peak_bytes": device.peak,
-        "memory_refusals": device.refused,
-        "share_percent": round(device.share, 2),
-        "gpu_seconds": round(device.charged_ns / 1e9, 3),
-        "throttled_seconds": round(device.throttled_ns / 1e9, 3),
-        "throttled_percent": throttled,
-        "launches": device.launches,
-        "launches_throttled": device.throttled,
-    }
-    return {
-        "index": device.gpu.index,
-        "uuid": device.gpu.uuid,
-        "memory_limit_bytes": device.limit,
-        "memory_measured_bytes": device.measured,
-        "share_promised_percent": device.granted,
-        "share_ceiling_percent": device.ceiling,
-        "utilization_percent": device.percent,
-        "processes": len(device.pids),
-        **(dict.fromkeys(books) if whole else books),
-    }

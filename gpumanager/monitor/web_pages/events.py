@@ -73,9 +73,10 @@ class Events:
         self._kept: deque[Event] = deque(maxlen=kept)
 
     def add(self, event: Event, now: float) -> None:
-        """now: seconds since the epoch."""
+        """Add an event, which happened now: seconds since the epoch."""
         said = replace(event, time=now, message=event.message[:MESSAGE_LETTERS])
-        before = self._alike(said)
+        recent = takewhile(lambda one: now - one.time <= TOGETHER_SECONDS, self.newest())
+        before = next((one for one in recent if one.says == said.says), None)
         if before is not None:
             self._kept.remove(before)
             said = replace(said, count=before.count + said.count)
@@ -85,21 +86,36 @@ class Events:
         """Return the newest first."""
         return reversed(self._kept)
 
-    def _alike(self, event: Event) -> Event | None:
-        recent = takewhile(lambda one: event.time - one.time <= TOGETHER_SECONDS, self.newest())
-        return next((one for one in recent if one.says == event.says), None)
-
 
 def news(before: Snapshot, after: Snapshot) -> Iterator[Event]:
-    """What happened between two looks."""
-    yield from _of_driver(before, after)
+    """Yield what happened between two looks."""
+    if before.answered and not after.answered:
+        told = "NVML does not respond: limits hold, the driver's figures are missing"
+        yield Event("driver-silent", after.node, told, warning=True)
+    if after.answered and not before.answered:
+        yield Event("driver-answers", after.node, "NVML responds again")
     yield from _of_gpus(before, after)
-    yield from _of_containers(before, after)
+    old, new = _by_grant(before), _by_grant(after)
+    for key, view in old.items():
+        if key not in new:
+            yield Event("container-gone", named(view), f"released {_gpus(view)}")
+    for key, view in new.items():
+        known = old.get(key)
+        if known is None:
+            told = f"placed on {_gpus(view)} ({view.grant.why})"
+            yield Event("container-came", named(view), told)
+            continue
+        refused = {device.gpu.uuid: device.refused for device in known.devices}
+        for device in view.devices:
+            more = device.refused - refused.get(device.gpu.uuid, 0)
+            if more > 0:
+                limit, gpu = format_bytes(device.limit), device.gpu.index
+                told = f"allocation refused on GPU {gpu} at its memory limit of {limit}"
+                yield Event("memory-refused", named(view), told, warning=True, count=more)
 
 
 def refusal(one: Happened, node: str) -> Event | None:
-    """Return a container or a claim that got no GPU; None: it did, or the kubelet asks again
-    soon."""
+    """Return the event of a container or a claim that got no GPU; None where a retry follows."""
     who = one.who
     subject = "/".join(labels_of(who)) if who else node
     if one.claim:
@@ -108,14 +124,6 @@ def refusal(one: Happened, node: str) -> Event | None:
     if one.kind is AdmissionKind.REFUSED:
         return Event("admission-refused", subject, f"refused: {one.text}", warning=True)
     return None
-
-
-def _of_driver(before: Snapshot, after: Snapshot) -> Iterator[Event]:
-    if before.answered and not after.answered:
-        told = "NVML does not respond: limits hold, the driver's figures are missing"
-        yield Event("driver-silent", after.node, told, warning=True)
-    if after.answered and not before.answered:
-        yield Event("driver-answers", after.node, "NVML responds again")
 
 
 def _of_gpus(before: Snapshot, after: Snapshot) -> Iterator[Event]:
@@ -135,31 +143,6 @@ def _of_gpus(before: Snapshot, after: Snapshot) -> Iterator[Event]:
             )
         if view.fitness.healthy and not old.fitness.healthy:
             yield Event("gpu-healthy", name, "healthy: containers may get it again")
-
-
-def _of_containers(before: Snapshot, after: Snapshot) -> Iterator[Event]:
-    old, new = _by_grant(before), _by_grant(after)
-    for key, view in old.items():
-        if key not in new:
-            yield Event("container-gone", named(view), f"released {_gpus(view)}")
-    for key, view in new.items():
-        known = old.get(key)
-        if known is None:
-            yield Event(
-                "container-came", named(view), f"placed on {_gpus(view)} ({view.grant.why})"
-            )
-        elif known is not view:
-            yield from _refusals(known, view)
-
-
-def _refusals(old: ContainerSnapshot, new: ContainerSnapshot) -> Iterator[Event]:
-    before = {device.gpu.uuid: device.refused for device in old.devices}
-    for device in new.devices:
-        more = device.refused - before.get(device.gpu.uuid, 0)
-        if more > 0:
-            limit = format_bytes(device.limit)
-            told = f"allocation refused on GPU {device.gpu.index} at its memory limit of {limit}"
-            yield Event("memory-refused", named(new), told, warning=True, count=more)
 
 
 def _by_grant(snapshot: Snapshot) -> dict[AllocationID, ContainerSnapshot]:

@@ -96,7 +96,7 @@ class ShareHistory:
     _members: dict[Key, HistoryMember] = field(default_factory=dict)
 
     def note(self, snapshot: Snapshot) -> None:
-        """One more look, if it is time for one."""
+        """Keep one more look, if it is time for one."""
         since = snapshot.at - self._times[(self.kept - 1) % self.looks] if self.kept else None
         if since is not None and since < self.step * SLACK:
             return
@@ -106,19 +106,26 @@ class ShareHistory:
         self._times[slot] = snapshot.at
         _blank(self._gpus, slot, self.kept - self.looks)
         _blank(self._members, slot, self.kept - self.looks)
-        self._note_gpus(snapshot, slot)
+        for gpu in snapshot.gpus:
+            if gpu.status is not None:
+                member = self._gpus.get(gpu.gpu.uuid)
+                if member is None:
+                    member = HistoryMember(gpu.gpu, (), HistoryRow(self.looks))
+                    self._gpus[gpu.gpu.uuid] = member
+                member.row.write(slot, gpu.status.percent, gpu.status.memory_used)
+                member.row.last = self.kept
         for view in snapshot.containers:
             for device in view.devices:
                 self._note_device(view, device, slot, since)
         self.kept += 1
 
     def ages(self) -> list[float]:
-        """Of the looks, in seconds before the newest; the oldest first."""
+        """Return the ages of the looks, in seconds before the newest; the oldest first."""
         newest = self._times[(self.kept - 1) % self.looks] if self.kept else 0.0
         return [round(newest - self._times[slot], 1) for slot in self._order()]
 
     def throttled(self, grant: AllocationID, gpu: GpuUUID) -> float | None:
-        """Percent of the last minute that its launches were throttled; None: nothing is known."""
+        """Return the percent of the last minute that its launches were throttled, if known."""
         member = self._members.get((grant, gpu))
         if member is None:
             return None
@@ -128,7 +135,7 @@ class ShareHistory:
         return round(sum(known) / len(known), 1) if known else None
 
     def series(self) -> Iterator[Series]:
-        """Of GPUs, then of containers; nothing for those that never used any.
+        """Yield those of GPUs, then of containers; none for those that never used any.
 
         May be read as slowly as one likes: what has left the ring meanwhile is missing.
         """
@@ -137,23 +144,13 @@ class ShareHistory:
             lost = max(0, len(order) + self.kept - begun - self.looks)
             nothing, row = ["null"] * min(lost, len(order)), member.row
             percent = nothing + [PERCENTS[row.percent[slot]] for slot in order[lost:]]
-            memory = nothing + [_mib(row.memory[slot]) for slot in order[lost:]]
+            units = [row.memory[slot] for slot in order[lost:]]
+            memory = nothing + ["null" if u == NO_MEMORY else str(u * UNIT // MIB) for u in units]
             yield Series(member.gpu, member.who, ",".join(percent), ",".join(memory))
 
     def _order(self) -> list[int]:
         count = min(self.kept, self.looks)
         return [slot % self.looks for slot in range(self.kept - count, self.kept)]
-
-    def _note_gpus(self, snapshot: Snapshot, slot: int) -> None:
-        for view in snapshot.gpus:
-            if view.status is not None:
-                member = self._gpus.get(view.gpu.uuid)
-                if member is None:
-                    member = self._gpus[view.gpu.uuid] = HistoryMember(
-                        view.gpu, (), HistoryRow(self.looks)
-                    )
-                member.row.write(slot, view.status.percent, view.status.memory_used)
-                member.row.last = self.kept
 
     def _note_device(
         self, view: ContainerSnapshot, device: DeviceView, slot: int, since: float | None
@@ -175,13 +172,14 @@ class ShareHistory:
             row.write(slot, device.percent, memory)
         else:
             late = since and _rate(device.throttled_ns - row.throttled_ns, since)
-            row.write(slot, _share(device, row, since), memory, late)
+            share = _rate(device.charged_ns - row.charged_ns, since) if since else device.share
+            row.write(slot, share, memory, late)
         row.last, row.charged_ns = self.kept, device.charged_ns
         row.throttled_ns = device.throttled_ns
 
 
 def _blank(members: dict[K, HistoryMember], slot: int, forgotten: int) -> None:
-    """Empty until something is noted. forgotten: rows that were not there after this look."""
+    """Empty a slot until something is noted. forgotten: drop rows that end with this look."""
     for key, member in tuple(members.items()):
         if member.row.last <= forgotten:
             del members[key]
@@ -189,24 +187,13 @@ def _blank(members: dict[K, HistoryMember], slot: int, forgotten: int) -> None:
             member.row.write(slot, None, None)
 
 
-def _share(device: DeviceView, row: HistoryRow, since: float | None) -> float:
-    """Percent of the time since the look that was kept before."""
-    if not since:
-        return device.share
-    return _rate(device.charged_ns - row.charged_ns, since)
-
-
 def _rate(nanoseconds: int, seconds: float) -> float:
-    """Percent of this time. Processes that wait side by side come to 100 together."""
+    """Return percent of this time. Processes that wait side by side come to 100 together."""
     return min(100.0, max(0, nanoseconds) / seconds / 1e7)
 
 
 def _byte(percent: float | None) -> int:
     return MISSING if percent is None else round(percent * STEPS_A_PERCENT)
-
-
-def _mib(units: int) -> str:
-    return "null" if units == NO_MEMORY else str(units * UNIT // MIB)
 
 
 PERCENTS: Final = (

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gpumanager.gpu.values import Gpu, Topology
-from gpumanager.grants.grant import Claimant, ClaimSource, Grant, Source
+from gpumanager.gpu.values import Topology
+from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.http_server import RequestHandler
 from gpumanager.monitor.admissions import Admissions
 from gpumanager.monitor.ports import Sources
@@ -41,7 +41,7 @@ def document(
     now: float,
     unlimited: Mapping[tuple[str, ...], int] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """now: seconds since the epoch. unlimited: as the tally of the audit has them."""
+    """Return it. now: seconds since the epoch. unlimited: as the audit's tally has them."""
     topology = sources.topology()
     return {
         "node": sources.node,
@@ -56,24 +56,24 @@ def document(
 
 
 def topology_json(topology: Topology) -> dict[str, Any]:
-    """bonds: a square of pairs, the level and the number of NVLinks; null on the diagonal."""
+    """Return it; bonds: a square of level and number of NVLinks, null on the diagonal."""
     bonds = [
         [None if bond is None else [bond.level.name, bond.nvlinks] for bond in row]
         for row in topology.bonds
     ]
-    return {"gpus": [_gpu(gpu) for gpu in topology.gpus], "bonds": bonds}
-
-
-def _gpu(gpu: Gpu) -> dict[str, Any]:
-    return {
-        "index": gpu.index,
-        "minor": gpu.minor,
-        "uuid": gpu.uuid,
-        "bus_id": gpu.bus_id,
-        "model": gpu.model,
-        "memory_bytes": gpu.memory,
-        "numa_node": gpu.numa_node,
-    }
+    gpus = [
+        {
+            "index": gpu.index,
+            "minor": gpu.minor,
+            "uuid": gpu.uuid,
+            "bus_id": gpu.bus_id,
+            "model": gpu.model,
+            "memory_bytes": gpu.memory,
+            "numa_node": gpu.numa_node,
+        }
+        for gpu in topology.gpus
+    ]
+    return {"gpus": gpus, "bonds": bonds}
 
 
 def grant_json(
@@ -82,10 +82,20 @@ def grant_json(
     users: Sequence[Claimant],
     unlimited: Mapping[tuple[str, ...], int],
 ) -> dict[str, Any]:
-    """thought: the pod it was expected for, where another pod has it. users: of a claim, as far as
-    known; pod and container are the first of them."""
+    """Return a grant; thought: the pod it was expected for, where another pod has it.
+
+    users: of a claim, as far as known; pod and container are the first of them.
+    """
     known = next(iter(users), one.pod or one.candidate)
     swapped = one.pod and one.candidate and one.pod.uid != one.candidate.uid
+    counts = Counter[str]()
+    if one.pod is not None and known is not None and not one.exclusive:
+        # Its processes for which no limit holds, and those of which only the pod is known.
+        mine = {labels_of(known), *((*labels_of(user)[:2], "") for user in (known, *users))}
+        for (*who, reason), count in unlimited.items():
+            if tuple(who) in mine:
+                counts[reason] += count
+    claim = one.source if isinstance(one.source, ClaimSource) else None
     return {
         "pod": _pod(known),
         "uid": known.uid if known else None,
@@ -103,39 +113,20 @@ def grant_json(
         "time": round(one.time, 3),
         "doubted": one.suspect,
         "inherited": one.legacy,
-        "unlimited": _unlimited(one, known, users, unlimited),
+        "unlimited": dict(counts),
         "shares": {
             uuid: {"cores": share.cores, "blocks": share.blocks, "whole": share.exclusive}
             for uuid, share in one.shares.items()
         },
-        "claim": _claim(one.source),
+        "claim": claim
+        and {
+            "name": f"{claim.namespace}/{claim.name}",
+            "uid": claim.uid,
+            "requests": list(claim.requests),  # by the names that pods use
+            "admin": claim.admin,
+        },
         "users": [{"pod": _pod(user), "container": user.container} for user in users],
     }
-
-
-def _claim(source: Source) -> dict[str, Any] | None:
-    """None for what came by a device plugin. requests: by the names that pods use."""
-    if not isinstance(source, ClaimSource):
-        return None
-    name, requests = f"{source.namespace}/{source.name}", list(source.requests)
-    return {"name": name, "uid": source.uid, "requests": requests, "admin": source.admin}
-
-
-def _unlimited(
-    grant: Grant,
-    known: Claimant | None,
-    users: Sequence[Claimant],
-    found: Mapping[tuple[str, ...], int],
-) -> dict[str, int]:
-    """Its processes for which no limit holds, and those of which only the pod is known."""
-    if grant.pod is None or known is None or grant.exclusive:
-        return {}
-    mine = {labels_of(known), *((*labels_of(one)[:2], "") for one in (known, *users))}
-    counts = Counter[str]()
-    for (*who, reason), count in found.items():
-        if tuple(who) in mine:
-            counts[reason] += count
-    return dict(counts)
 
 
 def _pod(who: Claimant | None) -> str | None:

@@ -45,12 +45,12 @@ class Stream:
         self._made: tuple[int, bytes] = (0, b"")
 
     def tell(self) -> None:
-        """There is a new state."""
+        """Announce a new state."""
         self.number += 1
         self._wake()
 
     def listen(self) -> "Subscriber":
-        """One more reader, until closed; raises TooMany."""
+        """Add a reader, until closed; raises TooManySubscribers."""
         if len(self.listeners) >= self._most or self.ended:
             raise TooManySubscribers
         one = Subscriber(self)
@@ -58,7 +58,7 @@ class Stream:
         return one
 
     async def end(self) -> None:
-        """Every stream ends as a stream does; a reader that does not take that is cut off."""
+        """End every stream as a stream ends; cut off a reader that does not take that."""
         self.ended = True
         self._wake()
         try:
@@ -76,7 +76,9 @@ class Stream:
     def event(self) -> bytes:
         """Return the newest state, as it is sent."""
         if self._made[0] != self.number:
-            self._made = (self.number, self._frame(self._newest()))
+            state = self._newest()
+            text = b"id: %d\nevent: look\ndata: %s\n\n" % (self.number, state) if state else b""
+            self._made = (self.number, text)
         return self._made[1]
 
     async def news(self, seen: int) -> bool:
@@ -90,11 +92,8 @@ class Stream:
             return False
         return True
 
-    def _frame(self, state: bytes) -> bytes:
-        return b"id: %d\nevent: look\ndata: %s\n\n" % (self.number, state) if state else b""
-
     def _wake(self) -> None:
-        """All that wait now, and none later."""
+        """Wake all that wait now, and none later."""
         self._news.set()
         self._news = asyncio.Event()
 

@@ -17,7 +17,7 @@ from gpumanager.monitor.metrics.rows import Page
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.web_pages.document import document
 from gpumanager.monitor.web_pages.events import Event, Events, news
-from gpumanager.monitor.web_pages.history import Series, ShareHistory
+from gpumanager.monitor.web_pages.history import ShareHistory
 from gpumanager.monitor.web_pages.routes import JSON, answer, not_sampled_yet, streamed
 from gpumanager.monitor.web_pages.stream import KIND, Stream, TooManySubscribers
 from gpumanager.web.page import CAREFUL, web_page
@@ -25,7 +25,7 @@ from gpumanager.web.page import KIND as HTML
 
 
 async def nothing() -> None:
-    """Each look is new enough."""
+    """Do nothing: each look is new enough."""
 
 
 class Web:
@@ -63,7 +63,7 @@ class Web:
         }
 
     def saw(self, snapshot: Snapshot) -> None:
-        """This is how it is now."""
+        """Take a snapshot: this is how it is now."""
         now = self._clock()
         if self._before is not None:
             for event in news(self._before[0], snapshot):
@@ -73,7 +73,7 @@ class Web:
         self.stream.tell()
 
     def happened(self, event: Event) -> None:
-        """What no look shows."""
+        """Add an event that no snapshot shows."""
         self.events.add(event, self._clock())
 
     async def home(self, _request: web.BaseRequest) -> web.Response:
@@ -103,36 +103,29 @@ class Web:
         page = self._page()
         if page is None or self._before is None:
             return None
-        at, reason = self._before[1], self._not_ready()
-        events = self.events.newest()
         return document(
             page,
-            events,
+            self.events.newest(),
             self.history.throttled,
-            time=at,
-            not_ready=reason,
+            time=self._before[1],
+            not_ready=self._not_ready(),
             period=self._period,
         )
 
 
 async def _written(found: Mapping[str, Any], history: ShareHistory) -> AsyncGenerator[bytes, None]:
-    """Yield the document with its history as its last field. Others get their turn between two
-    rows."""
+    """Yield the document, its history last. Others get their turn between two rows."""
     yield _encoded(found)[:-1] + b',"history":{"seconds_ago":' + _encoded(history.ages())
     yield b',"series":['
     comma = b""
     for one in history.series():
-        yield comma + _row(one)
+        namespace, pod, container = one.who or (None, None, None)
+        who = {"gpu": one.gpu.uuid, "namespace": namespace, "pod": pod, "container": container}
+        rings = f',"percent":[{one.percent}],"memory_mib":[{one.memory_mib}]}}'
+        yield comma + _encoded(who)[:-1] + rings.encode()
         comma = b","
         await asyncio.sleep(0)
     yield b"]}}"
-
-
-def _row(one: Series) -> bytes:
-    namespace, pod, container = one.who or (None, None, None)
-    who = {"gpu": one.gpu.uuid, "namespace": namespace, "pod": pod, "container": container}
-    rings = f',"percent":[{one.percent}],"memory_mib":[{one.memory_mib}]}}'
-    return _encoded(who)[:-1] + rings.encode()
 
 
 def _encoded(found: Any) -> bytes:
