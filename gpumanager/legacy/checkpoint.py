@@ -8,10 +8,9 @@ when it starts again, and the same amount of our own IDs is left out meanwhile.
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gpumanager.deviceplugin.identity.evidence import Evidence, Key, allocation_of
 from gpumanager.deviceplugin.identity.verdict import has_ended
@@ -54,7 +53,7 @@ class Inherited:
 
 
 def read_original(path: Path) -> tuple[Inherited, ...]:
-    """Nothing where there is no such file; raises OriginalUnreadable."""
+    """Read the checkpoint; empty where there is no such file. Raises OriginalUnreadable."""
     try:
         return parse_original(path.read_bytes(), path)
     except FileNotFoundError:
@@ -64,59 +63,54 @@ def read_original(path: Path) -> tuple[Inherited, ...]:
 
 
 def parse_original(text: bytes, path: Path | str = FILE_NAME) -> tuple[Inherited, ...]:
-    """Raises OriginalUnreadable."""
+    """Parse the checkpoint. Raises OriginalUnreadable."""
     try:
         pods = json.loads(text)["PodGPUMapping"] or {}
-        return tuple(_inherited(pods))
+        return tuple(
+            Inherited(
+                PodUID(uid),
+                container,
+                tuple(int(device.removeprefix(DEVICE)) for device in one["Devices"] or ()),
+                int(one["Cores"]),
+                int(one["Memory"]),
+            )
+            for uid, containers in pods.items()
+            for container, one in (containers or {}).items()
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OriginalUnreadable(path, f"unknown shape ({error})") from error
-
-
-def _inherited(pods: Mapping[str, Any]) -> Iterator[Inherited]:
-    for uid, containers in pods.items():
-        for name, one in (containers or {}).items():
-            minors = tuple(int(device.removeprefix(DEVICE)) for device in one["Devices"] or ())
-            yield Inherited(PodUID(uid), name, minors, int(one["Cores"]), int(one["Memory"]))
 
 
 def inherit(
     topology: Topology, original: tuple[Inherited, ...], evidence: Evidence, now: float
 ) -> tuple[Grant, ...]:
-    """As allocations, of pods that have not ended.
+    """Return the grants of pods that have not ended. `original` counts before other evidence.
 
     Where the kubelet has its books and gives a container nothing, its pod is gone.
     """
-    known = {(one.pod_uid, one.container): one for one in _alive(topology, evidence)}
-    known |= dict(_answered(topology, evidence))
-    known |= {(one.pod_uid, one.container): one for one in original}
-    found = (_allocation(topology, one, evidence, now) for one in known.values())
-    return tuple(a for a in found if a is not None)
-
-
-def _answered(topology: Topology, evidence: Evidence) -> Iterator[tuple[Key, Inherited]]:
-    """By what the original answered them, which the kubelet keeps."""
-    for holder in evidence.checkpoint or ():
-        if holder.resource != VCORE or not all(i.startswith(ORIGINAL) for i in holder.ids):
-            continue
-        key = (holder.pod_uid, holder.container)
-        if ENV_ALLOCATION in evidence.envs.get(key, {}):
-            continue  # by us
-        uuids = evidence.envs.get(key, {}).get(ENV_VISIBLE, "").split(",")
-        gpus = (topology.by_uuid(GpuUUID(uuid)) for uuid in uuids)
-        yield key, Inherited(*key, tuple(gpu.minor for gpu in gpus if gpu), len(holder.ids), 0)
-
-
-def _alive(topology: Topology, evidence: Evidence) -> Iterator[Inherited]:
-    """By what the original had written on the containers that run."""
+    known: dict[Key, Inherited] = {}
     for live in evidence.live or ():
+        # What the original has written on the containers that run.
         cores = natural_number(live.annotations.get(VCORE, ""))
         memory = natural_number(live.annotations.get(VMEMORY, "0"))
         if allocation_of(live) is not None or cores is None or memory is None:
             continue
         devices = live.annotations.get(ANNOTATION_DEVICE, "").split(",")
         minors = tuple(gpu.minor for gpu in topology.gpus if f"{DEVICE}{gpu.minor}" in devices)
-        one = live.container
-        yield Inherited(one.pod_uid, one.name, minors, cores, memory)
+        key = (live.container.pod_uid, live.container.name)
+        known[key] = Inherited(*key, minors, cores, memory)
+    for holder in evidence.checkpoint or ():
+        # What the original has answered, which the kubelet keeps.
+        key = (holder.pod_uid, holder.container)
+        envs = evidence.envs.get(key, {})
+        is_original = all(i.startswith(ORIGINAL) for i in holder.ids) and ENV_ALLOCATION not in envs
+        if holder.resource == VCORE and is_original:
+            gpus = (topology.by_uuid(GpuUUID(u)) for u in envs.get(ENV_VISIBLE, "").split(","))
+            minors = tuple(gpu.minor for gpu in gpus if gpu)
+            known[key] = Inherited(*key, minors, len(holder.ids), 0)
+    known |= {(one.pod_uid, one.container): one for one in original}
+    found = (_allocation(topology, one, evidence, now) for one in known.values())
+    return tuple(a for a in found if a is not None)
 
 
 def _allocation(topology: Topology, one: Inherited, evidence: Evidence, now: float) -> Grant | None:
@@ -135,35 +129,26 @@ def _allocation(topology: Topology, one: Inherited, evidence: Evidence, now: flo
             admission, tuple(sorted(held[VCORE])), tuple(sorted(held.get(VMEMORY, ())))
         )
         cores, blocks = len(legacy.core_ids), len(legacy.memory_ids)
+    by_minor = {gpu.minor: gpu.uuid for gpu in topology.gpus}
+    gpus = tuple(by_minor[minor] for minor in one.minors if minor in by_minor)
+    pod = next((pod for pod in evidence.view or () if pod.uid == one.pod_uid), None)
+    namespace, name = (pod.namespace, pod.name) if pod else ("", "")
     return Grant(
         id=AllocationID(f"inherited-{one.pod_uid}-{one.container}"),
         source=legacy,
-        shares=shares_of(
-            _gpus(topology, one), cores, blocks, exclusive=evaluator is not Evaluator.SHARE
-        ),
+        shares=shares_of(gpus, cores, blocks, exclusive=evaluator is not Evaluator.SHARE),
         evaluator=evaluator,
         why=WHY,
         time=now,
         state=State.CONFIRMED,
-        pod=_claimant(key, evidence),
+        pod=Claimant(one.pod_uid, namespace, name, one.container),
     )
-
-
-def _gpus(topology: Topology, one: Inherited) -> tuple[GpuUUID, ...]:
-    by_minor = {gpu.minor: gpu.uuid for gpu in topology.gpus}
-    return tuple(by_minor[minor] for minor in one.minors if minor in by_minor)
-
-
-def _claimant(key: Key, evidence: Evidence) -> Claimant:
-    pod = next((pod for pod in evidence.view or () if pod.uid == key[0]), None)
-    return Claimant(key[0], pod.namespace if pod else "", pod.name if pod else "", key[1])
 
 
 def inherited_grants(
     path: Path, topology: Topology, evidence: Evidence, now: float
 ) -> tuple[Grant, ...]:
-    """Return the grants of gpu-manager's pods that live. A checkpoint that cannot be read is logged
-    as an error, and the rest of the evidence counts."""
+    """Return the grants of gpu-manager's pods that live. Log a checkpoint that cannot be read."""
     try:
         original = read_original(path)
     except OriginalUnreadable as error:

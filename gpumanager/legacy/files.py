@@ -64,8 +64,7 @@ class LegacyConfig:
 def original_config(
     pod_uid: str, container: str, limits: Sequence[Limit], driver: tuple[int, int]
 ) -> LegacyConfig:
-    """Return all GPUs of a container together, as the original has them. limits: none for whole
-    ones."""
+    """Return all GPUs of a container together, as the original does. limits: none for whole."""
     cores = sum(limit.cores for limit in limits) if limits else CORES_PER_GPU
     ceiling = sum(limit.ceiling for limit in limits)
     return LegacyConfig(
@@ -93,7 +92,7 @@ def encode_config(config: LegacyConfig) -> bytes:
 
 
 def decode_config(content: bytes) -> LegacyConfig:
-    """Raises NotOriginal."""
+    """Decode the bytes. Raises NotOriginal."""
     if len(content) != _WORDS.size:
         raise NotOriginal(f"{VCUDA_CONFIG} has {len(content)} bytes, not {_WORDS.size}")
     uid, ceiling, name, _bus, memory, cores, hard, major, minor, _enable = _WORDS.unpack(content)
@@ -103,7 +102,7 @@ def decode_config(content: bytes) -> LegacyConfig:
 
 
 def encode_pids(pids: Iterable[int]) -> bytes:
-    """Ascending, for the original looks for its own by halves; the youngest where too many."""
+    """Encode in ascending order: the original bisects. The youngest where there are too many."""
     most = sorted(set(pids))[-MAX_PIDS:]
     return struct.pack(f"={len(most)}i", *most)
 
@@ -114,7 +113,7 @@ def decode_pids(content: bytes) -> tuple[int, ...]:
 
 
 def driver_numbers(version: str) -> tuple[int, int]:
-    """(555, 58) of `555.58.02`."""
+    """Return (555, 58) for `555.58.02`."""
     found = _NUMBERS.match(version)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
@@ -125,7 +124,7 @@ def names_directory(name: str) -> bool:
 
 
 def _text(text: str, size: int) -> bytes:
-    """Cut so that a 0 ends it."""
+    """Encode it, cut so that a 0 ends it."""
     return text.encode()[: size - 1]
 
 

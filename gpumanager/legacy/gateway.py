@@ -7,14 +7,22 @@ of this exists until the first such caller comes, and no caller stays for long.
 """
 
 import asyncio
+import errno
 import logging
 import socket
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from gpumanager.legacy.register import Register, RegisterServer
+import grpc
+import grpc.aio
+
+from gpumanager import grpc_wire
+from gpumanager.grpc_wire import Method
+from gpumanager.legacy.api import vcuda_pb2 as pb
+from gpumanager.legacy.files import VDevice
+from gpumanager.limits.socket.protocol import HelloRefused
 from gpumanager.limits.socket.rate_limits import RepeatedLog
 
 log = logging.getLogger(__name__)
@@ -25,6 +33,62 @@ CALL_SECONDS: Final = 10.0
 
 CHUNK: Final = 1 << 14
 """Bytes on their way in one direction: no more are taken before these are delivered."""
+
+
+SERVICE: Final = "vcuda.VCUDAService"
+METHOD: Final = Method("RegisterVDevice", pb.VDeviceRequest, pb.VDeviceResponse)
+MESSAGE_LIMIT: Final = 1 << 16
+
+STATUSES: Final[Mapping[int, grpc.StatusCode]] = {
+    errno.EACCES: grpc.StatusCode.PERMISSION_DENIED,
+    errno.EINVAL: grpc.StatusCode.INVALID_ARGUMENT,
+    errno.ENOSPC: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errno.ESRCH: grpc.StatusCode.FAILED_PRECONDITION,
+}
+"""How refusals are called in gRPC; UNAVAILABLE for what may pass."""
+
+Register = Callable[[VDevice], Awaitable[HelloRefused | None]]
+"""Does what one caller asks for; the caller is known."""
+
+
+class RegisterServer:
+    """Serves `vcuda.VCUDAService/RegisterVDevice` on a socket of the manager's own, as gpu-client
+    calls it. callers: by the abstract names of their sockets."""
+
+    def __init__(self, socket: Path, callers: Mapping[str, Register]) -> None:
+        self._socket = socket
+        self._callers = callers
+        self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", MESSAGE_LIMIT)])
+        self._server.add_generic_rpc_handlers(
+            (grpc_wire.handler(SERVICE, {METHOD: self._register}),)
+        )
+
+    async def start(self) -> None:
+        """Start to serve. Raises OSError."""
+        self._socket.unlink(missing_ok=True)
+        try:
+            self._server.add_insecure_port(f"unix:{self._socket}")
+        except RuntimeError as error:
+            raise OSError(None, f"gRPC cannot listen: {error}", str(self._socket)) from error
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(grace=None)
+        self._socket.unlink(missing_ok=True)
+
+    async def _register(self, request: pb.VDeviceRequest, context: Any) -> pb.VDeviceResponse:
+        kind, _, name = context.peer().partition(":")
+        register = self._callers.get(name) if kind == "unix-abstract" else None
+        if register is None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "call /etc/vcuda/vcuda.sock")
+            raise AssertionError("abort returned")  # pragma: no cover  # it always raises
+        refused = await register(
+            VDevice(request.pod_uid, request.container_name, request.container_id, request.bus_id)
+        )
+        if refused is not None:
+            status = STATUSES.get(refused.number, grpc.StatusCode.UNAVAILABLE)
+            await context.abort(status, refused.reason)
+        return pb.VDeviceResponse()
 
 
 class Gateway:
@@ -39,13 +103,17 @@ class Gateway:
         self._said = RepeatedLog(log, "RegisterVDevice")
 
     async def carry(self, connection: socket.socket, begun: bytes, register: Register) -> None:
-        """All that this caller has to say, and the answers. begun: what was read of it already."""
+        """Carry all that a caller sends, and the answers. begun: what was read of it already."""
         self._said.summarize()
         with connection.dup() as caller:
             caller.setblocking(False)
             try:
                 async with asyncio.timeout(self._call_seconds):
-                    await self._start()
+                    async with self._starting:
+                        if self._server is None:
+                            server = RegisterServer(self._path, self._callers)
+                            await server.start()
+                            self._server = server
                     await self._carry(caller, begun, register)
             except TimeoutError:
                 words = f"a caller stayed for {self._call_seconds:g} s"
@@ -58,13 +126,6 @@ class Gateway:
         if server is not None:
             await server.stop()
 
-    async def _start(self) -> None:
-        async with self._starting:
-            if self._server is None:
-                server = RegisterServer(self._path, self._registrar)
-                await server.start()
-                self._server = server
-
     async def _carry(self, caller: socket.socket, begun: bytes, register: Register) -> None:
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as inner:
@@ -74,28 +135,21 @@ class Gateway:
             try:
                 await loop.sock_connect(inner, str(self._path))
                 await loop.sock_sendall(inner, begun)
-                await _until_one_ends(_copy(caller, inner), _copy(inner, caller))
+                ways = _copy(caller, inner), _copy(inner, caller)
+                tasks = [asyncio.ensure_future(way) for way in ways]
+                try:
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
             finally:
                 del self._callers[name]
 
-    def _registrar(self, peer: str) -> Register | None:
-        kind, _, name = peer.partition(":")
-        return self._callers.get(name) if kind == "unix-abstract" else None
-
 
 async def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Until one of them ends, in whatever way: that is no error of ours."""
+    """Copy until one of them ends, in whatever way: that is no error of ours."""
     loop = asyncio.get_running_loop()
     with suppress(OSError):
         while chunk := await loop.sock_recv(source, CHUNK):
             await loop.sock_sendall(target, chunk)
-
-
-async def _until_one_ends(*ways: Coroutine[None, None, None]) -> None:
-    tasks = [asyncio.ensure_future(way) for way in ways]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

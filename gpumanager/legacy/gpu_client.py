@@ -7,7 +7,7 @@ HELLO, and what is named must fit.
 import asyncio
 import errno
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -32,15 +32,15 @@ class ContainerMember(Protocol):
 
     @property
     def uid(self) -> str:
-        """The pod's."""
+        """Return the pod's."""
 
     @property
     def container(self) -> str:
-        """Its name."""
+        """Return its name."""
 
 
 def nobody(_allocation: AllocationID) -> None:
-    """The container that an allocation is for, where none is confirmed."""
+    """Return the container of an allocation, where none is confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +77,14 @@ class GpuClients:
         self._around = around
         self._allocation = allocation
         self._peers = peers
-        self._about = about or self._settled
+        self._about = about
         self._calls = asyncio.Semaphore(CALLS)
         self._registrations = Registrations(
             directory, limits, neighbours=around.neighbours, driver=around.driver
         )
 
-    def answer(self, connection: socket.socket, begun: bytes) -> Coroutine[None, None, None]:
-        """Return all of a connection that speaks HTTP/2."""
-        return self._carry(connection, begun)
-
-    async def _carry(self, connection: socket.socket, begun: bytes) -> None:
+    async def answer(self, connection: socket.socket, begun: bytes) -> None:
+        """Answer a connection that speaks HTTP/2, to its end."""
         process = find(peer_pid(connection))
         async with self._calls:
             await self._around.gateway.carry(
@@ -100,22 +97,28 @@ class GpuClients:
             return HelloRefused(errno.ESRCH, "the manager does not see who calls: it needs hostPID")
         if reason := refuse_other_pod(self._peers, self._allocation, process):
             return reason
-        resident = await self._about(device)
+        resident: ContainerMember | HelloRefused | None
+        if self._about is None:
+            resident = self._around.resident(self._allocation)
+        else:
+            resident = await self._about(device)
         if isinstance(resident, HelloRefused):
             return resident
-        names = directories(device.container_id, device.container_name)
-        return _refuse(device, names, resident) or self._add(device, names, resident, process)
-
-    async def _settled(self, _device: VDevice) -> ContainerMember | None:
-        return self._around.resident(self._allocation)
+        return self._add(device, resident, process)
 
     def _add(
-        self,
-        device: VDevice,
-        names: tuple[str, ...],
-        resident: ContainerMember | None,
-        process: Process,
+        self, device: VDevice, resident: ContainerMember | None, process: Process
     ) -> HelloRefused | None:
+        names = directories(device.container_id, device.container_name)
+        if not names:
+            given = device.container_id or device.container_name
+            return HelloRefused(
+                errno.EINVAL, f"{given!r} names no container: give its ID or its name"
+            )
+        if resident and device.pod_uid and device.pod_uid.replace("_", "-") != resident.uid:
+            return HelloRefused(
+                errno.EACCES, f"this socket is pod {resident.uid}'s, not {device.pod_uid}'s"
+            )
         pod_uid = device.pod_uid or (resident.uid if resident else "")
         container = device.container_name or (resident.container if resident else "")
         try:
@@ -133,16 +136,3 @@ class GpuClients:
 
     def refresh(self) -> None:
         self._registrations.refresh()
-
-
-def _refuse(
-    device: VDevice, names: tuple[str, ...], resident: ContainerMember | None
-) -> HelloRefused | None:
-    if not names:
-        given = device.container_id or device.container_name
-        return HelloRefused(errno.EINVAL, f"{given!r} names no container: give its ID or its name")
-    if resident and device.pod_uid and device.pod_uid.replace("_", "-") != resident.uid:
-        return HelloRefused(
-            errno.EACCES, f"this socket is pod {resident.uid}'s, not {device.pod_uid}'s"
-        )
-    return None

@@ -48,7 +48,7 @@ class ContainerNames(Protocol):
     """Finds a container by its ID."""
 
     async def name_of(self, container_id: str) -> str | None:
-        """None for one that does not run; raises GpuManagerError where nobody can tell."""
+        """Return it; None for one that does not run. Raises GpuManagerError where not known."""
 
 
 class LegacyPods:
@@ -68,21 +68,32 @@ class LegacyPods:
         self._doors: dict[str, _Door] = {}
 
     def candidates(self) -> frozenset[str]:
-        """Candidates for such a pod: each that has a directory or is served already."""
+        """Return candidates for such a pod: each that has a directory or is served already."""
         return frozenset((*self._present(), *self._doors))
 
     def serve(self, containers: LegacyContainers) -> None:
-        """These live now: open what is new, remove what has ended, keep the rest current."""
+        """Serve these, which live now: add what is new, remove what has ended, update the rest."""
         for uid in set(self._doors) - set(containers):
-            self._close(uid)
+            self._doors.pop(uid).close()
+            try:
+                shutil.rmtree(self._root / uid)
+            except OSError as error:
+                log.warning("cannot remove %s: %s", self._root / uid, error.strerror)
         for uid in self._present():
-            if uid in containers and uid not in self._doors:
-                self._open(uid, containers[uid])
+            if uid not in containers or uid in self._doors:
+                continue
+            try:
+                self._doors[uid] = _Door(
+                    self._root / uid, containers[uid], self._around, self._peers, self._names
+                )
+                log.info("serving pod %s with the limits that gpu-manager gave it", uid)
+            except (OSError, GpuManagerError) as error:
+                log.warning("cannot serve gpu-manager's pod %s: %s", uid, error)
         for uid, door in self._doors.items():
             door.keep(containers[uid])
 
     def stop(self) -> None:
-        """Directories stay."""
+        """Stop serving. Directories stay."""
         for door in self._doors.values():
             door.close()
         self._doors.clear()
@@ -91,22 +102,6 @@ class LegacyPods:
         with suppress(OSError), os.scandir(self._root) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         return []
-
-    def _open(self, uid: str, containers: tuple[LegacyContainer, ...]) -> None:
-        try:
-            self._doors[uid] = _Door(
-                self._root / uid, containers, self._around, self._peers, self._names
-            )
-            log.info("serving pod %s with the limits that gpu-manager gave it", uid)
-        except (OSError, GpuManagerError) as error:
-            log.warning("cannot serve gpu-manager's pod %s: %s", uid, error)
-
-    def _close(self, uid: str) -> None:
-        self._doors.pop(uid).close()
-        try:
-            shutil.rmtree(self._root / uid)
-        except OSError as error:
-            log.warning("cannot remove %s: %s", self._root / uid, error.strerror)
 
 
 class _Door:
@@ -121,20 +116,23 @@ class _Door:
         names: ContainerNames | None,
     ) -> None:
         self._containers = containers
+        self._limits = {one.container: one.limits for one in reversed(containers)}
         self._names = names
         self._clients = GpuClients(
             around,
             directory,
             containers[0].allocation,
-            self._limits_of,
+            self._limits.get,
             peers=peers,
             about=self._about,
         )
         self._listener = SocketListener(directory, self._answer)
 
     def keep(self, containers: tuple[LegacyContainer, ...]) -> None:
-        changed, self._containers = containers != self._containers, containers
-        if changed:
+        if containers != self._containers:
+            self._containers = containers
+            self._limits.clear()
+            self._limits |= {one.container: one.limits for one in reversed(containers)}
             self._clients.limits_changed()
         self._clients.refresh()
 
@@ -151,23 +149,19 @@ class _Door:
             connection.send(refusal(refused), socket.MSG_DONTWAIT)
         return None
 
-    def _limits_of(self, container: str) -> tuple[Limit, ...] | None:
-        found = (one.limits for one in self._containers if one.container == container)
-        return next(found, None)
-
     async def _about(self, device: VDevice) -> LegacyContainer | HelloRefused:
-        """Which of the pod's containers this is."""
+        """Find which of the pod's containers this is."""
         name = device.container_name
         if not name and len(self._containers) > 1:
             try:
-                name = await self._name_of(device.container_id)
+                known = await self._names.name_of(device.container_id) if self._names else None
             except GpuManagerError as error:
                 return HelloRefused(errno.EAGAIN, str(error))
+            if known is None:
+                return HelloRefused(
+                    errno.EAGAIN,
+                    f"the container runtime knows no container {device.container_id}",
+                )
+            name = known
         found = [one for one in self._containers if name in ("", one.container)]
         return found[0] if found else HelloRefused(errno.EINVAL, f"no GPU was given to {name!r}")
-
-    async def _name_of(self, container_id: str) -> str:
-        found = await self._names.name_of(container_id) if self._names else None
-        if found is None:
-            raise GpuManagerError(f"the container runtime knows no container {container_id}")
-        return found

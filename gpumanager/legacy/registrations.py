@@ -11,8 +11,8 @@ remember, so that the next manager goes on with them.
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -75,9 +75,18 @@ class Registrations:
         self._neighbours = neighbours
         self._driver = driver
         self._clients: dict[str, _Client] = {}
-        self._take_up()
+        # Those of a manager before us, as far as a process of them lives.
+        with suppress(OSError), os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for name in (ROOT, *names):
+                with suppress(OSError, NotOriginal):
+                    config = decode_config((directory / name / VCUDA_CONFIG).read_bytes())
+                    pids = decode_pids((directory / name / PIDS_CONFIG).read_bytes())
+                    processes = frozenset(found for found in map(find, pids) if found is not None)
+                    self._clients[name] = _Client(name, config.pod_uid, config.container, processes)
         for client in self._clients.values():
-            self._complaining(self._write_both, client)
+            with self._logging_errors(client):
+                self._write_both(client)
 
     def add(self, names: Iterable[str], pod_uid: str, container: str, caller: Process) -> None:
         """Write the files of a container in each of these directories; safe to repeat.
@@ -89,46 +98,43 @@ class Registrations:
             if known is None and len(self._clients) >= MOST_REGISTRATIONS:
                 raise TooManyRegistrations
             earlier = known.processes if known else frozenset[Process]()
-            started = self._around(caller) or _family(caller)
+            started = self._around(caller)
+            if not started:
+                # gpu-client ends at once; the program that started it is the one that counts.
+                parent = find(parent_of(caller))
+                started = frozenset({caller, parent} if parent else {caller})
             client = _Client(name, pod_uid, container, frozenset({*_living(earlier), *started}))
             self._write_both(client)
             self._clients[name] = client
 
     def limits_changed(self) -> None:
         for client in self._clients.values():
-            self._complaining(self._write_config, client)
+            with self._logging_errors(client):
+                self._write_config(client)
 
     def refresh(self) -> None:
-        """Processes have come and gone."""
+        """Write the processes that live now, and remove the files of containers without any."""
         for name, client in list(self._clients.items()):
             living = _living(client.processes)
             if not living:
                 del self._clients[name]
-                self._complaining(self._remove, client)
+                with self._logging_errors(client):
+                    if name != ROOT:
+                        shutil.rmtree(self._directory / name)
+                    else:
+                        for file in (VCUDA_CONFIG, PIDS_CONFIG):
+                            (self._directory / file).unlink(missing_ok=True)
                 continue
             now = replace(client, processes=self._around(next(iter(living))) or living)
             if now != client:
                 self._clients[name] = now
-                self._complaining(self._write_pids, now)
+                with self._logging_errors(now):
+                    self._write_pids(now)
 
     def _around(self, process: Process) -> frozenset[Process]:
         """Return all of its container; empty where that is not known."""
         pids = self._neighbours.beside(process) if self._neighbours else ()
         return frozenset(found for found in map(find, pids) if found is not None)
-
-    def _take_up(self) -> None:
-        """Those of a manager before us, as far as a process of them lives."""
-        with suppress(OSError), os.scandir(self._directory) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-            for name in (ROOT, *names):
-                self._take_up_one(name)
-
-    def _take_up_one(self, name: str) -> None:
-        with suppress(OSError, NotOriginal):
-            config = decode_config((self._directory / name / VCUDA_CONFIG).read_bytes())
-            pids = decode_pids((self._directory / name / PIDS_CONFIG).read_bytes())
-            processes = frozenset(found for found in map(find, pids) if found is not None)
-            self._clients[name] = _Client(name, config.pod_uid, config.container, processes)
 
     def _write_both(self, client: _Client) -> None:
         self._write_pids(client)
@@ -145,7 +151,7 @@ class Registrations:
         self._write(client, PIDS_CONFIG, encode_pids(pids))
 
     def _write(self, client: _Client, name: str, content: bytes) -> None:
-        """It appears complete, by a rename: the original reads without a lock."""
+        """Write a file by a rename, so that it appears complete: the original takes no lock."""
         directory = self._directory / client.directory
         directory.mkdir(exist_ok=True)
         directory.chmod(0o755)
@@ -154,24 +160,18 @@ class Registrations:
         temporary.chmod(0o644)
         temporary.replace(directory / name)
 
-    def _remove(self, client: _Client) -> None:
-        if client.directory != ROOT:
-            shutil.rmtree(self._directory / client.directory)
-            return
-        for name in (VCUDA_CONFIG, PIDS_CONFIG):
-            (self._directory / name).unlink(missing_ok=True)
-
-    def _complaining(self, change: Callable[[_Client], None], client: _Client) -> None:
+    @contextmanager
+    def _logging_errors(self, client: _Client) -> Iterator[None]:
         try:
-            change(client)
+            yield
         except OSError as error:
             log.warning("%s/%s: %s", self._directory, client.directory, error.strerror)
 
 
 def directories(container_id: str, container_name: str) -> tuple[str, ...]:
-    """Where a gpu-client's program looks; empty where what it says names no directory.
+    """Return where a gpu-client's program looks; empty where that names no directory.
 
-    One that has an ID tells that alone, as the original does.
+    With an ID that alone counts, as for the original.
     """
     if container_id:
         return (container_id,) if names_directory(container_id) else ()
@@ -181,9 +181,3 @@ def directories(container_id: str, container_name: str) -> tuple[str, ...]:
 
 def _living(processes: frozenset[Process]) -> frozenset[Process]:
     return frozenset(process for process in processes if alive(process))
-
-
-def _family(caller: Process) -> frozenset[Process]:
-    """gpu-client ends at once; the program that started it is the one that counts."""
-    parent = find(parent_of(caller))
-    return frozenset({caller}) if parent is None else frozenset({caller, parent})

@@ -4,7 +4,7 @@ sockets of pods that began under gpu-manager. Without this package a node serves
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.grant import State
 from gpumanager.grants.journal import Journal
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.shim import limits
@@ -63,16 +63,12 @@ class LegacySockets:
 
 
 def legacy_containers(journal: Journal, uids: Collection[str]) -> LegacyContainers:
-    """Of these pods, the confirmed grants."""
+    """Return the confirmed grants of these pods."""
     found: dict[str, tuple[LegacyContainer, ...]] = {}
-    for allocation in journal.live():
-        if allocation.pod and allocation.pod.uid in uids and allocation.state is State.CONFIRMED:
-            uid = allocation.pod.uid
-            found[uid] = (*found.get(uid, ()), _legacy(allocation, uid, allocation.pod.container))
+    for grant in journal.live():
+        pod = grant.pod
+        if pod and pod.uid in uids and grant.state is State.CONFIRMED:
+            own = () if grant.exclusive else limits(grant)
+            container = LegacyContainer(grant.id, pod.uid, pod.container, own)
+            found[pod.uid] = (*found.get(pod.uid, ()), container)
     return found
-
-
-def _legacy(allocation: Grant, uid: str, container: str) -> LegacyContainer:
-    return LegacyContainer(
-        allocation.id, uid, container, () if allocation.exclusive else limits(allocation)
-    )
