@@ -30,6 +30,6 @@ class InputError(GpuManagerError):
 
 
 def words_of(error: BaseException) -> str:
-    """What to tell of it. Some, as TimeoutError, have no words, and are true all the same."""
+    """Return the text of an error, or its kind: some, as TimeoutError, have no text."""
     plain = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     return str(error) or plain

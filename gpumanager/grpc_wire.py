@@ -35,19 +35,16 @@ class Method(NamedTuple, Generic[Request, Response]):
 def handler(
     service: str, methods: Mapping[Method[Any, Any], Any]
 ) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serves each method by its coroutine function or, where it streams, async generator."""
-    return grpc.method_handlers_generic_handler(
-        service, {method.name: _rpc(method, serve) for method, serve in methods.items()}
-    )
-
-
-def _rpc(method: Method[Any, Any], serve: Any) -> Any:
-    make = (
-        grpc.unary_stream_rpc_method_handler
-        if method.streams
-        else grpc.unary_unary_rpc_method_handler
-    )
-    return make(serve, method.request.FromString, method.response.SerializeToString)
+    """Serve each method by its coroutine function or, where it streams, async generator."""
+    handlers: dict[str, Any] = {}
+    for method, serve in methods.items():
+        make: Any = grpc.unary_unary_rpc_method_handler
+        if method.streams:
+            make = grpc.unary_stream_rpc_method_handler
+        handlers[method.name] = make(
+            serve, method.request.FromString, method.response.SerializeToString
+        )
+    return grpc.method_handlers_generic_handler(service, handlers)
 
 
 async def call(
@@ -57,7 +54,7 @@ async def call(
     request: Request,
     timeout: float | None,  # noqa: ASYNC109 - gRPC's, which the server is told
 ) -> Response:
-    """timeout: seconds, None for none. Raises grpc.aio.AioRpcError."""
+    """Call a method. timeout: seconds, None for none. Raises grpc.aio.AioRpcError."""
     rpc: Any = channel.unary_unary(
         f"/{service}/{method.name}", method.request.SerializeToString, method.response.FromString
     )
@@ -71,7 +68,7 @@ def stream(
     method: Method[Request, Response],
     request: Request,
 ) -> "grpc.aio.UnaryStreamCall[Request, Response]":
-    """Answers as they come; leave it by closing the channel."""
+    """Call a method for answers as they come; leave it by closing the channel."""
     rpc: Any = channel.unary_stream(
         f"/{service}/{method.name}", method.request.SerializeToString, method.response.FromString
     )

@@ -11,7 +11,6 @@ them asks at once, and a connection that is being answered is not closed for oth
 """
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -115,18 +114,47 @@ class BoundedServer(web.Server):
 
     @property
     def open_connections(self) -> int:
-        """How many there are now, TLS handshakes among them."""
+        """Return how many there are now, TLS handshakes among them."""
         return len(self._open)
 
     async def start(self, address: str, port: int, tls: ContextSource | None = None) -> int:
         """Listen on every address of that name; "": on all. Returns the port. Raises OSError."""
-        sockets = await _listening(address, port)
+        found = await asyncio.get_running_loop().getaddrinfo(
+            address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        sockets: list[socket.socket] = []
+        missing: OSError | None = None
+        try:
+            for family, _, _, _, where in dict.fromkeys(found):
+                port = port or (int(sockets[0].getsockname()[1]) if sockets else 0)
+                try:
+                    with socket.socket(family, socket.SOCK_STREAM) as one:
+                        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                        if family == socket.AF_INET6:
+                            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                        one.bind((where[0], port, *where[2:]))
+                        sockets.append(one.dup())
+                except OSError as error:
+                    if error.errno not in ABSENT:
+                        raise
+                    missing = error
+        except OSError:
+            for one in sockets:
+                one.close()
+            raise
+        if not sockets:
+            raise missing or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
         await self._serve(sockets, tls)
         return int(sockets[0].getsockname()[1])
 
     async def start_at(self, path: Path) -> None:
         """Listen on a unix socket for our own account alone. Raises OSError."""
-        await self._serve([_bound_at(path)], None)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+            path.unlink(missing_ok=True)  # noqa: ASYNC240 - of a process before us
+            os.fchmod(one.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # of the file that bind makes
+            one.bind(str(path))
+            listener = one.dup()
+        await self._serve([listener], None)
 
     async def stop(self, *, grace: bool = True) -> None:
         """Accept no more. What is being answered has `grace_seconds`, and then is cut off."""
@@ -140,7 +168,7 @@ class BoundedServer(web.Server):
         await self.cut()
 
     async def cut(self) -> None:
-        """Every connection ends now, in the middle of what it says."""
+        """End every connection now, in the middle of what it says."""
         connections = tuple(self._open)
         for connection in connections:
             self._close(connection)
@@ -179,10 +207,22 @@ class BoundedServer(web.Server):
                 self._room.set()
 
     async def _accept(self, listener: socket.socket, tls: ContextSource | None) -> None:
+        loop = asyncio.get_running_loop()
         with listener:
             while True:
-                await _readable(listener)
-                await self._make_room()
+                ready = asyncio.Event()
+                loop.add_reader(listener, ready.set)
+                try:
+                    await ready.wait()
+                finally:
+                    loop.remove_reader(listener)
+                while len(self._open) >= self._bounds.connections:
+                    self._room.clear()
+                    waiting = [one for one in self._open if not one.answering or one.unread]
+                    if waiting:
+                        self._close(min(waiting, key=lambda one: one.until))
+                    else:
+                        await self._room.wait()
                 try:
                     peer, _ = listener.accept()
                 except BlockingIOError:  # the caller has gone already
@@ -193,16 +233,6 @@ class BoundedServer(web.Server):
                     continue
                 self._welcome(peer, tls)
                 await asyncio.sleep(0)  # it may ask before the next one comes
-
-    async def _make_room(self) -> None:
-        """Returns when there is a place for one more connection."""
-        while len(self._open) >= self._bounds.connections:
-            self._room.clear()
-            waiting = [one for one in self._open if not one.answering or one.unread]
-            if waiting:
-                self._close(min(waiting, key=lambda one: one.until))
-            else:
-                await self._room.wait()
 
     def _welcome(self, peer: socket.socket, tls: ContextSource | None) -> None:
         connection = _Connection(time.monotonic() + self._bounds.head_seconds)
@@ -220,7 +250,7 @@ class BoundedServer(web.Server):
     async def _connect(
         self, peer: socket.socket, connection: _Connection, tls: ContextSource | None
     ) -> None:
-        """Until a TLS handshake is over."""
+        """Wait until a TLS handshake is over."""
         times = dict[str, float]()
         if tls is not None:
             times["ssl_handshake_timeout"] = self._bounds.head_seconds
@@ -256,7 +286,7 @@ class BoundedServer(web.Server):
             self._forget(connection)
 
     async def _close_late_connections(self) -> None:
-        """Connections that are past their deadline."""
+        """Close connections that are past their deadline."""
         shortest = min(self._bounds.head_seconds, self._bounds.answer_seconds)
         while True:
             await asyncio.sleep(min(1.0, shortest / 2))
@@ -282,69 +312,6 @@ class BoundedServer(web.Server):
         self._room.set()
 
 
-async def _readable(listener: socket.socket) -> None:
-    """Until a connection waits to be accepted."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(listener, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(listener)
-
-
 def _is_not_about_a_malformed_request(record: logging.LogRecord) -> bool:
-    """A malformed request is its sender's mistake, and is answered with that."""
+    """Return whether to log it: a malformed request is its sender's mistake, and answered so."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-async def _listening(address: str, port: int) -> list[socket.socket]:
-    """On each address of that name that this machine has; raises OSError where there is none."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
-        address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    sockets: list[socket.socket] = []
-    missing: OSError | None = None
-    try:
-        for family, _, _, _, where in dict.fromkeys(found):
-            port = port or (int(sockets[0].getsockname()[1]) if sockets else 0)
-            try:
-                sockets.append(_bound(family, (where[0], port, *where[2:])))
-            except OSError as error:
-                if error.errno not in ABSENT:
-                    raise
-                missing = error
-    except OSError:
-        for one in sockets:
-            one.close()
-        raise
-    if not sockets:
-        raise missing or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
-    return sockets
-
-
-def _bound(family: int, where: tuple[Any, ...]) -> socket.socket:
-    one = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        one.bind(where)
-    except OSError:
-        one.close()
-        raise
-    return one
-
-
-def _bound_at(path: Path) -> socket.socket:
-    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()  # of a process before us
-        os.fchmod(one.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # of the file that bind makes
-        one.bind(str(path))
-    except OSError:
-        one.close()
-        raise
-    return one

@@ -36,7 +36,7 @@ class SkippedErrors:
         self._said: OrderedDict[tuple[str, ...], None] = OrderedDict()
 
     def skip(self, task: str, source: str, error: Exception) -> None:
-        """Counted; logged once for each task, source and kind of error, the newest ones.
+        """Count it; log it once for each task, source and kind of error, the newest ones.
 
         source: the object. The traceback is logged once for each task and kind.
         """
@@ -54,7 +54,7 @@ class SkippedErrors:
     def skipping(
         self, task: str, source: str, *, unless: tuple[type[Exception], ...] = ()
     ) -> Iterator[None]:
-        """The body is about this object alone. unless: errors that are about all."""
+        """Skip errors of a body about this object alone. unless: errors that are about all."""
         try:
             yield
         except unless:
@@ -103,14 +103,14 @@ class Supervisor:
 
     @property
     def trouble(self) -> str:
-        """Tasks that are down or have just been; empty where there are none."""
+        """Name the tasks that are down or have just been; empty where there are none."""
         now = self.clock()
         shown = {n: f for n, f in self._failing.items() if f.until is None or now < f.until}
         self._failing = shown
         return "; ".join(f"background task {name}: {one.error}" for name, one in shown.items())
 
     async def stop(self) -> None:
-        """Returns when all have ended."""
+        """Stop all, and return when they have ended."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -120,48 +120,38 @@ class Supervisor:
         pause = FIRST_PAUSE
         while True:
             began = self.clock()
-            failure = await self._run(start)
+            # In a task of its own: a TaskGroup that fails leaves its task marked as cancelled.
+            work = asyncio.create_task(start())
+            try:
+                await asyncio.wait((work,))
+            except asyncio.CancelledError:
+                work.cancel()
+                await asyncio.wait((work,))
+                if not work.cancelled():
+                    work.exception()  # it was told to end, and how it did matters to nobody
+                raise
+            failure = asyncio.CancelledError() if work.cancelled() else work.exception()
             if failure is None:
                 self._failing.pop(name, None)
                 return
             if self.clock() - began >= STEADY_SECONDS:
                 pause = FIRST_PAUSE
-            self._say(name, failure, pause)
+            kind = (name, words(failure).partition(":")[0])
+            log.error(
+                "background task %s has stopped and is restarted in %g s: %s",
+                *(name, pause, words(failure)),
+                exc_info=None if kind in self._kinds else failure,  # once for each kind
+            )
+            self._kinds.add(kind)
             self._failing[name] = _Failing(words(failure))
             await self.sleep(pause)
             self.restarts[name] += 1
             self._failing[name].until = self.clock() + pause
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _run(self, start: Start) -> BaseException | None:
-        """Why it stopped; None where its work is done.
-
-        In a task of its own: a TaskGroup that fails leaves its task marked as cancelled.
-        """
-        work = asyncio.create_task(start())
-        try:
-            await asyncio.wait((work,))
-        except asyncio.CancelledError:
-            work.cancel()
-            await asyncio.wait((work,))
-            if not work.cancelled():
-                work.exception()  # it was told to end, and how it did matters to nobody
-            raise
-        return asyncio.CancelledError() if work.cancelled() else work.exception()
-
-    def _say(self, name: str, error: BaseException, pause: float) -> None:
-        """With a traceback where it is of a new kind."""
-        kind = (name, words(error).partition(":")[0])
-        log.error(
-            "background task %s has stopped and is restarted in %g s: %s",
-            *(name, pause, words(error)),
-            exc_info=None if kind in self._kinds else error,
-        )
-        self._kinds.add(kind)
-
 
 def words(error: BaseException) -> str:
-    """Kind and text, in one line; of several at once the first."""
+    """Return kind and text, in one line; of several at once the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = " ".join(str(error).split())[:LONGEST_WORDS]

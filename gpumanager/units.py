@@ -42,12 +42,12 @@ def natural_number(text: str, digits: int = MOST_DIGITS) -> int | None:
 
 
 def blocks(amount: Bytes) -> int:
-    """Whole memory blocks in `amount`."""
+    """Return the whole memory blocks in `amount`."""
     return amount // MEMORY_BLOCK
 
 
 def bytes_for_blocks(number: int) -> str:
-    """What to say of so many blocks where bytes were meant; empty where blocks may be meant.
+    """Return advice on so many blocks where bytes were meant; empty where blocks may be meant.
 
     Example: `2Gi` of `tencent.com/vcuda-memory` is 2147483648 blocks, and 8 are meant.
     """
@@ -57,7 +57,7 @@ def bytes_for_blocks(number: int) -> str:
 
 
 def mib_for_blocks(number: int) -> str:
-    """What to say besides of more blocks than a GPU has, where MiB may be meant; else empty.
+    """Return more advice on more blocks than a GPU has, where MiB may be meant; else empty.
 
     Example: HAMi and others count MiB, so that 4096 are 4 GiB; as blocks they are 1 TiB.
     """
@@ -67,12 +67,12 @@ def mib_for_blocks(number: int) -> str:
 
 
 def count_of(number: int, thing: str) -> str:
-    """For people: `1 GPU`, `2 GPUs`."""
+    """Format for people: `1 GPU`, `2 GPUs`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def format_bytes(amount: int) -> str:
-    """For people: the largest unit in which the number is at least 1, at most two decimals."""
+    """Format for people, in the largest unit with a number of at least 1, at most two decimals."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if amount >= _SIZES[unit]:
             return f"{amount / _SIZES[unit]:.2f}".rstrip("0").rstrip(".") + f" {unit}"
