@@ -54,7 +54,8 @@ class PluginStanding(Protocol):
 
 
 class KubeletPlugin(Protocol):
-    """What the kubelet talks to: `DevicePlugin`, `ClaimPlugin`."""
+    """What the kubelet talks to: `DevicePlugin`, `ClaimPlugin`. `start` comes before the journal is
+    loaded, but for `DevicePlugin`: until then, calls of the kubelet wait for `Node.taken_up`."""
 
     @property
     def standings(self) -> Sequence[PluginStanding]: ...

@@ -145,7 +145,8 @@ class Node:
         return "it leaves this interface" if gpu in self.leaving else ""
 
     def ledger(self, interface: str) -> Ledger:
-        """Return the sums of an interface; the same object until its GPUs change."""
+        """Return the sums of an interface; the same object until its GPUs change. Unhealthy GPUs
+        are closed in that of device plugins alone, and cordoned ones in none."""
         state = (self.journal, self.offers, self.unhealthy, self.withdrawn, self._topology)
         before = self._ledgers.get(interface)
         if before is not None and all(map(operator.is_, before[0], state)):

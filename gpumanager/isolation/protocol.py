@@ -30,7 +30,7 @@ class Isolation(Protocol):
 
 
 class AllocationServer(Protocol):
-    """Serves each allocation its limits, from a directory: `virtual.manager`."""
+    """Serves each allocation its limits, from a directory: `limits.manager`."""
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
         """Serve this allocation, now with these limits; safe to repeat.

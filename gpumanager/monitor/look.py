@@ -104,8 +104,8 @@ def container_view(
 ) -> ContainerSnapshot | None:
     """Return what is shown of a grant. users: as far as known.
 
-    None for one whose container is not confirmed yet, which has no name to go by, and for admin
-    access, which holds nothing.
+    None for one whose container is not confirmed yet, which has no name to go by, for admin access,
+    which holds nothing, and for what has neither device IDs nor a claim.
     """
     claim = isinstance(grant.source, ClaimSource) and not grant.source.admin
     if grant.pod is None or grant.state is not State.CONFIRMED or not (grant.ids.core_ids or claim):

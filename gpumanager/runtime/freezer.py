@@ -37,7 +37,7 @@ _FROZEN_V2: Final = "frozen 1"
 class CgroupFreezer:
     """Freezes containers of pods that an allocation is for, and no others: the pod of a cgroup is
     looked at, so that a pid which means a process of the host by now harms none. terminating:
-    whether a pod is about to end. Implements `virtual.pausing.Freezer`."""
+    whether a pod is about to end. Implements `limits.pausing.Freezer`."""
 
     def __init__(
         self,

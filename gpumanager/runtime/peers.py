@@ -19,8 +19,8 @@ Owners = Callable[[AllocationID], Collection[PodUID] | None]
 
 
 class PodCheck:
-    """Counts the callers that it has refused. Implements `virtual.peers.PeerCheck`
-    and `virtual.peers.ProcessOwners`."""
+    """Counts the callers that it has refused. Implements `limits.socket.peers.PeerCheck`
+    and `limits.socket.peers.ProcessOwners`."""
 
     def __init__(self, containers: Containers, owners: Owners) -> None:
         self._containers = containers

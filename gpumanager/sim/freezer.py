@@ -1,4 +1,4 @@
-"""A freezer of containers that are only written down. Implements `virtual.pausing.Freezer`."""
+"""A freezer of containers that are only written down. Implements `limits.pausing.Freezer`."""
 
 from gpumanager.ids import AllocationID
 from gpumanager.limits.pausing import Cgroup

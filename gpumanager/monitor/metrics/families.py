@@ -1,7 +1,7 @@
 """Every metric there is: its name, what it means, its labels, and where its values come from. Pure.
 
-One row a metric; docs/metrics.md is held to these rows by a test. The first four are gpu-manager's,
-with its names, labels and units.
+One row a metric; docs/metrics.md and docs/contracts.md are held to these rows by tests. The first
+four are gpu-manager's, with its names, labels and units.
 """
 
 from itertools import chain

@@ -69,7 +69,7 @@ def of_gpus(value: Callable[[GpuSnapshot], float | None]) -> Callable[[Page], Ro
 def of_devices(
     value: Callable[[DeviceView], float | None], *, shares: bool = False
 ) -> Callable[[Page], Rows]:
-    """shares: only where books are kept; of whole GPUs there are none."""
+    """shares: not of whole GPUs, which have no books. A share that nobody measures has zeros."""
 
     def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
         for view in page.snapshot.containers:
