@@ -19,7 +19,7 @@ from gpumanager.dra.reconciler import PASS_SECONDS, ClaimReconciler
 from gpumanager.dra.slice import NodeGpus
 from gpumanager.gpu.device_attributes import KnownAttributes
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.grant import Claimant, ClaimSource, Grant
+from gpumanager.grants.grant import Claimant, ClaimSource
 from gpumanager.grants.node import Node
 from gpumanager.ids import PodUID
 from gpumanager.isolation.cdi import CdiFiles
@@ -149,7 +149,7 @@ class ClaimInterface:
             node.topology,
             node.ledger(CLAIMS).unheld(self.driver.live()),
             node.unhealthy,
-            node.leaving.union(node.withheld(CLAIMS), unusable),
+            node.leaving.union(node.closed(CLAIMS), unusable),
             self._outside.volumes.version,
             await self._attributes.of(node.topology),
             self._settings.unhealthy_taint,
@@ -174,11 +174,6 @@ class ClaimInterface:
             self._admissions.add(AdmissionKind.PUT_OFF, one, text, claim=name)
 
 
-def claim_of(grant: Grant | None) -> ClaimSource | None:
-    """Return the claim that a grant is of; None for another kind."""
-    return grant.source if grant and isinstance(grant.source, ClaimSource) else None
-
-
 async def until_answerable(node: Node, listening: asyncio.Event) -> None:
     """Wait until the kubelet can ask for what the slice offers, or the slice would offer nothing.
 
@@ -186,7 +181,7 @@ async def until_answerable(node: Node, listening: asyncio.Event) -> None:
     without devices before they may have them.
     """
     while not listening.is_set():
-        kept = node.leaving.union(node.withheld(CLAIMS))
+        kept = node.leaving.union(node.closed(CLAIMS))
         if all(gpu.uuid in kept for gpu in node.topology.gpus):
             return
         with contextlib.suppress(TimeoutError):

@@ -372,7 +372,7 @@ async def publish_facts(outside: Outside, interfaces: Interfaces) -> None:
             node.journal.live(),
             software,
             node.unhealthy,
-            node.ledger(DEVICE_PLUGINS).closed | node.leaving,
+            node.leaving.union(node.closed(DEVICE_PLUGINS)),
             lambda grant: interfaces.owners(grant.id),
         )
     )

@@ -89,7 +89,7 @@ class Allocator:
         """Return all devices of a resource, GPU by GPU; then what pods hold of no GPU that is
         here."""
         ledger, live = self.ledger, self._live()
-        unhealthy = ledger.closed | ledger.leaving
+        unhealthy = {*ledger.closed, *ledger.leaving}
         found = advertised(ledger.ids, live, resource, unhealthy, self.node.closing)
         if not self.node.withdrawn:
             return found

@@ -136,7 +136,7 @@ class ClaimDriver:
                 await self._adopt()
             await self._clear(running=())
             await self._store.tidy()
-        for holder in sorted(set(self.node.withheld(CLAIMS).values())):
+        for holder in sorted(set(self.node.closed(CLAIMS).values())):
             log.info(
                 "not offering a GPU to claims, because device plugins still have it: %s", holder
             )
@@ -242,7 +242,6 @@ class ClaimDriver:
                 self._deps.pool,
                 self.node.ledger(CLAIMS),
                 self.live(),
-                self.node.withheld(CLAIMS),
                 self._requests() if several else {},
             )
             gone = {one.uid for one, pod in zip(found.reserved_for, pods, strict=True) if not pod}

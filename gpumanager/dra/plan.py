@@ -57,15 +57,12 @@ Users = frozenset[tuple[str, str]]
 @dataclass(frozen=True, slots=True)
 class PreparedNode:
     """What a claim is planned on. name: of the node, and of its pool. live: grants of claims.
-
-    others: GPUs that another interface has. claims: requests of this driver's claims on this node,
-    by namespace and name.
+    claims: requests of this driver's claims on this node, by namespace and name.
     """
 
     name: str
     ledger: Ledger
     live: tuple[Grant, ...] = ()
-    others: Mapping[GpuUUID, str] = field(default_factory=dict)
     claims: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -111,7 +108,7 @@ def _gpus(
         if one.name not in known:
             gone = f"claim {claim}: {one.name} is no GPU of node {node.name} now"
             return Refused(gone, "gpu-gone")
-        if not one.admin and (holder := node.others.get(known[one.name].uuid)):
+        if not one.admin and (holder := node.ledger.closed.get(known[one.name].uuid)):
             held = f"claim {claim}: {one.name} is not free of device plugins yet: {holder}"
             return Refused(held, "other-interface")
     return {one.name: known[one.name] for one in claim.devices}

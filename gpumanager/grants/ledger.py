@@ -7,8 +7,9 @@ several grants on a GPU have the same one, it counts once. A block that a GPU ha
 its memory was granted, counts not at all: what is not there any more is not missing either.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.grants.device_ids import DeviceIDs
@@ -31,8 +32,9 @@ class Ledger:
     """Sums on one topology, as one interface may use it. A value, but for what it has counted.
 
     ids: the device IDs of the topology, where they are made already. closed: GPUs on which nothing
-    new is granted; grants that are there stay. leaving: GPUs on which nothing new is placed; a call
-    that names one of them is served. foreign: GPUs of another interface, on which nothing fits.
+    new is granted, and why not; grants that are there stay. leaving: GPUs on which nothing new is
+    placed; a call that names one of them is served. foreign: GPUs of another interface, on which
+    nothing fits.
     Raises IndistinctGPUs.
     """
 
@@ -41,7 +43,7 @@ class Ledger:
         topology: Topology,
         ids: DeviceIDs | None = None,
         *,
-        closed: frozenset[GpuUUID] = frozenset(),
+        closed: Mapping[GpuUUID, str] = MappingProxyType({}),
         leaving: frozenset[GpuUUID] = frozenset(),
         foreign: frozenset[GpuUUID] = frozenset(),
     ) -> None:
@@ -72,7 +74,7 @@ class Ledger:
 
         leaving: also of GPUs that leave, for a call that finds no other.
         """
-        held, closed = self._held(grants), self.closed if leaving else self.closed | self.leaving
+        held, closed = self._held(grants), self.closed if leaving else {*self.closed, *self.leaving}
         return FreeGpus(
             {gpu.uuid: self._open(gpu, held[gpu.uuid], closed) for gpu in self.topology.gpus}
         )
@@ -139,7 +141,7 @@ class Ledger:
         exclusive = one.shares[gpu].exclusive or other.shares[gpu].exclusive
         return exclusive and not self.repeated([one, other])[0]
 
-    def _open(self, gpu: Gpu, held: Holdings, closed: frozenset[GpuUUID]) -> FreeGpu:
+    def _open(self, gpu: Gpu, held: Holdings, closed: Container[GpuUUID]) -> FreeGpu:
         return (
             FreeGpu(0, 0, held.grants, blocks(gpu.memory))
             if gpu.uuid in closed

@@ -117,32 +117,29 @@ class Node:
         granted = (one for one in self._others(interface) if one.counts or interface == CLAIMS)
         return frozenset(offered.union(*(one.gpus for one in granted)))
 
-    def withheld(self, interface: str) -> Mapping[GpuUUID, str]:
-        """Return the GPUs that another interface or another manager has, and why each."""
+    def closed(self, interface: str) -> Mapping[GpuUUID, str]:
+        """Return the GPUs of which an interface grants nothing, and why not."""
+        unfit = self.unhealthy if interface == DEVICE_PLUGINS else ()
         foreign = self.foreign(interface)
         holders = {
-            gpu: f"{one.pod or one.candidate or 'an allocation'} holds it"
+            gpu: f"{one.pod or one.candidate or one.source} holds it"
             for one in self._others(interface)
             for gpu in one.gpus
             if gpu in foreign
         }
-        withdrawn = dict.fromkeys(self.withdrawn, "another manager has it")
-        return {**dict.fromkeys(foreign, "they offer it"), **holders, **withdrawn}
+        return {
+            **dict.fromkeys(unfit, "it is unhealthy"),
+            **{
+                gpu: f"it is offered as {self.offers[gpu].interface}"
+                for gpu in foreign
+                if gpu in self.offers
+            },
+            **holders,
+            **dict.fromkeys(self.withdrawn, "another manager has it"),
+        }
 
     def _others(self, interface: str) -> Iterator[Grant]:
         return (one for other in SOURCES if other != interface for one in self.grants(other))
-
-    def why_not(self, gpu: GpuUUID, interface: str) -> str:
-        """Return why an interface grants nothing new of this GPU; empty where it does."""
-        if self._topology.by_uuid(gpu) is None:
-            return "it is no GPU of this node now"
-        if reason := self.withheld(interface).get(gpu):
-            return reason
-        if gpu in self.unhealthy and interface == DEVICE_PLUGINS:
-            return "it is unhealthy"
-        if gpu in self.cordoned:
-            return "an operator has cordoned it"
-        return "it leaves this interface" if gpu in self.leaving else ""
 
     def ledger(self, interface: str) -> Ledger:
         """Return the sums of an interface; the same object until its GPUs change. Unhealthy GPUs
@@ -151,9 +148,7 @@ class Node:
         before = self._ledgers.get(interface)
         if before is not None and all(map(operator.is_, before[0], state)):
             return before[1]
-        foreign, leaving = self.foreign(interface), self.leaving
-        unfit = self.unhealthy if interface == DEVICE_PLUGINS else frozenset()
-        closed = unfit | foreign | self.withdrawn
+        closed, foreign, leaving = self.closed(interface), self.foreign(interface), self.leaving
         ledger = before[1] if before else None
         sets = (closed, leaving, foreign)
         if (
@@ -208,7 +203,7 @@ class Node:
         """
         self.offers = offers
         ledger = self.ledger(CLAIMS)
-        if (told := (ledger.closed, ledger.leaving)) != self._told:
+        if (told := (frozenset(ledger.closed), ledger.leaving)) != self._told:
             self._told = told
             self.notify()
 

@@ -104,11 +104,6 @@ def candidates_of(topology: Topology, free: Sequence[int], fitting: Sequence[int
     )
 
 
-def _interchangeable(nodes: Sequence[int | None]) -> list[int | str | None]:
-    """Members alone on their NUMA node are alike in this: each costs one node of its own."""
-    return [node if nodes.count(node) > 1 else "alone" for node in nodes]
-
-
 def _twins(
     rows: Sequence[list[int]], columns: Sequence[int], nodes: Sequence[int | str | None]
 ) -> tuple[int | None, ...]:

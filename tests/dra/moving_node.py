@@ -160,7 +160,7 @@ class MovingNode(Node):
         offered = (
             gpu.uuid
             for gpu in self.topology.gpus
-            if gpu.uuid not in self.driver.node.withheld(CLAIMS)
+            if gpu.uuid not in self.driver.node.closed(CLAIMS)
             and gpu.uuid not in self.driver.node.leaving
         )
         self.slice = frozenset(map(device_name, offered))

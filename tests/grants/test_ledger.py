@@ -74,7 +74,7 @@ def test_nothing_is_free_of_a_closed_gpu_and_for_new_containers_of_a_leaving_one
 ) -> None:
     held, found = [grant(30, 4)], {}
     for what, closed, leaving, _ in WITHHELD:
-        ledger.closed, ledger.leaving = closed, leaving
+        ledger.closed, ledger.leaving = dict.fromkeys(closed, "unfit"), leaving
         books = (ledger.books(held), ledger.books(held, leaving=True))
         found[what] = (*(one.of(ONE) for one in books), ledger.book(held, ONE))
         assert ledger.unheld(held).of(ONE) == SOME

@@ -104,7 +104,7 @@ def _complete(ledger: Ledger, others: Iterable[Grant], draft: Grant) -> Grant | 
     room = min((books.of(gpu).blocks for gpu in gpus), default=0)
     return Refused(
         f"{Reason.NO_FREE_GPU.value}: {count_of(draft.blocks, 'block')} asked; "
-        f"the GPU of its cores has {room} free"
+        f"the GPU of its cores has {room} free{_closed(ledger)}"
     )
 
 
@@ -152,7 +152,10 @@ def _placed(
     if request.cores:
         least = max(request.blocks, 1 if not request.whole_gpus else 0)
         answer = place_new(ledger, others, Request(request.cores, least), policy)
-        return _on(draft, answer) if isinstance(answer, GpuChoice) else Refused(str(answer))
+        if isinstance(answer, GpuChoice):
+            return _on(draft, answer)
+        full = answer.reason is Reason.NO_FREE_GPU
+        return Refused(f"{answer}{_closed(ledger)}" if full else str(answer))
     # Memory came first: the GPU with the most room has it, and probably the cores.
     gpu = roomiest(ledger, ledger.books(others), request)
     if gpu is not None:
@@ -160,8 +163,21 @@ def _placed(
         return _on(draft, choice)
     largest = max((blocks(gpu.memory) for gpu in ledger.topology.gpus), default=0)
     reason = Reason.TOO_LARGE if request.blocks > largest else Reason.NO_FREE_GPU
-    detail = f"{count_of(request.blocks, 'block')} asked; no GPU has as many free"
+    detail = f"{count_of(request.blocks, 'block')} asked; no GPU has as many free{_closed(ledger)}"
     return Refused(str(Refusal(request, reason, detail)))
+
+
+def _closed(ledger: Ledger) -> str:
+    """Return, to end a refusal with, which GPUs get nothing new and why, the first four by name."""
+    why = dict.fromkeys(ledger.leaving, "it moves to another interface") | dict(ledger.closed)
+    said = [
+        f"; GPU {gpu.index} is closed: {why[gpu.uuid]}"
+        for gpu in ledger.topology.gpus
+        if gpu.uuid in why
+    ]
+    more = len(said) - 4
+    rest = f"; {more} more {'is' if more == 1 else 'are'} closed" if more > 0 else ""
+    return "".join(said[:4]) + rest
 
 
 def _on(draft: Grant, placed: GpuChoice) -> Grant:

@@ -7,7 +7,7 @@ import pytest
 from gpumanager.deviceplugin.admission.decision import NO_CORES, NO_SHARING, decide
 from gpumanager.deviceplugin.admission.transaction import Transaction
 from gpumanager.deviceplugin.device_ledger import on_gpus
-from gpumanager.gpu.values import Gpu
+from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.refusals import Refused
@@ -88,6 +88,52 @@ def test_memory_that_comes_first_is_refused_where_no_gpu_has_the_room(
 
     assert isinstance(refused, Refused)
     assert re.search(text, refused.text)
+
+
+SIX = Ledger(gpus(6))
+FIRST, LAST = SIX.topology.gpus[0].uuid, SIX.topology.gpus[-1].uuid
+FOUR_OF_SIX = "".join(f"; GPU {index} is closed: it is unhealthy" for index in range(4))
+CLOSED: list[tuple[str, dict[GpuUUID, str], frozenset[GpuUUID], str]] = [
+    ("no GPU", {}, frozenset(), ""),
+    (
+        "one each",
+        {LAST: "another manager has it"},
+        frozenset({FIRST}),
+        "; GPU 0 is closed: it moves to another interface; GPU 5 is closed: another manager has it",
+    ),
+    (
+        "all but one",
+        {gpu.uuid: "it is unhealthy" for gpu in SIX.topology.gpus[:5]},
+        frozenset(),
+        f"{FOUR_OF_SIX}; 1 more is closed",
+    ),
+    (
+        "all",
+        {gpu.uuid: "it is unhealthy" for gpu in SIX.topology.gpus},
+        frozenset(),
+        f"{FOUR_OF_SIX}; 2 more are closed",
+    ),
+]
+REST = {VCORE: "GPU 0, has 0 cores and 0 blocks free", VMEMORY: "no GPU has as many free"}
+
+
+@pytest.mark.parametrize(("closed", "leaving", "end"), [case[1:] for case in CLOSED])
+@pytest.mark.parametrize("resource", [VCORE, VMEMORY])
+def test_a_refusal_for_want_of_room_names_the_gpus_that_are_closed_and_why(
+    closed: dict[GpuUUID, str], leaving: frozenset[GpuUUID], end: str, resource: str
+) -> None:
+    ledger = Ledger(SIX.topology, closed=closed, leaving=leaving)
+    live = [
+        on_gpus(Grant(AllocationID(gpu.uuid), DevicePluginSource("o")), [gpu.uuid], exclusive=True)
+        for gpu in SIX.topology.gpus
+    ]
+    asked = tuple(i for i, _ in SIX.ids.of(resource))[:1]
+
+    open_ = unknown(**{"cores" if resource == VCORE else "blocks": 1})
+    refused = decide(ledger, tuple(live), open_, resource, asked, now=0.0)
+
+    assert isinstance(refused, Refused)
+    assert refused.text.endswith(f"{REST[resource]}{end}")
 
 
 NO_MEMORY = (
