@@ -1,6 +1,6 @@
 """gRPC without generated stubs: a service is a table of methods, read by its clients and servers.
 
-Generated stubs refuse to run with an older grpcio than the one that made them (decision 0003).
+Generated stubs refuse to run with an older grpcio than the one that made them (decision 0142).
 """
 
 import errno

@@ -293,7 +293,7 @@ class NodeAgent:
         await registered_or_late(self._interfaces)
         await self._interfaces.serve_again()
         await self._virtual.remove_spares()
-        gc.freeze()  # the imports: 0.1 s of each full collection, amid a call (decision 0181)
+        gc.freeze()  # the imports: 0.1 s of each full collection, amid a call
         around, node, virtual = self._outside, self._node, self._virtual
         health = health_watch(self._settings, node, around.cluster, self._judged)
         self._parts.health = health

@@ -1,4 +1,4 @@
-"""A node read from its agent's `/metrics`, the page that Prometheus reads (decision 0052). Pure.
+"""A node read from its agent's `/metrics`, the page that Prometheus reads. Pure.
 
 Whatever stands there is made fit for a terminal first: names come from whoever makes pods.
 """
