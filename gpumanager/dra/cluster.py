@@ -54,11 +54,11 @@ class NodeClaims:
         return self._claims.get(uid)
 
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """By namespace and name."""
+        """Return their requests by namespace and name."""
         return {(one.namespace, one.name): tuple(one.requests) for one in self._claims.values()}
 
     def devices(self) -> frozenset[str]:
-        """Names of those that claims hold. A claim that only looks holds none."""
+        """Return the names of devices that claims hold. One with admin access holds none."""
         of_claims = (one for claim in self._claims.values() for one in claim.devices)
         return frozenset(o.name for o in of_claims if o.pool == self._node and not o.admin)
 
@@ -66,7 +66,7 @@ class NodeClaims:
         return str(item["metadata"]["uid"])
 
     def put(self, item: Any) -> None:
-        """Raises NotAClaim; then whoever prepares it asks for it, and is told why."""
+        """Raises NotAClaim; then `ClaimCluster.claim` reads it, and raises the same."""
         uid = self.name(item)
         known = self._claims.pop(uid, None)
         if any(one.pool == self._node for one in list_devices(item)):
@@ -147,14 +147,15 @@ class ClaimCluster:
                 group.create_task(informer.run())
 
     def users(self, claim: str) -> frozenset[PodUID]:
-        """The pods that may use it, as far as the watch has told; none where it has not."""
+        """Return the pods that may use it, as far as the watch has shown."""
         known = self.claims.get(claim)
         return frozenset(one.uid for one in known.reserved_for) if known else frozenset()
 
     def containers(
         self, uid: str, name: str, requests: Collection[str] = ()
     ) -> tuple[Claimant, ...]:
-        """Those that may use these requests of a claim, or any, as far as the watch has told."""
+        """Return the containers that may use these requests of a claim, or any of its requests, as
+        far as the watch has shown."""
         known = self.claims.get(uid)
         pods = [self.pods.get(one.uid) for one in known.reserved_for] if known else ()
         found = (
@@ -166,24 +167,25 @@ class ClaimCluster:
         return tuple(dict.fromkeys(found))
 
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Of the claims that are known to be allocated on this node, by namespace and name."""
+        """Return the requests of the claims allocated on this node, by namespace and name."""
         return self.claims.requests()
 
     def unprepared(self, uid: str) -> None:
-        """The next pod of the claim may come before the watch tells what happened in between."""
+        """Distrust what is cached of it: its next pod may come before the watch shows what happened
+        in between."""
         asked = {**self._unprepared, uid: self.claims.get(uid)}
         self._unprepared = {
             of: one for of, one in asked.items() if one and one is self.claims.get(of)
         }
 
     async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
-        """Raises NotAClaim, and RetryLater where the API server does not tell."""
+        """Return a claim. Raises NotAClaim, and RetryLater where the API server does not answer."""
         known = self.claims.get(uid)
-        if known is not None and self._is_fresh(known):
-            return known
-        item = await self._get(
-            f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
-        )
+        if known is not None and known is not self._unprepared.get(uid) and self.current:
+            pods = (self.pods.get(one.uid) for one in known.reserved_for)
+            if any(pod is not None and not pod.ended for pod in pods):
+                return known
+        item = await self._get_claim(namespace, name)
         if item is None:
             raise NotAClaim(f"claim {namespace}/{name} is gone")
         found = read_claim(item)
@@ -192,19 +194,18 @@ class ClaimCluster:
         return found
 
     def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
-        """Its devices by the watch; None where that does not know the claim, or is behind."""
+        """Return its devices by the watch; None where that has no such claim, or is behind."""
         known = self.claims.get(uid)
-        current = all(informer.current for informer in self._informers)
-        return known.devices if known and current else None
+        return known.devices if known and self.current else None
 
     async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
-        """Its devices on this node, as the API server has them; none where the claim is gone, is
-        another one, or is not allocated here. Raises RetryLater, also while a watch is behind."""
-        if not all(informer.current for informer in self._informers):
+        """Return its devices on this node, as the API server has them; none where the claim is
+        gone, is another one, or is not allocated here. Raises RetryLater, also while a watch is
+        behind."""
+        if not self.current:
             raise RetryLater("claims and pods are not listed yet, or the API server is away")
-        path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
         try:
-            item = await self._get(path)
+            item = await self._get_claim(namespace, name)
             if item is None or item["metadata"]["uid"] != uid:
                 return ()
             return tuple(one for one in read_claim(item).devices if one.pool == self._node)
@@ -214,13 +215,11 @@ class ClaimCluster:
     async def named_by_pod(self, namespace: str, name: str) -> bool:
         """Return whether a claim of this name does not exist, and a pod of this node that has not
         ended names it. Raises RetryLater."""
-        if not self.pods.names(namespace, name):
-            return False
-        path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
-        return await self._get(path) is None
+        named = self.pods.names(namespace, name)
+        return named and await self._get_claim(namespace, name) is None
 
     async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
-        """None for one that is gone. Raises RetryLater."""
+        """Return what a pod uses; None for one that is gone. Raises RetryLater."""
         known = self.pods.get(uid)
         if known is not None:
             return known
@@ -231,15 +230,13 @@ class ClaimCluster:
             raise RetryLater(f"pod {namespace}/{name} is not understood: {error!r}") from error
         return found if found and found.uid == uid else None
 
-    def _is_fresh(self, claim: ResourceClaim) -> bool:
-        if claim is self._unprepared.get(claim.uid):
-            return False
-        pods = (self.pods.get(one.uid) for one in claim.reserved_for)
-        used = any(pod is not None and not pod.ended for pod in pods)
-        return used and self.current
+    async def _get_claim(self, namespace: str, name: str) -> Any:
+        return await self._get(
+            f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+        )
 
     async def _get(self, path: str) -> Any:
-        """None where there is none."""
+        """Return the object; None where there is none. Raises RetryLater."""
         try:
             return await self._api.get(path)
         except ApiRefused as error:

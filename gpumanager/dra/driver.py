@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from gpumanager.dra.plan import TO_DO, PreparedNode, plan
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
 from gpumanager.grants.node import Node
 from gpumanager.grants.refusals import Refused, RetryLater
@@ -53,7 +53,7 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredDevice:
-    """What the kubelet is told of one allocated device. request: without its alternative."""
+    """One allocated device, as the kubelet gets it. request: without its alternative."""
 
     request: str
     pool: str
@@ -63,26 +63,14 @@ class AnsweredDevice:
 
 
 class ClaimsReader(Protocol):
-    """Knows claims and pods: `cluster.ClaimCluster`."""
+    """Reads claims and pods: `cluster.ClaimCluster`, which describes these methods."""
 
-    async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
-        """Raises NotAClaim, and RetryLater where nobody tells."""
-
-    async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
-        """None for one that is gone. Raises RetryLater."""
-
-    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
-        """Its devices by the watch; None where that does not know the claim, or is behind."""
-
-    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
-        """Its devices on this node, as the API server has them; none where the claim is gone, is
-        another one, or is not allocated here. Raises RetryLater."""
-
-    def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Of the claims that are known to be allocated on this node, by namespace and name."""
-
-    def unprepared(self, uid: str) -> None:
-        """What is known of it now may be of before, when it is prepared the next time."""
+    async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim: ...
+    async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None: ...
+    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None: ...
+    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]: ...
+    def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]: ...
+    def unprepared(self, uid: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +112,22 @@ class ClaimDriver:
         await self._serve_missing()
 
     async def take_up(self) -> None:
-        """Know every grant in force, after a start. From now on the kubelet is answered."""
+        """Load every grant in force, after a start. From now on the kubelet is answered."""
         await self.load()
         self.node.taken_up.set()
 
     async def load(self) -> None:
-        """Know every grant in force, after a start; calls of the kubelet wait still."""
+        """Load every grant in force, after a start; calls of the kubelet wait still."""
         async with self._lock:
             self.whole = await self._store.load()
             if not self.whole:
-                await self._adopt()
+                # What the CDI files were made of is held again: containers run with it. Nothing is
+                # removed: whose it is may not be known.
+                known = {one.id for one in self.live()}
+                if lost := [one for one in self._deps.cdi.grants() if one.id not in known]:
+                    await self._store.put(*lost)
+                for one in lost:
+                    log.warning("allocation %s restored from its CDI file: %s", one.id, one.source)
             await self._clear(running=())
             await self._store.tidy()
         for holder in sorted(set(self.node.closed(CLAIMS).values())):
@@ -169,8 +163,9 @@ class ClaimDriver:
                 log.warning("cannot remove files of earlier claims yet: %s", error)
 
     async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
-        """Goes on to its end although whoever asked gives up, and then has the answer ready. A
-        refusal says what its reader can do.
+        """Return the devices of a claim, or why it has none and what its reader can do.
+
+        It goes on to its end although the caller gives up, and then has the answer ready.
 
         It waits until the journal is loaded: the agent before this one may still have it. Raises
         RetryLater, JournalUnwritable, and what back ends and the disk raise.
@@ -182,12 +177,13 @@ class ClaimDriver:
         return answer
 
     async def unprepare(self, claim: ClaimRef) -> None:
-        """Safe to repeat; an unknown one is no error. Raises JournalUnwritable, OSError."""
+        """Release a claim; safe to repeat, also for an unknown one. Raises JournalUnwritable,
+        OSError."""
         await self.node.taken_up.wait()
         await self._to_its_end(self._unprepare(claim))
 
     async def finished(self) -> None:
-        """Until the calls that went on to their end have come to it."""
+        """Wait until the calls that went on to their end have come to it."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
     def take_prepared(self) -> frozenset[str]:
@@ -204,13 +200,19 @@ class ClaimDriver:
         self._prepared.add(claim.uid)
         if not _UID.fullmatch(claim.uid):
             return Refused(f"{claim.uid[:40]!r} is no UID of a claim", "invalid")
-        if await self._is_reallocated(claim):
-            self._prepared.discard(claim.uid)
-            return Refused(
-                f"claim {claim} was allocated other devices than it has here, and was not "
-                "unprepared: it is released once nothing runs with it",
-                "not-free",
-            )
+        held, known = self._of(claim.uid), self._deps.claims.allocated(claim.uid)
+        if held and known is not None and not as_granted(known, held):
+            # Freed and allocated anew while the kubelet, or its checkpoint, was away: the scheduler
+            # may have given what it held to others.
+            with contextlib.suppress(RetryLater):
+                known = await self._deps.claims.reread(claim.namespace, claim.name, claim.uid)
+                if known and not as_granted(known, held):
+                    self._prepared.discard(claim.uid)
+                    return Refused(
+                        f"claim {claim} was allocated other devices than it has here, and was not "
+                        "unprepared: it is released once nothing runs with it",
+                        "not-free",
+                    )
         async with self._lock:
             if held := self._of(claim.uid):
                 return await self._again(held)
@@ -237,12 +239,17 @@ class ClaimDriver:
                 # The API server took its time, the kubelet gave up, and the pod was deleted: nobody
                 # would unprepare it a second time.
                 return Refused(f"claim {claim} was unprepared meanwhile", "invalid")
-            several = any(use.claim != found.name for pod in pods if pod for use in pod.uses)
+            requests: dict[tuple[str, str], tuple[str, ...]] = {}
+            if any(use.claim != found.name for pod in pods if pod for use in pod.uses):
+                for source in (one.source for one in self.live()):
+                    if isinstance(source, ClaimSource):
+                        requests[source.namespace, source.name] = source.requests
+                requests |= self._deps.claims.requests()
             node = PreparedNode(
                 self._deps.pool,
                 self.node.ledger(CLAIMS),
                 self.live(),
-                self._requests() if several else {},
+                requests,
             )
             gone = {one.uid for one, pod in zip(found.reserved_for, pods, strict=True) if not pod}
             users = tuple(one for one in found.reserved_for if one.uid not in gone)
@@ -255,20 +262,18 @@ class ClaimDriver:
             )
             if isinstance(planned, Refused):
                 return planned
-            await self._grant(planned)
+            try:
+                await self._hold(planned)
+                await self.node.grant(*planned)
+            except BaseException:
+                self._served.discard(claim.uid)
+                with contextlib.suppress(OSError):  # what stays is removed by `repair`
+                    self._deps.cdi.remove(claim.uid)
+                for one in planned:
+                    await self._store.close(one.id)
+                raise
         self.node.notify()
         return self._answer(planned)
-
-    async def _is_reallocated(self, claim: ClaimRef) -> bool:
-        """Freed and allocated anew while the kubelet, or its checkpoint, was away: the scheduler
-        may have given what it held to others."""
-        held, known = self._of(claim.uid), self._deps.claims.allocated(claim.uid)
-        if not held or known is None or as_granted(known, held):
-            return False
-        with contextlib.suppress(RetryLater):
-            found = await self._deps.claims.reread(claim.namespace, claim.name, claim.uid)
-            return bool(found) and not as_granted(found, held)
-        return False
 
     async def _again(self, held: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
         uid = uid_of(held[0])
@@ -276,24 +281,10 @@ class ClaimDriver:
             await self._hold(held)
         return self._answer(held)
 
-    async def _grant(self, planned: tuple[Grant, ...]) -> None:
-        """Held, then on the disk; or nothing of it, as far as the disk can be changed."""
-        uid = uid_of(planned[0])
-        try:
-            await self._hold(planned)
-            await self.node.grant(*planned)
-        except BaseException:
-            self._served.discard(uid)
-            with contextlib.suppress(OSError):  # what stays is removed by `repair`
-                self._deps.cdi.remove(uid)
-            for one in planned:
-                await self._store.close(one.id)
-            raise
-
     async def _hold(self, grants: tuple[Grant, ...]) -> None:
-        """Their sockets listen, and their CDI file is there.
+        """Listen at their sockets, and write their CDI file.
 
-        Of a GPU that is missing the file stays as it is: its containers may come back with it. The
+        The file stays as it is while a GPU is missing: its containers may come back with it. The
         claim is served only once all of its GPUs are there.
         """
         uid, devices, missing = uid_of(grants[0]), list[CdiDevice](), False
@@ -301,21 +292,23 @@ class ClaimDriver:
             gpus = tuple(gpu for gpu in self.node.topology.gpus if gpu.uuid in grant.shares)
             missing = missing or len(gpus) < len(grant.shares)
             edits = await self._deps.isolation.prepare(grant, gpus)
-            devices += self._devices(grant, edits)
+            nodes = {
+                device_name(gpu.uuid): f"/dev/nvidia{gpu.minor}"
+                for gpu in self.node.topology.gpus
+                if gpu.uuid in grant.shares
+            }
+            # A CDI device for each device of the claim, with the node of its own GPU and all that
+            # is common: a container may have any of them, or all.
+            for index, device in enumerate(devices_of(grant)):
+                others = set(nodes.values()) - {nodes.get(device.name)}
+                visible = tuple(one for one in edits.devices if one.container_path not in others)
+                devices.append(
+                    CdiDevice(cdi_name(grant.id, index), replace(edits, devices=visible))
+                )
         if not (missing and uid in self._deps.cdi):
             self._deps.cdi.write(uid, spec(devices, grants))
         if not missing:
             self._served.add(uid)
-
-    def _devices(self, grant: Grant, edits: ContainerEdits) -> Iterable[CdiDevice]:
-        """One for each device of the claim, with the node of its own GPU and all that is common:
-        a container may have any of them, or all."""
-        nodes = {gpu.uuid: f"/dev/nvidia{gpu.minor}" for gpu in self.node.topology.gpus}
-        own = {nodes[uuid] for uuid in grant.shares if uuid in nodes}
-        for index, gpu in enumerate(_gpus_of(grant, self.node.topology)):
-            others = own - {nodes.get(gpu)} if gpu else own
-            visible = tuple(one for one in edits.devices if one.container_path not in others)
-            yield CdiDevice(cdi_name(grant.id, index), replace(edits, devices=visible))
 
     def _answer(self, grants: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
         return tuple(
@@ -327,8 +320,7 @@ class ClaimDriver:
                 share=device.share,
             )
             for grant in grants
-            if isinstance(grant.source, ClaimSource)
-            for index, device in enumerate(grant.source.devices)
+            for index, device in enumerate(devices_of(grant))
         )
 
     async def _unprepare(self, claim: ClaimRef, *, unless_asked: bool = False) -> bool:
@@ -357,26 +349,8 @@ class ClaimDriver:
     def _of(self, uid: str) -> tuple[Grant, ...]:
         return tuple(one for one in self.live() if uid_of(one) == uid)
 
-    def _requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Of all claims that containers may use besides: those prepared, and those allocated."""
-        held = {
-            (source.namespace, source.name): source.requests
-            for one in self.live()
-            if isinstance(source := one.source, ClaimSource)
-        }
-        return {**held, **self._deps.claims.requests()}
-
-    async def _adopt(self) -> None:
-        """Without a whole journal, what the CDI files were made of is held again: containers run
-        with it. Nothing is removed: whose it is may not be known."""
-        known = {one.id for one in self.live()}
-        if found := [one for one in self._deps.cdi.grants() if one.id not in known]:
-            await self._store.put(*found)
-            for one in found:
-                log.warning("allocation %s restored from its CDI file: %s", one.id, one.source)
-
     async def _serve_missing(self) -> None:
-        """Each claim that is not served, or has no CDI file."""
+        """Hold each claim that is not served, or has no CDI file."""
         for uid in dict.fromkeys(uid_of(one) for one in self.live()):
             async with self._lock:
                 held = self._of(uid)
@@ -392,12 +366,12 @@ class ClaimDriver:
             await asyncio.sleep(0)
 
     def orphans(self) -> frozenset[AllocationID]:
-        """Directories of allocations that the journal does not know."""
+        """Return the allocations that have a directory, and that the journal does not know."""
         return frozenset(self._deps.isolation.allocations()) - self.node.journal.grants.keys()
 
     async def _clear(self, running: Collection[AllocationID] | None) -> None:
-        """What the journal does not know was never answered, or is given back. Directories only
-        where it is known what containers run with. Raises OSError."""
+        """Remove what the journal does not know: it was never answered, or is given back.
+        Directories only where it is known what containers run with. Raises OSError."""
         await self._store.forget()
         if not self.whole:
             return
@@ -414,24 +388,16 @@ class ClaimDriver:
 
 
 def uid_of(grant: Grant) -> str:
-    """Its claim's; empty for what came otherwise."""
+    """Return the UID of its claim; empty for what came otherwise."""
     return grant.source.uid if isinstance(grant.source, ClaimSource) else ""
+
+
+def devices_of(grant: Grant) -> tuple[ClaimedDevice, ...]:
+    """Return what a claim was allocated for this grant; nothing for what came otherwise."""
+    return grant.source.devices if isinstance(grant.source, ClaimSource) else ()
 
 
 def as_granted(devices: Iterable[AllocatedDevice], grants: Iterable[Grant]) -> bool:
     """Return whether a claim is allocated what its grants hold."""
-    sources = (one.source for one in grants)
-    held = {
-        ClaimedDevice(device.name, device.request, device.share)
-        for source in sources
-        if isinstance(source, ClaimSource)
-        for device in source.devices
-    }
+    held = {device for grant in grants for device in devices_of(grant)}
     return held == {ClaimedDevice(one.name, one.request, one.share) for one in devices}
-
-
-def _gpus_of(grant: Grant, topology: Topology) -> Iterable[GpuUUID | None]:
-    """Of each of its devices; None of a GPU that is gone."""
-    names = {device_name(gpu.uuid): gpu.uuid for gpu in topology.gpus}
-    if isinstance(grant.source, ClaimSource):
-        yield from (names.get(device.name) for device in grant.source.devices)

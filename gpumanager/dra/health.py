@@ -39,7 +39,7 @@ class HealthService:
         self._stopped = False
 
     def changed(self) -> None:
-        """Tell whoever watches, soon."""
+        """Send the list again, soon."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -60,8 +60,8 @@ class HealthService:
                     await changed.wait()
 
     def devices(self) -> pb.NodeWatchResourcesResponse:
-        """All GPUs of the node as they are now, and those that containers hold though they are
-        missing: a GPU that is not told of stays as it was, and is unknown after 30 s."""
+        """Return all GPUs of the node as they are now, and those that containers hold though they
+        are missing: to the kubelet a GPU that is left out is unknown after 30 s."""
         answer = pb.NodeWatchResourcesResponse()
         now, unhealthy = int(self._clock()), self._node.unhealthy
         there = tuple(gpu.uuid for gpu in self._node.topology.gpus)

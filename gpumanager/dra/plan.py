@@ -10,7 +10,7 @@ The node's ledger decides last. The scheduler may allocate a share before the no
 a forced deletion of a pod frees its claim while its containers still run.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -50,9 +50,6 @@ TO_DO: Final[Mapping[str, str]] = {
 REASONS: Final = (*TO_DO, "other")
 """Why claims are refused, in a word each."""
 
-Users = frozenset[tuple[str, str]]
-"""Pods, by namespace and name, and their containers."""
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedNode:
@@ -74,27 +71,44 @@ def plan(
     new_name: Callable[[], AllocationID],
 ) -> tuple[Grant, ...] | Refused:
     """Return the grants of a claim that has none. pods: those that it is reserved for."""
-    gpus = _gpus(node, claim, pods)
+    gpus = _find_gpus(node, claim, pods)
     if isinstance(gpus, Refused):
         return gpus
-    groups = _groups(claim, pods)
-    if refused := _scattered(node, claim, pods, groups) or _differing(claim, groups):
+    uses: dict[str, list[ClaimUse]] = {}
+    groups: dict[tuple[frozenset[tuple[str, str]], bool, str], tuple[str, ...]] = {}
+    for name, devices in claim.requests.items():
+        used = [
+            (str(pod), use)
+            for pod in pods
+            for use in pod.uses
+            if (pod.namespace, use.claim) == (claim.namespace, claim.name)
+            and use.request in (ALL, name)
+        ]
+        uses[name] = [use for _, use in used]
+        users = frozenset((pod, use.container) for pod, use in used)
+        # A request that nobody is known to use is in a group of its own.
+        key = users, all(one.admin for one in devices), "" if users else name
+        groups[key] = (*groups.get(key, ()), name)
+    if refused := _check_containers(node, claim, pods, tuple(groups.values())):
         return refused
     planned: list[Grant] = []
-    for group in groups:
-        grant = replace(
-            _grant(claim, group, gpus, now, new_name()), graphics=_graphics(claim, group, pods)
-        )
-        if refused := _lacking(node, (*node.live, *planned), grant):
+    for group in groups.values():
+        grant = _grant(claim, group, gpus, now, new_name())
+        if isinstance(grant, Refused):
+            return grant
+        used_by = [use for name in group for use in uses[name]]
+        graphics = not used_by or any(use.graphics for use in used_by)
+        planned.append(replace(grant, graphics=graphics))
+    for at, grant in enumerate(planned):
+        if refused := _check_ledger(node.ledger, (*node.live, *planned[:at]), grant):
             return refused
-        planned.append(grant)
     return tuple(planned)
 
 
-def _gpus(
+def _find_gpus(
     node: PreparedNode, claim: ResourceClaim, pods: Sequence[PodClaims]
 ) -> Mapping[str, Gpu] | Refused:
-    """By the names of the claim's devices."""
+    """Return the claim's GPUs by the names of its devices."""
     if not claim.devices:
         return Refused(f"claim {claim} is not allocated by this driver", "not-allocated")
     if unknown := {one.name for one in claim.reserved_for} - {pod.name for pod in pods}:
@@ -114,51 +128,22 @@ def _gpus(
     return {one.name: known[one.name] for one in claim.devices}
 
 
-def _groups(claim: ResourceClaim, pods: Sequence[PodClaims]) -> list[tuple[str, ...]]:
-    """Requests by who uses them. One that nobody is known to use is on its own."""
-    used = {name: _users(claim, name, pods) for name in claim.requests}
-    looks = {name: all(one.admin for one in found) for name, found in claim.requests.items()}
-    groups: dict[tuple[Users, bool, str], list[str]] = {}
-    for name, users in used.items():
-        groups.setdefault((users, looks[name], "" if users else name), []).append(name)
-    return [tuple(names) for names in groups.values()]
-
-
-def _graphics(claim: ResourceClaim, requests: Sequence[str], pods: Sequence[PodClaims]) -> bool:
-    """Return whether a container that uses them may have graphics, or none is known to use them."""
-    uses = [use for name in requests for _, use in _uses(claim, name, pods)]
-    return not uses or any(use.graphics for use in uses)
-
-
-def _users(claim: ResourceClaim, request: str, pods: Sequence[PodClaims]) -> Users:
-    return frozenset((str(pod), use.container) for pod, use in _uses(claim, request, pods))
-
-
-def _uses(
-    claim: ResourceClaim, request: str, pods: Sequence[PodClaims]
-) -> Iterator[tuple[PodClaims, ClaimUse]]:
-    return (
-        (pod, use)
-        for pod in pods
-        for use in pod.uses
-        if pod.namespace == claim.namespace
-        and use.claim == claim.name
-        and use.request in (ALL, request)
-    )
-
-
-def _scattered(
+def _check_containers(
     node: PreparedNode,
     claim: ResourceClaim,
     pods: Sequence[PodClaims],
     groups: Sequence[tuple[str, ...]],
 ) -> Refused | None:
-    """Where the requests of one container are in several grants. Whole GPUs of one claim may be:
-    nothing limits them, so there is no directory that could hide another.
+    """Refuse a claim if the requests of one container are in several grants. Whole GPUs of one
+    claim may be: nothing limits them, so there is no directory that could hide another.
 
     Example: an init container that uses the two GPUs of which each app container has one later.
     """
-    whole = {(claim.name, *group) for group in groups if _is_whole(claim, group)}
+    whole = {
+        (claim.name, *group)
+        for group in groups
+        if not any(one.admin or _is_limited(one) for name in group for one in claim.requests[name])
+    }
     for pod in pods:
         for use in pod.uses:
             if use.claim == claim.name and use.container in pod.shares:
@@ -188,30 +173,9 @@ def _scattered(
     return None
 
 
-def _differing(claim: ResourceClaim, groups: Sequence[tuple[str, ...]]) -> Refused | None:
-    """Where a grant has one burst ceiling, and its requests ask for several."""
-    for group in groups:
-        limits = {name: one.ceiling for name, one in _limiting(claim, group)}
-        if len(set(limits.values())) > 1:
-            names = ", ".join(sorted({base(name) for name in limits}))
-            return Refused(
-                f"claim {claim}: requests {names} are used by the same containers, and their "
-                "coreLimit differs; write the same for all of them",
-                "invalid",
-            )
-    return None
-
-
-def _limiting(claim: ResourceClaim, requests: Sequence[str]) -> Iterator[tuple[str, VcudaConfig]]:
-    """Yield the parameters of those that have a share; nothing limits a whole GPU."""
-    for one in (device for name in requests for device in claim.requests[name]):
-        if not one.admin and one.cores not in (None, CORES_PER_GPU):
-            yield one.request, claim.config(one.request)
-
-
-def _is_whole(claim: ResourceClaim, requests: Sequence[str]) -> bool:
-    devices = [one for name in requests for one in claim.requests[name]]
-    return all(not one.admin and one.cores in (None, CORES_PER_GPU) for one in devices)
+def _is_limited(device: AllocatedDevice) -> bool:
+    """Return whether a claim has a share of it; nothing limits a whole GPU."""
+    return not device.admin and device.cores not in (None, CORES_PER_GPU)
 
 
 def _grant(
@@ -220,15 +184,30 @@ def _grant(
     gpus: Mapping[str, Gpu],
     now: float,
     name: AllocationID,
-) -> Grant:
+) -> Grant | Refused:
+    """Return one grant for these requests, if they want the same burst ceiling."""
     devices = [one for one in claim.devices if base(one.request) in requests]
+    limited = [one.request for one in devices if _is_limited(one)]
+    ceilings = {claim.config(request).ceiling for request in limited} or {VcudaConfig().ceiling}
+    if len(ceilings) > 1:
+        names = ", ".join(sorted(set(map(base, limited))))
+        return Refused(
+            f"claim {claim}: requests {names} are used by the same containers, and their "
+            "coreLimit differs; write the same for all of them",
+            "invalid",
+        )
     shares: dict[GpuUUID, Share] = {}
     for one in devices:
         gpu = gpus[one.name]
-        share, before = _share(one, gpu), shares.get(gpu.uuid, Share(0, 0))
-        shares[gpu.uuid] = Share(before.cores + share.cores, before.blocks + share.blocks)
+        cores, memory = (0, 0) if one.admin else one.amounts(blocks(gpu.memory))
+        before = shares.get(gpu.uuid, Share(0, 0))
+        shares[gpu.uuid] = Share(before.cores + cores, before.blocks + memory)
+    evaluator = Evaluator.FRAGMENT if len(shares) == 1 else Evaluator.LINK
     admin = all(one.admin for one in devices)
-    config = next((one for _, one in _limiting(claim, requests)), VcudaConfig())
+    # Whole GPUs beside a shared one are held by what holds the shared one.
+    shared = {uuid: share for uuid, share in shares.items() if not share.exclusive}
+    looked_at = dict.fromkeys(shares, Share(CORES_PER_GPU, 0))
+    container = f"{claim.name}/{','.join(requests)}"
     return Grant(
         id=name,
         source=ClaimSource(
@@ -239,53 +218,26 @@ def _grant(
             admin,
         ),
         shares=shares,
-        isolation=_isolation(shares, admin=admin),
-        evaluator=_evaluator(shares),
+        isolation=isolation_of(looked_at if admin else shared or shares),
+        evaluator=evaluator if whole_gpus(shares) else Evaluator.SHARE,
         why="allocated by the scheduler" if not admin else "admin access: looks, and holds nothing",
         time=now,
         state=State.CONFIRMED,
-        ceiling=config.ceiling,
-        pod=_first_user(claim, requests),
+        ceiling=ceilings.pop(),
+        # A pod to show it for; there may be more.
+        pod=next(
+            (Claimant(one.uid, claim.namespace, one.name, container) for one in claim.reserved_for),
+            None,
+        ),
     )
 
 
-def _share(device: AllocatedDevice, gpu: Gpu) -> Share:
-    if device.admin:
-        return Share(0, 0)
-    cores = CORES_PER_GPU if device.cores is None else device.cores
-    return Share(cores, blocks(gpu.memory) if device.blocks is None else device.blocks)
-
-
-def _isolation(shares: Mapping[GpuUUID, Share], *, admin: bool) -> str:
-    """Whole GPUs beside a shared one are held by what holds the shared one."""
-    if admin:
-        return isolation_of(dict.fromkeys(shares, Share(CORES_PER_GPU, 0)))
-    mixed = whole_gpus(shares) and not all(share.exclusive for share in shares.values())
-    return isolation_of({u: s for u, s in shares.items() if not (mixed and s.exclusive)})
-
-
-def _evaluator(shares: Mapping[GpuUUID, Share]) -> Evaluator:
-    if not whole_gpus(shares):
-        return Evaluator.SHARE
-    return Evaluator.FRAGMENT if len(shares) == 1 else Evaluator.LINK
-
-
-def _first_user(claim: ResourceClaim, requests: tuple[str, ...]) -> Claimant | None:
-    """A pod to show it for; there may be more."""
-    if not claim.reserved_for:
-        return None
-    first = claim.reserved_for[0]
-    container = f"{claim.name}/{','.join(requests)}"
-    return Claimant(first.uid, claim.namespace, first.name, container)
-
-
-def _lacking(node: PreparedNode, live: Iterable[Grant], grant: Grant) -> Refused | None:
-    """What the ledger does not hold, and who has it."""
-    live = tuple(live)
+def _check_ledger(ledger: Ledger, live: Sequence[Grant], grant: Grant) -> Refused | None:
+    """Refuse a grant that does not fit beside those in force, and name those in its way."""
     for uuid, share in grant.shares.items() if grant.counts else ():
-        gpu = node.ledger.topology.by_uuid(uuid)
+        gpu = ledger.topology.by_uuid(uuid)
         only = replace(grant, shares={uuid: share})
-        if gpu is None or (share.cores <= CORES_PER_GPU and node.ledger.fits(live, only)):
+        if gpu is None or (share.cores <= CORES_PER_GPU and ledger.fits(live, only)):
             continue
         held = [one for one in live if one.counts and uuid in one.shares]
         users = "; ".join(

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -23,27 +23,24 @@ import grpc.aio
 from gpumanager.dra import wire
 from gpumanager.dra.api import dra_v1_pb2 as pb
 from gpumanager.dra.api import pluginregistration_v1_pb2 as registration_pb
-from gpumanager.dra.driver import AnsweredDevice, ClaimDriver, ClaimRef
+from gpumanager.dra.driver import ClaimDriver, ClaimRef
 from gpumanager.dra.health import HealthService
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.refusals import Refused
 from gpumanager.grpc_wire import CallTimer, NoTimer, is_served
-from gpumanager.names import CLAIM_DRIVER as DRIVER
-from gpumanager.names import CLAIM_REGISTRATIONS
+from gpumanager.names import CLAIM_DRIVER, CLAIM_REGISTRATIONS
 from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 LOOK_SECONDS: Final = 1.0
-"""Between two looks whether our socket is still in the kubelet's directory."""
+"""Between two checks whether our socket is still in the kubelet's directory."""
 OBSTACLE_SECONDS: Final = 5.0
-"""Between two looks whether something still hinders us."""
+"""Between two checks for an obstacle while there is one."""
 LOOKS_PER_OBSTACLE_CHECK: Final = 30
-"""For the socket, between two whether something hinders us again."""
+"""Checks of the socket between two for an obstacle."""
 OBSTACLES_IN_A_ROW: Final = 2
-"""Such looks in a row that have to find it."""
+"""Such checks in a row that have to find one."""
 DRAIN_SECONDS: Final = 45.0
 """The kubelet waits no longer for a call (pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""
 SERVICES: Final = "dra-*.sock"
@@ -63,12 +60,12 @@ Obstacle = Callable[[], Awaitable[str]]
 
 
 async def no_obstacle() -> str:
-    """Nothing hinders us."""
+    """Report no obstacle."""
     return ""
 
 
 async def _is_set(event: asyncio.Event, within: float) -> bool:
-    """False after `within` seconds."""
+    """Wait for the event; return False after `within` seconds."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within):
             return await event.wait()
@@ -77,7 +74,7 @@ async def _is_set(event: asyncio.Event, within: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PluginSockets:
-    """Of one instance."""
+    """The sockets of one instance."""
 
     service: Path
     registration: Path
@@ -86,12 +83,11 @@ class PluginSockets:
     def under(cls, plugins: Path, registry: Path, instance: str = "") -> "PluginSockets":
         """plugins, registry: the kubelet's directories. instance: by default a new one."""
         instance = instance or secrets.token_hex(4)
-        return cls(
-            plugins / DRIVER / f"dra-{instance}.sock", registry / f"{DRIVER}-{instance}-reg.sock"
-        )
+        service = plugins / CLAIM_DRIVER / f"dra-{instance}.sock"
+        return cls(service, registry / f"{CLAIM_DRIVER}-{instance}-reg.sock")
 
     def check(self) -> None:
-        """Raises CannotListen where no system has such sockets."""
+        """Raise CannotListen if a path is too long for a socket."""
         for path in (self.service, self.registration):
             if len(str(path).encode()) > SOCKET_PATH_LIMIT:
                 raise CannotListen(
@@ -102,7 +98,7 @@ class PluginSockets:
         return self.service.exists() and self.registration.exists()
 
     def make_room(self) -> None:
-        """Their directories are there, and no socket of an instance that has died."""
+        """Make their directories, and remove the sockets of instances that have died."""
         for path, others in ((self.service, SERVICES), (self.registration, CLAIM_REGISTRATIONS)):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +110,7 @@ class PluginSockets:
 
 
 def ignore_refusal(_claim: ClaimRef, _text: str) -> None:
-    """Nobody is told."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +124,10 @@ class DriverStanding:
 
 
 class ClaimPlugin:
-    """Serves `driver`. obstacle: why no kubelet may find us; asked until it is empty, and now and
-    then later.
+    """Serves `driver`. obstacle: returns why no kubelet may find us; called until it is empty, and
+    periodically later.
 
-    refused: told of each claim that was not prepared, and why.
+    refused: called with each claim that was not prepared, and why.
     """
 
     def __init__(
@@ -157,19 +153,19 @@ class ClaimPlugin:
         self.listening = asyncio.Event()
         """Whether a kubelet can find us."""
         self.hindered = False
-        """Whether something hinders us that came after we had served."""
+        """Whether there is an obstacle that came after we had served."""
         self._known = asyncio.Event()
         self._said = ""
-        """What hinders us, or what the kubelet said when it did not take us."""
+        """The obstacle, or the kubelet's error when it did not register us."""
 
     @property
     def standings(self) -> tuple[DriverStanding, ...]:
         """How the driver stands with the kubelet now."""
         served, registered = self.listening.is_set(), self._known.is_set()
-        return (DriverStanding(DRIVER, served, registered, self._said or None),)
+        return (DriverStanding(CLAIM_DRIVER, served, registered, self._said or None),)
 
     async def start(self) -> None:
-        """From now on serve as soon as nothing hinders us. Raises CannotListen."""
+        """Serve from now on, while there is no obstacle. Raises CannotListen."""
         self.sockets.check()
         self._supervisor.keep("DRA plugin", self._keep)
 
@@ -180,7 +176,7 @@ class ClaimPlugin:
                 raise self._failure
 
     async def registered(self, within: float) -> None:
-        """Wait until a kubelet has taken us; raises NotRegistered after `within` s."""
+        """Wait until a kubelet has registered us; raise NotRegistered after `within` s."""
         if not await _is_set(self._known, within):
             raise NotRegistered(self._said or f"no kubelet within {within:g} s")
 
@@ -189,7 +185,7 @@ class ClaimPlugin:
         self.sockets.registration.unlink(missing_ok=True)
 
     async def refresh(self) -> None:
-        """GPUs are fit for use or not any more: tell the kubelet."""
+        """Send the kubelet the health of the GPUs again."""
         self._health.changed()
 
     async def stop(self) -> None:
@@ -209,11 +205,11 @@ class ClaimPlugin:
         await self._driver.finished()
 
     async def _keep(self) -> None:
-        """Serve while nothing hinders us, for as long as the task lives."""
+        """Serve while there is no obstacle, for as long as the task lives."""
         while True:
             while hindered := await self._obstacle():
                 if hindered != self._said:
-                    log.error("%s is not registered: %s", DRIVER, hindered)
+                    log.error("%s is not registered: %s", CLAIM_DRIVER, hindered)
                 self._said = hindered
                 await asyncio.sleep(OBSTACLE_SECONDS)
             self._said = ""
@@ -227,11 +223,12 @@ class ClaimPlugin:
             self._driver.node.notify()
 
     async def _serve(self) -> None:
-        """Listen until something hinders us, and again where a socket was removed.
+        """Listen until there is an obstacle, and again after a socket was removed.
 
         Example: containerd was restarted with another configuration, without CDI. A runtime that
-        is restarting does not answer a look either, so one does not count.
+        is restarting does not answer either, so one failed check does not count.
         """
+        handlers = (*wire.plugin_handlers(self), *wire.health_handlers(self._health))
         hindered = 0
         while hindered < OBSTACLES_IN_A_ROW:
             for _ in range(LOOKS_PER_OBSTACLE_CHECK):
@@ -239,28 +236,25 @@ class ClaimPlugin:
                     if self._servers:
                         log.warning("%s was removed; listening again", self.sockets.registration)
                     await self._close()
-                    await self._open()
+                    self.sockets.make_room()
+                    try:
+                        await self._listen(self.sockets.service, *handlers)
+                        registration = wire.registration_handler(self)
+                        await self._listen(self.sockets.registration, registration)
+                    except CannotListen as error:
+                        self._failure = error
+                        raise
+                    self.listening.set()
                 await asyncio.sleep(LOOK_SECONDS)
             hindered = hindered + 1 if await self._obstacle() else 0
         await self._close()
-
-    async def _open(self) -> None:
-        self.sockets.make_room()
-        handlers = (*wire.plugin_handlers(self), *wire.health_handlers(self._health))
-        try:
-            await self._listen(self.sockets.service, *handlers)
-            await self._listen(self.sockets.registration, wire.registration_handler(self))
-        except CannotListen as error:
-            self._failure = error
-            raise
-        self.listening.set()
 
     async def get_info(
         self, _request: registration_pb.InfoRequest, _context: wire.Context
     ) -> registration_pb.PluginInfo:
         return registration_pb.PluginInfo(
             type=wire.PLUGIN_TYPE,
-            name=DRIVER,
+            name=CLAIM_DRIVER,
             endpoint=str(self.sockets.service),
             supported_versions=[*wire.PLUGIN_SERVICES, *wire.HEALTH_SERVICES],
         )
@@ -269,11 +263,11 @@ class ClaimPlugin:
         self, request: registration_pb.RegistrationStatus, _context: wire.Context
     ) -> registration_pb.RegistrationStatusResponse:
         if request.plugin_registered:
-            log.info("registered with the kubelet as %s", DRIVER)
+            log.info("registered with the kubelet as %s", CLAIM_DRIVER)
             self._known.set()
             self._said = ""
         else:
-            log.error("the kubelet does not register %s: %s", DRIVER, request.error)
+            log.error("the kubelet does not register %s: %s", CLAIM_DRIVER, request.error)
             self._known.clear()
             self._said = request.error
         return registration_pb.RegistrationStatusResponse()
@@ -283,7 +277,29 @@ class ClaimPlugin:
     ) -> pb.NodePrepareResourcesResponse:
         answer = pb.NodePrepareResourcesResponse()
         for claim in request.claims:
-            answer.claims[claim.uid].CopyFrom(await self._prepared(_ref(claim)))
+            ref, prepared = _ref(claim), answer.claims[claim.uid]
+            # An error is the user's to read, in the pod's events; the kubelet tries again.
+            try:
+                work = self._driver.prepare(ref)
+                devices = await self._timer.timed(wire.PREPARE.name, CLAIM_DRIVER, work)
+            except (GpuManagerError, OSError) as error:
+                log.warning("claim %s is not prepared: %s", ref, error)
+                prepared.error = str(error)
+                self._refused(ref, prepared.error)
+                continue
+            if isinstance(devices, Refused):
+                log.info("claim %s is refused: %s", ref, devices.text)
+                prepared.error = devices.text
+                self._refused(ref, devices.text)
+                continue
+            for one in devices:
+                prepared.devices.add(
+                    request_names=[one.request],
+                    pool_name=one.pool,
+                    device_name=one.device,
+                    cdi_device_ids=one.cdi_ids,
+                    share_id=one.share,
+                )
         return answer
 
     async def unprepare(
@@ -291,31 +307,14 @@ class ClaimPlugin:
     ) -> pb.NodeUnprepareResourcesResponse:
         answer = pb.NodeUnprepareResourcesResponse()
         for claim in request.claims:
-            answer.claims[claim.uid].error = await self._unprepared(_ref(claim))
+            ref, unprepared = _ref(claim), answer.claims[claim.uid]
+            try:
+                work = self._driver.unprepare(ref)
+                await self._timer.timed(wire.UNPREPARE.name, CLAIM_DRIVER, work)
+            except (GpuManagerError, OSError) as error:
+                log.warning("claim %s is not unprepared: %s", ref, error)
+                unprepared.error = str(error) or type(error).__name__
         return answer
-
-    async def _prepared(self, claim: ClaimRef) -> pb.NodePrepareResourceResponse:
-        """An error is the user's to read, in the pod's events; the kubelet tries again."""
-        try:
-            work = self._driver.prepare(claim)
-            devices = await self._timer.timed(wire.PREPARE.name, DRIVER, work)
-        except (GpuManagerError, OSError) as error:
-            log.warning("claim %s is not prepared: %s", claim, error)
-            self._refused(claim, str(error))
-            return pb.NodePrepareResourceResponse(error=str(error))
-        if isinstance(devices, Refused):
-            log.info("claim %s is refused: %s", claim, devices.text)
-            self._refused(claim, devices.text)
-            return pb.NodePrepareResourceResponse(error=devices.text)
-        return pb.NodePrepareResourceResponse(devices=[_device(one) for one in devices])
-
-    async def _unprepared(self, claim: ClaimRef) -> str:
-        try:
-            await self._timer.timed(wire.UNPREPARE.name, DRIVER, self._driver.unprepare(claim))
-        except (GpuManagerError, OSError) as error:
-            log.warning("claim %s is not unprepared: %s", claim, error)
-            return str(error) or type(error).__name__
-        return ""
 
     async def _listen(self, path: Path, *handlers: "grpc.GenericRpcHandler[Any, Any]") -> None:
         server = grpc.aio.server()
@@ -340,13 +339,3 @@ class ClaimPlugin:
 
 def _ref(claim: pb.Claim) -> ClaimRef:
     return ClaimRef(claim.namespace, claim.name, claim.uid)
-
-
-def _device(one: AnsweredDevice) -> pb.Device:
-    return pb.Device(
-        request_names=[one.request],
-        pool_name=one.pool,
-        device_name=one.device,
-        cdi_device_ids=one.cdi_ids,
-        share_id=one.share,
-    )

@@ -30,7 +30,7 @@ CONFLICT: Final = 409
 
 
 class PublishedSlice:
-    """What the API server has of it. Kept by an informer. changed: called when it differs."""
+    """The slice as the API server has it. Kept by an informer. changed: called after a change."""
 
     path = PATH
 
@@ -42,12 +42,12 @@ class PublishedSlice:
         """The object, or the last one that there was."""
 
     def devices(self) -> frozenset[str]:
-        """Their names; none of a slice that is not there."""
+        """Return their names; none of a slice that is not there."""
         spec = (self.object or {}).get("spec") or {}
         return frozenset(str(one["name"]) for one in spec.get("devices") or ())
 
     def tainted(self, gpus: NodeGpus) -> frozenset[GpuUUID]:
-        """Those of these GPUs that were out of use by the last slice that there was."""
+        """Return those of these GPUs that were out of use by the last slice that there was."""
         spec = (self.last or {}).get("spec") or {}
         names = {
             one["name"]
@@ -61,7 +61,7 @@ class PublishedSlice:
         return str(item["metadata"]["name"])
 
     def put(self, item: Any) -> None:
-        """An answer to a write may be newer than what the watch brings after it."""
+        """Keep the newest: an answer to a write may be newer than what the watch brings later."""
         if self.name(item) == self._name and _version(item) > _version(self.object):
             self.object = self.last = item
             self._changed()
@@ -78,7 +78,7 @@ class PublishedSlice:
 
 
 class SlicePublisher:
-    """One node's slice. gpus: asked when it is written. writes: how many so far.
+    """Publishes one node's slice. gpus: called for each write. writes: how many so far.
 
     judged: set once the health of the GPUs is known. Until then the taints are those of the agent
     before this one: without them pods would be placed on a GPU that is out of use.
@@ -108,7 +108,7 @@ class SlicePublisher:
         self.informer = Informer(api, self.published, fields=fields)
 
     def changed(self) -> None:
-        """Something that it tells may be another now."""
+        """Compare the slice with the node soon, and write it if it differs."""
         self._due.set()
 
     async def run(self) -> None:
@@ -155,7 +155,8 @@ class SlicePublisher:
         log.debug("ResourceSlice %s is published", slice_name(self._node))
 
     async def _write(self, wanted: Object) -> Any:
-        """The list of devices is replaced as a whole, whoever wrote it before."""
+        """Patch the slice, or create it. The list of devices is replaced as a whole, whoever wrote
+        it before."""
         path = f"{PATH}/{slice_name(self._node)}"
         if self.published.object is not None:
             try:
@@ -185,7 +186,7 @@ def same(found: Any, wanted: Object) -> bool:
 
 
 def since(wanted: Object, last: Any) -> Object:
-    """With the times at which taints began, for those that go on.
+    """Return it with the times at which taints began, for those that go on.
 
     The server takes each write for the beginning of a taint that says no time, and whoever
     tolerates it for some seconds would have them anew with each change of the slice.
@@ -201,7 +202,7 @@ def since(wanted: Object, last: Any) -> Object:
 
 
 def _with_times(device: Object, times: Mapping[tuple[str, str, str], str]) -> Object:
-    """With these times of its taints, and no others."""
+    """Return it with these times of its taints, and no others."""
     if "taints" not in device:
         return device
     taints = []

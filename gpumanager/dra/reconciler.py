@@ -16,8 +16,7 @@ jumps nor a machine that slept for an hour makes one pass into many.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from gpumanager.dra.driver import ClaimDriver, ClaimRef, as_granted, uid_of
@@ -40,47 +39,12 @@ PASSES: Final = 5
 takes to start again."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimEvidence:
-    """What needs grants now. Everything by allocation; `unwanted` by the claim's UID.
-
-    unwanted: claims of which API server and pods say that nothing needs them. listed: by the
-    kubelet. running: by containers and processes.
-    """
-
-    unwanted: frozenset[str]
-    listed: frozenset[AllocationID] = frozenset()
-    running: frozenset[AllocationID] = frozenset()
-
-
-def unused(live: Iterable[Grant], evidence: ClaimEvidence) -> frozenset[str]:
-    """UIDs of claims none of whose grants anything needs."""
-    needed = evidence.listed | evidence.running
-    used = {uid_of(one) for one in live if one.id in needed}
-    return evidence.unwanted - used
-
-
-def counted(
-    passes: Mapping[str, int], found: Iterable[str], asked: Collection[str]
-) -> Mapping[str, int]:
-    """In how many passes in a row each was unused. asked: the kubelet prepared it since."""
-    return {uid: 1 if uid in asked else passes.get(uid, 0) + 1 for uid in found}
-
-
 class AllocatedClaims(Protocol):
-    """Knows what claims are allocated, and which pods name them: `dra.cluster`."""
+    """Reads allocated claims, and which pods name them: `ClaimCluster` describes these methods."""
 
-    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
-        """By the watch; None where it does not know the claim, or is behind."""
-
-    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
-        """By the API server itself; nothing where the claim is gone, another one, or not allocated
-        here. Raises RetryLater."""
-
-    async def named_by_pod(self, namespace: str, name: str) -> bool:
-        """Return whether a pod of this node that has not ended names a claim that does not exist.
-
-        Raises RetryLater."""
+    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None: ...
+    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]: ...
+    async def named_by_pod(self, namespace: str, name: str) -> bool: ...
 
 
 class KubeletClaims(Protocol):
@@ -131,65 +95,66 @@ class ClaimReconciler:
             await self.reconcile()
 
     async def reconcile(self) -> None:
-        """One pass."""
-        asked, evidence = self._driver.take_prepared(), None
-        unwanted = await self._unwanted()
+        """Make one pass."""
+        asked, running = self._driver.take_prepared(), None
+        unwanted, unused = await self._find_unwanted(), frozenset[str]()
         if unwanted or not self._driver.whole or self._driver.orphans():
             try:
-                evidence = await self._evidence(unwanted)
+                listed, running = await self._evidence(unwanted)
+                needed = (one for one in self._driver.live() if one.id in listed | running)
+                unused = unwanted.difference(map(uid_of, needed))
             except GpuManagerError as error:
                 log.debug("claims are not reconciled now: %s", error)
-        found = unused(self._driver.live(), evidence) if evidence else ()
-        self._passes = counted(self._passes, found, asked)
+        # A claim that the kubelet has prepared since the last pass is counted anew.
+        before = {uid: passes for uid, passes in self._passes.items() if uid not in asked}
+        self._passes = {uid: before.get(uid, 0) + 1 for uid in unused}
         for uid in [uid for uid, passes in self._passes.items() if passes >= PASSES]:
-            await self._release(uid)
-        await self._driver.repair(evidence.running if evidence else None)
-
-    async def _release(self, uid: str) -> None:
-        """Tried again in the next pass where the disk refuses it."""
-        source = self._sources().get(uid)
-        if source is None:  # the kubelet has unprepared it meanwhile
-            return
-        claim = ClaimRef(source.namespace, source.name, source.uid)
-        try:
-            if not await self._driver.reclaim(claim):
-                return
-        except (GpuManagerError, OSError) as error:
-            log.warning("claim %s is not released yet: %s", claim, error)
-            return
-        self.released += 1
-        log.warning(
-            "claim %s was released: it is deleted or no longer allocated here, neither kubelet nor "
-            "container runtime has it, and the kubelet did not unprepare it",
-            claim,
-        )
+            source = self._sources().get(uid)
+            if source is None:  # the kubelet has unprepared it meanwhile
+                continue
+            claim = ClaimRef(source.namespace, source.name, source.uid)
+            try:
+                if not await self._driver.reclaim(claim):
+                    continue
+            except (GpuManagerError, OSError) as error:  # the next pass tries again
+                log.warning("claim %s is not released yet: %s", claim, error)
+                continue
+            self.released += 1
+            log.warning(
+                "claim %s was released: it is deleted or no longer allocated here, neither kubelet "
+                "nor container runtime has it, and the kubelet did not unprepare it",
+                claim,
+            )
+        await self._driver.repair(running)
 
     def _sources(self) -> dict[str, ClaimSource]:
         found = (one.source for one in self._driver.live())
         return {one.uid: one for one in found if isinstance(one, ClaimSource)}
 
-    async def _unwanted(self) -> frozenset[str]:
-        """By API server and pods. A claim of which nothing is known is wanted."""
+    async def _find_unwanted(self) -> frozenset[str]:
+        """Return the UIDs of claims that API server and pods do not want. A claim of which nothing
+        is known is wanted."""
         unwanted: set[str] = set()
         for uid, source in self._sources().items():
             with contextlib.suppress(RetryLater):
-                if not await self._is_wanted(source):
+                held = [one for one in self._driver.live() if uid_of(one) == uid]
+                known = self._claims.allocated(uid)
+                if known is not None and as_granted(known, held):
+                    continue
+                found = await self._claims.reread(source.namespace, source.name, uid)
+                if found:
+                    wanted = as_granted(found, held)
+                else:
+                    wanted = await self._claims.named_by_pod(source.namespace, source.name)
+                if not wanted:
                     unwanted.add(uid)
         return frozenset(unwanted)
 
-    async def _is_wanted(self, source: ClaimSource) -> bool:
-        """Raises RetryLater."""
-        held = [one for one in self._driver.live() if uid_of(one) == source.uid]
-        known = self._claims.allocated(source.uid)
-        if known is not None and as_granted(known, held):
-            return True
-        found = await self._claims.reread(source.namespace, source.name, source.uid)
-        if found:
-            return as_granted(found, held)
-        return await self._claims.named_by_pod(source.namespace, source.name)
-
-    async def _evidence(self, unwanted: frozenset[str]) -> ClaimEvidence:
-        """Raises GpuManagerError where kubelet, runtime, books or driver do not tell."""
+    async def _evidence(
+        self, unwanted: Collection[str]
+    ) -> tuple[set[AllocationID], set[AllocationID]]:
+        """Return the allocations that the kubelet lists, and those with which containers or
+        processes run. Raises GpuManagerError where kubelet, runtime or driver do not answer."""
         prefix = f"{KIND}="
         listed = {
             AllocationID(name.removeprefix(prefix).rpartition("-")[0])
@@ -211,19 +176,18 @@ class ClaimReconciler:
             for one in self._driver.live()
             if isinstance(one.source, ClaimSource) and one.source.uid in unwanted
         ]
-        running |= {one.id for one in suspects if self._has_processes(one)}
+        for one in suspects:
+            try:
+                usage = self._usages.usage(one)
+            except GpuManagerError as error:  # where its books cannot be read it may run
+                log.debug("allocation %s is kept: %s", one.id, error)
+                running.add(one.id)
+            else:
+                if usage is not None and usage.processes:
+                    running.add(one.id)
         if exclusive := [one for one in suspects if one.exclusive]:
             tenants = await self._tenants.pods()
             if tenants is None:
                 raise GpuManagerError("the driver does not report which processes use the GPUs")
             running |= {one.id for one in exclusive if any(map(tenants.get, one.gpus))}
-        return ClaimEvidence(unwanted, frozenset(listed), frozenset(running))
-
-    def _has_processes(self, grant: Grant) -> bool:
-        """Where its books cannot be read it may have."""
-        try:
-            usage = self._usages.usage(grant)
-        except GpuManagerError as error:
-            log.debug("allocation %s is kept: %s", grant.id, error)
-            return True
-        return usage is not None and bool(usage.processes)
+        return listed, running

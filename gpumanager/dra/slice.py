@@ -15,7 +15,7 @@ from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.kube.claims import device_name
 from gpumanager.names import CAPACITY_CORES, CAPACITY_MEMORY, CLAIM_DRIVER
 from gpumanager.placement.nearness import islands
-from gpumanager.placement.values import FreeGpu, FreeGpus
+from gpumanager.placement.values import FreeGpus
 from gpumanager.placement.whole import offer_order
 from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK, MIB, blocks
 
@@ -35,7 +35,7 @@ ATTRIBUTE_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """What the slice tells. free: what nobody holds of each GPU. unhealthy: GPUs out of use.
+    """What the slice publishes. free: what nobody holds of each GPU. unhealthy: GPUs out of use.
 
     withheld: GPUs that are not offered: another interface has them. driver: its version,
     `555.58.02`. known: what else is known of them. effect: of the taint of unhealthy ones.
@@ -73,20 +73,39 @@ def resource_slice(node: str, node_uid: str, gpus: NodeGpus) -> dict[str, Any]:
 
 
 def devices(gpus: NodeGpus) -> list[dict[str, Any]]:
-    """In the order in which they should be taken."""
+    """Return the slice's devices, in the order in which they should be taken."""
     topology = gpus.topology
-    domains = _nvlink_domains(topology)
-    return [
-        _device(gpu, gpus, domains.get(gpu.uuid))
-        for gpu in offer_order(topology, gpus.free)
-        if gpu.uuid not in gpus.withheld
-    ][:MOST_DEVICES]
+    # GPUs that NVLink connects, by the lowest index among them; none for GPUs without NVLink.
+    domains: dict[GpuUUID, int] = {}
+    for island in islands(topology, range(len(topology.gpus))):
+        members = [topology.gpus[place] for place in island]
+        lowest = min(gpu.index for gpu in members)
+        domains |= {gpu.uuid: lowest for gpu in members if len(members) > 1}
+    found: list[dict[str, Any]] = []
+    for gpu in offer_order(topology, gpus.free):
+        if gpu.uuid in gpus.withheld:
+            continue
+        memory = quantity(blocks(gpu.memory) * MEMORY_BLOCK)
+        taints = [(TAINT, gpus.effect)] * (gpu.uuid in gpus.unhealthy)
+        taints += [(CORDON_TAINT, "NoSchedule")] * (gpu.uuid in gpus.cordoned)
+        listed = [{"key": key, "value": "true", "effect": effect} for key, effect in taints]
+        device = {
+            "name": device_name(gpu.uuid),
+            "allowMultipleAllocations": True,
+            "attributes": _attributes(gpu, gpus, domains.get(gpu.uuid)),
+            "capacity": {
+                CAPACITY_CORES: _capacity(str(CORES_PER_GPU), "1"),
+                CAPACITY_MEMORY: _capacity(memory, quantity(MEMORY_BLOCK)),
+            },
+        }
+        found.append(device | ({"taints": listed} if listed else {}))
+    return found[:MOST_DEVICES]
 
 
 def differences(
     found: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
-    """What is otherwise in published devices, in words; not their order, and not their taints."""
+    """Return how published devices differ, in words; not in their order or their taints."""
     there = {one["name"]: one for one in found}
     should = {one["name"]: one for one in wanted}
     fields = ("allowMultipleAllocations", "attributes", "capacity")
@@ -102,32 +121,15 @@ def differences(
     )
 
 
-def _device(gpu: Gpu, gpus: NodeGpus, nvlink: int | None) -> dict[str, Any]:
-    memory = quantity(blocks(gpu.memory) * MEMORY_BLOCK)
-    found: dict[str, Any] = {
-        "name": device_name(gpu.uuid),
-        "allowMultipleAllocations": True,
-        "attributes": _attributes(gpu, gpus, gpus.free.of(gpu), nvlink),
-        "capacity": {
-            CAPACITY_CORES: _capacity(str(CORES_PER_GPU), "1"),
-            CAPACITY_MEMORY: _capacity(memory, quantity(MEMORY_BLOCK)),
-        },
-    }
-    taints = [(TAINT, gpus.effect)] * (gpu.uuid in gpus.unhealthy)
-    taints += [(CORDON_TAINT, "NoSchedule")] * (gpu.uuid in gpus.cordoned)
-    if taints:
-        found["taints"] = [{"key": key, "value": "true", "effect": how} for key, how in taints]
-    return found
-
-
 def _capacity(whole: str, step: str) -> dict[str, Any]:
-    """All of it where a claim does not say: it gets a GPU of its own."""
+    """Return a capacity of which a claim gets all where it does not say how much."""
     steps = {"min": step, "step": step, "max": whole}
     return {"value": whole, "requestPolicy": {"default": whole, "validRange": steps}}
 
 
-def _attributes(gpu: Gpu, gpus: NodeGpus, free: FreeGpu, nvlink: int | None) -> dict[str, Any]:
-    """Names without a domain are in the driver's."""
+def _attributes(gpu: Gpu, gpus: NodeGpus, nvlink: int | None) -> dict[str, Any]:
+    """Return a device's attributes; names without a domain are in the driver's."""
+    free = gpus.free.of(gpu)
     texts = {
         "uuid": gpu.uuid,
         "productName": gpu.model,
@@ -142,28 +144,18 @@ def _attributes(gpu: Gpu, gpus: NodeGpus, free: FreeGpu, nvlink: int | None) -> 
         "freeMemory": free.blocks * MEMORY_BLOCK // MIB,
     }
     return {
-        **{name: {"string": _cut(text)} for name, text in texts.items() if text},
+        **{
+            name: {"string": text.encode()[:ATTRIBUTE_BYTES].decode(errors="ignore").strip()}
+            for name, text in texts.items()
+            if text
+        },
         **{name: {"version": text} for name, text in versions.items() if text},
         **{name: {"int": number} for name, number in numbers.items() if number is not None},
     }
 
 
-def _cut(text: str) -> str:
-    return text.encode()[:ATTRIBUTE_BYTES].decode(errors="ignore").strip()
-
-
-def _nvlink_domains(topology: Topology) -> dict[GpuUUID, int]:
-    """GPUs that NVLink connects, by the lowest index among them; none for GPUs without NVLink."""
-    found: dict[GpuUUID, int] = {}
-    for island in islands(topology, range(len(topology.gpus))):
-        members = [topology.gpus[place] for place in island]
-        lowest = min(gpu.index for gpu in members)
-        found |= {gpu.uuid: lowest for gpu in members if len(members) > 1}
-    return found
-
-
 def semantic(version: str) -> str:
-    """`555.58.02` as semver.org has it, `555.58.2`; empty for what is no version."""
+    """Return `555.58.02` as semver.org has it, `555.58.2`; nothing for what is no version."""
     parts = version.split(".")
     if not 1 <= len(parts) <= 3 or not all(part.isascii() and part.isdigit() for part in parts):  # noqa: PLR2004 - major, minor, patch
         return ""
@@ -171,5 +163,5 @@ def semantic(version: str) -> str:
 
 
 def quantity(amount: int) -> str:
-    """Bytes as the API server itself writes them: `16Gi`, `256Mi`."""
+    """Return bytes as the API server itself writes them: `16Gi`, `256Mi`."""
     return f"{amount // GIB}Gi" if amount % GIB == 0 else f"{amount // MIB}Mi"

@@ -6,7 +6,7 @@ size, free capacity. Requests that fit separately but not together are reported 
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,29 +50,24 @@ class ClusterGpus:
 
 
 def why_not_allocated(claim: Object, cluster: ClusterGpus) -> tuple[NodesWithout, ...]:
-    """Of each request, the commonest reason first; what fails nowhere is not told."""
+    """Return where each request fails, the commonest reason first. A node that has one of the
+    alternatives of a request does not fail."""
     found: list[NodesWithout] = []
     asked = list_requests(claim)
     for alternatives in asked.values():
-        found += _of_request(alternatives, cluster)
+        reasons: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for node, gpus in sorted(cluster.gpus.items()):
+            failed = {one.name: _failing(one, gpus, cluster) for one in alternatives}
+            for name, why in failed.items() if all(failed.values()) else ():
+                reason, detail = why or ("", "")
+                reasons.setdefault((name, reason), []).append((node, detail))
+        found += (
+            NodesWithout(name, reason, len(nodes), *nodes[0])
+            for (name, reason), nodes in sorted(reasons.items(), key=lambda row: -len(row[1]))
+        )
     if asked and cluster.gpus and not found:
         found.append(NodesWithout("", TOGETHER, len(cluster.gpus), min(cluster.gpus)))
     return tuple(found)
-
-
-def _of_request(
-    alternatives: Sequence[RequestedDevices], cluster: ClusterGpus
-) -> Iterator[NodesWithout]:
-    """A node that has one of the alternatives is not told."""
-    reasons: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for node, gpus in sorted(cluster.gpus.items()):
-        failed = [(one.name, _failing(one, gpus, cluster)) for one in alternatives]
-        if all(why for _, why in failed):
-            for name, why in failed:
-                reason, detail = why or ("", "")
-                reasons.setdefault((name, reason), []).append((node, detail))
-    for (name, reason), nodes in sorted(reasons.items(), key=lambda row: -len(row[1])):
-        yield NodesWithout(name, reason, len(nodes), *nodes[0])
 
 
 def _failing(
@@ -91,7 +86,11 @@ def _failing(
         if taken:
             few = f"fewer than {wanted} GPUs that class and selectors take"
         return few, f"{len(taken)} of its {len(gpus)} GPUs"
-    healthy = [one for one in taken if _is_tolerated(one, asked)]
+    healthy = [
+        one
+        for one in taken
+        if all(any(_tolerates(each, taint) for each in asked.tolerations) for taint in one.closing)
+    ]
     if len(healthy) < wanted:
         return "GPUs out of use (tainted)", f"{len(taken) - len(healthy)} of {len(taken)}"
     large = [one for one in healthy if one.free.memory >= (asked.blocks or 0)]
@@ -101,19 +100,10 @@ def _failing(
     fitting = [one for one in large if asked.admin or one.free.fits(_request(asked, one))]
     if len(fitting) >= wanted:
         return None
-    return _short(asked, wanted, len(fitting)), _nearest(asked, large)
-
-
-def _short(asked: RequestedDevices, wanted: int, fitting: int) -> str:
-    much = " and ".join(
-        (
-            "all cores" if asked.cores is None else f"{asked.cores} cores",
-            "all memory" if asked.blocks is None else _bytes(asked.blocks),
-        )
-    )
-    if wanted == 1:
-        return f"no GPU with {much} free"
-    return f"fewer than {wanted} GPUs with {much} free" if fitting else f"no GPU with {much} free"
+    cores = "all cores" if asked.cores is None else f"{asked.cores} cores"
+    memory = "all memory" if asked.blocks is None else _bytes(asked.blocks)
+    few = f"fewer than {wanted} GPUs" if fitting else "no GPU"
+    return f"{few} with {cores} and {memory} free", _nearest(asked, large)
 
 
 def _nearest(asked: RequestedDevices, gpus: Sequence[OfferedGpu]) -> str:
@@ -131,17 +121,13 @@ def _nearest(asked: RequestedDevices, gpus: Sequence[OfferedGpu]) -> str:
 
 
 def _request(asked: RequestedDevices, gpu: OfferedGpu) -> Request:
-    """What is not asked for is all of it."""
+    """Return what is asked of a GPU; what is not asked for is all of it."""
     cores = CORES_PER_GPU if asked.cores is None else asked.cores
     return Request(cores, gpu.free.memory if asked.blocks is None else asked.blocks)
 
 
 def _bytes(blocks: int) -> str:
     return format_bytes(blocks * MEMORY_BLOCK)
-
-
-def _is_tolerated(gpu: OfferedGpu, asked: RequestedDevices) -> bool:
-    return all(any(_tolerates(each, one) for each in asked.tolerations) for one in gpu.closing)
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:

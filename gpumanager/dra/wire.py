@@ -79,7 +79,7 @@ class DRAPluginServicer(Protocol):
 
 
 class HealthServicer(Protocol):
-    """What a DRA driver tells of its devices' health: the complete list, again after changes."""
+    """What a DRA driver reports of its devices' health: the complete list, again after changes."""
 
     def watch(
         self, request: health_pb.NodeWatchResourcesRequest, context: Context
@@ -87,7 +87,7 @@ class HealthServicer(Protocol):
 
 
 def registration_handler(servicer: RegistrationServicer) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serves `servicer` as pluginregistration.Registration."""
+    """Serve `servicer` as pluginregistration.Registration."""
     return grpc_wire.handler(REGISTRATION, {GET_INFO: servicer.get_info, NOTIFY: servicer.notify})
 
 
