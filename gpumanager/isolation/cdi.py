@@ -52,47 +52,47 @@ class CdiDevice:
 
 
 def cdi_name(grant: AllocationID, index: int) -> str:
-    """Of the device with this index in its grant."""
+    """Return the name of the device with this index in its grant."""
     return f"{grant}-{index}"
 
 
 def spec(devices: Sequence[CdiDevice], grants: Sequence[Grant]) -> str:
     """Return the text of the file, the same for the same devices, which are all of one kind."""
+    listed: list[dict[str, Any]] = []
+    for one in devices:
+        edits: dict[str, Any] = {
+            "env": [f"{name}={value}" for name, value in one.edits.envs.items()],
+            "deviceNodes": [
+                {"path": each.container_path, "hostPath": each.host_path, "permissions": "rwm"}
+                for each in one.edits.devices
+            ],
+            "mounts": [
+                {
+                    "hostPath": each.host_path,
+                    "containerPath": each.container_path,
+                    "options": list(MOUNT_OPTIONS),
+                }
+                for each in one.edits.mounts
+            ],
+        }
+        given = {name: value for name, value in edits.items() if value}
+        listed.append({"name": one.name, "containerEdits": given})
     document = {
         "cdiVersion": VERSION,
         "kind": devices[0].kind if devices else KIND,
         **({"annotations": {GRANTS: dump([record(one) for one in grants])}} if grants else {}),
-        "devices": [{"name": one.name, "containerEdits": _edits(one.edits)} for one in devices],
+        "devices": listed,
     }
     return json.dumps(document, indent=1) + "\n"
 
 
 def grants_in(text: str) -> tuple[Grant, ...]:
-    """Those that a file was made of; raises Malformed."""
+    """Return the grants that a file was made of. Raises Malformed."""
     try:
         records = json.loads(json.loads(text)["annotations"][GRANTS])
         return tuple(grant_of(one) for one in records)
     except UNREADABLE as error:
         raise Malformed(f"not a CDI file of ours ({type(error).__name__}: {error})") from error
-
-
-def _edits(edits: ContainerEdits) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "env": [f"{name}={value}" for name, value in edits.envs.items()],
-        "deviceNodes": [
-            {"path": one.container_path, "hostPath": one.host_path, "permissions": "rwm"}
-            for one in edits.devices
-        ],
-        "mounts": [
-            {
-                "hostPath": one.host_path,
-                "containerPath": one.container_path,
-                "options": list(MOUNT_OPTIONS),
-            }
-            for one in edits.mounts
-        ],
-    }
-    return {name: value for name, value in found.items() if value}
 
 
 class CdiFiles:
@@ -109,7 +109,7 @@ class CdiFiles:
         return self.directory / f"{self._prefix}{claim}{SUFFIX}"
 
     def write(self, claim: str, text: str) -> None:
-        """Whole or not at all, for whoever reads the directory meanwhile. Raises OSError."""
+        """Write a file whole or not at all: runtimes read the directory. Raises OSError."""
         path = self.path(claim)
         half = path.with_name(path.name + HALF)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -121,13 +121,13 @@ class CdiFiles:
             raise
 
     def remove(self, claim: str) -> None:
-        """Also where it was never finished. Raises OSError."""
+        """Remove a file, also where it was never finished. Raises OSError."""
         path = self.path(claim)
         path.unlink(missing_ok=True)
         path.with_name(path.name + HALF).unlink(missing_ok=True)
 
     def names(self) -> frozenset[str]:
-        """Claims or allocations that have a file, finished or not."""
+        """Return the claims or allocations that have a file, finished or not."""
         paths = self.directory.glob(f"{self._prefix}*")
         return frozenset(
             one.name.removeprefix(self._prefix).removesuffix(HALF).removesuffix(SUFFIX)
@@ -135,7 +135,7 @@ class CdiFiles:
         )
 
     def grants(self) -> tuple[Grant, ...]:
-        """Of all files; one that cannot be read has none."""
+        """Return the grants of all files; one that cannot be read has none."""
         found: list[Grant] = []
         for path in sorted(self.directory.glob(f"{self._prefix}*{SUFFIX}")):
             try:
@@ -165,8 +165,9 @@ class AllocationFiles:
     wanted: bool
 
     def write(self, name: AllocationID, edits: ContainerEdits) -> ContainerEdits:
-        """What the kubelet is answered: the device's name; and the variables, by which an agent
-        without its journal knows the allocation in the kubelet's checkpoint. Raises OSError."""
+        """Write the file, and return what the kubelet gets: the device's name; and the variables,
+        by which an agent without its journal finds the allocation in the kubelet's checkpoint.
+        Raises OSError."""
         device = CdiDevice(name, ContainerEdits(edits.devices, edits.mounts), ALLOCATION)
         self.files.write(name, spec([device], ()))
         return ContainerEdits(envs=edits.envs, cdi=(device.id,))

@@ -17,16 +17,17 @@ class Isolation(Protocol):
     """Holds containers to their grants, in one way. A row of `isolation.table` says which."""
 
     async def prepare(self, grant: Grant) -> ContainerEdits:
-        """Before its container is told of it; safe to repeat. Raises GpuManagerError, OSError."""
+        """Hold it before its container starts; safe to repeat. Raises GpuManagerError, OSError."""
 
     async def update(self, grant: Grant) -> None:
-        """From now on it is held to this: another share, or another owner's. As `prepare`."""
+        """Hold it to this from now on: another share, or another owner's. As `prepare`."""
 
     async def release(self, name: AllocationID) -> None:
-        """It holds nothing any more; one that is not known is no error."""
+        """Stop holding it; one that is not known is no error."""
 
     def usage(self, name: AllocationID) -> AllocationUsage | None:
-        """What its container uses; None where nobody measures that. Raises GpuManagerError."""
+        """Return what its container uses; None where that is not measured. Raises
+        GpuManagerError."""
 
 
 class AllocationServer(Protocol):
@@ -58,7 +59,7 @@ class AllocationServer(Protocol):
         """Return those that have a directory, served or not."""
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
-        """What its directory says; nothing where that cannot be read."""
+        """Return the limits in its directory; nothing where that cannot be read."""
 
     def usage(self, allocation: AllocationID) -> AllocationUsage:
         """Raises GpuManagerError where that cannot be read."""

@@ -46,7 +46,7 @@ class Shim:
 
 
 def limits(grant: Grant) -> tuple[Limit, ...]:
-    """What the shim holds its container to, on each GPU."""
+    """Return what the shim holds its container to, on each GPU."""
     return tuple(
         Limit(
             gpu,

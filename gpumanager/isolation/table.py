@@ -46,7 +46,7 @@ ROWS: Final = (
 
 
 def isolation_of(shares: Shares) -> str:
-    """The name of the back end for a grant of these; empty for one of no GPU that is known."""
+    """Return the name of the back end for these; empty for shares of no GPU that is known."""
     return next((row.name for row in ROWS if row.takes(shares)), "")
 
 
@@ -65,7 +65,7 @@ class Isolations:
         self._back_ends = {row.name: row.make(means) for row in ROWS}
 
     async def prepare(self, grant: Grant, gpus: tuple[Gpu, ...]) -> ContainerEdits:
-        """Hold it, and what its container is given for that. gpus: its own.
+        """Hold a grant, and return what its container gets for that. gpus: its own.
 
         Raises OSError where its CDI file cannot be written, and what the back end raises.
         """
@@ -79,21 +79,21 @@ class Isolations:
         return cdi.write(grant.id, edits) if cdi and cdi.wanted else edits
 
     def allocations(self) -> tuple[AllocationID, ...]:
-        """Return those that have a directory, whoever knows of them."""
+        """Return those that have a directory."""
         return self._virtual.allocations()
 
     def handed_over(self) -> frozenset[AllocationID]:
-        """Return those that have a CDI file, whoever knows of them."""
+        """Return those that have a CDI file."""
         names = self._cdi.files.names() if self._cdi else ()
         return frozenset(AllocationID(name) for name in names)
 
     def limits(self, name: AllocationID) -> tuple[Limit, ...]:
-        """What its directory says; nothing where that cannot be read."""
+        """Return the limits in its directory; nothing where that cannot be read."""
         return self._virtual.limits(name)
 
     async def update(self, grant: Grant) -> None:
-        """Hold it as it is now. A CDI file that is missing is written again, where all of its GPUs
-        are here: a reboot empties the directory, and the kubelet does not ask again."""
+        """Hold a grant as it is now. A CDI file that is missing is written again, where all of its
+        GPUs are here: a reboot empties the directory, and the kubelet does not ask again."""
         if not grant.isolation:
             return
         await self._back_ends[grant.isolation].update(grant)
@@ -104,14 +104,14 @@ class Isolations:
                 await self.prepare(grant, gpus)
 
     async def release(self, name: AllocationID) -> None:
-        """Whoever holds it; the journal may not say that any more."""
+        """Release it in all back ends; the journal may not have the one any more."""
         for back_end in self._back_ends.values():
             await back_end.release(name)
         if self._cdi:
             self._cdi.files.remove(name)
 
     def usage(self, grant: Grant) -> AllocationUsage | None:
-        """None where nothing of ours measures it. Raises GpuManagerError."""
+        """Return what it uses; None where nothing of ours measures it. Raises GpuManagerError."""
         if not grant.isolation:
             return None
         return self._back_ends[grant.isolation].usage(grant.id)

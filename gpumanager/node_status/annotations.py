@@ -35,21 +35,31 @@ class Correction:
 def corrections(
     journal: Iterable[Grant], pods: Iterable[PodView], topology: Topology
 ) -> Iterator[Correction]:
-    """For each pod whose annotations do not say what it has."""
+    """Yield one for each pod whose annotations do not say what it has.
+
+    A container counts by its place in `spec.containers`; init containers have no annotation.
+    """
     granted: dict[PodUID, dict[str, str]] = {}
     for one in journal:
         if one.state is State.CONFIRMED and one.pod is not None and not one.released:
             granted.setdefault(one.pod.uid, {})[one.pod.container] = minors(one, topology)
     for pod in pods:
-        true = _true(pod, granted.get(pod.kubelet_uid, {}))
+        has = granted.get(pod.kubelet_uid, {})
+        true = {
+            f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}": has[name]
+            for place, name in enumerate(pod.apps)
+            if has.get(name)
+        }
+        if true:
+            true[ANNOTATION_GPU_ASSIGNED] = ASSIGNED
         wrong = {k: text for k, text in true.items() if pod.annotations.get(k) != text}
         if wrong and not pod.ended:
-            has = pod.annotations
-            yield Correction(pod, wrong, {key: has[key] for key in wrong if key in has})
+            was = {key: text for key, text in pod.annotations.items() if key in wrong}
+            yield Correction(pod, wrong, was)
 
 
 def healed(correction: Correction) -> str:
-    """For people: what was planned otherwise; empty where nothing was planned."""
+    """Return, for people, what was planned otherwise; empty where nothing was planned."""
     places = (key for key in correction.was if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX))
     return "; ".join(
         f"container {correction.pod.apps[int(key.removeprefix(ANNOTATION_PREDICATE_GPU_INDEX))]}"
@@ -59,7 +69,7 @@ def healed(correction: Correction) -> str:
 
 
 def ignored(pod: PodView) -> tuple[str, ...]:
-    """Annotations of ours that cannot be understood: they have no effect."""
+    """Return our annotations that cannot be understood: they have no effect."""
     found = []
     for key, text in sorted(pod.annotations.items()):
         if key == ANNOTATION_PLAN:
@@ -74,16 +84,6 @@ def ignored(pod: PodView) -> tuple[str, ...]:
 
 
 def minors(allocation: Grant, topology: Topology) -> str:
-    """`0,3`: numbers of `/dev/nvidia<N>`, as the original has them."""
+    """Return `0,3`: numbers of `/dev/nvidia<N>`, as the original has them."""
     gpus = (topology.by_uuid(uuid) for uuid in allocation.gpus)
     return ",".join(str(minor) for minor in sorted(gpu.minor for gpu in gpus if gpu))
-
-
-def _true(pod: PodView, granted: Mapping[str, str]) -> dict[str, str]:
-    """By the container's place in `spec.containers`; init containers have no annotation."""
-    found = {
-        f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}": granted[name]
-        for place, name in enumerate(pod.apps)
-        if granted.get(name)
-    }
-    return found | {ANNOTATION_GPU_ASSIGNED: ASSIGNED} if found else {}

@@ -17,28 +17,18 @@ log = logging.getLogger(__name__)
 
 
 class Cluster(Protocol):
-    """What the agent's parts say to the cluster. Nothing but `run` takes time; nothing fails."""
+    """Takes what the agent's parts report. Nothing but `run` takes time; nothing fails.
 
-    def condition(self, condition: Condition) -> None:
-        """A condition of the node is this from now on."""
+    `NodeCluster` describes these methods.
+    """
 
-    def event(self, event: NodeEventLike) -> None:
-        """This happened to the node."""
-
-    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None:
-        """This happened to a pod, by the UID that the kubelet knows."""
-
-    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
-        """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
-
-    def pod_name(self, pod: PodUID) -> str | None:
-        """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
-
-    def terminating(self, pod: PodUID) -> bool:
-        """Return whether a pod of this node, by the kubelet's UID, is being deleted."""
-
-    async def run(self, facts: Callable[[], Facts]) -> None:
-        """For as long as the task lives. facts: asked before each round."""
+    def condition(self, condition: Condition) -> None: ...
+    def event(self, event: NodeEventLike) -> None: ...
+    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None: ...
+    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None: ...
+    def pod_name(self, pod: PodUID) -> str | None: ...
+    def terminating(self, pod: PodUID) -> bool: ...
+    async def run(self, facts: Callable[[], Facts]) -> None: ...
 
 
 class Standalone:
@@ -75,7 +65,7 @@ def join(
     *,
     recycle: bool = True,
 ) -> Cluster:
-    """Says once where there is no API server. Raises InputError."""
+    """Return this node's cluster; log it once where there is no API server. Raises InputError."""
     try:
         access = find_access(kubeconfig)
     except NoAccess as error:

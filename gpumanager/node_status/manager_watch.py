@@ -42,7 +42,7 @@ NOT_FOUND: Final = 404
 
 
 class WatchedObjects(Generic[T]):
-    """What `read` makes of the objects at `path`; None is left out. Kept by an informer."""
+    """Keeps what `read` makes of the objects at `path`, but None. Kept by an informer."""
 
     def __init__(
         self, path: str, read: Callable[[Any], T | None], changed: Callable[[], None]
@@ -104,7 +104,7 @@ class ManagerWatch:
         return reason_of(self._ownership, self._clock(), self._gone_after)
 
     async def first(self) -> None:
-        """The first look, before anything is offered; without an answer there is none."""
+        """Look for others before anything is offered; without an answer none is found."""
         lists = (self._of_node.list, self._cluster.informer.list, self._of_slices.list)
         await asyncio.gather(*map(_listed, lists))
         self._ownership = remembered(self._signs())
@@ -123,7 +123,7 @@ class ManagerWatch:
                 self._wake.clear()
 
     def _signs(self) -> NodeSigns:
-        """Without a handshake that is left over."""
+        """Return the node's signs, without a handshake that is left over."""
         signs, now = next(iter(self._nodes.all()), NodeSigns()), self._clock()
         self._handshake = self._handshake.read(signs.handshake, now)
         return replace(signs, handshake=self._handshake.fresh(now))
@@ -131,11 +131,8 @@ class ManagerWatch:
     async def _look(self) -> None:
         pods = self._cluster.store.foreign
         found = other_managers(self._signs(), self._slices.all(), pods, self._gpus())
-        before, after = (
-            self._ownership,
-            decide(self._ownership, found, self._clock(), self._gone_after),
-        )
-        self._ownership = after
+        before = self._ownership
+        self._ownership = after = decide(before, found, self._clock(), self._gone_after)
         withdrawn = frozenset(self._gpus() if after.others else ())
         if withdrawn != self._withdrawn:
             self._withdrawn = withdrawn
@@ -149,7 +146,7 @@ class ManagerWatch:
             self._cluster.condition(told)
 
     async def _follow_slices(self) -> None:
-        """Until the end, where the API server has any: since Kubernetes 1.34."""
+        """Follow them, where the API server has any: since Kubernetes 1.34."""
         if not self._of_slices.listed.is_set():
             try:
                 await self._of_slices.list()

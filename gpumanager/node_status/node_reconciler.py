@@ -36,7 +36,7 @@ class Condition(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """What of a node object concerns us. conditions: by type."""
+    """The part of a node object that concerns us. conditions: by type."""
 
     uid: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -78,22 +78,20 @@ def status_patch(
 ) -> dict[str, Any] | None:
     """Return the strategic patch of its status after which the node has these; None where it
     has."""
-    changed = [_written(one, node.conditions.get(one.type), now) for one in conditions]
-    found = [one for one in changed if one]
-    return {"status": {"conditions": found}} if found else None
-
-
-def _written(wanted: Condition, has: Mapping[str, Any] | None, now: str) -> dict[str, Any] | None:
-    new: dict[str, Any] = {
-        "type": wanted.type,
-        "status": STATUS[wanted.status],
-        "reason": wanted.reason,
-        "message": wanted.message,
-    }
-    if has and all(has.get(name) == text for name, text in new.items()):
-        return None
-    since = has.get("lastTransitionTime") if has and has.get("status") == new["status"] else None
-    return {**new, "lastHeartbeatTime": now, "lastTransitionTime": since or now}
+    changed: list[Mapping[str, Any]] = []
+    for wanted in conditions:
+        has = node.conditions.get(wanted.type, {})
+        new = {
+            "type": wanted.type,
+            "status": STATUS[wanted.status],
+            "reason": wanted.reason,
+            "message": wanted.message,
+        }
+        if any(has.get(name) != text for name, text in new.items()):
+            same = has.get("status") == new["status"]
+            since = (has.get("lastTransitionTime") if same else None) or now
+            changed.append({**new, "lastHeartbeatTime": now, "lastTransitionTime": since})
+    return {"status": {"conditions": changed}} if changed else None
 
 
 class NodeReconciler:
@@ -125,7 +123,7 @@ class NodeReconciler:
         self._conditions: dict[str, Condition] = {}
 
     def condition(self, condition: Condition) -> None:
-        """It is this from now on."""
+        """Keep the node's condition of this type like this from now on."""
         self._conditions[condition.type] = condition
 
     def tasks(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[Task]:

@@ -17,7 +17,7 @@ A manager that was there counts as gone only after some time without signs. Exam
 restarts, and `nvidia.com/gpu` is 0 until NVIDIA's plugin has registered again.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -107,13 +107,13 @@ class Ownership:
 
 
 def manager_of(resource: str) -> str | None:
-    """What registers an extended resource; None where it is none of another manager's GPUs."""
+    """Return what registers an extended resource; None for one that is not another manager's."""
     found = (name for pattern, name in RESOURCES.items() if fnmatchcase(resource, pattern))
     return next(found, None)
 
 
 def read_signs(node: Any) -> NodeSigns:
-    """Of the JSON object of a node."""
+    """Return the signs in the JSON object of a node."""
     metadata, status = node["metadata"], node.get("status") or {}
     resources: dict[str, int] = {}
     for amounts in (status.get("capacity") or {}, status.get("allocatable") or {}):
@@ -130,7 +130,7 @@ def read_signs(node: Any) -> NodeSigns:
 
 
 def read_slice(item: Any) -> ForeignSlice | None:
-    """Of the JSON object of a ResourceSlice; None for one of ours."""
+    """Return another driver's ResourceSlice, of its JSON object; None for one of ours."""
     spec = item["spec"]
     if spec["driver"] == CLAIM_DRIVER:
         return None
@@ -144,7 +144,7 @@ def read_slice(item: Any) -> ForeignSlice | None:
 
 
 def foreign_resources(pod: Any) -> tuple[str, ...]:
-    """GPUs of other managers that a pod has by extended resources, of the pod's JSON object.
+    """Return the extended resources of other managers that a pod has, of the pod's JSON object.
 
     Only of a pod that the kubelet has admitted: it then reports containers. Anybody can write a pod
     that asks for them on this node, which the kubelet refuses. Not those that the scheduler turned
@@ -167,41 +167,40 @@ def other_managers(
     pods: Mapping[str, tuple[str, ...]],
     gpus: Collection[GpuUUID],
 ) -> tuple[OtherManager, ...]:
-    """All that are found. pods: namespace/name, and their resources of other managers.
+    """Return all that are found. pods: namespace/name, and their resources of other managers.
 
     gpus: this node's. A handshake that is not renewed is to be left out of `node` before.
     """
-    return tuple(_found(node, slices, pods, frozenset(map(str, gpus))))
-
-
-def _found(
-    node: NodeSigns,
-    slices: Iterable[ForeignSlice],
-    pods: Mapping[str, tuple[str, ...]],
-    gpus: frozenset[str],
-) -> Iterator[OtherManager]:
+    found: list[OtherManager] = []
     for resource, amount in sorted(node.resources.items()):
         if amount and (name := manager_of(resource)):
-            yield OtherManager(name, f"the node has {resource}: {amount}")
+            found.append(OtherManager(name, f"the node has {resource}: {amount}"))
     for one in slices:
-        if same := one.texts & gpus:
-            yield OtherManager(f"driver {one.driver}", f"ResourceSlice {one.name} has {min(same)}")
+        if same := one.texts.intersection(gpus):
+            sign = f"ResourceSlice {one.name} has {min(same)}"
+            found.append(OtherManager(f"driver {one.driver}", sign))
     if node.mps:
-        yield OtherManager("NVIDIA's MPS control daemon", f"the node has {MPS_LABEL}=true")
+        found.append(OtherManager("NVIDIA's MPS control daemon", f"the node has {MPS_LABEL}=true"))
     if node.handshake and not node.handshake.startswith(HAMI_DELETED):
-        yield OtherManager("HAMi", f"{HAMI_HANDSHAKE} is {node.handshake[:40]}")
+        found.append(OtherManager("HAMi", f"{HAMI_HANDSHAKE} is {node.handshake[:40]}"))
     for pod, resources in sorted(pods.items()):
-        for resource in resources:
-            if node.resources.get(resource) == 0 and (name := manager_of(resource)):
-                # Its plugin is gone or restarts, and the pod goes on with its GPU. Where the node
-                # never had the resource, the kubelet ignores the request: the pod has no GPU.
-                yield OtherManager(name, f"pod {pod} has {resource}")
+        # Its plugin is gone or restarts, and the pod goes on with its GPU. Where the node never had
+        # the resource, the kubelet ignores the request: the pod has no GPU.
+        found += (
+            OtherManager(name, f"pod {pod} has {resource}")
+            for resource in resources
+            if node.resources.get(resource) == 0 and (name := manager_of(resource))
+        )
+    return tuple(found)
 
 
 def decide(
     before: Ownership, found: tuple[OtherManager, ...], now: float, gone_after: float
 ) -> Ownership:
-    """now: monotonic seconds. gone_after: seconds without a sign until a manager counts as gone."""
+    """Return who has the GPUs from now on.
+
+    now: monotonic seconds. gone_after: seconds without a sign until a manager counts as gone.
+    """
     if found:
         return Ownership(found)
     if not before.others:
@@ -211,12 +210,12 @@ def decide(
 
 
 def remembered(node: NodeSigns) -> Ownership:
-    """Where an agent begins: at what the one before it found here, or at nothing."""
+    """Return where an agent begins: at what the one before it found here, or at nothing."""
     return Ownership((OtherManager(node.found_before, ""),) if node.found_before else ())
 
 
 def reason_of(ownership: Ownership, now: float, gone_after: float) -> str:
-    """Why no GPU is offered; empty where they are."""
+    """Return why no GPU is offered; empty where they are."""
     if not ownership.others:
         return ""
     others = "; ".join(map(str, ownership.others))
@@ -229,7 +228,7 @@ def reason_of(ownership: Ownership, now: float, gone_after: float) -> str:
 
 
 def condition_of_ownership(ownership: Ownership) -> NodeCondition:
-    """True while no GPU is offered because of another manager."""
+    """Return the node's condition: True while no GPU is offered because of another manager."""
     if not ownership.others:
         return NodeCondition(CONDITION, False, "NoneFound", "this node's GPUs have one manager")
     message = "; ".join(map(str, ownership.others))
@@ -237,7 +236,7 @@ def condition_of_ownership(ownership: Ownership) -> NodeCondition:
 
 
 def event_between(before: Ownership, after: Ownership) -> NodeEvent | None:
-    """For a manager that came, or has gone."""
+    """Return the event for a manager that came, or has gone."""
     if after.others and not before.others:
         others = "; ".join(map(str, after.others))
         message = f"no GPU is offered, because another manager has them: {others}"

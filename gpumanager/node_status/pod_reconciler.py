@@ -50,7 +50,12 @@ class PodReconciler:
 
     def tasks(self, journal: Iterable[Grant], topology: Topology) -> Iterator[Task]:
         pods = self._pods.all()
-        self._explain(pods)
+        refused = {pod.kubelet_uid: pod for pod in pods if refused_here(pod)}
+        for uid in refused.keys() - self._explained:
+            # In our words alone: the kubelet wraps them in its own.
+            message = cause(refused[uid])
+            self._events.record(uid, warning=True, reason="GpuRefused", message=message, once=True)
+        self._explained = set(refused)
         self._report_ignored(pods)
         for correction in corrections(journal, pods, topology):
             pod = correction.pod
@@ -63,17 +68,8 @@ class PodReconciler:
                 ("recycle", pod.uid), f"recycling of {pod.full_name}", partial(self._delete, pod)
             )
 
-    def _explain(self, pods: Iterable[PodView]) -> None:
-        """Why a pod was refused, in our words alone: the kubelet wraps them in its own."""
-        refused = {pod.kubelet_uid: pod for pod in pods if refused_here(pod)}
-        for uid in refused.keys() - self._explained:
-            self._events.record(
-                uid, warning=True, reason="GpuRefused", message=cause(refused[uid]), once=True
-            )
-        self._explained = set(refused)
-
     def _report_ignored(self, pods: Iterable[PodView]) -> None:
-        """Which annotations of a pod with GPUs have no effect, when that is new."""
+        """Record which annotations of pods with GPUs have no effect, when that is new."""
         before, self._ignored = self._ignored, {}
         for pod in pods:
             if pod.ended or not any(one.cores != 0 for one in pod.containers):
@@ -90,10 +86,8 @@ class PodReconciler:
     async def _correct(self, correction: Correction) -> None:
         pod = correction.pod
         # A pod made anew under the name has another UID, which may not change: it is refused.
-        metadata = {"uid": pod.uid, "annotations": dict(correction.annotations)}
-        patch = {"metadata": metadata}
-        path = path_of(pod)
-        item = await retry_on_conflict(lambda: self._api.patch(path, patch))
+        patch = {"metadata": {"uid": pod.uid, "annotations": dict(correction.annotations)}}
+        item = await retry_on_conflict(lambda: self._api.patch(path_of(pod), patch))
         self._pods.put(item)
         self.corrected += 1
         if message := healed(correction):
@@ -127,10 +121,6 @@ class PodReconciler:
 
 
 def cause(pod: PodView) -> str:
-    """What the plugin said, where the kubelet quotes it."""
+    """Return the plugin's message, where the kubelet quotes it."""
     found = _PLUGIN_SAID.search(pod.status.message)
     return found[1] if found else pod.status.message
-
-
-def _path(pod: PodView) -> str:
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

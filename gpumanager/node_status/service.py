@@ -84,25 +84,25 @@ class NodeCluster:
         self.writer = Writer(clock=clock)
 
     def condition(self, condition: Condition) -> None:
-        """A condition of the node is this from now on."""
+        """Keep a condition of the node like this from now on."""
         self.node.condition(condition)
         self._wake.set()
 
     def event(self, event: NodeEventLike) -> None:
-        """This happened to the node."""
+        """Record what happened to the node."""
         self._say(None, event)
 
     def pod_event(self, pod: PodUID, event: NodeEventLike) -> None:
-        """This happened to a pod, by the UID that the kubelet knows."""
+        """Record what happened to a pod, by the UID that the kubelet knows."""
         self._say(pod, event)
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
-        """The journal has it that `pod` has `gpus`: its annotations are compared with it soon."""
+        """Compare the annotations of `pod` soon with the journal, by which it has `gpus`."""
         log.debug("%s has %s", pod, ", ".join(gpu.uuid for gpu in gpus))
         self._wake.set()
 
     def pod_name(self, pod: PodUID) -> str | None:
-        """Namespace and name of a pod of this node, by the kubelet's UID, where they are known."""
+        """Return namespace/name of a pod of this node, by the kubelet's UID, where it is known."""
         known = self.store.get(pod)
         return None if known is None else known.full_name
 
@@ -122,12 +122,6 @@ class NodeCluster:
         finally:
             await self.api.close()
 
-    def _report_unhealthy(self, gpu: GpuUUID, facts: Facts, *, once: bool) -> None:
-        """once: the agent has just begun to look, and may have said so before."""
-        message = f"{gpu} is out of use: this pod keeps it, and its work there may fail"
-        for pod in holders(gpu, facts):
-            self.events.record(pod, warning=True, reason="GpuUnhealthy", message=message, once=once)
-
     def _say(self, pod: PodUID | None, event: NodeEventLike) -> None:
         self.events.record(pod, warning=event.warning, reason=event.reason, message=event.message)
         self._wake.set()
@@ -135,7 +129,11 @@ class NodeCluster:
     def _tasks(self, facts: Facts) -> Iterator[Task]:
         before, self._facts = self._facts, facts
         for gpu in facts.unhealthy - (before.unhealthy if before else frozenset()):
-            self._report_unhealthy(gpu, facts, once=before is None)
+            message = f"{gpu} is out of use: this pod keeps it, and its work there may fail"
+            for pod in holders(gpu, facts):
+                # An agent that has just begun to look may have said so before.
+                once, reason = before is None, "GpuUnhealthy"
+                self.events.record(pod, warning=True, reason=reason, message=message, once=once)
         closed = facts.unhealthy | facts.withheld
         labels = node_labels(facts.topology.gpus, facts.software, self._labels)
         yield from self.node.tasks(labels, inventory(facts.topology, closed))
