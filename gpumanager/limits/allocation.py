@@ -160,7 +160,10 @@ class ServedAllocation:
                 sizes or ContextSizes(),
                 on_size or self.write_contexts,
             )
-            self._recall_sizes()
+            # Learn what a manager before us has measured, and write what we have.
+            for gpu, size in self._config.contexts():
+                self._overheads.recall(gpu, size)
+            self.write_contexts()
             self._clients = (
                 legacy.at_socket(directory, allocation, self._config.limits) if legacy else None
             )
@@ -182,7 +185,7 @@ class ServedAllocation:
             closing.callback(self._leave_turns)
 
     def _join_turns(self) -> None:
-        """Once all that it takes is there; safe to repeat."""
+        """Join the arbiter once all that it takes is there; safe to repeat."""
         limits = self._config.limits()
         if (
             self._joined is not None
@@ -193,13 +196,6 @@ class ServedAllocation:
         self._joined = self._turns.join(self.allocation, limits, self._books.hints)
         for process, taken in self._slots.all():
             self._slot_changed(taken.slot, process)
-
-    def _join_turns_again(self) -> None:
-        """In a sweep, where one allocation's trouble is not the others'."""
-        try:
-            self._join_turns()
-        except (OSError, GpuManagerError) as error:
-            self._said.say(logging.WARNING, "turns", f"cannot take turns: {error}")
 
     def _leave_turns(self) -> None:
         joined, self._joined = self._joined, None
@@ -215,8 +211,8 @@ class ServedAllocation:
             self._joined.add(slot, self._watcher.pidfd(process))
 
     def count_turns(self) -> bool:
-        """Enter into its meters what its turns were charged; False: it takes none, for it shares
-        no GPU, or began under an agent of before and has no words mounted."""
+        """Enter into its meters what its turns were charged. Return False if it takes none: it
+        shares no GPU, or began under an agent of before and has no words mounted."""
         if self._joined is None:
             return False
         self._mounted = self._mounted or (self.directory / CONTAINER_TURNS.name).is_dir()
@@ -228,11 +224,11 @@ class ServedAllocation:
 
     @property
     def joined(self) -> AllocationTurns | None:
-        """Its turns; None: it takes none."""
+        """Return its turns; None if it takes none."""
         return self._joined
 
     def write(self, limits: Sequence[Limit]) -> None:
-        """From now on these hold; nothing is done where they do already."""
+        """Apply these limits from now on; do nothing where they hold already."""
         if self._limits == tuple(limits):
             return
         self._config.write(limits)
@@ -248,50 +244,50 @@ class ServedAllocation:
 
     @property
     def gpus(self) -> frozenset[GpuUUID]:
-        """Those it may use, by their bare UUIDs."""
+        """Return those it may use, by their bare UUIDs."""
         return frozenset(bare(limit.gpu) for limit in self._limits)
 
     @property
     def limited_gpus(self) -> frozenset[GpuUUID]:
-        """Those of them that have a guaranteed part of its time."""
+        """Return those of them of whose time it has a guaranteed part."""
         shared = (limit for limit in self._limits if 0 < limit.cores < CORES_PER_GPU)
         return frozenset(bare(limit.gpu) for limit in shared)
 
     @property
     def has_processes(self) -> bool:
-        """Whether any process of it is known."""
+        """Return whether any process of it is known."""
         return bool(self._slots)
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """Those that are known."""
+        """Return those that are known."""
         return tuple(owner for owner, _ in self._slots.all())
 
     def write_contexts(self) -> None:
-        """Tell running processes what contexts take, as far as that is known by now."""
+        """Write for running processes what contexts take, as far as that is known by now."""
         self._config.write_contexts(self._overheads.context_size)
 
     def marks(self) -> dict[Process, OverheadMark]:
-        """To be taken before a measurement of all its processes; without those that cannot be
-        measured now, for their memory moves."""
+        """Return the marks to take before a measurement of all its processes; without those that
+        cannot be measured now, for their memory moves."""
         marks = {owner: self._overheads.mark(taken.slot) for owner, taken in self._slots.all()}
         return {owner: mark for owner, mark in marks.items() if mark.activity is not None}
 
     @property
     def launches(self) -> int:
-        """By all its processes so far, on all its GPUs."""
+        """Return those of all its processes so far, on all its GPUs."""
         meters = self._books.words.meters
         return sum(meters[device].launches for device in range(len(self._limits)))
 
     @property
     def exited(self) -> tuple[Process, ...]:
-        """Dead processes that stay charged until all others are measured."""
+        """Return dead processes that stay charged until all others are measured."""
         return self._slots.exited
 
     def enter(
         self, marks: Mapping[Process, OverheadMark], held: ProcessMemory, exited: Iterable[Process]
     ) -> Mapping[Process, OverheadOutcome]:
-        """What was measured after `marks`; a process that moved memory meanwhile is measured later.
+        """Enter what was measured after `marks`; a process that moved memory is measured later.
 
         exited: those of before the measurement.
         """
@@ -309,12 +305,6 @@ class ServedAllocation:
                 self._overheads.drop_estimate(slots[owner].slot, marks[owner])
         return outcomes
 
-    def _recall_sizes(self) -> None:
-        """Learn what a manager before us knew, and hand on what we know."""
-        for gpu, size in self._config.contexts():
-            self._overheads.recall(gpu, size)
-        self.write_contexts()
-
     def usage(self) -> AllocationUsage:
         return self._usage.read([(one.slot, who, one.adopted) for who, one in self._slots.all()])
 
@@ -323,25 +313,25 @@ class ServedAllocation:
         return refuse_other_pod(self._peers, self.allocation, process) is None
 
     def sweep(self) -> None:
-        """See to what nobody tells of: programs and gpu-clients that have gone, disks that work
+        """Find what causes no event: programs and gpu-clients that have gone, disks that work
         again, books that were missing."""
         if self._clients is not None:
             self._clients.refresh()
         self._slots.sweep()
-        self._recover()
-        self._said.summarize()
-
-    def _recover(self) -> None:
         self._config.recover()
         if self._books.trouble and time.monotonic() >= self._try_again:
             self._try_again = time.monotonic() + RECOVER_SECONDS
             if self._books.recover():
-                self._join_turns_again()
+                try:
+                    self._join_turns()
+                except (OSError, GpuManagerError) as error:  # not the trouble of other allocations
+                    self._said.say(logging.WARNING, "turns", f"cannot take turns: {error}")
+        self._said.summarize()
 
     def _answer(
         self, connection: socket.socket, hello: Greeting
     ) -> Coroutine[None, None, None] | None:
-        """One WELCOME, now or after measuring. A caller that has gone meanwhile is no error."""
+        """Send a WELCOME, now or after measuring. A caller that has gone is no error."""
         if isinstance(hello, Http2):
             return self._clients.answer(connection, hello.begun) if self._clients else None
         if isinstance(hello, Hello) and hello.measure and not hello.observer:
@@ -353,7 +343,7 @@ class ServedAllocation:
         self._answer_now(connection, hello, await self._measure(peer_pid(connection)))
 
     async def _measure(self, pid: int) -> HelloRefused | None:
-        """Enter what the driver holds for this process."""
+        """Enter what the driver holds for this process; return why it cannot."""
         owner = self._slots.of_pid(pid)
         if owner is None or self._nvml is None:
             return HelloRefused(errno.ENODATA, "the manager does not measure")
@@ -369,24 +359,16 @@ class ServedAllocation:
                 # told yet. Nothing is assumed of contexts because of that.
                 unlisted = True
             elif outcome is not OverheadOutcome.MOVED:
-                return self._measured(owner, outcome)
+                taken = self._slots.get(owner) if outcome is OverheadOutcome.UNLISTED else None
+                if taken and not exiting(owner) and taken.runs_in(owner):
+                    self._overheads.assume(owner.pid)
+                return _UNMEASURED.get(outcome)
         return _UNMEASURED[OverheadOutcome.MOVED]
-
-    def _measured(self, owner: Process, outcome: OverheadOutcome) -> HelloRefused | None:
-        taken = self._slots.get(owner)
-        if (
-            outcome is OverheadOutcome.UNLISTED
-            and taken
-            and not exiting(owner)
-            and taken.runs_in(owner)
-        ):
-            self._overheads.assume(owner.pid)
-        return _UNMEASURED.get(outcome)
 
     async def _measure_once(
         self, nvml: NvmlReader, owner: Process
     ) -> OverheadOutcome | HelloRefused:
-        """Its peers are measured with it: what is old of theirs could cost it a refusal, too."""
+        """Measure it with its peers: what is old of theirs could cost it a refusal, too."""
         marks, exited = self.marks(), self.exited
         taken = self._slots.get(owner)
         if taken is None:
@@ -417,45 +399,36 @@ class ServedAllocation:
                 self._said.say(logging.INFO, refused.number, f"refused: {refused.reason}")
                 connection.send(refusal(refused), socket.MSG_DONTWAIT)
             if isinstance(hello, Hello) and hello.persistent and not hello.observer:
-                self._keep(connection)
+                # Kept for what its process has to ask later; the listener has nothing to close.
+                process = self._slots.of_pid(peer_pid(connection))
+                if process is not None:
+                    kept = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, connection.detach())
+                    self._watcher.keep(process, kept, self._listener.serve_again)
         except OSError as error:
             self._said.say(logging.INFO, "lost", f"caller lost: {error.strerror}")
-
-    def _keep(self, connection: socket.socket) -> None:
-        """For what its process has to ask later; the listener has nothing left to close."""
-        process = self._slots.of_pid(peer_pid(connection))
-        if process is not None:
-            kept = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, connection.detach())
-            self._watcher.keep(process, kept, self._listener.serve_again)
 
     def _admit(self, connection: socket.socket, hello: Hello) -> HelloRefused | None:
         try:
             pid = peer_pid(connection)
-            if hello.observer:
-                return self._admit_observer(connection, pid, hello)
-            return self._admit_process(connection, pid, hello)
+            if not hello.observer:
+                return self._admit_process(connection, pid, hello)
+            opened = refuse_observer(self._peers, self.allocation, pid) or self._open_for(hello)
+            if isinstance(opened, HelloRefused):
+                return opened
+            try:
+                send_welcome(connection, NO_SLOT, opened)
+            finally:
+                close_all(opened)
         except OSError as error:
             return refused_by_system("opening the regions", error)
         except RegionUnreadable as error:
             return HelloRefused(errno.EAGAIN, f"manager: {error}")
-
-    def _admit_observer(
-        self, connection: socket.socket, pid: int, hello: Hello
-    ) -> HelloRefused | None:
-        if reason := refuse_observer(self._peers, self.allocation, pid):
-            return reason
-        opened = self._open_for(hello)
-        if isinstance(opened, HelloRefused):
-            return opened
-        try:
-            send_welcome(connection, NO_SLOT, opened)
-        finally:
-            close_all(opened)
         return None
 
     def _open_for(self, hello: Hello) -> list[int] | HelloRefused:
-        """What a caller is handed, and closes: the books, and the configuration only where its
-        shim may be of before it opened that by itself. Raises OSError and GpuManagerError."""
+        """Open what a caller is handed, which the caller of this closes: the books, and the
+        configuration only for a shim of before it opened that by itself. Raises OSError and
+        GpuManagerError."""
         if trouble := self._books.trouble:
             return HelloRefused(errno.EAGAIN, trouble)
         if hello.opens_config:
@@ -480,24 +453,19 @@ class ServedAllocation:
         if process is None:
             return HelloRefused(errno.ESRCH, "the process has ended")
         try:
-            reason = refuse_other_pod(self._peers, self.allocation, process)
-            return reason or self._give_slot(connection, process, hello)
+            refused = refuse_other_pod(self._peers, self.allocation, process)
+            opened = refused or self._open_for(hello)
+            if isinstance(opened, HelloRefused):
+                return opened
+            try:
+                before = self._slots.get(process)
+                taken = self._slots.give(process, hello, books=opened[-1])
+                if isinstance(taken, HelloRefused):
+                    return taken
+                if not send_welcome(connection, taken.slot, opened) and taken is not before:
+                    self._slots.leave(process)
+            finally:
+                close_all(opened)
         finally:
             self._slots.let_go(process)
-
-    def _give_slot(
-        self, connection: socket.socket, process: Process, hello: Hello
-    ) -> HelloRefused | None:
-        opened = self._open_for(hello)
-        if isinstance(opened, HelloRefused):
-            return opened
-        try:
-            before = self._slots.get(process)
-            taken = self._slots.give(process, hello, books=opened[-1])
-            if isinstance(taken, HelloRefused):
-                return taken
-            if not send_welcome(connection, taken.slot, opened) and taken is not before:
-                self._slots.leave(process)
-        finally:
-            close_all(opened)
         return None

@@ -120,14 +120,33 @@ class VirtualManager:
         self._descriptors = Descriptors.allowed()
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
-        """Serve this allocation, now with these limits; safe to repeat. Returns its directory."""
+        """Serve this allocation, now with these limits; safe to repeat. Return its directory."""
         directory = self.directory(allocation)
         served = self._served.get(allocation)
         if served is not None:
             served.write(limits)
             return directory
         try:
-            served = self._served[allocation] = self._serve(directory, allocation, limits)
+            if self._deaths is None:
+                self._deaths = Deaths(self._descriptors)
+            with ExitStack() as undo:
+                if make_directory(directory):
+                    undo.callback(shutil.rmtree, directory, ignore_errors=True)
+                self._served[allocation] = ServedAllocation(
+                    directory,
+                    allocation,
+                    limits,
+                    nvml=self._memory,
+                    sizes=self._sizes,
+                    on_size=self._spread_sizes,
+                    legacy=self._legacy,
+                    deaths=self._deaths,
+                    peers=self._peers,
+                    turns=self._turns,
+                    deadline_seconds=self._deadline_seconds,
+                    poll_seconds=self._poll_seconds,
+                )
+                undo.pop_all()
             self._pausing.resume(allocation)  # a manager before us paused it
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
@@ -198,7 +217,7 @@ class VirtualManager:
             await asyncio.sleep(self._memory.interval(seconds) if self._memory else seconds)
 
     async def measure(self) -> None:
-        """One pass for all processes of all allocations of which something may have changed."""
+        """Measure all processes of all allocations of which something may have changed."""
         if self._memory is None:
             return
         marks = {name: served.marks() for name, served in self._served.items()}
@@ -216,7 +235,7 @@ class VirtualManager:
             self._served[name].enter(marks[name], held, exited[name])
 
     async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:
-        """Look at the turns of all containers again and again, until cancelled."""
+        """Compare the turns of all containers with samples periodically, until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self._utilization is not None:
                 group.create_task(self._sample_every(sample_seconds, self._utilization))
@@ -226,14 +245,15 @@ class VirtualManager:
                 await asyncio.sleep(seconds)
 
     async def _sample_every(self, seconds: float, nvml: NvmlReader) -> None:
-        """Only the GPUs that processes share, and not while there is none."""
+        """Sample the GPUs that processes share, by bare UUIDs; nothing while there is none."""
         while True:
-            if gpus := self._sampled():
+            busy = (served for served in self._served.values() if served.has_processes)
+            if gpus := frozenset[GpuUUID]().union(*(served.limited_gpus for served in busy)):
                 await nvml.read(NvmlQuery(samples=gpus))
             await asyncio.sleep(nvml.interval(seconds))
 
     def share_now(self, now_ns: int, answers: UtilizationByGpu) -> None:
-        """One look at all turns: their meters, and time outside of them.
+        """Update the meters of all turns, and account for time outside of them.
 
         now_ns: of CLOCK_MONOTONIC, as the containers have it; never earlier than the last time.
         answers: what the driver has told since then of how busy processes kept the GPUs.
@@ -245,11 +265,6 @@ class VirtualManager:
         if self._pauses:
             self._pausing.keep(outside.overdrawn, outside.paused, self._processes)
 
-    def _sampled(self) -> frozenset[GpuUUID]:
-        """Return the GPUs, by their bare UUIDs, that processes share."""
-        busy = (served for served in self._served.values() if served.has_processes)
-        return frozenset[GpuUUID]().union(*(served.limited_gpus for served in busy))
-
     def _processes(self, allocation: AllocationID) -> tuple[Process, ...]:
         served = self._served.get(allocation)
         return served.processes if served else ()
@@ -259,8 +274,8 @@ class VirtualManager:
             served.write_contexts()
 
     def usage(self, allocation: AllocationID) -> AllocationUsage:
-        """What it uses, served or not; raises RegionUnreadable for an unknown one. The processes of
-        one that is not served are nobody's: its pages alone name them."""
+        """Return what it uses, served or not. The processes of one that is not served are nobody's:
+        its pages alone name them. Raises RegionUnreadable for an unknown one."""
         served = self._served.get(allocation)
         if served is not None:
             usage = served.usage()
@@ -270,7 +285,7 @@ class VirtualManager:
         return replace(read_usage(self.directory(allocation)), processes=())
 
     def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
-        """What its directory says, served or not; nothing where that cannot be read."""
+        """Return the limits in its directory, served or not; nothing where that cannot be read."""
         try:
             with Config(self.directory(allocation), writable=False) as config:
                 return config.limits()
@@ -287,8 +302,8 @@ class VirtualManager:
         return tuple(AllocationID(name) for name in found if _NAME.fullmatch(name))
 
     async def remove_spares(self) -> None:
-        """After an upgrade from a version that made directories ahead; and what allocations that
-        are gone have left of their turns."""
+        """Remove directories that an earlier version made ahead, and what is left of the turns of
+        allocations that are gone."""
         self._turns.remove_leftovers(self.allocations())
         for spare in self._directory.glob(_SPARE):
             await asyncio.to_thread(shutil.rmtree, spare, ignore_errors=True)
@@ -299,7 +314,7 @@ class VirtualManager:
         return self._directory / allocation
 
     def _let_go(self) -> None:
-        """Of what is for all allocations, where none is served."""
+        """Close what is for all allocations, where none is served."""
         if self._deaths is not None and not self._served:
             self._deaths.close()
             self._deaths = None
@@ -314,31 +329,6 @@ class VirtualManager:
         for served in list(self._served.values()):
             served.sweep()
         self._sweep_later()
-
-    def _serve(
-        self, directory: Path, allocation: AllocationID, limits: Sequence[Limit]
-    ) -> ServedAllocation:
-        if self._deaths is None:
-            self._deaths = Deaths(self._descriptors)
-        with ExitStack() as undo:
-            if make_directory(directory):
-                undo.callback(shutil.rmtree, directory, ignore_errors=True)
-            served = ServedAllocation(
-                directory,
-                allocation,
-                limits,
-                nvml=self._memory,
-                sizes=self._sizes,
-                on_size=self._spread_sizes,
-                legacy=self._legacy,
-                deaths=self._deaths,
-                peers=self._peers,
-                turns=self._turns,
-                deadline_seconds=self._deadline_seconds,
-                poll_seconds=self._poll_seconds,
-            )
-            undo.pop_all()
-        return served
 
 
 def make_directory(directory: Path) -> bool:

@@ -20,7 +20,7 @@ from gpumanager.compute.audit import Audit, Payer
 from gpumanager.compute.foreign import LEAST_PERCENT, DrawnShare, Mean, foreign
 from gpumanager.compute.overdraft import Overdraft
 from gpumanager.compute.values import SECOND
-from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
+from gpumanager.gpu.usage.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.allocation import ServedAllocation
@@ -45,7 +45,7 @@ Place = tuple[AllocationID, int]
 
 @dataclass(slots=True)
 class _Taker:
-    """One container on one GPU. guarantee: a part of the GPU's time. charged: what its turns were
+    """A container on one GPU. guarantee: a part of the GPU's time. charged: what its turns were
     at the last look, all that we added included. others: by NVML, those beside it that take no
     turns."""
 
@@ -76,7 +76,7 @@ class _Gpu:
         self.own = DrawnShare(Mean(), self.looked)
 
     def seat(self, now: int, allocations: Mapping[AllocationID, ServedAllocation]) -> None:
-        """Those that take turns now."""
+        """Keep those that take turns now."""
         before, self.takers = self.takers, {}
         for name, one in allocations.items():
             if (turns := one.joined) is None:
@@ -94,7 +94,7 @@ class _Gpu:
                 self.takers[name, device] = taker
 
     def grown(self, now: int) -> dict[Place, int]:
-        """What turns were charged since the last look; nothing where that was long ago."""
+        """Return what turns were charged since the last look; nothing where that was long ago."""
         grown = {
             place: max(0, one.turns.charged(one.device) - one.charged)
             for place, one in self.takers.items()
@@ -113,12 +113,8 @@ class _Gpu:
         return min(1.0, max(0.0, beyond) / rate) if rate > 0 else 0.0
 
 
-def _works(sample: ProcessSample) -> bool:
-    return sample.percent >= LEAST_PERCENT
-
-
 class OutsideUse:
-    """Of all GPUs on which containers take turns."""
+    """Accounts for GPU time outside of turns, on all GPUs on which containers take turns."""
 
     def __init__(self, turns: Turns, owners: ProcessOwners | None = None) -> None:
         self._turns = turns
@@ -141,9 +137,27 @@ class OutsideUse:
         for gpu, number in self._turns.numbers.items():
             known = self._gpus.setdefault(gpu, _Gpu(number, now_ns))
             answer = answers.get(gpu)
-            if known.until or known.held or (answer and any(map(_works, answer.samples or ()))):
-                known.seat(now_ns, takers)
-                self._look(now_ns, known, takers, answer)
+            samples = (answer.samples if answer else None) or ()
+            working = any(one.percent >= LEAST_PERCENT for one in samples)
+            if not (known.until or known.held or working):
+                continue
+            known.seat(now_ns, takers)
+            grown = known.grown(now_ns)
+            if known.until > now_ns:
+                for place, one in known.takers.items():
+                    one.turns.charge(one.device, -round(known.others_had(place) * grown[place]))
+            elif known.until:
+                known.until = 0
+                self._turns.foreign(number, foreign=False)
+            owed = {} if answer is None else self._enter(now_ns, known, takers, answer)
+            for place, one in known.takers.items():
+                if debt := owed.get(place, 0):
+                    one.turns.charge(one.device, debt)
+                one.account.look(now_ns, grown[place], debt, one.guarantee)
+                one.charged = one.turns.charged(one.device)
+            known.held = {
+                name: one.account for (name, _), one in known.takers.items() if one.account.held
+            }
         accounts = [each for known in self._gpus.values() for each in known.held.items()]
         self.overdrawn = frozenset(name for name, _ in accounts)
         paused = sorted((one.excess, name) for name, one in accounts if one.paused)
@@ -156,31 +170,6 @@ class OutsideUse:
             )
         self._said |= self.overdrawn
 
-    def _look(
-        self,
-        now: int,
-        known: _Gpu,
-        takers: Mapping[AllocationID, ServedAllocation],
-        answer: GpuUtilization | None,
-    ) -> None:
-        grown = known.grown(now)
-        if known.until > now:
-            for place, one in known.takers.items():
-                one.turns.charge(one.device, -round(known.others_had(place) * grown[place]))
-        elif known.until:
-            known.until = 0
-            self._turns.foreign(known.number, foreign=False)
-        owed = {} if answer is None else self._enter(now, known, takers, answer)
-        for place, one in known.takers.items():
-            debt = owed.get(place, 0)
-            if debt:
-                one.turns.charge(one.device, debt)
-            one.account.look(now, grown[place], debt, one.guarantee)
-            one.charged = one.turns.charged(one.device)
-        known.held = {
-            name: one.account for (name, _), one in known.takers.items() if one.account.held
-        }
-
     def _enter(
         self,
         now: int,
@@ -188,7 +177,7 @@ class OutsideUse:
         takers: Mapping[AllocationID, ServedAllocation],
         answer: GpuUtilization,
     ) -> Mapping[Place, int]:
-        """What each owes by this answer."""
+        """Enter an answer of NVML; return what each container owes by it."""
         pids = {name: {each.pid for each in takers[name].processes} for name, _ in known.takers}
         inside = frozenset[int]().union(*pids.values())
         ends = foreign(answer.samples or (), now, inside)

@@ -41,16 +41,16 @@ class Freezer(Protocol):
     """Freezes containers, whatever their processes do. Called in the loop: it must not wait."""
 
     def container(self, allocation: AllocationID, process: Process) -> Cgroup | None:
-        """That of this process; None where it is not known to be one of the allocation's pods."""
+        """Return that of this process; None where it may not be of the allocation's pods."""
 
     def terminates(self, cgroup: Cgroup) -> bool:
         """Return whether its pod is about to end."""
 
     def freeze(self, cgroup: Cgroup) -> None:
-        """Safe to repeat; raises OSError, FileNotFoundError where it has ended."""
+        """Freeze it; safe to repeat. Raises OSError, FileNotFoundError where it has ended."""
 
     def thaw(self, cgroup: Cgroup) -> None:
-        """The same."""
+        """Thaw it, as `freeze`."""
 
     def is_frozen(self, cgroup: Cgroup) -> bool:
         """Return whether all of its processes have stopped; False where it has ended."""
@@ -84,7 +84,7 @@ class Pausing:
         paused: Mapping[AllocationID, float],
         processes: Callable[[AllocationID], Sequence[Process]],
     ) -> None:
-        """From now on these are paused, and no others. held: those that may be paused at any
+        """Pause these from now on, and no others. held: those that may be paused at any
         look. paused: by how many ns of GPU time each is ahead. processes: of an allocation."""
         for one in self._held.keys() - set(held):
             self.resume(one)
@@ -102,7 +102,7 @@ class Pausing:
                 self._thaw_all(self._freezer, one, state.cgroups)
 
     def resume(self, allocation: AllocationID) -> None:
-        """All of its containers, whichever agent froze them; it is held no more."""
+        """Thaw all of its containers, whichever agent froze them, and hold it no more."""
         self._held.pop(allocation, None)
         path = self._directory(allocation) / MARK
         try:
@@ -123,7 +123,7 @@ class Pausing:
         state: _Held,
         processes: Sequence[Process],
     ) -> None:
-        """Containers that are not known yet. What is found is written down first."""
+        """Find containers that are not known yet. What is found is written down first."""
         begin = state.next if state.next < len(processes) else 0
         some = processes[begin : begin + PROCESSES_PER_LOOK]
         state.next = begin + len(some)
@@ -144,9 +144,22 @@ class Pausing:
     def _freeze_all(
         self, freezer: Freezer, allocation: AllocationID, state: _Held, excess: float
     ) -> None:
-        """Containers that another program has thawed meanwhile, too. Then look at the effect."""
-        known = tuple(state.cgroups)
-        frozen = [one for one in known if self._freeze(freezer, allocation, state, one)]
+        """Freeze its containers, those that another program has thawed, too. Then check the effect.
+
+        Not those of a pod that terminates.
+        """
+        frozen: list[Cgroup] = []
+        for cgroup in tuple(state.cgroups):
+            try:
+                if freezer.terminates(cgroup):
+                    freezer.thaw(cgroup)
+                else:
+                    freezer.freeze(cgroup)
+                    frozen.append(cgroup)
+            except FileNotFoundError:
+                state.cgroups.remove(cgroup)
+            except OSError as error:
+                self._say(allocation, str(error))
         state.excess = min(state.excess, excess) if state.looks else excess
         state.looks += 1
         if state.looks <= EFFECT_LOOKS:
@@ -156,27 +169,10 @@ class Pausing:
         elif frozen and excess > state.excess + SECOND:
             self._say(allocation, "it uses GPU time although its containers are frozen")
 
-    def _freeze(
-        self, freezer: Freezer, allocation: AllocationID, state: _Held, cgroup: Cgroup
-    ) -> bool:
-        """Return whether it is to be frozen now."""
-        try:
-            if freezer.terminates(cgroup):
-                freezer.thaw(cgroup)
-                return False
-            freezer.freeze(cgroup)
-        except FileNotFoundError:
-            state.cgroups.remove(cgroup)
-            return False
-        except OSError as error:
-            self._say(allocation, str(error))
-            return False
-        return True
-
     def _thaw_all(
         self, freezer: Freezer, allocation: AllocationID, cgroups: Sequence[Cgroup]
     ) -> bool:
-        """Return whether none of them is frozen any more."""
+        """Thaw them; return whether none is frozen any more."""
         done = True
         for cgroup in cgroups:
             try:
@@ -189,7 +185,7 @@ class Pausing:
         return done
 
     def _say(self, allocation: AllocationID, why: str) -> None:
-        """Once each."""
+        """Log each once."""
         if (allocation, why) not in self._said:
             self._said.add((allocation, why))
             log.warning("cannot pause allocation %s: %s", allocation, why)

@@ -55,7 +55,7 @@ def find(pid: int) -> Process | None:
 
 
 def _read_stat(pid: int) -> bytes:
-    """/proc/<pid>/stat, empty if there is none. Every HELLO passes here: hence no pathlib."""
+    """Return /proc/<pid>/stat, empty if there is none. For every HELLO: hence no pathlib."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -69,7 +69,7 @@ def _read_stat(pid: int) -> bytes:
 
 
 def command_of(process: Process) -> str:
-    """The name of its program, up to 15 letters, as it has it itself; empty once it has ended."""
+    """Return its program's name, up to 15 letters, as the kernel has it; empty after its end."""
     name = _read_stat(process.pid).partition(b"(")[2].rpartition(b")")[0]
     text = name.decode(errors="replace") if alive(process) else ""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
@@ -108,8 +108,8 @@ def _open_pidfd(pid: int) -> int | None:
 
 @contextmanager
 def pidfd_of(process: Process) -> Iterator[int | None]:
-    """A descriptor that means this process and can mean no other; None where it has ended, or the
-    kernel gives none.
+    """Yield a descriptor that means this process and can mean no other; None where it has ended, or
+    the kernel gives none.
 
     A pid may mean another process by the time it is used. So the descriptor is taken first, then
     it is looked whether the pid means this process still.
@@ -192,14 +192,16 @@ class Watcher:
             os.close(pidfd)
             pidfd = None
         if pidfd is None:
-            self._poll(process, on_death)
+            self._polled[process] = on_death
+            if self._timer is None:
+                self._timer = self._loop.call_later(self._poll_seconds, self._look)
         else:
             self._pidfds[process] = pidfd
             self._deaths.add(pidfd, partial(self._died, process, on_death))
         return process
 
     def pidfd(self, process: Process) -> int | None:
-        """Ours, of a process that is watched by one."""
+        """Return ours, of a process that is watched by one."""
         return self._pidfds.get(process)
 
     def keep(
@@ -242,11 +244,6 @@ class Watcher:
     def _died(self, process: Process, on_death: Callable[[Process], None]) -> None:
         self.forget(process)
         on_death(process)
-
-    def _poll(self, process: Process, on_death: Callable[[Process], None]) -> None:
-        self._polled[process] = on_death
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._poll_seconds, self._look)
 
     def _look(self) -> None:
         self._timer = None

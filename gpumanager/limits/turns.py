@@ -78,45 +78,47 @@ class Turns:
         return AllocationTurns(self.folder(allocation), self._arbiter, self.seats(limits), hints)
 
     def seats(self, limits: Sequence[Limit]) -> tuple[tuple[int, float, float], ...]:
-        """Of each device a struct arbiter_seat: the number of its GPU, weight and ceiling. Raises
-        GpuManagerError where GPUs are more than an arbiter tells apart."""
-        return tuple(self._seat(limit) for limit in limits)
-
-    def _seat(self, limit: Limit) -> tuple[int, float, float]:
-        if not shared(limit):
-            return 0, 0.0, 0.0
-        gpu = self._numbers.setdefault(bare(limit.gpu), len(self._numbers))
-        if gpu >= MAX_GPUS:
-            raise GpuManagerError(
-                f"GPU {limit.gpu}: containers take turns on {MAX_GPUS} GPUs of a node at most"
-            )
-        ceiling = min(max(limit.cores, limit.ceiling), CORES_PER_GPU)
-        return gpu, limit.cores / CORES_PER_GPU, ceiling / CORES_PER_GPU
+        """Return a struct arbiter_seat for each device: the number of its GPU, weight and ceiling.
+        Raises GpuManagerError where GPUs are more than an arbiter distinguishes."""
+        found: list[tuple[int, float, float]] = []
+        for limit in limits:
+            if not shared(limit):
+                found.append((0, 0.0, 0.0))
+                continue
+            gpu = self._numbers.setdefault(bare(limit.gpu), len(self._numbers))
+            if gpu >= MAX_GPUS:
+                raise GpuManagerError(
+                    f"GPU {limit.gpu}: containers take turns on {MAX_GPUS} GPUs of a node at most"
+                )
+            ceiling = min(max(limit.cores, limit.ceiling), CORES_PER_GPU)
+            found.append((gpu, limit.cores / CORES_PER_GPU, ceiling / CORES_PER_GPU))
+        return tuple(found)
 
     @property
     def numbers(self) -> Mapping[GpuUUID, int]:
-        """Of the GPUs on which containers took turns so far, by their bare UUIDs."""
+        """Return those of the GPUs on which containers took turns so far, by their bare UUIDs."""
         return self._numbers
 
     def foreign(self, gpu: int, *, foreign: bool) -> None:
-        """Whether a process outside of turns uses this GPU from now on. gpu: its number."""
+        """Set whether a process outside of turns uses this GPU from now on. gpu: its number."""
         if self._arbiter is not None:
             _module().lib.arbiter_foreign(self._arbiter, gpu, foreign)
 
     def remove(self, allocation: AllocationID) -> None:
-        """The folder of an allocation that is gone; safe to repeat."""
+        """Remove the folder of an allocation that is gone; safe to repeat."""
         with suppress(FileNotFoundError):
             shutil.rmtree(self.folder(allocation))
 
     def remove_leftovers(self, allocations: Collection[AllocationID]) -> None:
-        """The folders of all others."""
+        """Remove the folders of all others."""
         with suppress(FileNotFoundError):
             for path in self.root.iterdir():
                 if path.name not in allocations:
                     shutil.rmtree(path, ignore_errors=True)
 
     def stop(self) -> None:
-        """After all allocations are closed. Words stay, and say nothing once their lease is out."""
+        """Stop the arbiter, after all allocations are closed. Words stay, and mean nothing once
+        their lease is out."""
         if self._arbiter is not None:
             _module().lib.arbiter_stop(self._arbiter)
             self._arbiter = None
@@ -144,7 +146,10 @@ class AllocationTurns:
             _check(
                 _module().lib.arbiter_join(
                     arbiter,
-                    _cast("struct vcuda_turns *", words),
+                    # the same memory, to the arbiter's module
+                    _module().ffi.cast(
+                        "struct vcuda_turns *", int(_shim.ffi.cast("uintptr_t", words))
+                    ),
                     _module().ffi.cast("const struct vcuda_hints *", hints),
                     self._ring,
                     seats,
@@ -155,36 +160,36 @@ class AllocationTurns:
             undo.pop_all()
 
     def weigh(self, seats: Sequence[tuple[int, float, float]]) -> None:
-        """Limits have changed."""
+        """Set its seats after its limits have changed."""
         self._seats = seats
         self._words.words.device_count = len(seats)
         _module().lib.arbiter_weigh(self._arbiter, self._container[0], seats, len(seats))
 
     def add(self, slot: int, pidfd: int | None) -> None:
-        """A process has this slot from now on. pidfd: None where there is none."""
+        """Add a process that has this slot from now on. pidfd: None where there is none."""
         number = NO_PIDFD if pidfd is None else pidfd
         answer = _module().lib.arbiter_process(self._arbiter, self._container[0], slot, number)
         if answer != 0:
             log.warning("the arbiter takes no process in slot %d: %s", slot, os.strerror(-answer))
 
     def remove(self, slot: int) -> None:
-        """Its process is gone."""
+        """Remove the process of this slot, which is gone."""
         _module().lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
 
     def guarantees(self, gpu: int) -> dict[int, float]:
-        """Its devices on this GPU, by the number: the part of its time that each has."""
+        """Return the part of a GPU's time that each of its devices has. gpu: its number."""
         return {at: one[1] for at, one in enumerate(self._seats) if one[0] == gpu and one[1] > 0}
 
     def charged(self, device: int) -> int:
-        """GPU time so far, ns."""
+        """Return its GPU time so far, ns."""
         return int(self.account(device).charged_ns)
 
     def charge(self, device: int, ns: int) -> None:
-        """GPU time that it took outside of its turns; below 0: that others had in them."""
+        """Charge GPU time that it took outside of its turns; below 0: that others had in them."""
         _module().lib.arbiter_charge(self._arbiter, self._container[0], device, ns)
 
     def account(self, device: int) -> Any:
-        """Its struct arbiter_account."""
+        """Return its struct arbiter_account."""
         account: Any = _module().ffi.new("struct arbiter_account *")
         _module().lib.arbiter_account(self._arbiter, self._container[0], device, account)
         return account
@@ -201,14 +206,14 @@ class AllocationTurns:
             meters[device].throttled_ns = account.waited_ns
 
     def close(self) -> None:
-        """Before the hints are unmapped. The files stay."""
+        """Leave the arbiter, before the hints are unmapped. The files stay."""
         _module().lib.arbiter_leave(self._arbiter, self._container[0])
         self._words.close()
         os.close(self._ring)
 
 
 def _module() -> Any:
-    """Only where turns are taken: it needs a newer C library than the GPU check asks for."""
+    """Import it only where turns are taken: it needs a newer C library than the GPU check."""
     from vcuda_shim import _arbiter
 
     return _arbiter
@@ -246,7 +251,7 @@ def _map_words(path: Path) -> MappedStruct:
 
 
 def _open_ring(path: Path) -> int:
-    """Its read end, which never blocks; open for writing, too, so that it never ends."""
+    """Return its read end, which never blocks; open for writing, too, so that it never ends."""
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     with suppress(FileNotFoundError):
         if not stat.S_ISFIFO(path.lstat().st_mode):
@@ -255,11 +260,6 @@ def _open_ring(path: Path) -> int:
         os.mkfifo(path)
     path.chmod(RING_MODE)
     return os.open(path, flags)
-
-
-def _cast(kind: str, words: Any) -> Any:
-    """The same memory, to the arbiter's module."""
-    return _module().ffi.cast(kind, int(_shim.ffi.cast("uintptr_t", words)))
 
 
 def _check(answer: int) -> None:

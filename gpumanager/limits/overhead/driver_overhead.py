@@ -84,7 +84,7 @@ class DriverOverhead:
         """Slot → the pid and stack of its program, and by device what was found last."""
 
     def mark(self, slot: int) -> OverheadMark:
-        """To be taken before a measurement."""
+        """Return what to keep of a slot before a measurement."""
         books, count = self._books, len(self._config.limits())
         activity = books.activity(slot)  # first: of an estimate that comes later it will differ
         fresh = (at for at in range(count) if not books.used(at, slot) + books.overhead(at, slot))
@@ -94,16 +94,23 @@ class DriverOverhead:
     def enter(
         self, slot: int, pid: int, stack: int, mark: OverheadMark, held: ProcessMemory
     ) -> OverheadOutcome:
-        """A measurement that began after `mark` was taken. stack: of TakenSlot."""
+        """Enter a measurement that began after `mark` was taken. stack: of TakenSlot."""
         if mark.activity is None:
             return OverheadOutcome.MOVED
-        self._note(slot, pid, stack, held)
-        figures = [
-            self._figure(slot, pid, device, held.get(bare(limit.gpu)))
-            for device, limit in enumerate(self._config.limits())
-        ]
-        beside = self._beside(slot, figures)
-        if not self._books.enter_measured(slot, mark.activity, figures, self._contents):
+        books = self._books
+        listed = [held.get(bare(limit.gpu)) for limit in self._config.limits()]
+        if any(by_pid is not None and by_pid.get(pid) is not None for by_pid in listed):
+            known = [one for one in self._listed.values() if one.pid == pid]
+            successor = any(one.successor or one.stack != stack for one in known)
+            self._listed[slot] = Listed(pid, stack, successor)
+        figures = [self._figure(slot, pid, at, by_pid) for at, by_pid in enumerate(listed)]
+        beside = {}  # holds only if no memory moved until the figures are entered
+        for device, figure in enumerate(figures):
+            if figure is not None:
+                managed = books.managed(device, slot, len(figures))
+                own = figure - (books.used(device, slot) - managed)
+                beside[device] = Beside(own, managed, books.imported(device, slot, len(figures)))
+        if not books.enter_measured(slot, mark.activity, figures, self._contents):
             return OverheadOutcome.MOVED
         before = self._last.get(slot)
         program = pid, stack
@@ -112,8 +119,11 @@ class DriverOverhead:
         self._last[slot] = program, beside
         if slot in self._listed and not self._listed[slot].successor:
             self._learn(mark.fresh, figures)
+        # Whether it holds anything that the driver does not list, as far as its books have it.
         if any(
-            figure is None and self._claims(slot, device) for device, figure in enumerate(figures)
+            books.used(at, slot) or books.overhead(at, slot) or books.estimated(at, slot)
+            for at, figure in enumerate(figures)
+            if figure is None
         ):
             self._complain(pid)
             return OverheadOutcome.UNLISTED
@@ -123,7 +133,7 @@ class DriverOverhead:
         return OverheadOutcome.ENTERED
 
     def drop_estimate(self, slot: int, mark: OverheadMark) -> None:
-        """After it was entered, and all others of its container, by the measurement after `mark`.
+        """Drop a slot's estimates once all of its container were entered, measured after `mark`.
 
         Example: a process lets go of 1 GiB that it had exported, while nobody measures, and sleeps.
         The charge stays with it until whoever imported it is measured; then nobody else drops it.
@@ -132,21 +142,9 @@ class DriverOverhead:
             for device, estimate in enumerate(mark.estimates):
                 self._books.drop_estimate(device, slot, mark.activity, estimate)
 
-    def _beside(self, slot: int, figures: Sequence[Bytes | None]) -> dict[int, Beside]:
-        """By device; holds only if no memory moved until the figures are entered."""
-        books, count = self._books, len(figures)
-        found = {}
-        for device, figure in enumerate(figures):
-            if figure is None:
-                continue
-            managed = books.managed(device, slot, count)
-            plain = books.used(device, slot) - managed
-            found[device] = Beside(figure - plain, managed, books.imported(device, slot, count))
-        return found
-
     def _learn(self, fresh: tuple[int, ...], figures: Sequence[Bytes | None]) -> None:
-        """Whoever measures a first context, asked to or by turns: there is no second chance. The
-        driver's own figure is taken: what the books make of it is the container's to change.
+        """Learn from first contexts, whoever measures them: there is no second chance. The driver's
+        own figure is taken: what the books make of it is the container's to change.
 
         Not of a program that exec has begun: what the one before it had may be in the figure.
         """
@@ -157,19 +155,20 @@ class DriverOverhead:
             self._on_size()
 
     def recall(self, gpu: GpuUUID, size: Bytes) -> None:
-        """What an earlier manager has written for this container."""
+        """Learn what an earlier manager has written for this container."""
         if size == ASSUMED:
             self._assumed = True
         elif 0 < size < ASSUMED:
             self._sizes.learn(gpu, size, self._allocation)
 
     def context_size(self, gpu: GpuUUID) -> Bytes:
-        """0 while nobody knows, and nothing is assumed."""
+        """Return it; 0 while it is not known, and nothing is assumed."""
         known = self._sizes.of(gpu, self._allocation)
         return known or (ASSUMED if self._assumed else Bytes(0))
 
     def assume(self, pid: int) -> None:
-        """The contexts of a process are not told of: each takes ASSUMED, in this container.
+        """Assume that each context takes ASSUMED in this container: the driver lists none of a
+        process.
 
         One that was listed before has ended meanwhile, or become another program by exec: that says
         nothing of the driver.
@@ -180,15 +179,8 @@ class DriverOverhead:
         self._assumed = True
         self._config.write_contexts(self.context_size)
 
-    def _note(self, slot: int, pid: int, stack: int, held: ProcessMemory) -> None:
-        gpus = (held.get(bare(limit.gpu)) for limit in self._config.limits())
-        if any(listed is not None and listed.get(pid) is not None for listed in gpus):
-            before = [listed for listed in self._listed.values() if listed.pid == pid]
-            successor = any(listed.successor or listed.stack != stack for listed in before)
-            self._listed[slot] = Listed(pid, stack, successor)
-
     def _was_listed(self, slot: int, pid: int) -> bool:
-        """By us, or by a manager before us."""
+        """Return whether the driver listed it, to us or to a manager before us."""
         devices = range(len(self._config.limits()))
         listed = self._listed.get(slot)
         return (listed is not None and listed.pid == pid) or any(
@@ -198,7 +190,7 @@ class DriverOverhead:
     def _figure(
         self, slot: int, pid: int, device: int, listed: Mapping[int, Bytes | None] | None
     ) -> Bytes | None:
-        """What the process holds on a device; None if that cannot be told."""
+        """Return what the process holds on a device; None if that is not known."""
         if listed is None:
             return None
         if pid in listed:
@@ -206,12 +198,6 @@ class DriverOverhead:
         books = self._books
         claims = books.used(device, slot) > 0 or books.estimated(device, slot)
         return None if claims or not self._was_listed(slot, pid) else Bytes(0)
-
-    def _claims(self, slot: int, device: int) -> bool:
-        """Return whether the process holds anything of a device, as far as its books know."""
-        books = self._books
-        known = books.used(device, slot) or books.overhead(device, slot)
-        return known > 0 or books.estimated(device, slot)
 
     def _complain(self, pid: int) -> None:
         if not self._unlisted:
@@ -225,5 +211,5 @@ class DriverOverhead:
 
 
 def plain(held: ProcessMemory) -> ProcessMemory:
-    """Figures by plain UUIDs, made once for all readers."""
+    """Return figures by bare UUIDs."""
     return {bare(gpu): by_pid for gpu, by_pid in held.items()}

@@ -120,7 +120,7 @@ class Books:
 
     @classmethod
     def existing(cls, directory: Path) -> Self:
-        """As they are, for a reader outside: another process may serve them. Where no
+        """Return them as they are, for a reader outside: another process may serve them. Where no
         process has them any more they are zeros.
 
         Raises RegionUnreadable, also where a process has them and does not give them, RegionBroken.
@@ -194,7 +194,7 @@ class Books:
 
     @property
     def plain(self) -> bool:
-        """Whether they are a file of an earlier manager: shims of then may be in use, too."""
+        """Return whether they are a file of an earlier manager: its shims may be in use, too."""
         return self.slots is None
 
     @property
@@ -203,7 +203,7 @@ class Books:
 
     @property
     def has_hints(self) -> bool:
-        """Whether hints lie behind them; not known while they are missing."""
+        """Return whether hints lie behind them; False while they are missing."""
         return self._missing is None and os.fstat(self.descriptor).st_size > BOOKS.size
 
     @property
@@ -212,7 +212,7 @@ class Books:
         return int(ffi.cast("uintptr_t", self.words)) + HINTS_OFFSET
 
     def recover(self) -> bool:
-        """Try again to get those that were missing. Whether they are no longer."""
+        """Try again to get those that were missing. Return whether they are there now."""
         if self._missing is None or self.slots is None:
             return False
         holders = tuple(self.slots.living())
@@ -239,7 +239,7 @@ class Books:
         return True
 
     def open_for(self, *, observer: bool) -> int:
-        """For one caller, which closes it: the locks of a process belong to what it has open."""
+        """Open them for one caller, which closes it: locks belong to what a process has open."""
         return open_again(self.descriptor, writable=not observer)
 
     def close(self) -> None:
@@ -282,30 +282,20 @@ class Books:
                 self.free(slot)
                 first = slot + 1
                 continue
-            self._enter(slot, process)
-            self._empty_hints(slot)
+            if self.slots is not None:
+                try:
+                    self.slots.put(slot, process)  # for the manager after us
+                except OSError:
+                    self.free(slot)
+                    raise
+            size = ffi.sizeof("struct vcuda_hint")
+            for device in range(lib.VCUDA_DEVICES if self.has_hints else 0):
+                # What an earlier owner has left. Read as a file is, so that no page is made for it.
+                offset = HINTS_OFFSET + (device * MAX_PROCESSES + slot) * size
+                if any(os.pread(self.descriptor, size, offset)):
+                    os.pwrite(self.descriptor, bytes(size), offset)
             return slot
         return None
-
-    def _empty_hints(self, slot: int) -> None:
-        """What an earlier owner has left. Read as a file is, so that nothing is read into being."""
-        if not self.has_hints:
-            return
-        size = ffi.sizeof("struct vcuda_hint")
-        for device in range(lib.VCUDA_DEVICES):
-            offset = HINTS_OFFSET + (device * MAX_PROCESSES + slot) * size
-            if any(os.pread(self.descriptor, size, offset)):
-                os.pwrite(self.descriptor, bytes(size), offset)
-
-    def _enter(self, slot: int, process: Process) -> None:
-        """For the manager after us. Raises OSError, and then the slot is free."""
-        if self.slots is None:
-            return
-        try:
-            self.slots.put(slot, process)
-        except OSError:
-            self.free(slot)
-            raise
 
     def release(self, slot: int, process: Process) -> bool:
         """Empty and free its slot; False if that is another's by now."""
@@ -331,7 +321,7 @@ class Books:
         lib.region_slot_free(self.words, slot)
 
     def activity(self, slot: int) -> int | None:
-        """A value that differs after its owner has moved memory; None while that moves some."""
+        """Return a value that differs after its owner has moved memory; None while it does so."""
         activity: int = lib.region_activity(self.words, slot)
         return None if activity & lib.VCUDA_ACTIVITY_UNDER_WAY else activity
 
@@ -346,17 +336,17 @@ class Books:
         return self.estimate(device, slot) > 0
 
     def managed(self, device: int, slot: int, devices: int) -> Bytes:
-        """Of what is used, managed memory. devices: the allocation's; here and below."""
+        """Return the managed memory in what is used. devices: the allocation's; also below."""
         return Bytes(lib.region_managed(self.words, device, slot, devices))
 
     def imported(self, device: int, slot: int, devices: int) -> Bytes:
-        """Memory of other processes that its owner has opened; not in what it uses."""
+        """Return memory of other processes that its owner has opened; not in what it uses."""
         return Bytes(lib.region_imported(self.words, device, slot, devices))
 
     def enter_measured(
         self, slot: int, mark: int, measured: Sequence[Bytes | None], contents: FigureContents
     ) -> bool:
-        """What is measured beyond what is used is overhead; None where that cannot be told.
+        """Enter as overhead what is measured beyond what is used; None where that is not known.
 
         measured: of all devices. False, and nothing is entered, if memory moved since its activity
         was `mark`.
@@ -369,26 +359,26 @@ class Books:
         return answer == 0
 
     def estimate(self, device: int, slot: int) -> int:
-        """What its owner says that the driver took, in bytes, and nobody has measured."""
+        """Return what the driver took by its owner's words, in bytes, and nobody has measured."""
         estimate: int = lib.region_estimate(self.words, device, slot)
         return estimate
 
     def drop_estimate(self, device: int, slot: int, mark: int, estimate: int) -> None:
-        """All processes of the container are measured since its activity was `mark`."""
+        """Drop it: all processes of the container are measured since its activity was `mark`."""
         lib.region_estimate_drop(self.words, device, slot, mark, estimate)
 
     def enter_sample(self, slot: int) -> None:
-        """All devices of a slot are measured."""
+        """Mark all devices of a slot as measured."""
         lib.region_sample_publish(self.words, slot)
 
     def owners(self) -> Iterator[tuple[int, Process | None]]:
-        """Each slot that was ever used, and its process."""
+        """Yield each slot that was ever used, and its process."""
         for slot in range(min(self.words.slot_limit, MAX_PROCESSES)):
             words = self.words.slots[slot]
             yield slot, Process(words.pid, words.start_time) if words.pid else None
 
     def recorded_owners(self) -> Iterator[tuple[int, Process | None]]:
-        """Each slot that was ever used, and its process by the words of managers alone."""
+        """Yield each slot that was ever used, and its process by the words of managers alone."""
         if self.slots is None:
             yield from self.owners()
             return
@@ -398,7 +388,7 @@ class Books:
             yield slot, rows.get(slot)
 
     def meters_seen(self, devices: int) -> bytes:
-        """The meters of so many devices as they are: what differs when somebody has worked."""
+        """Return the meters of so many devices as bytes: they differ when somebody has worked."""
         return bytes(ffi.buffer(self.words.meters, devices * ffi.sizeof(self.words.meters[0])))
 
     def device(self, device: int, limit: Limit) -> DeviceUsage:

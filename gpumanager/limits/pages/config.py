@@ -78,7 +78,10 @@ class Config:
         """Open the configuration, created if need be, and make it say `limits`."""
         path = directory / CONFIG_NAME
         if lost_with_the_machine(path):
-            create(directory, CONFIG, _config_head(allocation))
+            head: Any = ffi.new("struct vcuda_config *")
+            begin(head, CONFIG)
+            head.allocation = allocation.encode()
+            create(directory, CONFIG, bytes(ffi.buffer(head)))
         config = cls(directory, writable=True)
         try:
             config.write(limits)
@@ -96,11 +99,11 @@ class Config:
 
     @property
     def lost(self) -> bool:
-        """Whether the page cannot be written: its readers have what it held before."""
+        """Return whether the page cannot be written: its readers have what it held before."""
         return self._page is not None and self._page.lost
 
     def recover(self) -> bool:
-        """Write all of a page again that was lost. Whether it is written now."""
+        """Write all of a page again that was lost. Return whether it is written now."""
         if self._page is None or not self.lost:
             return True
         try:
@@ -112,7 +115,13 @@ class Config:
                 return False
         finally:
             os.close(descriptor)
-        self._write_all(self._page.words)
+        page = self._page.words
+        for device, limit in enumerate(self.limits()):
+            _store_limit(page, device, limit)
+            lib.region_context_store(page, device, self.words.limits[device].context_bytes)
+            if device >= page.device_count:
+                lib.region_device_add(page, gpu_bytes(limit.gpu))
+        lib.region_config_publish(page)
         return not self.lost
 
     def close(self) -> None:
@@ -131,9 +140,13 @@ class Config:
         self.close()
 
     def limits(self) -> tuple[Limit, ...]:
-        """One per device, in the order of the books' devices."""
-        count = min(self.words.device_count, MAX_DEVICES)
-        return tuple(_read_limit(self.words.limits[device]) for device in range(count))
+        """Return one per device, in the order of the books' devices."""
+        found: list[Limit] = []
+        for device in range(min(self.words.device_count, MAX_DEVICES)):
+            one = self.words.limits[device]
+            gpu = GpuUUID(_GPU_PREFIX + str(uuid.UUID(bytes=bytes(ffi.buffer(one.uuid)))))
+            found.append(Limit(gpu, Bytes(one.memory_bytes), one.core_percent, one.core_ceiling))
+        return tuple(found)
 
     def write(self, limits: Sequence[Limit]) -> None:
         """Make it say `limits`, in running processes too.
@@ -158,7 +171,7 @@ class Config:
             raise RegionUnwritable(self.path)
 
     def contexts(self) -> Iterator[tuple[GpuUUID, Bytes]]:
-        """What is known of a context on each GPU; a file keeps it for the next manager."""
+        """Yield what is known of a context on each GPU; a file keeps it for the next manager."""
         for device, limit in enumerate(self.limits()):
             yield limit.gpu, Bytes(self.words.limits[device].context_bytes)
 
@@ -172,22 +185,14 @@ class Config:
             lib.region_config_publish(words)
 
     def _copies(self) -> Iterator[Any]:
-        """Ours, and the page."""
+        """Yield ours, and the page."""
         yield self.words
         if self._page is not None:
             yield self._page.words
 
-    def _write_all(self, page: Any) -> None:
-        for device, limit in enumerate(self.limits()):
-            _store_limit(page, device, limit)
-            lib.region_context_store(page, device, self.words.limits[device].context_bytes)
-            if device >= page.device_count:
-                lib.region_device_add(page, gpu_bytes(limit.gpu))
-        lib.region_config_publish(page)
-
 
 def withdrawn(gpu: GpuUUID) -> Limit:
-    """Nothing more may be used of this GPU."""
+    """Return the limit of a GPU of which nothing more may be used."""
     return Limit(gpu, memory=Bytes(0), cores=0, ceiling=0)
 
 
@@ -195,20 +200,8 @@ def _store_limit(words: Any, device: int, limit: Limit) -> None:
     lib.region_limit_store(words, device, limit.memory, limit.cores, limit.ceiling)
 
 
-def _config_head(allocation: AllocationID) -> bytes:
-    config: Any = ffi.new("struct vcuda_config *")
-    begin(config, CONFIG)
-    config.allocation = allocation.encode()
-    return bytes(ffi.buffer(config))
-
-
-def _read_limit(words: Any) -> Limit:
-    gpu = GpuUUID(_GPU_PREFIX + str(uuid.UUID(bytes=bytes(ffi.buffer(words.uuid)))))
-    return Limit(gpu, Bytes(words.memory_bytes), words.core_percent, words.core_ceiling)
-
-
 def gpu_bytes(gpu: GpuUUID) -> bytes:
-    """The 16 bytes the driver gives for a GPU that NVML writes as `GPU-…`."""
+    """Return the 16 bytes the driver gives for a GPU that NVML writes as `GPU-…`."""
     try:
         return uuid.UUID(gpu.removeprefix(_GPU_PREFIX)).bytes
     except ValueError as error:

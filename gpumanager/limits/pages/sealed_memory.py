@@ -12,7 +12,7 @@ no process has another, it is known to be a memfd; only then is it looked at and
 import fcntl
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
@@ -81,7 +81,7 @@ def open_again(descriptor: int, *, writable: bool = True) -> int:
 
 
 def find(pids: Iterator[int], wanted: Identity, sizes: Collection[int]) -> Found:
-    """The first of these processes that has it open gives it back."""
+    """Take it back from the first of these processes that has it open."""
     forbidden = False
     for pid in pids:
         try:
@@ -125,8 +125,10 @@ def _links(pid: int) -> Iterator[str]:
 
 
 def _taken(link: str, wanted: Identity, sizes: Collection[int]) -> int | None:
-    """What it refers to, opened, if that is the memory we look for."""
-    with suppress(FileNotFoundError), _held(link) as held:
+    """Open what it refers to, if that is the memory we look for."""
+    with suppress(FileNotFoundError), ExitStack() as held_open:
+        held = os.open(link, os.O_PATH | os.O_CLOEXEC)
+        held_open.callback(os.close, held)
         if _mount(held) != _memory_mount():
             return None
         found = os.fstat(held)
@@ -139,22 +141,13 @@ def _taken(link: str, wanted: Identity, sizes: Collection[int]) -> int | None:
     return None
 
 
-@contextmanager
-def _held(link: str) -> Iterator[int]:
-    held = os.open(link, os.O_PATH | os.O_CLOEXEC)
-    try:
-        yield held
-    finally:
-        os.close(held)
-
-
 def _mount(descriptor: int) -> bytes:
     with open(f"/proc/self/fdinfo/{descriptor}", "rb") as file:  # noqa: PTH123
         return next(line for line in file if line.startswith(b"mnt_id:"))
 
 
 def _memory_mount() -> bytes:
-    """Of all memfds of this kernel."""
+    """Return the mount of all memfds of this kernel."""
     own = os.memfd_create("own", os.MFD_CLOEXEC)
     try:
         return _mount(own)

@@ -58,7 +58,17 @@ class SlotTable:
         self._watcher = watcher
         self._taken: dict[Process, TakenSlot] = {}
         self._exited: dict[Process, int] = {}
-        self._take_up(is_ours)
+        # Watch the living, empty all other slots: nobody was here to see the deaths.
+        left: list[tuple[int, Process]] = []
+        for slot, owner in self._books.recorded_owners():
+            if owner is None or owner in self._taken or not is_ours(owner):
+                self._books.free(slot)
+            elif self._watcher.watch(owner, self.leave):
+                self._taken[owner] = TakenSlot(slot, stack_of(owner), adopted=True)
+            else:
+                left.append((slot, owner))
+        for slot, owner in left:
+            self._empty(slot, owner)
 
     def __len__(self) -> int:
         return len(self._taken)
@@ -85,7 +95,7 @@ class SlotTable:
             self._watcher.forget(process)
 
     def give(self, process: Process, hello: Hello, books: int) -> TakenSlot | HelloRefused:
-        """The slot it has, to another copy of the shim in the same program; else a new one.
+        """Return the slot it has, to another copy of the shim in the same program; else a new one.
 
         books: a descriptor of the file, to find the processes that hold locks of it.
         """
@@ -106,7 +116,7 @@ class SlotTable:
         return taken
 
     def leave(self, process: Process) -> None:
-        """It is dead, or never got to know that it has one: what it held is free."""
+        """Free what it held: it is dead, or never learnt that it has a slot."""
         taken = self._taken.pop(process, None)
         if taken is not None:
             self._on_slot(taken.slot, None)
@@ -114,11 +124,11 @@ class SlotTable:
 
     @property
     def exited(self) -> tuple[Process, ...]:
-        """Dead processes that are charged for memory which others may hold."""
+        """Return dead processes that are charged for memory which others may hold."""
         return tuple(self._exited)
 
     def forget_exited(self, exited: Iterable[Process]) -> None:
-        """All others were measured since these died."""
+        """Release the slots of these: all others were measured since they died."""
         for process in exited:
             slot = self._exited.pop(process, None)
             if slot is not None:
@@ -144,19 +154,6 @@ class SlotTable:
             ):
                 self._watcher.forget(process)
                 self.leave(process)
-
-    def _take_up(self, is_ours: Callable[[Process], bool]) -> None:
-        """Watch the living, empty all other slots: nobody was here to see the deaths."""
-        left: list[tuple[int, Process]] = []
-        for slot, owner in self._books.recorded_owners():
-            if owner is None or owner in self._taken or not is_ours(owner):
-                self._books.free(slot)
-            elif self._watcher.watch(owner, self.leave):
-                self._taken[owner] = TakenSlot(slot, stack_of(owner), adopted=True)
-            else:
-                left.append((slot, owner))
-        for slot, owner in left:
-            self._empty(slot, owner)
 
 
 _FLOCK: Final = struct.Struct("hhqqi4x")

@@ -21,14 +21,16 @@ _MAGIC: Final[bytes] = int(lib.VCUDA_PROTOCOL_MAGIC).to_bytes(4, "little")
 _PROGRAM: Final[int] = ffi.offsetof("struct vcuda_hello", "program")
 
 
-def _beginning() -> bytes:
-    hello: Any = ffi.new("struct vcuda_hello *")
-    hello.magic, hello.version = lib.VCUDA_PROTOCOL_MAGIC, lib.VCUDA_PROTOCOL_VERSION
-    hello.kind, hello.region_abi = lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI
-    return bytes(ffi.buffer(hello))[: ffi.offsetof("struct vcuda_hello", "flags")]
-
-
-_OURS: Final = _beginning()
+_HEAD: Final[Any] = ffi.new(
+    "struct vcuda_hello *",
+    {
+        "magic": lib.VCUDA_PROTOCOL_MAGIC,
+        "version": lib.VCUDA_PROTOCOL_VERSION,
+        "kind": lib.VCUDA_HELLO,
+        "region_abi": lib.VCUDA_REGION_ABI,
+    },
+)
+_OURS: Final = bytes(ffi.buffer(_HEAD))[: ffi.offsetof("struct vcuda_hello", "flags")]
 """What a HELLO of our own version begins with."""
 
 
@@ -71,7 +73,7 @@ Greeting = Hello | Http2 | HelloRefused
 
 
 def parse_hello(received: bytes) -> Greeting | None:
-    """What the bytes received so far say; None while more must come."""
+    """Return what the bytes received so far mean; None while more must come."""
     if received.startswith(PREFACE[: len(received)]):
         return Http2(received) if len(received) >= len(PREFACE) else None
     if not received.startswith(_MAGIC[: len(received)]):
@@ -80,7 +82,11 @@ def parse_hello(received: bytes) -> Greeting | None:
         return None
     hello: Any = ffi.from_buffer("struct vcuda_hello *", received)
     if not received.startswith(_OURS):
-        return _other_version(hello)
+        spoken = (hello.version, hello.kind, hello.region_abi)
+        ours = (lib.VCUDA_PROTOCOL_VERSION, lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI)
+        words = "protocol {}, message {}, layout {}"
+        reason = f"shim: {words.format(*spoken)}; manager: {words.format(*ours)}"
+        return HelloRefused(errno.EPROTO, reason)
     flags = hello.flags
     program = received[_PROGRAM:].partition(b"\0")[0].decode(errors="replace")
     return Hello(
@@ -92,14 +98,6 @@ def parse_hello(received: bytes) -> Greeting | None:
         bool(flags & lib.VCUDA_HELLO_OPENS_CONFIG),
         bool(flags & lib.VCUDA_HELLO_PERSISTENT),
     )
-
-
-def _other_version(hello: Any) -> HelloRefused:
-    spoken = (hello.version, hello.kind, hello.region_abi)
-    ours = (lib.VCUDA_PROTOCOL_VERSION, lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI)
-    words = "protocol {}, message {}, layout {}"
-    reason = f"shim: {words.format(*spoken)}; manager: {words.format(*ours)}"
-    return HelloRefused(errno.EPROTO, reason)
 
 
 def welcome(slot: int) -> bytes:
@@ -123,5 +121,5 @@ def _welcome(status: int, slot: int, reason: str) -> bytes:
 
 
 def refused_by_system(doing: str, error: OSError) -> HelloRefused:
-    """Return the manager itself met an error, which may pass: the caller may try again."""
+    """Return a refusal for an error of the manager, which may pass: the caller may try again."""
     return HelloRefused(errno.EAGAIN, f"manager: {doing}: {os.strerror(error.errno or errno.EIO)}")

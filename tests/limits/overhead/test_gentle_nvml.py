@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from gpumanager.gpu.nvml_service import APART_SECONDS
 from gpumanager.gpu.poll_interval import LONGEST_SECONDS, MOST_OF_TIME, poll_interval
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery
-from gpumanager.gpu.values import bare
+from gpumanager.gpu.usage.samples import UtilizationByGpu
+from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
 from gpumanager.limits.allocation import MEASURING_TRIES
 from gpumanager.limits.overhead.driver_overhead import OverheadMark
@@ -22,6 +24,7 @@ from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.metered_manager import nvml_of
 from tests.limits.open_door import virtual_manager
 from tests.limits.overhead.measured import GPU, NAME, OTHER, Driver, Process
+from tests.waiting import until
 from vcuda_shim._shim import lib
 
 pytest_plugins = ["tests.limits.virtual_fixtures", "tests.limits.overhead.measured_fixtures"]
@@ -242,11 +245,21 @@ def test_an_allocation_that_is_opened_anew_is_stale() -> None:
 
 
 async def test_utilization_is_asked_of_gpus_whose_time_is_shared(root: Path) -> None:
-    manager = virtual_manager(root)
+    asked: list[frozenset[GpuUUID]] = []
+
+    def utilization(gpus: Collection[GpuUUID]) -> UtilizationByGpu:
+        asked.append(frozenset(gpus))
+        return {}
+
+    manager = virtual_manager(root, utilization=utilization)
     limits = [Limit(GPU, Bytes(GIB), 50, 50), Limit(OTHER, Bytes(GIB), 100, 100)]
     process = Process(manager, await manager.open(NAME, limits))
-    before = manager._sampled()
+    sharing = asyncio.create_task(manager.share_every(0.01, sample_seconds=0.01))
+    await asyncio.sleep(0.1)
+    before = list(asked)
     await process.attach()
+    await until(lambda: asked)
+    sharing.cancel()
 
-    assert (before, manager._sampled()) == (frozenset(), ALL)
+    assert (before, asked[0]) == ([], ALL)
     await manager.stop()
