@@ -27,8 +27,8 @@ from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import PodUID
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.access import node_name
-from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
+from gpumanager.limits.values import AllocationUsage
 from gpumanager.monitor.metrics.journal_timing import TimedJournalFile
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.ports import GpuFitness, Reports, Sources

@@ -28,7 +28,7 @@ from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import KIND
 from gpumanager.isolation.edits import ENV_ALLOCATION
 from gpumanager.kube.claims import AllocatedDevice
-from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.values import AllocationUsage
 from gpumanager.runtime.values import LiveContainers
 
 log = logging.getLogger(__name__)

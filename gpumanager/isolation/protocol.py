@@ -8,8 +8,7 @@ from typing import Protocol
 from gpumanager.grants.grant import Grant
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ContainerEdits
-from gpumanager.limits.pages.usage import AllocationUsage
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.volume.values import DriverVolumes
 
 

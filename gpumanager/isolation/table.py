@@ -1,4 +1,4 @@
-"""Which back end holds which grant: one row each, the first that takes its shares.
+"""The back ends, and which of them holds a grant: one row each, the first that takes its shares.
 
 The name of the row stands in the grant and in the journal, so that a grant stays with the back end
 that began it, also when the table has changed since.
@@ -6,20 +6,99 @@ that began it, also when the table has changed since.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.cdi import AllocationFiles
-from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ContainerEdits, DeviceFiles
-from gpumanager.isolation.passthrough import PassThrough
+from gpumanager.isolation.edits import (
+    ENV_ALLOCATION,
+    ENV_GPUS,
+    ENV_JULIA,
+    ENV_VISIBLE,
+    VOID,
+    ContainerEdits,
+    DeviceFiles,
+    Mount,
+    driver,
+)
 from gpumanager.isolation.protocol import Isolation, Means
-from gpumanager.isolation.shim import Shim
-from gpumanager.limits.pages.usage import AllocationUsage
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import AllocationUsage, Limit
+from gpumanager.names import CONTAINER_COMPAT, CONTAINER_TURNS, CONTAINER_VCUDA
+from gpumanager.units import MEMORY_BLOCK, Bytes
 
 Shares = Mapping[GpuUUID, Share]
+
+
+class PassThrough:
+    """Gives a container of whole GPUs the driver's own libraries; nothing limits it."""
+
+    def __init__(self, means: Means) -> None:
+        self._volumes = means.volumes
+
+    async def prepare(self, grant: Grant) -> ContainerEdits:
+        visible = ContainerEdits(envs={ENV_VISIBLE: ",".join(grant.shares)})
+        return driver(self._volumes, self._volumes.whole) + visible
+
+    async def update(self, grant: Grant) -> None:
+        """There is no limit to change."""
+
+    async def release(self, name: AllocationID) -> None:
+        """There is nothing to remove."""
+
+    def usage(self, name: AllocationID) -> None:
+        del name
+
+
+class Shim:
+    """Gives each grant a directory with a socket and its limits, and the driver with shims in it.
+
+    The container's CUDA calls meet the shim, which the virtual manager limits.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._virtual = means.virtual
+        self._volumes = means.volumes
+
+    async def prepare(self, grant: Grant) -> ContainerEdits:
+        directory = await self._virtual.open(grant.id, limits(grant))
+        shims = self._lead(grant)
+        mounts = [Mount(str(CONTAINER_VCUDA), str(directory))]
+        if turns := self._virtual.turns(grant.id):
+            mounts.append(Mount(str(CONTAINER_TURNS), str(turns)))  # below the one before it
+        if self._volumes.over_compat:
+            mounts.append(Mount(str(CONTAINER_COMPAT), str(shims / "lib64")))
+        own = ContainerEdits(mounts=tuple(mounts), envs={ENV_VISIBLE: VOID, ENV_JULIA: "false"})
+        return driver(self._volumes, shims) + own
+
+    async def update(self, grant: Grant) -> None:
+        await self._virtual.open(grant.id, limits(grant))
+        self._lead(grant)
+
+    def _lead(self, grant: Grant) -> Path:
+        volume = self._volumes.shared if grant.graphics else self._volumes.compute
+        return self._virtual.link_driver(grant.id, volume)
+
+    async def release(self, name: AllocationID) -> None:
+        await self._virtual.close(name)
+
+    def usage(self, name: AllocationID) -> AllocationUsage:
+        return self._virtual.usage(name)
+
+
+def limits(grant: Grant) -> tuple[Limit, ...]:
+    """Return what the shim holds its container to, on each GPU."""
+    return tuple(
+        Limit(
+            gpu,
+            Bytes(share.blocks * MEMORY_BLOCK),
+            share.cores,
+            max(grant.ceiling or 0, share.cores),
+        )
+        for gpu, share in grant.shares.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from gpumanager import grpc_wire
 from gpumanager.grpc_wire import Method
 from gpumanager.legacy.api import vcuda_pb2 as pb
 from gpumanager.legacy.files import VDevice
+from gpumanager.limits.socket.bounds import RepeatedLog
 from gpumanager.limits.socket.protocol import HelloRefused
-from gpumanager.limits.socket.rate_limits import RepeatedLog
 
 log = logging.getLogger(__name__)
 

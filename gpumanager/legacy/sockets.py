@@ -7,7 +7,7 @@ from pathlib import Path
 from gpumanager.grants.grant import State
 from gpumanager.grants.journal import Journal
 from gpumanager.ids import AllocationID
-from gpumanager.isolation.shim import limits
+from gpumanager.isolation.table import limits
 from gpumanager.legacy.files import driver_numbers
 from gpumanager.legacy.gateway import CALL_SECONDS, Gateway
 from gpumanager.legacy.gpu_client import ContainerMember, ForGpuClients, GpuClients, nobody

@@ -34,8 +34,8 @@ from gpumanager.limits.pages.mapping import RegionUnreadable, close_all, open_re
 from gpumanager.limits.pages.region import UsageReader
 from gpumanager.limits.pages.slot_file import SlotFile
 from gpumanager.limits.pages.slot_table import SlotTable
-from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import POLL_SECONDS, Deaths, Process, Watcher, exiting
+from gpumanager.limits.socket.bounds import RepeatedLog, TokenBucket
 from gpumanager.limits.socket.listener import DEADLINE_SECONDS, SocketListener
 from gpumanager.limits.socket.peers import (
     PeerCheck,
@@ -53,9 +53,8 @@ from gpumanager.limits.socket.protocol import (
     refusal,
     refused_by_system,
 )
-from gpumanager.limits.socket.rate_limits import RepeatedLog, TokenBucket
 from gpumanager.limits.turns import AllocationTurns, Turns, shared
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.names import BOOKS_NAME, CONFIG_NAME, CONTAINER_TURNS
 from gpumanager.units import CORES_PER_GPU
 

@@ -32,18 +32,16 @@ from gpumanager.ids import AllocationID
 from gpumanager.limits.allocation import HttpSockets, ServedAllocation
 from gpumanager.limits.outside import OutsideUse
 from gpumanager.limits.overhead.context_sizes import ContextSizes, ModelOf, unknown_model
-from gpumanager.limits.overhead.driver_overhead import plain
-from gpumanager.limits.overhead.staleness import Staleness
+from gpumanager.limits.overhead.driver_overhead import Staleness, plain
 from gpumanager.limits.pages.config import Config
 from gpumanager.limits.pages.region import read_usage
-from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.pausing import Freezer, Pausing
 from gpumanager.limits.processes import POLL_SECONDS, Deaths, Process
-from gpumanager.limits.socket.descriptors import Descriptors
+from gpumanager.limits.socket.bounds import Descriptors
 from gpumanager.limits.socket.listener import DEADLINE_SECONDS
 from gpumanager.limits.socket.peers import PeerCheck, ProcessOwners
 from gpumanager.limits.turns import Turns
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.names import CONTAINER_TURNS, DRIVER_NAME
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from gpumanager.limits.socket.descriptors import Descriptors
+from gpumanager.limits.socket.bounds import Descriptors
 
 POLL_SECONDS: Final = 0.5
 BATCH: Final = 64

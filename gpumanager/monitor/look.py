@@ -17,8 +17,8 @@ from gpumanager.grants.grant import Claimant, ClaimSource, Grant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID
 from gpumanager.limits.pages.books import DEGRADATIONS
-from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
+from gpumanager.limits.values import AllocationUsage
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Resident
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, blocks

@@ -9,8 +9,8 @@ from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import PodUID
-from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
+from gpumanager.limits.values import AllocationUsage
 from gpumanager.runtime.cgroup import Membership
 
 

@@ -18,8 +18,8 @@ from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology, bare
 from gpumanager.grants.grant import Grant
 from gpumanager.ids import AllocationID
-from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process, find
+from gpumanager.limits.values import AllocationUsage
 from gpumanager.monitor.look import (
     Busy,
     Charged,

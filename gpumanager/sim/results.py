@@ -11,7 +11,7 @@ from pathlib import Path
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.limits.pages.mapping import RegionBroken, RegionUnreadable
 from gpumanager.limits.pages.region import read_usage
-from gpumanager.limits.pages.usage import DeviceUsage
+from gpumanager.limits.values import DeviceUsage
 from gpumanager.sim.gpu import TenantAccount
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK

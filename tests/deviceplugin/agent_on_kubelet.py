@@ -30,8 +30,7 @@ from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
-from gpumanager.limits.pages.usage import AllocationUsage
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection

@@ -22,8 +22,7 @@ from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
-from gpumanager.limits.pages.usage import AllocationUsage
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.units import GIB, Bytes
 from gpumanager.volume.values import DriverVolumes
 

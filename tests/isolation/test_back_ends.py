@@ -12,8 +12,7 @@ from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, DeviceFiles, Mount
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import ROWS, BackEnd, Isolations, isolation_of
-from gpumanager.limits.pages.usage import AllocationUsage
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
 from gpumanager.volume.values import DriverVolumes
 

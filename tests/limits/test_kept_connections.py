@@ -12,7 +12,7 @@ import pytest
 
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.socket import listener
-from gpumanager.limits.socket.descriptors import Descriptors
+from gpumanager.limits.socket.bounds import Descriptors
 from gpumanager.limits.socket.peers import send_welcome
 from tests.limits.container_process import StartProcess, eventually
 from tests.limits.open_door import NAME, limit, pids, virtual_manager

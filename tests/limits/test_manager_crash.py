@@ -15,8 +15,8 @@ from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.pages.books import Books, boot_id
 from gpumanager.limits.pages.mapping import RegionUnreadable, close_all
 from gpumanager.limits.pages.region import read_usage
-from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process, find
+from gpumanager.limits.values import AllocationUsage
 from gpumanager.units import Bytes
 from tests.limits.container_process import PROGRAMS, SECONDS, StartProcess, eventually
 from tests.limits.open_door import virtual_manager

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from gpumanager.limits.socket.rate_limits import SUMMARY_SECONDS, RepeatedLog
+from gpumanager.limits.socket.bounds import SUMMARY_SECONDS, RepeatedLog
 
 LOG = logging.getLogger("gpumanager.test")
 

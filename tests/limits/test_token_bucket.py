@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.limits.socket.rate_limits import TokenBucket
+from gpumanager.limits.socket.bounds import TokenBucket
 
 
 def test_a_burst_is_taken_at_once_and_comes_back_with_time() -> None:

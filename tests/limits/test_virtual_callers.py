@@ -11,7 +11,7 @@ import pytest
 
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.pages.books import Books
-from gpumanager.limits.socket.descriptors import CALLERS
+from gpumanager.limits.socket.bounds import CALLERS
 from tests.limits.container_process import eventually
 from tests.limits.open_door import NAME, limit, open_descriptors, pids, say
 from tests.limits.programs.hello_client import OBSERVER, connect, hello, patient_exchange, receive

@@ -14,9 +14,8 @@ from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, 
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, ContainerID, PodUID
-from gpumanager.limits.pages.usage import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.limits.processes import Process
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import AllocationUsage, DeviceUsage, Limit, ProcessUsage
 from gpumanager.monitor.ports import Sources
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.placement.values import Evaluator

@@ -16,7 +16,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
 from gpumanager.grants.ledger import Ledger
 from gpumanager.limits.pages.books import DEGRADATIONS
-from gpumanager.limits.pages.usage import AllocationUsage
+from gpumanager.limits.values import AllocationUsage
 from gpumanager.monitor.look import Busy, MeterTotals, container_view, gpu_views, latest
 from gpumanager.monitor.metrics.families import ALL_FAMILIES
 from gpumanager.monitor.metrics.journal_timing import JournalWrites

@@ -5,12 +5,19 @@ reserved but not yet given would make the driver's own share look smaller than i
 the driver listed before and does not list any more holds nothing, unless its books say otherwise.
 Then, and where the driver does not tell or never listed it, which may know it by another number, it
 cannot be measured, and what was known stands.
+
+What the driver takes by itself changes with calls that move memory, which processes count
+(`activity`), with launches, since local memory grows when a kernel needs more of it, and with the
+death of a process that shared memory. Where nothing of this has happened since the last
+measurement, another one would find the same, so NVML is not asked. Launches alone are no haste:
+most of them change nothing.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final, Protocol
 
 from gpumanager.gpu.usage.process_memory import ProcessMemory
 from gpumanager.gpu.values import GpuUUID, bare
@@ -19,9 +26,13 @@ from gpumanager.limits.overhead.context_sizes import ASSUMED, ContextSizes
 from gpumanager.limits.overhead.process_figure import Beside, FigureContents
 from gpumanager.limits.pages.books import Books
 from gpumanager.limits.pages.config import Config
+from gpumanager.limits.processes import Process
 from gpumanager.units import Bytes
 
 log = logging.getLogger(__name__)
+
+LAUNCHED_SECONDS: Final = 5.0
+"""After a measurement comes another so much later where there was nothing but launches."""
 
 
 class OverheadOutcome(Enum):
@@ -213,3 +224,61 @@ class DriverOverhead:
 def plain(held: ProcessMemory) -> ProcessMemory:
     """Return figures by bare UUIDs."""
     return {bare(gpu): by_pid for gpu, by_pid in held.items()}
+
+
+class OverheadReading(Protocol):
+    """An allocation. exited: processes that have died and stay charged until it is measured."""
+
+    @property
+    def launches(self) -> int: ...
+    @property
+    def exited(self) -> Collection[Process]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadVersion:
+    """Of an allocation's memory. at: seconds, when it was found. activities: of its processes."""
+
+    at: float
+    activities: Mapping[Process, int | None]
+    launches: int
+
+    def is_stale(self, now: "OverheadVersion") -> bool:
+        launched = now.launches != self.launches and now.at - self.at >= LAUNCHED_SECONDS
+        return launched or any(
+            self.activities.get(process) != activity for process, activity in now.activities.items()
+        )
+
+
+class Staleness:
+    """Finds the allocations of which what was measured may be stale."""
+
+    def __init__(self) -> None:
+        self._measured: dict[AllocationID, OverheadVersion] = {}
+
+    def stale(
+        self,
+        now: float,
+        served: Mapping[AllocationID, OverheadReading],
+        marks: Mapping[AllocationID, Mapping[Process, OverheadMark]],
+    ) -> Mapping[AllocationID, OverheadVersion]:
+        """Return those to be measured, as they are now. marks: of the processes that can be."""
+        self._measured = {name: one for name, one in self._measured.items() if name in served}
+        versions = {
+            name: OverheadVersion(
+                now, {who: mark.activity for who, mark in own.items()}, served[name].launches
+            )
+            for name, own in marks.items()
+            if own
+        }
+        return {
+            name: version
+            for name, version in versions.items()
+            if name not in self._measured
+            or served[name].exited
+            or self._measured[name].is_stale(version)
+        }
+
+    def measured(self, versions: Mapping[AllocationID, OverheadVersion]) -> None:
+        """Keep these: a measurement that began after they were found has ended."""
+        self._measured |= versions

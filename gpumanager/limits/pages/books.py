@@ -33,9 +33,8 @@ from gpumanager.limits.pages.mapping import (
 )
 from gpumanager.limits.pages.sealed_memory import Found, find, identity, mapped, open_again
 from gpumanager.limits.pages.slot_file import SlotFile
-from gpumanager.limits.pages.usage import DeviceUsage, ProcessUsage
 from gpumanager.limits.processes import Process
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import DeviceUsage, Limit, ProcessUsage
 from gpumanager.names import BOOKS_NAME
 from gpumanager.units import Bytes
 from vcuda_shim._shim import ffi, lib

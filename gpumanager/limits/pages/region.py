@@ -10,8 +10,8 @@ from pathlib import Path
 from gpumanager.ids import AllocationID
 from gpumanager.limits.pages.books import Books
 from gpumanager.limits.pages.config import Config
-from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
+from gpumanager.limits.values import AllocationUsage
 
 SlotRows = Collection[tuple[int, Process, bool]]
 """Slots, their processes, and whether they were adopted."""

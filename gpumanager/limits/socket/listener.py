@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.limits.socket.descriptors import Descriptors
+from gpumanager.limits.socket.bounds import Descriptors, RepeatedLog, TokenBucket
 from gpumanager.limits.socket.protocol import (
     HELLO_SIZE,
     Greeting,
@@ -26,7 +26,6 @@ from gpumanager.limits.socket.protocol import (
     parse_hello,
     refusal,
 )
-from gpumanager.limits.socket.rate_limits import RepeatedLog, TokenBucket
 from gpumanager.names import SOCKET_NAME
 
 log = logging.getLogger(__name__)

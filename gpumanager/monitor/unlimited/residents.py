@@ -11,8 +11,8 @@ from gpumanager.gpu.usage.process_memory import ProcessMemory
 from gpumanager.gpu.values import Gpu, GpuUUID, bare
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.ids import AllocationID, PodUID
-from gpumanager.limits.pages.usage import AllocationUsage
 from gpumanager.limits.processes import Process
+from gpumanager.limits.values import AllocationUsage
 from gpumanager.monitor.ports import holder
 from gpumanager.monitor.snapshot import Resident
 from gpumanager.runtime.cgroup import Membership

@@ -34,8 +34,7 @@ from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.legacy.checkpoint import FILE_NAME as ORIGINAL
 from gpumanager.legacy.checkpoint import inherited_grants
-from gpumanager.limits.pages.usage import AllocationUsage
-from gpumanager.limits.values import Limit
+from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes

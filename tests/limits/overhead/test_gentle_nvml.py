@@ -15,8 +15,7 @@ from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
 from gpumanager.limits.allocation import MEASURING_TRIES
-from gpumanager.limits.overhead.driver_overhead import OverheadMark
-from gpumanager.limits.overhead.staleness import LAUNCHED_SECONDS, Staleness
+from gpumanager.limits.overhead.driver_overhead import LAUNCHED_SECONDS, OverheadMark, Staleness
 from gpumanager.limits.pages.slot_table import TakenSlot
 from gpumanager.limits.processes import Process as Owner
 from gpumanager.limits.values import Limit
