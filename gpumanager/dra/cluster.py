@@ -137,7 +137,7 @@ class ClaimCluster:
 
     @property
     def current(self) -> bool:
-        """Whether both are complete and no outage is known."""
+        """Return whether both are complete and no outage is known."""
         return all(informer.current for informer in self._informers)
 
     async def run(self) -> None:

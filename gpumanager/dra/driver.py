@@ -100,7 +100,7 @@ class ClaimDriver:
         self._prepared: set[str] = set()
         """Claims that the kubelet asked for since `take_prepared`."""
         self.whole = False
-        """Whether the journal knows all that this node ever granted."""
+        """Whether the journal has all that this node ever granted."""
 
     def live(self) -> tuple[Grant, ...]:
         """Return the grants of claims."""

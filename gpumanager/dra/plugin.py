@@ -160,7 +160,7 @@ class ClaimPlugin:
 
     @property
     def standings(self) -> tuple[DriverStanding, ...]:
-        """How the driver stands with the kubelet now."""
+        """Return how the driver stands with the kubelet now."""
         served, registered = self.listening.is_set(), self._known.is_set()
         return (DriverStanding(CLAIM_DRIVER, served, registered, self._said or None),)
 

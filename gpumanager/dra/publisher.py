@@ -112,7 +112,7 @@ class SlicePublisher:
         self._due.set()
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Publish for as long as the task lives."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informer.run())
             group.create_task(self._publish_changes())

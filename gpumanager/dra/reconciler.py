@@ -89,7 +89,7 @@ class ClaimReconciler:
         self.released = 0
 
     async def reconcile_every(self, seconds: float) -> None:
-        """For as long as the task lives."""
+        """Release such claims for as long as the task lives."""
         while True:
             await asyncio.sleep(seconds)
             await self.reconcile()

@@ -51,7 +51,7 @@ class DeviceFile:
 
 @dataclass(frozen=True, slots=True)
 class ContainerEdits:
-    """Of one container. cdi: names of CDI devices, which say the rest."""
+    """What one container gets. cdi: names of CDI devices, which bring the rest."""
 
     devices: tuple[DeviceFile, ...] = ()
     mounts: tuple[Mount, ...] = ()

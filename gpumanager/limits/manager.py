@@ -254,7 +254,7 @@ class VirtualManager:
         """Update the meters of all turns, and account for time outside of them.
 
         now_ns: of CLOCK_MONOTONIC, as the containers have it; never earlier than the last time.
-        answers: what the driver has told since then of how busy processes kept the GPUs.
+        answers: what the driver has reported since then of how busy processes kept the GPUs.
         """
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
         takers = {name: one for name, one in self._served.items() if one.count_turns()}

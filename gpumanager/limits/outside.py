@@ -123,9 +123,9 @@ class OutsideUse:
         self._noticed: frozenset[Place] = frozenset()
         self._said: frozenset[AllocationID] = frozenset()
         self.overdrawn: frozenset[AllocationID] = frozenset()
-        """Containers that go on taking time outside of their turns, at the last look."""
+        """Containers that still took time outside of their turns at the last look."""
         self.paused: Mapping[AllocationID, float] = {}
-        """Those of them that are to wait until the next look: by how many ns each is ahead."""
+        """Those of them that wait until the next look: by how many ns each is ahead."""
 
     def look(
         self,
@@ -133,7 +133,10 @@ class OutsideUse:
         takers: Mapping[AllocationID, ServedAllocation],
         answers: UtilizationByGpu,
     ) -> None:
-        """takers: the allocations that take turns. answers: as `VirtualManager.share_now`."""
+        """Account for the time since the last look.
+
+        takers: the allocations that take turns. answers: as `VirtualManager.share_now`.
+        """
         for gpu, number in self._turns.numbers.items():
             known = self._gpus.setdefault(gpu, _Gpu(number, now_ns))
             answer = answers.get(gpu)

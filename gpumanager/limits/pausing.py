@@ -58,8 +58,8 @@ class Freezer(Protocol):
 
 @dataclass(slots=True)
 class _Held:
-    """Of an allocation. next: the process to look up next; looks: in a row at which it was to be
-    frozen; excess: at the first of them."""
+    """An allocation to pause. next: the process to look up next; looks: in a row at which it was to
+    be frozen; excess: at the first of them."""
 
     cgroups: list[Cgroup] = field(default_factory=list)
     next: int = 0
@@ -68,7 +68,8 @@ class _Held:
 
 
 class Pausing:
-    """Of a node. directory: of an allocation; freezer: None where none can be frozen."""
+    """Pauses a node's containers. directory: of an allocation; freezer: None where none can be
+    frozen."""
 
     def __init__(
         self, directory: Callable[[AllocationID], Path], freezer: Freezer | None = None

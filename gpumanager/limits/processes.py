@@ -1,6 +1,6 @@
 """Processes of this machine: which one a pid means, and the moment it dies.
 
-A pid alone is reused; a pid and its start time are not. Death is told by a pidfd, at once. Where
+A pid alone is reused; a pid and its start time are not. A pidfd reports death at once. Where
 the kernel gives none (before 5.3, or when descriptors run out), and beyond what an allocation may
 have, /proc is looked at twice a second.
 
@@ -132,34 +132,34 @@ class Deaths:
     def __init__(self, descriptors: Descriptors | None = None) -> None:
         self.descriptors = descriptors or Descriptors()
         self._loop = asyncio.get_running_loop()
-        self._told: dict[int, Callable[[], object]] = {}
+        self._callbacks: dict[int, Callable[[], object]] = {}
         self._epoll = select.epoll()
-        self._loop.add_reader(self._epoll.fileno(), self._tell)
+        self._loop.add_reader(self._epoll.fileno(), self._dispatch)
 
     def close(self) -> None:
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 
-    def add(self, descriptor: int, tell: Callable[[], object]) -> None:
-        """Call `tell` once it has died, or can be read, until it is removed."""
+    def add(self, descriptor: int, callback: Callable[[], object]) -> None:
+        """Call `callback` once it has died, or can be read, until it is removed."""
         self._epoll.register(descriptor, select.EPOLLIN)
-        self._told[descriptor] = tell
+        self._callbacks[descriptor] = callback
         self.descriptors.pidfds_now += 1
 
     def remove(self, descriptor: int) -> None:
-        del self._told[descriptor]
+        del self._callbacks[descriptor]
         self._epoll.unregister(descriptor)
         self.descriptors.pidfds_now -= 1
 
-    def _tell(self) -> None:
-        ready = [(number, self._told[number]) for number, _ in self._epoll.poll(0, BATCH)]
-        for number, tell in ready:
-            if self._told.get(number) is tell:  # a callback may remove others, and add new ones
-                tell()
+    def _dispatch(self) -> None:
+        ready = [(number, self._callbacks[number]) for number, _ in self._epoll.poll(0, BATCH)]
+        for number, callback in ready:
+            if self._callbacks.get(number) is callback:  # it may remove others, and add new ones
+                callback()
 
 
 class Watcher:
-    """Tells of the death of processes, each once, in the running event loop.
+    """Calls back at the death of processes, each once, in the running event loop.
 
     deaths: where their pidfds are; the creator closes it.
     """
@@ -194,7 +194,7 @@ class Watcher:
         if pidfd is None:
             self._polled[process] = on_death
             if self._timer is None:
-                self._timer = self._loop.call_later(self._poll_seconds, self._look)
+                self._timer = self._loop.call_later(self._poll_seconds, self._poll)
         else:
             self._pidfds[process] = pidfd
             self._deaths.add(pidfd, partial(self._died, process, on_death))
@@ -245,11 +245,11 @@ class Watcher:
         self.forget(process)
         on_death(process)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._timer = None
         dead = [process for process in self._polled if not alive(process)]
         for process in dead:
             with suppress(KeyError):
                 self._polled.pop(process)(process)
         if self._polled and self._timer is None:
-            self._timer = self._loop.call_later(self._poll_seconds, self._look)
+            self._timer = self._loop.call_later(self._poll_seconds, self._poll)

@@ -69,7 +69,8 @@ class Turns:
     def join(
         self, allocation: AllocationID, limits: Sequence[Limit], hints: int
     ) -> "AllocationTurns":
-        """hints: their address. Raises OSError and GpuManagerError, and then nothing is held."""
+        """Let an allocation take turns. hints: their address. Raises OSError and GpuManagerError;
+        nothing is held then."""
         if self._arbiter is None:
             arbiter = _module().ffi.new("struct arbiter **")
             world = _module().ffi.cast("const struct vcuda_world *", self._world)

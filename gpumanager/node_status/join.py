@@ -47,11 +47,11 @@ class Standalone:
         """There are no annotations."""
 
     def pod_name(self, _: PodUID) -> str | None:
-        """Pods are not known by name."""
+        """Return None: pods are not known by name."""
         return None
 
     def terminating(self, _: PodUID) -> bool:
-        """Without an API server it is not known."""
+        """Return False: without an API server it is not known."""
         return False
 
     async def run(self, _: Callable[[], Facts]) -> None:

@@ -1,4 +1,4 @@
-"""Labels of a node that tell of its GPUs, for selectors. Pure.
+"""Labels of a node that describe its GPUs, for selectors. Pure.
 
 A label says one thing of all GPUs of the node, so a node of several products says `mixed`, and as
 memory that of its smallest.

@@ -89,7 +89,7 @@ class ManagerWatch:
         self._gone_after, self._clock = gone_after, clock
         self._wake = asyncio.Event()
         self._ownership = Ownership()
-        self._told: NodeCondition | None = None
+        self._written: NodeCondition | None = None
         self._withdrawn: frozenset[GpuUUID] = frozenset()
         self._handshake = Handshake()
         self._nodes = WatchedObjects(NODES, read_signs, self._wake.set)
@@ -100,7 +100,7 @@ class ManagerWatch:
 
     @property
     def reason(self) -> str:
-        """Why no GPU is offered; empty where they are."""
+        """Return why no GPU is offered; empty where they are."""
         return reason_of(self._ownership, self._clock(), self._gone_after)
 
     async def first(self) -> None:
@@ -111,7 +111,7 @@ class ManagerWatch:
         await self._look()
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Watch for as long as the task lives."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._of_node.run())
             group.create_task(self._follow_slices())
@@ -140,10 +140,10 @@ class ManagerWatch:
         if event := event_between(before, after):
             log.log(logging.ERROR if event.warning else logging.INFO, "%s", event.message)
             self._cluster.event(event)
-        told = condition_of_ownership(after)
-        if (before.others or after.others) and told != self._told:
-            self._told = told
-            self._cluster.condition(told)
+        condition = condition_of_ownership(after)
+        if (before.others or after.others) and condition != self._written:
+            self._written = condition
+            self._cluster.condition(condition)
 
     async def _follow_slices(self) -> None:
         """Follow them, where the API server has any: since Kubernetes 1.34."""

@@ -34,7 +34,7 @@ class NodePods:
         return tuple(self._pods.values())
 
     def reference(self, uid: PodUID) -> ObjectReference | None:
-        """For an event about it; None while it is not known."""
+        """Return the reference for an event about it; None while it is not known."""
         pod = self._pods.get(uid)
         return None if pod is None else reference(pod)
 
@@ -42,7 +42,7 @@ class NodePods:
         return str(item["metadata"]["uid"])
 
     def put(self, item: Any) -> None:
-        """A mirror that was made anew takes the place of the one before."""
+        """Add a pod; a mirror that was made anew replaces the one before."""
         pod = read_pod(item)
         self._pods[pod.kubelet_uid] = pod
         self.foreign.pop(pod.full_name, None)
@@ -51,7 +51,7 @@ class NodePods:
         self._changed()
 
     def remove(self, item: Any) -> None:
-        """Unless another mirror of the same static pod stands there by now."""
+        """Remove a pod, unless another mirror of the same static pod has replaced it."""
         pod = read_pod(item)
         known = self._pods.get(pod.kubelet_uid)
         if known is not None and known.uid == pod.uid:
@@ -67,7 +67,7 @@ class NodePods:
 
 
 def reference(pod: PodView) -> ObjectReference:
-    """With the kubelet's UID, by which `kubectl describe` looks for a static pod's events."""
+    """Return it with the kubelet's UID, by which `kubectl describe` finds a static pod's events."""
     return ObjectReference("Pod", pod.name, pod.kubelet_uid, pod.namespace)
 
 

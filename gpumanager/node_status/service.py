@@ -112,7 +112,7 @@ class NodeCluster:
         return known is not None and known.terminating
 
     async def run(self, facts: Callable[[], Facts]) -> None:
-        """For as long as the task lives. facts: asked before each round."""
+        """Reconcile for as long as the task lives. facts: called before each round."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.informer.run())

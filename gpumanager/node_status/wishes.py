@@ -48,7 +48,7 @@ class NodeWishes:
         del item
 
     def only(self, names: set[str]) -> None:
-        """A node that is not there wishes nothing."""
+        """Take a node that is not there as one without annotations."""
         if self._node not in names:
             self._read("")
             self._set_cordon("")

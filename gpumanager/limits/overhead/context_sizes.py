@@ -26,7 +26,7 @@ ModelOf = Callable[[GpuUUID], str | None]
 
 
 def unknown_model(gpu: GpuUUID) -> str | None:
-    """Each GPU counts for itself."""
+    """Return None: each GPU counts for itself."""
     del gpu
     return None
 
@@ -43,7 +43,7 @@ class ContextSizes:
     _seen: dict[str, dict[AllocationID, Bytes]] = field(default_factory=dict)
 
     def learn(self, gpu: GpuUUID, size: Bytes, shown_by: AllocationID) -> bool:
-        """One more context was seen; whether that changes what is known."""
+        """Enter one more context; return whether that changes what is known."""
         seen = self._seen.setdefault(self.model_of(gpu) or gpu, {})
         before = dict(seen)
         if size > 0:
@@ -53,7 +53,7 @@ class ContextSizes:
         return seen != before
 
     def of(self, gpu: GpuUUID, container: AllocationID) -> Bytes:
-        """As far as that container is to believe it; 0 while nobody knows."""
+        """Return the size that this container may believe; 0 while none is known."""
         seen = self._seen.get(self.model_of(gpu) or gpu, {})
         believed = container in seen or len(seen) >= WITNESSES
         return min(seen.values()) if believed else Bytes(0)

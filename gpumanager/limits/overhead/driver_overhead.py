@@ -45,7 +45,7 @@ class OverheadOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OverheadMark:
-    """Of a process, before a measurement."""
+    """The state of a process before a measurement."""
 
     activity: int | None
     """None while memory moves."""
@@ -66,9 +66,9 @@ class Listed:
 
 
 class DriverOverhead:
-    """Of one allocation.
+    """Measures the overhead of one allocation.
 
-    sizes: what is learnt of contexts, shared by all allocations. on_size: that tells more than was
+    sizes: what is learnt of contexts, shared by all allocations. on_size: called when more is
     known. What figures contain is learnt from what the container says it holds, so that it is
     learnt for that one alone.
     """

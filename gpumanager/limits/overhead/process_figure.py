@@ -36,7 +36,7 @@ class Beside:
 
 @dataclass(slots=True)
 class Contained:
-    """Whether some memory is in the figure. known: None while nobody knows."""
+    """Learns whether some memory is in the figure. known: None until then."""
 
     known: bool | None = None
     _last: bool | None = None
@@ -44,7 +44,7 @@ class Contained:
     """How often the last answer was seen, one after another."""
 
     def observe(self, change: int, figure_change: int) -> None:
-        """The memory changed by so much, and the figure by so much."""
+        """Compare by how much the memory and the figure have changed."""
         near = abs(change) // _PART
         if abs(change) < _TELLING:
             return
@@ -62,18 +62,18 @@ class Contained:
 
 @dataclass(slots=True)
 class FigureContents:
-    """Of one driver, as one container sees it."""
+    """What figures of one driver contain, as one container sees it."""
 
     managed: Contained = field(default_factory=Contained)
     imported: Contained = field(default_factory=Contained)
 
     def __iter__(self) -> Iterator[Contained]:
-        """In the order of struct region_figure."""
+        """Yield them in the order of struct region_figure."""
         yield self.managed
         yield self.imported
 
     def compare(self, before: Mapping[int, Beside], now: Mapping[int, Beside]) -> None:
-        """Two measurements of one process, by device. A change of both tells of neither."""
+        """Compare two measurements of one process, by device. A change of both shows nothing."""
         for device in before.keys() & now.keys():
             old, new = before[device], now[device]
             figure = new.figure - old.figure

@@ -207,7 +207,7 @@ class Books:
 
     @property
     def hints(self) -> int:
-        """Their address; only where has_hints."""
+        """Return their address; only where has_hints."""
         return int(ffi.cast("uintptr_t", self.words)) + HINTS_OFFSET
 
     def recover(self) -> bool:

@@ -92,7 +92,7 @@ class Config:
 
     @property
     def page(self) -> Any:
-        """The struct as processes of the container have it."""
+        """Return the struct as processes of the container have it. Raises RegionUnwritable."""
         if self._page is None:
             raise RegionUnwritable(self.path)
         return self._page.words

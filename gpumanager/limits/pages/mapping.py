@@ -63,7 +63,7 @@ class StructLayout:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Of the file: without and with what may lie behind the struct."""
+        """Return those of the file: without and with what may lie behind the struct."""
         return self.size, self.size + self.beyond
 
     def check(self, words: Any, path: Path) -> None:
@@ -95,15 +95,15 @@ class MappedStruct:
 
     @property
     def lost(self) -> bool:
-        """Whether its file failed below it: what is read now are zeros, or what we wrote since."""
+        """Return whether its file failed: what is read now are zeros, or what we wrote since."""
         return bool(lib.mapping_lost(self._address))
 
     def renew(self, descriptor: int) -> bool:
-        """Another file in the same place, or the same again; pointers into it stay good."""
+        """Map another file in the same place, or the same again; pointers into it stay valid."""
         return bool(lib.mapping_renew(self._address, descriptor) == 0)
 
     def close(self) -> None:
-        """Safe to repeat."""
+        """Unmap it; safe to repeat."""
         if self._address != ffi.NULL:
             lib.mapping_close(self._address)
         self._address = self.words = ffi.NULL
@@ -130,7 +130,7 @@ def create(directory: Path, layout: StructLayout, content: bytes) -> None:
 
 
 def write_whole(descriptor: int, content: bytes, offset: int) -> None:
-    """A disk that has room for a part of it only is full."""
+    """Write all of it. Raises OSError, also where the disk has room for a part only."""
     if os.pwrite(descriptor, content, offset) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -143,7 +143,7 @@ def lost_with_the_machine(path: Path) -> bool:
 
 
 def open_region(path: Path, *, writable: bool) -> int:
-    """Raises RegionUnreadable."""
+    """Open the file of a region. Raises RegionUnreadable."""
     try:
         return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
     except OSError as error:

@@ -1,7 +1,7 @@
 """The two regions of an allocation together: what it may use, and what it uses.
 
-A container can write its books. So the manager tells which processes are its own, and
-its name by the directory: the page could name a process, or an allocation, of somebody else.
+A container can write its books. So the manager passes the processes that are its own,
+and the name is the directory's: the page could name a process, or an allocation, of somebody else.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ SlotRows = Collection[tuple[int, Process, bool]]
 
 
 class UsageReader:
-    """Of one allocation: while nobody is there to change anything, the same object again."""
+    """Reads the usage of one allocation; the same object again while no process can change it."""
 
     def __init__(self, config: Config, books: Books) -> None:
         self._config = config
@@ -27,7 +27,7 @@ class UsageReader:
         self._seen: tuple[int, bytes] = (0, b"")
 
     def read(self, rows: SlotRows) -> AllocationUsage:
-        """rows: the processes that have slots."""
+        """Return the usage now. rows: the processes that have slots."""
         devices = len(self._config.limits())
         seen = (self._config.words.generation, self._books.meters_seen(devices))
         if not rows and self._known is not None and seen == self._seen:
@@ -38,7 +38,7 @@ class UsageReader:
 
 
 def usage(config: Config, books: Books, rows: SlotRows) -> AllocationUsage:
-    """What the two say at this moment; words are read one by one, under running processes."""
+    """Return what both contain now; words are read one by one, under running processes."""
     limits = config.limits()
     return AllocationUsage(
         allocation=AllocationID(config.directory.name),

@@ -38,7 +38,7 @@ _NOEXEC_SEAL: Final = 0x8
 
 
 class Identity(NamedTuple):
-    """Of a memfd, in one boot of the machine."""
+    """Identifies a memfd in one boot of the machine."""
 
     device: int
     inode: int

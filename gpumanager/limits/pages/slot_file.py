@@ -96,7 +96,7 @@ class SlotFile:
 
     @classmethod
     def begin(cls, directory: Path, boot: bytes, books: Identity) -> Self:
-        """For new books, which nobody has. Raises OSError, and then all is as it was."""
+        """Write the table of new books, which no process has. Raises OSError, nothing changed."""
         table = cls(directory, boot, books, find(os.getpid()) or Process(0, 0))
         content = table._head().ljust(SLOT_FILE_BYTES, b"\0")
         try:
@@ -114,20 +114,20 @@ class SlotFile:
             self._write(self._head(), 0)
 
     def put(self, slot: int, process: Process) -> None:
-        """Raises OSError; then it is nobody's."""
+        """Record the owner of a slot. Raises OSError; then it has none."""
         row = _ROW.pack(process.pid, 0, process.start_time, process.stack)
         self.rows.pop(slot, None)
         self._write(row, _HEAD.size + slot * _ROW.size)
         self.rows[slot] = process
 
     def clear(self, slot: int) -> None:
-        """Of one that has ended. A row that stays does no harm: its process is known to be gone."""
+        """Clear the row of a process that has ended. A row that stays does no harm."""
         if self.rows.pop(slot, None) is not None:
             with suppress(OSError):
                 self._write(bytes(_ROW.size), _HEAD.size + slot * _ROW.size)
 
     def living(self) -> Iterator[Process]:
-        """Of those that have a slot, the programs that have not ended."""
+        """Yield the processes with a slot whose programs have not ended."""
         for process in self.rows.values():
             found = find(process.pid)
             if found == process and (
@@ -142,7 +142,7 @@ class SlotFile:
         )
 
     def _write(self, content: bytes, offset: int) -> None:
-        """In place, of a table that is there: ENOENT and ESTALE for anything else."""
+        """Write into a table that is there. Raises OSError: ENOENT and ESTALE for anything else."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             if os.fstat(descriptor).st_size != SLOT_FILE_BYTES:

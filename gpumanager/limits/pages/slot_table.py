@@ -39,7 +39,7 @@ class TakenSlot:
 
 
 class SlotTable:
-    """Of one allocation."""
+    """Gives the slots of one allocation to its processes."""
 
     def __init__(
         self,
@@ -49,9 +49,12 @@ class SlotTable:
         is_ours: Callable[[Process], bool] = lambda _: True,
         on_slot: Callable[[int, Process | None], None] = lambda _slot, _process: None,
     ) -> None:
-        """devices: the allocation's that can be measured. is_ours: whether a process that has a
+        """Take up what an earlier manager has left.
+
+        devices: the allocation's that can be measured. is_ours: whether a process that has a
         slot already belongs to this container. on_slot: called whenever a slot becomes a process's,
-        or free, from now on."""
+        or free, from now on.
+        """
         self._books = books
         self._devices = devices
         self._on_slot = on_slot
@@ -143,7 +146,7 @@ class SlotTable:
             self.forget_exited(self.exited)
 
     def sweep(self) -> None:
-        """Free the slots of programs that have gone: by exec, or by a death that nobody told of.
+        """Free the slots of programs that have gone: by exec, or by a death that was not reported.
 
         What a program held went with it, though its process may run another one by now.
         """

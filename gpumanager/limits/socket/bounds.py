@@ -25,10 +25,13 @@ SUMMARY_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class Descriptors:
-    """Of one manager. callers, pidfds: at most, of one allocation; all_callers, all_pidfds: of all
-    together. Beyond, a caller waits, but for one of each allocation, and a process is polled.
-    Connections that processes keep count as pidfds, and take one half of them at most: a process
-    that finds its own closed connects again."""
+    """The bounds of one manager. callers, pidfds: at most, of one allocation; all_callers,
+    all_pidfds: of all together.
+
+    Beyond, a caller waits, but for one of each allocation, and a process is polled. Connections
+    that processes keep count as pidfds, and take one half of them at most: a process that finds its
+    own closed connects again.
+    """
 
     callers: int = CALLERS
     pidfds: int = PIDFDS
@@ -39,8 +42,11 @@ class Descriptors:
 
     @classmethod
     def allowed(cls) -> Self:
-        """By this process's limit. Example: of 1,024 descriptors one allocation gets 64 pidfds and
-        16 callers, all together get 256 of each; 32 and 128 of the former may be connections."""
+        """Return the bounds for this process's limit.
+
+        Example: of 1,024 descriptors one allocation gets 64 pidfds and 16 callers, all together get
+        256 of each; 32 and 128 of the former may be connections.
+        """
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if most == resource.RLIM_INFINITY:
             return cls()
@@ -75,7 +81,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class RepeatedLog:
-    """Of one source, such as an allocation. Kinds come from the code, never from a caller."""
+    """Logs for one source, such as an allocation. Kinds come from the code, never from callers."""
 
     log: logging.Logger
     source: str
@@ -91,7 +97,7 @@ class RepeatedLog:
         self.log.log(level, "%s: %s", self.source, words)
 
     def summarize(self, *, after: float = SUMMARY_SECONDS) -> None:
-        """What was counted for so long, in one line of each kind; to be called now and then."""
+        """Log what was counted for so long, a line for each kind; call it periodically."""
         now = self.clock()
         for kind in self._kinds.values():
             if kind.more and now - kind.said_at >= after:
@@ -119,7 +125,7 @@ class TokenBucket:
         self._tokens = self.burst
 
     def take(self, now: float, tokens: float = 1.0) -> bool:
-        """False, and none is taken, where there are not as many; all of them are always enough."""
+        """Take tokens; return False, and take none, where there are fewer. A full bucket does."""
         elapsed = 0.0 if self._at is None else max(0.0, now - self._at)
         self._at = now
         self._tokens = min(self.burst, self._tokens + self.rate * elapsed)

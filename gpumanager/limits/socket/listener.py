@@ -146,7 +146,7 @@ class SocketListener:
             self._rest()
 
     def _refuse(self, connection: socket.socket) -> None:
-        """One that calls too often, whatever it wants."""
+        """Refuse one that calls too often, whatever it wants."""
         self._said.say(logging.INFO, TOO_OFTEN.reason, f"refused: {TOO_OFTEN.reason}")
         with connection, suppress(OSError):
             connection.send(refusal(TOO_OFTEN), socket.MSG_DONTWAIT)
@@ -182,7 +182,7 @@ class SocketListener:
             connection.close()
 
     def answer(self, connection: socket.socket, greeting: Greeting) -> None:
-        """And hang up, now or later."""
+        """Answer and close the connection, now or later."""
         rest = None
         try:
             rest = self._answer(connection, greeting)
@@ -191,7 +191,7 @@ class SocketListener:
                 connection.close()
         if rest is not None:
             connection.setblocking(False)
-            Caller(connection, self).hear(rest)
+            Caller(connection, self).wait_for(rest)
 
     def enter(self, caller: "Caller") -> None:
         self._callers.add(caller)
@@ -219,12 +219,12 @@ class Caller:
         listener.enter(self)
 
     def wait(self) -> None:
-        """For the rest of what it has to say."""
+        """Wait for the rest of its HELLO."""
         loop = self._listener.loop
         self._deadline = loop.call_later(self._listener.deadline_seconds, self.close)
         loop.add_reader(self._connection.fileno(), self._read)
 
-    def hear(self, answer: Coroutine[None, None, None]) -> None:
+    def wait_for(self, answer: Coroutine[None, None, None]) -> None:
         self._answering = self._listener.loop.create_task(answer)
         self._answering.add_done_callback(lambda _: self.close())
 
@@ -257,7 +257,7 @@ class Caller:
 
 
 def _receive(connection: socket.socket, size: int) -> bytes | None:
-    """None where nothing has come yet, nothing at all where nothing will."""
+    """Return what has come: None where that is nothing yet, b"" where nothing will."""
     try:
         return connection.recv(size, socket.MSG_DONTWAIT)
     except BlockingIOError:

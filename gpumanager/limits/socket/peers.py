@@ -31,7 +31,7 @@ class PeerCheck(Protocol):
     """Knows the pod of each process. Asked in the loop for every HELLO: it must not wait."""
 
     def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
-        """None for a process that is not known to be another pod's; else that pod, in words.
+        """Return None for a process that is not known to be another pod's; else that pod, in words.
 
         process: as just found, by the pid that the kernel gave.
         """
@@ -41,7 +41,7 @@ class ProcessOwners(Protocol):
     """Knows the pod of each process that uses a GPU. Asked in the loop: it must not wait."""
 
     def owner(self, allocations: Collection[AllocationID], process: Process) -> AllocationID | None:
-        """That of these which alone is for the pod of this process, as far as is known."""
+        """Return the one of these that alone is for the pod of this process, where known."""
 
 
 class Neighbours(Protocol):
@@ -61,7 +61,7 @@ def refuse_other_pod(
 def refuse_observer(
     peers: PeerCheck | None, allocation: AllocationID, pid: int
 ) -> HelloRefused | None:
-    """For one that takes no slot. pid: 0 where we cannot see it, and know nothing of it."""
+    """Refuse a caller that takes no slot if it is of another pod. pid: 0 where we cannot see it."""
     if peers is None or pid == 0:
         return None
     process = find(pid)
