@@ -245,12 +245,8 @@ class ClaimDriver:
                     if isinstance(source, ClaimSource):
                         requests[source.namespace, source.name] = source.requests
                 requests |= self._deps.claims.requests()
-            node = PreparedNode(
-                self._deps.pool,
-                self.node.ledger(CLAIMS),
-                self.live(),
-                requests,
-            )
+            ledger = self.node.ledger(CLAIMS)
+            node = PreparedNode(self._deps.pool, ledger, self.live(), requests)
             gone = {one.uid for one, pod in zip(found.reserved_for, pods, strict=True) if not pod}
             users = tuple(one for one in found.reserved_for if one.uid not in gone)
             planned = plan(
