@@ -5,32 +5,28 @@ from collections.abc import Iterator
 from gpumanager.units import format_bytes
 from gpumanager.view.figures import seconds
 from gpumanager.view.listing import Row
-from gpumanager.view.unlimited import sentences
-from gpumanager.view.values import ContainerRow, GpuRow, Seen
+from gpumanager.view.story import unlimited_sentences
+from gpumanager.view.values import ContainerRow, GpuRow
 
 UNKNOWN = "not told"
 
 
-def details(row: Row) -> tuple[str, ...]:
-    if row.gpu is None:
-        return tuple(_node(row.seen))
-    if row.container is None:
-        return tuple(_gpu(row.gpu))
-    return tuple(_container(row.gpu, row.container))
-
-
-def _node(seen: Seen) -> Iterator[str]:
-    yield f"{seen.name}, agent at {seen.agent}"
-    if seen.trouble:
-        yield f"away: {seen.trouble}; what stands here was seen before"
-    if seen.node is None:
+def details(row: Row) -> Iterator[str]:
+    """Yield the lines about a node, a GPU or a container."""
+    seen, gpu = row.seen, row.gpu
+    if gpu is None:
+        yield f"{seen.name}, agent at {seen.agent}"
+        if seen.trouble:
+            yield f"away: {seen.trouble}; what stands here was seen before"
+        if seen.node is not None:
+            driver = "answers" if seen.node.answers else "is silent"
+            yield f"agent {seen.node.version}; the driver {driver}"
+            if seen.node.unregistered:
+                yield f"the kubelet does not know of {', '.join(seen.node.unregistered)}"
         return
-    yield f"agent {seen.node.version}; the driver {'answers' if seen.node.answers else 'is silent'}"
-    if seen.node.unregistered:
-        yield f"the kubelet does not know of {', '.join(seen.node.unregistered)}"
-
-
-def _gpu(gpu: GpuRow) -> Iterator[str]:
+    if row.container is not None:
+        yield from _container(gpu, row.container)
+        return
     yield f"GPU {gpu.index}, {gpu.model}, {gpu.bus_id} ({gpu.uuid})"
     granted, used = _bytes(gpu.memory_granted), _bytes(gpu.memory_used)
     yield f"memory    {_bytes(gpu.memory)}, granted {granted}, used {used}"
@@ -46,7 +42,7 @@ def _container(gpu: GpuRow, one: ContainerRow) -> Iterator[str]:
     if one.claim:
         shared = " for all of them together" if len(one.users) > 1 else ""
         yield f"claim     {one.claim[0]} (request {one.claim[1]}){shared}"
-    yield from (f"limits    {text}" for text in sentences(one.unlimited))
+    yield from (f"limits    {text}" for text in unlimited_sentences(one.unlimited))
     measured = f"by the driver {_bytes(one.measured)}"
     busy = f"busy by the driver {_percent(one.busy)}"
     if one.used is None:

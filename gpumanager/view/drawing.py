@@ -54,7 +54,7 @@ Line = tuple[Segment, ...]
 def heading(
     columns: Layout, signs: Glyphs, sort: Sort = Sort.PLACE, *, turned: bool = False
 ) -> Line:
-    """The names of the columns; the one that rows are sorted by is marked."""
+    """Return the names of the columns; the one that rows are sorted by is marked."""
     mark = signs.up if turned else signs.down
 
     def title(text: str, width: int, by: Sort | None = None, *, left: bool = False) -> Segment:
@@ -65,7 +65,7 @@ def heading(
     memory = columns.memory_bar + bool(columns.memory_bar) + columns.memory
     share = columns.share_bar + bool(columns.share_bar) + columns.share
     barred = bool(columns.memory_bar)
-    found = [
+    titles = [
         (columns.name, title("GPU / CONTAINER", columns.name, Sort.PLACE, left=True)),
         (
             memory,
@@ -80,13 +80,23 @@ def heading(
         (columns.celsius, title("TEMP", columns.celsius)),
         (columns.watts, title("POWER", columns.watts)),
     ]
-    return _spaced([segment for width, segment in found if width])
+    found: list[Segment] = []
+    for width, segment in titles:
+        if width:
+            found += [Segment(" "), segment] if found else [segment]
+    return tuple(found)
 
 
 def line(row: Row, columns: Layout, signs: Glyphs, before: ContainerRow | None = None) -> Line:
-    """One row. before: the same container at the look before, to see what grows."""
-    if row.gpu is None:
-        return _node_line(row, columns, signs)
+    """Draw a row. before: the same container at the previous look, to see what grows."""
+    if row.gpu is None:  # a node: over the whole width, as it has no figures of its own
+        text = f"{signs.closed if row.folded else signs.opened} {row.seen.name}"
+        if (node := row.seen.node) is not None:
+            text += f"  {len(node.gpus)} GPUs, {node.containers} containers"
+        if row.seen.trouble:
+            text += f"  away: {row.seen.trouble}"
+        tone = Tone.BAD if row.seen.trouble else Tone.STRONG
+        return (Segment(cut(text, columns.width, signs), tone),)
     drawn = (
         _container_line(row, row.container, columns, signs, before)
         if row.container
@@ -95,109 +105,82 @@ def line(row: Row, columns: Layout, signs: Glyphs, before: ContainerRow | None =
     return tuple(Segment(one.text, Tone.DIM) for one in drawn) if row.seen.away else drawn
 
 
-def _node_line(row: Row, columns: Layout, signs: Glyphs) -> Line:
-    """Over the whole width: it has no figures of its own."""
-    width = columns.width
-    mark = signs.closed if row.folded else signs.opened
-    seen, node = row.seen, row.seen.node
-    said = f"{mark} {seen.name}"
-    if node is not None:
-        said += f"  {len(node.gpus)} GPUs, {node.containers} containers"
-    if seen.trouble:
-        text = cut(f"{said}  away: {seen.trouble}", width, signs)
-        return (Segment(text, Tone.BAD),)
-    return (Segment(cut(said, width, signs), Tone.STRONG),)
-
-
 def _gpu_line(row: Row, gpu: GpuRow, columns: Layout, signs: Glyphs) -> Line:
     granted = gpu.memory_granted / gpu.memory if gpu.memory else 0
     used = (gpu.memory_used or 0) / gpu.memory if gpu.memory else 0
+    celsius = f"{gpu.celsius:.0f}{signs.degree.strip()}C" if gpu.celsius is not None else ""
+    watts = f"{gpu.watts:.0f}W" if gpu.watts is not None else ""
+    # What is wrong with it comes before how warm it is, which has columns where there is room.
+    tail, tone = f" {gpu.unfit}", Tone.BAD
+    title = f"{signs.closed if row.folded else signs.opened} {gpu.index} {short_model(gpu.model)}"
+    head = cut(title, columns.name - (0 if gpu.healthy else len(tail)), signs)
+    if gpu.healthy:
+        climate = "" if columns.celsius else f"{celsius} {watts}".strip()
+        fits = climate and len(head) + len(climate) < columns.name
+        tail, tone = f" {climate}" if fits else "", Tone.DIM
     cells = {
-        "name": _gpu_name(row, gpu, columns, signs),
+        "name": (
+            Segment(head, Tone.STRONG),
+            Segment(tail.ljust(columns.name - len(head)), tone),
+        ),
         "memory_bar": bar(columns.memory_bar, used, granted, signs),
         "memory": (_right(of_bytes(gpu.memory_used, gpu.memory), columns.memory, Tone.STRONG),),
         "share_bar": bar(columns.share_bar, (gpu.busy or 0) / 100, gpu.cores / 100, signs),
         "share": (_right(of_percent(gpu.busy, gpu.cores), columns.share, Tone.STRONG),),
-        "celsius": (_right(_celsius(gpu, signs), columns.celsius, Tone.DIM),),
-        "watts": (_right(_watts(gpu), columns.watts, Tone.DIM),),
+        "celsius": (_right(celsius, columns.celsius, Tone.DIM),),
+        "watts": (_right(watts, columns.watts, Tone.DIM),),
     }
     return _cells(cells, columns)
-
-
-def _gpu_name(row: Row, gpu: GpuRow, columns: Layout, signs: Glyphs) -> Line:
-    """What is wrong with it comes before how warm it is, which has columns where there is room."""
-    width = columns.name
-    mark = signs.closed if row.folded else signs.opened
-    model = short_model(gpu.model)
-    if not gpu.healthy:
-        ill = f" {gpu.unfit}"
-        name = cut(f"{mark} {gpu.index} {model}", width - len(ill), signs)
-        return (Segment(name, Tone.STRONG), Segment(ill.ljust(width - len(name)), Tone.BAD))
-    head = cut(f"{mark} {gpu.index} {model}", width, signs)
-    tail = "" if columns.celsius else f"{_celsius(gpu, signs)} {_watts(gpu)}".strip()
-    tail = f" {tail}" if tail and len(head) + len(tail) < width else ""
-    return (Segment(head, Tone.STRONG), Segment(tail.ljust(width - len(head)), Tone.DIM))
-
-
-def _celsius(gpu: GpuRow, signs: Glyphs) -> str:
-    return f"{gpu.celsius:.0f}{signs.degree.strip()}C" if gpu.celsius is not None else ""
-
-
-def _watts(gpu: GpuRow) -> str:
-    return f"{gpu.watts:.0f}W" if gpu.watts is not None else ""
 
 
 def _container_line(
     row: Row, one: ContainerRow, columns: Layout, signs: Glyphs, before: ContainerRow | None
 ) -> Line:
     held = (one.held or 0) / one.limit if one.limit else 0
-    taken = (one.taken or 0) / 100
-    refused = Tone.PLAIN if not one.refusals else Tone.WARN
+    near = Tone.WARN if held >= NEARLY else Tone.PLAIN
+    burst = one.ceiling > one.granted
+    # Of the last seconds; where only one look is known, for how long since it started.
+    rate, total = one.throttled, seconds(one.throttled_seconds)
+    throttled = Tone.WARN if (rate or 0) >= MUCH else Tone.PLAIN
+    refused = Tone.WARN if one.refusals else Tone.PLAIN
+    width = columns.name
+    # Flat lists have the GPU's index in the place of branches.
+    gpu_index, on_gpu = (row.gpu.index, row.gpu.containers) if row.gpu else (0, ())
+    joint = f"{gpu_index:2} " if row.flat else f"  {signs.end if row.last else signs.branch}"
+    warning = " NO LIMIT" if width >= WARNED else " !"
+    tail = warning if one.unlimited else ""
+    left = width - len(joint) - len(tail)
+    # A pod's only container on this GPU goes without its own name where there is no room.
+    pod = (one.namespace, one.pod)
+    alone = all((each.namespace, each.pod) != pod for each in on_gpu if each is not one)
+    name = cut(one.short if alone and len(one.name) > left else one.name, left, signs)
+    known = before.refusals if before else None
+    if one.refusals is not None and known is not None and one.refusals > known:
+        refused = Tone.BAD
     cells = {
-        "name": _container_name(row, one, columns.name, signs),
+        "name": (
+            Segment(joint, Tone.DIM),
+            Segment(name),
+            Segment(tail, Tone.BAD),
+            Segment(" " * (left - len(name))),
+        ),
         "memory_bar": bar(
-            columns.memory_bar, held, 1.0 if one.limit else 0, signs, warn=held >= NEARLY
+            columns.memory_bar, held, 1.0 if one.limit else 0, signs, warn=near is Tone.WARN
         ),
-        "memory": (_right(of_bytes(one.held, one.limit), columns.memory, _near(held)),),
-        "share_bar": bar(columns.share_bar, taken, one.granted / 100, signs),
+        "memory": (_right(of_bytes(one.held, one.limit), columns.memory, near),),
+        "share_bar": bar(columns.share_bar, (one.taken or 0) / 100, one.granted / 100, signs),
         "share": (_right(of_percent(one.taken, one.granted), columns.share),),
-        "ceiling": (_right(_ceiling(one, signs), columns.ceiling),),
-        "wait": (_right(_throttled(one), columns.wait, _much(one.throttled)),),
-        "refusals": (
-            _right(
-                count(one.refusals),
-                columns.refusals,
-                Tone.BAD if _grew(one.refusals, before.refusals if before else None) else refused,
-            ),
-        ),
+        "ceiling": (_right(f"{signs.at_most}{one.ceiling:.0f}" if burst else "", columns.ceiling),),
+        "wait": (_right(total if rate is None else f"{rate:.0f}%", columns.wait, throttled),),
+        "refusals": (_right(count(one.refusals), columns.refusals, refused),),
         "peak": (_right(size(one.peak), columns.peak),),
         "processes": (_right(count(one.processes), columns.processes),),
     }
     return _cells(cells, columns)
 
 
-def _container_name(row: Row, one: ContainerRow, width: int, signs: Glyphs) -> Line:
-    """Flat lists have no branches, but say which GPU it is."""
-    index = row.gpu.index if row.gpu else 0
-    joint = f"{index:2} " if row.flat else f"  {signs.end if row.last else signs.branch}"
-    warning = " NO LIMIT" if width >= WARNED else " !"
-    tail = warning if one.unlimited else ""
-    left = width - len(joint) - len(tail)
-    name = cut(_name(row, one, left), left, signs)
-    padding = " " * (left - len(name))
-    return Segment(joint, Tone.DIM), Segment(name), Segment(tail, Tone.BAD), Segment(padding)
-
-
-def _name(row: Row, one: ContainerRow, width: int) -> str:
-    """Where it is too long, without the container's: if it is its pod's only one on this GPU."""
-    pod = (one.namespace, one.pod)
-    others = [each for each in (row.gpu.containers if row.gpu else ()) if each is not one]
-    alone = all((each.namespace, each.pod) != pod for each in others)
-    return one.short if alone and len(one.name) > width else one.name
-
-
 def _cells(cells: Mapping[str, Line], columns: Layout) -> Line:
-    """One after another, in the order of the layout, each as wide as its column."""
+    """Put cells one after another, in the order of the layout, each as wide as its column."""
     found: list[Segment] = []
     for name in ORDER:
         width = getattr(columns, name)
@@ -209,15 +192,8 @@ def _cells(cells: Mapping[str, Line], columns: Layout) -> Line:
     return tuple(found)
 
 
-def _spaced(segments: Sequence[Segment]) -> Line:
-    found: list[Segment] = []
-    for one in segments:
-        found += [Segment(" "), one] if found else [one]
-    return tuple(found)
-
-
 def bar(width: int, used: float, granted: float, signs: Glyphs, *, warn: bool = False) -> Line:
-    """used, granted: parts of the whole, of which more than 1 is cut."""
+    """Draw a bar. used, granted: parts of the whole, of which more than 1 is cut."""
     if not width:
         return ()
     full, rest = divmod(round(_part(used) * width * EIGHTHS), EIGHTHS)
@@ -239,30 +215,6 @@ def _part(value: float) -> float:
     return min(1.0, max(0.0, value))
 
 
-def _near(part: float) -> Tone:
-    return Tone.WARN if part >= NEARLY else Tone.PLAIN
-
-
-def _grew(now: float | None, before: float | None) -> bool:
-    return now is not None and before is not None and now > before
-
-
-def _throttled(one: ContainerRow) -> str:
-    """Of the last seconds; where only one look is known, for how long since it started."""
-    if one.throttled is None:
-        return seconds(one.throttled_seconds)
-    return f"{one.throttled:.0f}%"
-
-
-def _much(percent: float | None) -> Tone:
-    return Tone.WARN if (percent or 0) >= MUCH else Tone.PLAIN
-
-
-def _ceiling(one: ContainerRow, signs: Glyphs) -> str:
-    """Only where it may take more than it was granted."""
-    return f"{signs.at_most}{one.ceiling:.0f}" if one.ceiling > one.granted else ""
-
-
 def _right(text: str, width: int, tone: Tone = Tone.PLAIN) -> Segment:
     return Segment(text[:width].rjust(width), tone)
 
@@ -272,7 +224,7 @@ def plain(drawn: Line) -> str:
 
 
 def totals(gpus: Sequence[GpuRow], signs: Glyphs) -> str:
-    """One sentence about GPUs: how many, how much of them is granted and used."""
+    """Return a sentence about GPUs: how many, how much of them is granted and used."""
     free = sum(not gpu.cores for gpu in gpus)
     used = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
     memory = sum(gpu.memory for gpu in gpus)

@@ -12,7 +12,7 @@ WHOLE: Final = 99.95
 
 
 def cut(text: str, width: int, signs: Glyphs) -> str:
-    """At most so wide; of a long name the beginning and the end are kept."""
+    """Shorten a long name to a width; its beginning and its end are kept."""
     if len(text) <= width:
         return text
     keep = max(0, width - len(signs.cut))
@@ -21,7 +21,7 @@ def cut(text: str, width: int, signs: Glyphs) -> str:
 
 
 def of_bytes(used: float | None, limit: float) -> str:
-    """`12/40G`, `0.5/1.0G`, `256/512M`: both in one unit; a dash for what is not told."""
+    """Return `12/40G`, `0.5/1.0G`, `256/512M`: both in one unit; a dash for what is not told."""
     if used is None and not limit:
         return "-"
     unit, letter = (GIB, "G") if limit >= GIB else (MIB, "M")
@@ -30,7 +30,7 @@ def of_bytes(used: float | None, limit: float) -> str:
 
 
 def size(amount: float | None) -> str:
-    """`12G`, `0.5G`, `256M`."""
+    """Return `12G`, `0.5G`, `256M`."""
     if amount is None:
         return ""
     unit, letter = (GIB, "G") if amount >= GIB else (MIB, "M")
@@ -38,13 +38,13 @@ def size(amount: float | None) -> str:
 
 
 def _short(number: float) -> str:
-    """Three characters, as long as it is below a thousand."""
+    """Return three characters, as long as it is below a thousand."""
     ten = 9.95
     return "0" if number == 0 else f"{number:.1f}" if number < ten else f"{number:.0f}"
 
 
 def of_percent(taken: float | None, granted: float) -> str:
-    """`29.8/30%`, `100/100%`, `0/30%`: at most eight characters up to 100; granted nan: a dash."""
+    """Return `29.8/30%`, `0/30%`: at most eight characters up to 100; granted nan: a dash."""
     if math.isnan(granted):
         return "-"
     exact = "-" if taken is None else f"{taken:.1f}" if 0 < taken < WHOLE else f"{taken:.0f}"
@@ -56,7 +56,7 @@ UNITS: Final[Sequence[tuple[float, str]]] = ((86400, "d"), (3600, "h"), (60, "m"
 
 
 def seconds(amount: float | None) -> str:
-    """`0`, `12ms`, `1.2s`, `59s`, `12m`, `3h`, `2d`."""
+    """Return `0`, `12ms`, `1.2s`, `59s`, `12m`, `3h`, `2d`."""
     if amount is None:
         return ""
     for length, letter in UNITS:
@@ -68,7 +68,7 @@ def seconds(amount: float | None) -> str:
 
 
 def count(number: float | None) -> str:
-    """Four characters: `0`, `1234`, `12k`, `3M`."""
+    """Return four characters: `0`, `1234`, `12k`, `3M`."""
     if number is None:
         return ""
     for length, letter in ((1e6, "M"), (1e4, "k")):

@@ -42,22 +42,18 @@ ASCII: Final = Glyphs(
 
 
 def glyphs(environment: Mapping[str, str], encoding: str) -> Glyphs:
-    """What can be shown. encoding: of the output stream.
+    """Choose what can be shown. encoding: of the output stream.
 
     Python turns the C locale into UTF-8 for itself and says so in LC_CTYPE, which is why that is
     believed only beside a LANG that does not speak of another. Nothing set, as in containers, is no
     word against UTF-8.
     """
-    said = environment.get("LC_ALL") or environment.get("LANG") or ""
-    if not _utf8(encoding) or (said and not _utf8(said) and not _own_ctype(environment)):
+    every, ctype = environment.get("LC_ALL"), environment.get("LC_CTYPE", "")
+    language = every or environment.get("LANG") or ""
+    set_by_a_person = not every and _utf8(ctype) and ctype != "C.UTF-8"
+    if not _utf8(encoding) or (language and not _utf8(language) and not set_by_a_person):
         return ASCII
     return UNICODE
-
-
-def _own_ctype(environment: Mapping[str, str]) -> bool:
-    """Return a LC_CTYPE that a person has set: Python's own is C.UTF-8."""
-    text = environment.get("LC_CTYPE", "")
-    return not environment.get("LC_ALL") and _utf8(text) and text != "C.UTF-8"
 
 
 def _utf8(text: str) -> bool:

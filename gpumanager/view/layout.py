@@ -27,7 +27,7 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Of a whole line."""
+        """Return the width of a whole line."""
         shown = [one for one in self.widths if one]
         return sum(shown) + len(shown) - 1
 
@@ -50,7 +50,7 @@ LEAST_BAR, MOST_BAR = 8, 24
 
 
 def layout(width: int) -> Layout:
-    """Narrower than NARROW only the figures that matter most; bars from USUAL on; WIDE has all."""
+    """Choose the columns: below NARROW what matters most, bars from USUAL on, WIDE has all."""
     if width < TINY:
         return _fitted(Layout(0, memory=9), width)
     if width < NARROW:
@@ -63,6 +63,6 @@ def layout(width: int) -> Layout:
 
 
 def _fitted(columns: Layout, width: int) -> Layout:
-    """The name gets what is left."""
+    """Give the name what is left."""
     left = max(LEAST_NAME, width - columns.width - 1)
     return replace(columns, name=min(left, MOST_NAME))

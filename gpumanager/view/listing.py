@@ -1,11 +1,13 @@
 """Which rows are shown, in which order: sorted, filtered, folded as the reader wishes. Pure."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 from gpumanager.view.values import ContainerRow, GpuRow, Seen
+
+_T = TypeVar("_T")
 
 
 class Sort(Enum):
@@ -64,7 +66,7 @@ class Wish:
 
 
 def _throttled(row: ContainerRow) -> float:
-    """Now; where only one look is known, since it started."""
+    """Return the rate; where only one look is known, the sum since it started."""
     return (row.throttled_seconds if row.throttled is None else row.throttled) or 0
 
 
@@ -84,68 +86,45 @@ GPU_ORDER: Final[dict[Sort, Callable[[GpuRow], float]]] = {
 
 
 def rows(nodes: Sequence[Seen], wish: Wish) -> tuple[Row, ...]:
-    """Nodes have rows of their own only where there are several."""
-    named = len(nodes) > 1
+    """Return what is shown. Nodes have rows of their own only where there are several."""
+    named, order = len(nodes) > 1, CONTAINER_ORDER.get(wish.sort)
     if wish.flat:
-        return tuple(_flat(nodes, wish))
-    return tuple(row for one in nodes for row in _node(one, wish, named=named))
+        found = [
+            (Row(f"{_key(seen, gpu)} {one.name}", seen, gpu, one, flat=True), one)
+            for seen in nodes
+            for gpu in (seen.node.gpus if seen.node else ())
+            for one in gpu.containers
+            if _has(wish, f"{_words(one)} GPU{gpu.index} {gpu.model} {seen.name}")
+        ]
+        return tuple(row for row, _ in _sorted(found, order and (lambda it: order(it[1])), wish))
+    shown: list[Row] = []
+    for seen in nodes:
+        gpus = [gpu for gpu in (seen.node.gpus if seen.node else ()) if wish.idle or gpu.containers]
+        below: list[Row] = []
+        for gpu in _sorted(gpus, GPU_ORDER.get(wish.sort), wish):
+            itself = _has(wish, f"GPU{gpu.index} {gpu.model} {gpu.uuid} {seen.name}")
+            ordered = _sorted(gpu.containers, order, wish)
+            inside = [one for one in ordered if itself or _has(wish, _words(one))]
+            if not itself and not inside:
+                continue
+            key = _key(seen, gpu)
+            folded = key in wish.folded
+            below.append(Row(key, seen, gpu, folded=folded))
+            below += [
+                Row(f"{key} {one.name}", seen, gpu, one, last=one is inside[-1])
+                for one in (() if folded else inside)
+            ]
+        folded = named and seen.agent in wish.folded
+        if named and (below or not wish.needle or _has(wish, seen.name)):
+            shown.append(Row(seen.agent, seen, folded=folded))
+        shown += () if folded else below
+    return tuple(shown)
 
 
-def _node(seen: Seen, wish: Wish, *, named: bool) -> Iterator[Row]:
-    key = seen.agent
-    folded = named and key in wish.folded
-    below = [row for gpu in _gpus(seen, wish) for row in _gpu(seen, gpu, wish)]
-    if named and (below or not wish.needle or _has(wish, seen.name)):
-        yield Row(key, seen, folded=folded)
-    if not folded:
-        yield from below
-
-
-def _gpus(seen: Seen, wish: Wish) -> Sequence[GpuRow]:
-    gpus = seen.node.gpus if seen.node else ()
-    shown = [gpu for gpu in gpus if wish.idle or gpu.containers]
-    order = GPU_ORDER.get(wish.sort)
+def _sorted(found: Sequence[_T], order: Callable[[_T], float] | None, wish: Wish) -> Sequence[_T]:
     if order is None:
-        return shown[::-1] if wish.turned else shown
-    return sorted(shown, key=order, reverse=not wish.turned)
-
-
-def _gpu(seen: Seen, gpu: GpuRow, wish: Wish) -> Iterator[Row]:
-    itself = _has(wish, f"GPU{gpu.index} {gpu.model} {gpu.uuid} {seen.name}")
-    inside = [row for row in _ordered(gpu.containers, wish) if itself or _has(wish, _words(row))]
-    if not itself and not inside:
-        return
-    key = _key(seen, gpu)
-    folded = key in wish.folded
-    yield Row(key, seen, gpu, folded=folded)
-    for row in () if folded else inside:
-        yield Row(f"{key} {row.name}", seen, gpu, row, last=row is inside[-1])
-
-
-def _ordered(containers: Sequence[ContainerRow], wish: Wish) -> Sequence[ContainerRow]:
-    order = CONTAINER_ORDER.get(wish.sort)
-    if order is None:
-        return containers[::-1] if wish.turned else containers
-    return sorted(containers, key=order, reverse=not wish.turned)
-
-
-def _flat(nodes: Sequence[Seen], wish: Wish) -> Iterator[Row]:
-    found = [
-        Row(f"{_key(seen, gpu)} {row.name}", seen, gpu, row, flat=True)
-        for seen in nodes
-        for gpu in (seen.node.gpus if seen.node else ())
-        for row in gpu.containers
-        if _has(wish, f"{_words(row)} GPU{gpu.index} {gpu.model} {seen.name}")
-    ]
-    order = CONTAINER_ORDER.get(wish.sort)
-    if order is None:
-        yield from reversed(found) if wish.turned else found
-        return
-    yield from sorted(found, key=lambda row: _of(row, order), reverse=not wish.turned)
-
-
-def _of(row: Row, order: Callable[[ContainerRow], float]) -> float:
-    return order(row.container) if row.container else 0.0
+        return found[::-1] if wish.turned else found
+    return sorted(found, key=order, reverse=not wish.turned)
 
 
 def _key(seen: Seen, gpu: GpuRow) -> str:
@@ -153,7 +132,7 @@ def _key(seen: Seen, gpu: GpuRow) -> str:
 
 
 def _words(row: ContainerRow) -> str:
-    """What it is found by."""
+    """Return what it is found by."""
     return f"{row.name} {row.claim[0]}" if row.claim else row.name
 
 

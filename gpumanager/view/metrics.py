@@ -4,7 +4,7 @@ Whatever stands there is made fit for a terminal first: names come from whoever 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -39,12 +39,36 @@ class NotAnAgent(GpuManagerError):
 
 
 def read_metrics(text: str) -> NodeView:
-    """Raises NotAnAgent."""
+    """Read a node. Raises NotAnAgent."""
     series = _series(text)
     versions = series.get("gpumanager_build_info", {})
     if not versions:
         raise NotAnAgent("answers, but not as the node agent does: check the port")
     rows = _containers(series)
+    xids: dict[str, int] = {}
+    for (uuid, _), count in series.get("gpumanager_gpu_xid_errors_total", {}).items():
+        xids[uuid] = xids.get(uuid, 0) + int(count)
+    gpus = []
+    for uuid, name, model, bus_id in series.get("gpumanager_gpu_info", {}):
+        of_gpu = _values(series, GPU_METRIC, (uuid,))
+        index = _INDEX.fullmatch(name)
+        row = GpuRow(
+            index=int(index[1]) if index else 0,
+            uuid=uuid,
+            model=model,
+            bus_id=bus_id,
+            healthy=bool(of_gpu.get("healthy")),
+            memory=of_gpu.get("memory_bytes") or 0,
+            memory_granted=of_gpu.get("memory_granted_bytes") or 0,
+            cores=_percent(of_gpu.get("cores_granted_ratio")) or 0,
+            memory_used=of_gpu.get("memory_used_bytes"),
+            busy=_percent(of_gpu.get("utilization_ratio")),
+            celsius=of_gpu.get("temperature_celsius"),
+            watts=of_gpu.get("power_watts"),
+            xids=xids.get(uuid, 0),
+            containers=rows.get(uuid, ()),
+        )
+        gpus.append(row)
     return NodeView(
         name=next((key[0] for key in series.get("container_request_gpu_utilization", {})), ""),
         version=next(iter(versions))[0],
@@ -56,18 +80,21 @@ def read_metrics(text: str) -> NodeView:
                 if not on
             )
         ),
-        gpus=tuple(sorted(_gpus(series, rows), key=lambda gpu: (gpu.index, gpu.uuid))),
+        gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))),
     )
 
 
 def _series(text: str) -> Series:
-    """Name → labels that tell its series apart → value; raises NotAnAgent."""
+    """Parse name → labels that tell its series apart → value; raises NotAnAgent."""
     found: dict[str, dict[Labels, float]] = {}
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                labels = tuple(printable(sample.labels.get(key, "")) for key in _keys(sample.name))
-                found.setdefault(sample.name, {})[labels] = sample.value
+                name = sample.name
+                of_gpu = ("uuid",) if name.startswith(GPU_METRIC) else ()
+                usual = DEVICE if name.startswith(CONTAINER_METRIC) else of_gpu
+                labels = (sample.labels.get(key, "") for key in KEYS.get(name, usual))
+                found.setdefault(name, {})[tuple(map(printable, labels))] = sample.value
     except (ValueError, KeyError, IndexError) as error:
         raise NotAnAgent("answers, but not with metrics: check the port") from error
     return found
@@ -77,107 +104,56 @@ def _percent(ratio: float | None) -> float | None:
     return None if ratio is None else round(100 * ratio, 9)
 
 
-def _keys(name: str) -> tuple[str, ...]:
-    known = KEYS.get(name)
-    if known is not None:
-        return known
-    if name.startswith(CONTAINER_METRIC):
-        return DEVICE
-    return ("uuid",) if name.startswith(GPU_METRIC) else ()
+def _values(series: Series, prefix: str, labels: Labels) -> Mapping[str, float]:
+    """Return the values that have these labels, by the rest of their series' names."""
+    return {
+        name.removeprefix(prefix): values[labels]
+        for name, values in series.items()
+        if name.startswith(prefix) and labels in values
+    }
 
 
 def printable(text: str) -> str:
-    """Nothing in it moves a cursor or changes a colour."""
+    """Return the text with nothing in it that moves a cursor or changes a colour."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _containers(series: Series) -> Mapping[str, tuple[ContainerRow, ...]]:
-    """By the UUID of the GPU."""
+    """Return the containers by the UUID of the GPU."""
+    users: dict[Labels, list[Labels]] = {}  # of each claim: all containers that share it
+    for labels in series.get("gpumanager_claim_info", {}):
+        users.setdefault(labels[:3], []).append(labels)
+    claims = {(one[0], *one[3:]): group for group in users.values() for one in group}
     found: dict[str, list[ContainerRow]] = {}
-    users = _users(series)
     for labels in series.get("gpumanager_container_memory_limit_bytes", {}):
-        found.setdefault(labels[-1], []).append(_container(series, labels, users))
+        namespace, pod, container, uuid = labels
+        unlimited: dict[str, int] = {}  # with those of which only the pod is known
+        processes = series.get("gpumanager_container_unlimited_processes", {})
+        for (*who, reason), count in processes.items():
+            if count and (*who,) in {(namespace, pod, container), (namespace, pod, "")}:
+                unlimited[reason] = unlimited.get(reason, 0) + int(count)
+        shared = claims.get(labels[:3], [])
+        its = _values(series, CONTAINER_METRIC, labels)
+        row = ContainerRow(
+            namespace,
+            pod,
+            container,
+            limit=its.get("memory_limit_bytes") or 0,
+            granted=_percent(its.get("share_granted_ratio")) or 0,
+            ceiling=_percent(its.get("share_ceiling_ratio")) or 0,
+            used=its.get("memory_used_bytes"),
+            peak=its.get("memory_peak_bytes"),
+            measured=its.get("memory_measured_bytes"),
+            share=_percent(its.get("share_ratio")),
+            busy=_percent(its.get("utilization_ratio")),
+            throttled_seconds=its.get("throttled_seconds_total"),
+            launches=its.get("launches_total"),
+            throttled_launches=its.get("launches_throttled_total"),
+            refusals=its.get("memory_refusals_total"),
+            processes=its.get("processes") or 0,
+            unlimited=unlimited,
+            claim=next(((one[1], one[2]) for one in shared), None),
+            users=tuple((one[3], one[4]) for one in shared),
+        )
+        found.setdefault(uuid, []).append(row)
     return {uuid: tuple(sorted(rows, key=lambda one: one.name)) for uuid, rows in found.items()}
-
-
-def _users(series: Series) -> Mapping[Labels, tuple[Labels, ...]]:
-    """By namespace, pod and container: all containers that share its claim."""
-    shared: dict[Labels, list[Labels]] = {}
-    for one in series.get("gpumanager_claim_info", {}):
-        shared.setdefault(one[:3], []).append(one)
-    return {(one[0], *one[3:]): tuple(group) for group in shared.values() for one in group}
-
-
-def _container(
-    series: Series, labels: Labels, users: Mapping[Labels, tuple[Labels, ...]]
-) -> ContainerRow:
-    def told(name: str) -> float | None:
-        return series.get(CONTAINER_METRIC + name, {}).get(labels)
-
-    namespace, pod, container, _ = labels
-    shared = users.get(labels[:3], ())
-    return ContainerRow(
-        namespace,
-        pod,
-        container,
-        limit=told("memory_limit_bytes") or 0,
-        granted=_percent(told("share_granted_ratio")) or 0,
-        ceiling=_percent(told("share_ceiling_ratio")) or 0,
-        used=told("memory_used_bytes"),
-        peak=told("memory_peak_bytes"),
-        measured=told("memory_measured_bytes"),
-        share=_percent(told("share_ratio")),
-        busy=_percent(told("utilization_ratio")),
-        throttled_seconds=told("throttled_seconds_total"),
-        launches=told("launches_total"),
-        throttled_launches=told("launches_throttled_total"),
-        refusals=told("memory_refusals_total"),
-        processes=told("processes") or 0,
-        unlimited=_unlimited(series, namespace, pod, container),
-        claim=next(((one[1], one[2]) for one in shared), None),
-        users=tuple((one[3], one[4]) for one in shared),
-    )
-
-
-def _unlimited(series: Series, namespace: str, pod: str, container: str) -> Mapping[str, int]:
-    """With those of which only the pod is known."""
-    found: dict[str, int] = {}
-    for (*who, reason), count in series.get("gpumanager_container_unlimited_processes", {}).items():
-        if count and (*who,) in {(namespace, pod, container), (namespace, pod, "")}:
-            found[reason] = found.get(reason, 0) + int(count)
-    return found
-
-
-def _gpus(series: Series, rows: Mapping[str, tuple[ContainerRow, ...]]) -> Iterator[GpuRow]:
-    xids: dict[str, int] = {}
-    for (uuid, _), count in series.get("gpumanager_gpu_xid_errors_total", {}).items():
-        xids[uuid] = xids.get(uuid, 0) + int(count)
-    for uuid, name, model, bus_id in series.get("gpumanager_gpu_info", {}):
-        yield _gpu(series, (uuid, name, model, bus_id), xids.get(uuid, 0), rows.get(uuid, ()))
-
-
-def _gpu(
-    series: Series, who: tuple[str, str, str, str], xids: int, rows: tuple[ContainerRow, ...]
-) -> GpuRow:
-    uuid, name, model, bus_id = who
-
-    def told(metric: str) -> float | None:
-        return series.get(GPU_METRIC + metric, {}).get((uuid,))
-
-    index = _INDEX.fullmatch(name)
-    return GpuRow(
-        index=int(index[1]) if index else 0,
-        uuid=uuid,
-        model=model,
-        bus_id=bus_id,
-        healthy=bool(told("healthy")),
-        memory=told("memory_bytes") or 0,
-        memory_granted=told("memory_granted_bytes") or 0,
-        cores=_percent(told("cores_granted_ratio")) or 0,
-        memory_used=told("memory_used_bytes"),
-        busy=_percent(told("utilization_ratio")),
-        celsius=told("temperature_celsius"),
-        watts=told("power_watts"),
-        xids=xids,
-        containers=rows,
-    )

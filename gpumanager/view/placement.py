@@ -45,20 +45,20 @@ class PlacedGrant:
 
     @property
     def name(self) -> str:
-        """With all containers that share it: `default/train:main,side eval:main`."""
+        """Return all containers that share it: `default/train:main,side eval:main`."""
         if not self.pod:
             return "not known yet"
         namespace, _, pod = self.pod.partition("/")
         return f"{namespace}/{of_users(self.users or ((pod, self.container),))}"
 
     def is_for(self, pod: str) -> bool:
-        """pod: namespace/name."""
+        """Return whether a pod has it. pod: namespace/name."""
         namespace, _, name = pod.partition("/")
         used = self.pod.startswith(f"{namespace}/") and any(name == user for user, _ in self.users)
         return used or self.pod == pod
 
     def of(self, gpu: str) -> tuple[int, int]:
-        """Cores and blocks of one of its GPUs, by UUID."""
+        """Return cores and blocks of one of its GPUs, by UUID."""
         return self.shares.get(gpu, (self.cores, self.blocks))
 
 
@@ -90,41 +90,53 @@ class Placement:
 
 
 def read_placement(document: Mapping[str, Any]) -> Placement:
-    """Raises NotAnAgent."""
+    """Read the document. Raises NotAnAgent."""
     try:
+        machine = document["topology"]
+        gpus = [
+            Gpu(
+                index=int(one["index"]),
+                minor=int(one["minor"]),
+                uuid=GpuUUID(printable(one["uuid"])),
+                bus_id=printable(one["bus_id"]),
+                model=printable(one["model"]),
+                memory=Bytes(int(one["memory_bytes"])),
+                numa_node=None if one["numa_node"] is None else int(one["numa_node"]),
+            )
+            for one in machine["gpus"]
+        ]
+        bonds = [
+            [None if bond is None else Bond(Level[bond[0]], int(bond[1])) for bond in row]
+            for row in machine["bonds"]
+        ]
+        happened = tuple(
+            PlacementEvent(
+                kind=_text(one["kind"]),
+                pod=_text(one["pod"]),
+                container=_text(one["container"]),
+                text=_text(one["text"]),
+                time=float(one["time"]),
+                count=int(one["count"]),
+                claim=_text(one.get("claim")),
+            )
+            for one in document["happened"]
+        )
         return Placement(
             node=printable(document["node"]),
             time=float(document["time"]),
-            topology=_topology(document["topology"]),
+            topology=topology(gpus, bonds),
             grants=tuple(_grant(one) for one in document["promises"]),
-            happened=tuple(_happening(one) for one in document["happened"]),
+            happened=happened,
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         cause = "answers, but not as this version's node agent does"
         raise NotAnAgent(cause) from error
 
 
-def _topology(said: Mapping[str, Any]) -> Topology:
-    bonds = [
-        [None if bond is None else Bond(Level[bond[0]], int(bond[1])) for bond in row]
-        for row in said["bonds"]
-    ]
-    return topology([_gpu(one) for one in said["gpus"]], bonds)
-
-
-def _gpu(said: Mapping[str, Any]) -> Gpu:
-    return Gpu(
-        index=int(said["index"]),
-        minor=int(said["minor"]),
-        uuid=GpuUUID(printable(said["uuid"])),
-        bus_id=printable(said["bus_id"]),
-        model=printable(said["model"]),
-        memory=Bytes(int(said["memory_bytes"])),
-        numa_node=None if said["numa_node"] is None else int(said["numa_node"]),
-    )
-
-
 def _grant(said: Mapping[str, Any]) -> PlacedGrant:
+    # Agents of before report no claims.
+    claim = said.get("claim") or {"name": None, "requests": (), "admin": False}
+    users = said.get("users", ()) if said.get("claim") else ()
     return PlacedGrant(
         pod=_text(said["pod"]),
         container=_text(said["container"]),
@@ -146,35 +158,12 @@ def _grant(said: Mapping[str, Any]) -> PlacedGrant:
             _text(uuid): (CORES_PER_GPU if one["whole"] else int(one["cores"]), int(one["blocks"]))
             for uuid, one in said.get("shares", {}).items()
         },
-        **_claim(said),
-    )
-
-
-def _claim(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Agents of before tell of none."""
-    claim = said.get("claim")
-    if not claim:
-        return {}
-    return {
-        "claim": _text(claim["name"]),
-        "requests": tuple(map(_text, claim["requests"])),
-        "admin": bool(claim["admin"]),
-        "users": tuple(
-            (_text(one["pod"]).partition("/")[2], _text(one["container"]))
-            for one in said.get("users", ())
+        claim=_text(claim["name"]),
+        requests=tuple(map(_text, claim["requests"])),
+        admin=bool(claim["admin"]),
+        users=tuple(
+            (_text(one["pod"]).partition("/")[2], _text(one["container"])) for one in users
         ),
-    }
-
-
-def _happening(said: Mapping[str, Any]) -> PlacementEvent:
-    return PlacementEvent(
-        kind=_text(said["kind"]),
-        pod=_text(said["pod"]),
-        container=_text(said["container"]),
-        text=_text(said["text"]),
-        time=float(said["time"]),
-        count=int(said["count"]),
-        claim=_text(said.get("claim")),
     )
 
 

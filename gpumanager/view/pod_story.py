@@ -3,7 +3,7 @@
 pod and events: objects of the Kubernetes API, as JSON has them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpumanager.names import (
@@ -21,47 +21,39 @@ MOST_EVENTS: Final = 12
 
 
 def pod_story(pod: Object, events: Sequence[Object]) -> tuple[str, ...]:
-    return tuple(printable(line) for line in (*_asked(pod), *_where(pod), *_events(events)))
-
-
-def _asked(pod: Object) -> Iterator[str]:
+    """Return what it asks for, where it is, and its latest events."""
+    lines = []
     for one in _list(pod, "spec", "containers"):
         limits = _at(one, "resources", "limits") or {}
-        cores, blocks = limits.get(VCORE), limits.get(VMEMORY)
-        if cores or blocks:
-            yield f"Container {one.get('name')} asks for {VCORE} {cores}, {VMEMORY} {blocks or 0}."
-
-
-def _where(pod: Object) -> Iterator[str]:
+        if limits.get(VCORE) or limits.get(VMEMORY):
+            amounts = f"{VCORE} {limits.get(VCORE)}, {VMEMORY} {limits.get(VMEMORY) or 0}"
+            lines.append(f"Container {one.get('name')} asks for {amounts}.")
     node, phase = _at(pod, "spec", "nodeName"), _at(pod, "status", "phase") or "unknown"
-    yield f"Its phase is {phase}" + (f", on node {node}." if node else ", on no node yet.")
-    for one in _list(pod, "status", "conditions"):
-        if one.get("status") == "False" and one.get("message"):
-            yield f"{one.get('type')} is not so: {one['message']}"
+    lines.append(f"Its phase is {phase}" + (f", on node {node}." if node else ", on no node yet."))
+    lines += [
+        f"{one.get('type')} is not so: {one['message']}"
+        for one in _list(pod, "status", "conditions")
+        if one.get("status") == "False" and one.get("message")
+    ]
     if message := _at(pod, "status", "message"):
-        yield f"{_at(pod, 'status', 'reason') or 'It says'}: {message}"
-    yield from _annotations(_at(pod, "metadata", "annotations") or {})
-
-
-def _annotations(said: Mapping[str, str]) -> Iterator[str]:
-    if planned := said.get(ANNOTATION_PREDICATE_NODE):
-        yield f"The scheduler planned it for node {planned}."
-    assigned = said.get(ANNOTATION_GPU_ASSIGNED) == "true"
-    for key in sorted(key for key in said if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX)):
-        place = key.removeprefix(ANNOTATION_PREDICATE_GPU_INDEX)
-        verb = "has" if assigned else "was planned for"
-        yield f"Container number {place} {verb} GPU {said[key]} (of /dev/nvidia)."
-    if room := said.get(ANNOTATION_ROOM_FOUND):
-        yield f"Room was found for it at {room}; kube-scheduler was asked to look again."
-
-
-def _events(events: Sequence[Object]) -> Iterator[str]:
-    """Yield the newest last."""
-    told = [one for one in events if one.get("message")]
-    for one in sorted(told, key=_time)[-MOST_EVENTS:]:
+        lines.append(f"{_at(pod, 'status', 'reason') or 'It says'}: {message}")
+    annotations = _at(pod, "metadata", "annotations") or {}
+    if planned := annotations.get(ANNOTATION_PREDICATE_NODE):
+        lines.append(f"The scheduler planned it for node {planned}.")
+    verb = "has" if annotations.get(ANNOTATION_GPU_ASSIGNED) == "true" else "was planned for"
+    for key in sorted(annotations):
+        if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX):
+            place = key.removeprefix(ANNOTATION_PREDICATE_GPU_INDEX)
+            lines.append(
+                f"Container number {place} {verb} GPU {annotations[key]} (of /dev/nvidia)."
+            )
+    if room := annotations.get(ANNOTATION_ROOM_FOUND):
+        lines.append(f"Room was found for it at {room}; kube-scheduler was asked to look again.")
+    for one in sorted((one for one in events if one.get("message")), key=_time)[-MOST_EVENTS:]:
         count = int(one.get("count") or 1)
         often = "" if count == 1 else f", {count} times"
-        yield f"{_time(one)} {one.get('reason')}{often}: {one['message']}"
+        lines.append(f"{_time(one)} {one.get('reason')}{often}: {one['message']}")
+    return tuple(map(printable, lines))
 
 
 def _time(event: Object) -> str:

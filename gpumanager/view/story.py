@@ -3,7 +3,7 @@
 From what the agent granted (`view.placement`) and what its metrics say of the containers now.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,7 +12,6 @@ from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 from gpumanager.view.figures import seconds
 from gpumanager.view.placement import PlacedGrant, Placement, PlacementEvent
 from gpumanager.view.topology_tree import granted, short_model
-from gpumanager.view.unlimited import sentences
 from gpumanager.view.values import ContainerRow, NodeView, of_users
 
 RULES = {
@@ -20,27 +19,37 @@ RULES = {
     "fragment": "one whole GPU",
     "link": "several whole GPUs",
 }
+LACKS = {
+    "session": "found another driver library than the one with the shim",
+    "entry": "got functions from the driver that the shim does not know",
+}
 
 
 def story(pod: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
-    """pod: namespace/name. now: None where it is not told. Empty: the agent knows nothing of it."""
+    """Tell about a pod, namespace/name; nothing where the agent does not have it.
+
+    now: the node's metrics, if there are any.
+    """
     grants = [one for one in placement.grants if one.is_for(pod)]
     happened = [one for one in placement.happened if one.pod == pod]
-    rows = [(index, row) for index, row in _rows(now) if _is_for(row, pod)]
-    return tuple(
-        line
-        for lines in (
-            *(_claimed(one, pod, placement) if one.claim else _grant(one, placement)
-              for one in grants),
-            *(_happening(one) for one in happened),
-            *(_container(row, index) for index, row in rows),
-        )
-        for line in lines
-    )  # fmt: skip
+    rows = [
+        (index, row)
+        for index, row in _rows(now)
+        if pod
+        in {f"{row.namespace}/{name}" for name in (row.pod, *(name for name, _ in row.users))}
+    ]
+    lines: list[str] = []
+    for one in grants:
+        lines += _claimed(one, pod, placement) if one.claim else _grant(one, placement)
+    for event in happened:
+        lines += _happening(event)
+    for index, row in rows:
+        lines += _container(row, index)
+    return tuple(lines)
 
 
 def claim_story(claim: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
-    """The same of a ResourceClaim. claim: namespace/name."""
+    """Tell the same about a ResourceClaim, namespace/name."""
     grants = [one for one in placement.grants if one.claim == claim]
     happened = [one for one in placement.happened if one.claim == claim]
     namespace, _, name = claim.partition("/")
@@ -49,28 +58,27 @@ def claim_story(claim: str, placement: Placement, now: NodeView | None) -> tuple
         for index, row in _rows(now)
         if row.claim and (row.namespace, row.claim[0]) == (namespace, name)
     ]
-    return tuple(
-        line
-        for lines in (
-            *(_prepared(one, placement) for one in grants),
-            *(_happening(one) for one in happened),
-            *(_container(row, index) for index, row in rows),
+    lines = []
+    for one in grants:
+        users = of_users(one.users) or "a pod that is not known"
+        what = f"admin access to {_gpus(one, placement)}" if one.admin else _amounts(one, placement)
+        lines.append(
+            f"Request {', '.join(one.requests)} is prepared on node {placement.node} since "
+            f"{when(one.time)}: {what}, for {users}."
         )
-        for line in lines
-    )
+    for event in happened:
+        lines += _happening(event)
+    for index, row in rows:
+        lines += _container(row, index)
+    return tuple(lines)
 
 
 def _rows(now: NodeView | None) -> Iterator[tuple[int, ContainerRow]]:
     return ((gpu.index, row) for gpu in (now.gpus if now else ()) for row in gpu.containers)
 
 
-def _is_for(row: ContainerRow, pod: str) -> bool:
-    pods = {row.pod, *(name for name, _ in row.users)}
-    return any(f"{row.namespace}/{name}" == pod for name in pods)
-
-
 def _claimed(one: PlacedGrant, pod: str, placement: Placement) -> Iterator[str]:
-    """Of a pod that has its GPUs by a claim, alone or together with others."""
+    """Tell about a pod that has its GPUs by a claim, alone or together with others."""
     _, _, name = pod.partition("/")
     mine = [container for user, container in one.users if user == name] or [one.container]
     who = f"Container {mine[0]}" if len(mine) == 1 else f"Containers {' and '.join(mine)}"
@@ -86,17 +94,8 @@ def _claimed(one: PlacedGrant, pod: str, placement: Placement) -> Iterator[str]:
     yield f"kube-scheduler chose the GPU{'s' if len(one.uuids) > 1 else ''}."
 
 
-def _prepared(one: PlacedGrant, placement: Placement) -> Iterator[str]:
-    users = of_users(one.users) or "a pod that is not known"
-    what = f"admin access to {_gpus(one, placement)}" if one.admin else _amounts(one, placement)
-    yield (
-        f"Request {', '.join(one.requests)} is prepared on node {placement.node} since "
-        f"{when(one.time)}: {what}, for {users}."
-    )
-
-
 def _amounts(one: PlacedGrant, placement: Placement) -> str:
-    """`30 % and 2 GiB of GPU 2 (T4), the whole GPU of GPU 3 (T4)`, those alike together."""
+    """Return `30 % and 2 GiB of GPU 2 (T4), the whole GPU of GPU 3 (T4)`, equal ones together."""
     index = {str(gpu.uuid): gpu.index for gpu in placement.topology.gpus}
     alike: dict[str, list[str]] = {}
     for uuid in one.uuids:
@@ -168,32 +167,24 @@ def _container(row: ContainerRow, index: int) -> Iterator[str]:
     if row.used is None:
         yield f"{where} has it whole: nothing is limited there, and nothing refused."
         return
-    yield from sentences(row.unlimited)
+    yield from unlimited_sentences(row.unlimited)
     yield f"{where} uses {format_bytes(int(row.used))} of {format_bytes(int(row.limit))} now."
     if row.unlimited and row.measured is not None:
         yield f"By the driver, its processes hold {format_bytes(int(row.measured))}."
-    yield from _memory(row)
-    yield from _time(row)
-
-
-def _memory(row: ContainerRow) -> Iterator[str]:
     most = format_bytes(int(row.peak or 0))
-    if not row.refusals:
+    if row.refusals:
+        blocks = round(row.limit / MEMORY_BLOCK)
+        times = "once" if row.refusals == 1 else f"{row.refusals:,.0f} times"
+        yield (
+            f"It was refused memory {times}, because that would have gone over its limit; the most "
+            f"it ever used is {most}. Let it use less, or ask for more than {blocks} {VMEMORY} "
+            "(blocks of 256 MiB)."
+        )
+    else:
         yield f"No request for memory was refused; the most it ever used is {most}."
-        return
-    blocks = round(row.limit / MEMORY_BLOCK)
-    times = "once" if row.refusals == 1 else f"{row.refusals:,.0f} times"
-    yield (
-        f"It was refused memory {times}, because that would have gone over its limit; the most it "
-        f"ever used is {most}. Let it use less, or ask for more than {blocks} {VMEMORY} (blocks of "
-        "256 MiB)."
-    )
-
-
-def _time(row: ContainerRow) -> Iterator[str]:
     burst = f", up to {row.ceiling:.0f} %" if row.ceiling > row.granted else ""
-    granted = f"{row.granted:.0f} %{burst}"
-    yield f"It takes {row.share or 0:.1f} % of the GPU's time; granted: {granted}."
+    percent = f"{row.granted:.0f} %{burst}"
+    yield f"It takes {row.share or 0:.1f} % of the GPU's time; granted: {percent}."
     if not row.throttled_launches:
         yield "None of its launches ever had to wait."
         return
@@ -207,16 +198,44 @@ def _time(row: ContainerRow) -> Iterator[str]:
     )
 
 
+def unlimited_sentences(unlimited: Mapping[str, int]) -> Iterator[str]:
+    """Yield one for each thing that processes without a limit lack: the label `reason` of
+    `gpumanager_container_unlimited_processes`."""
+    for reason, count in sorted(unlimited.items()):
+        processes = "1 process" if count == 1 else f"{count} processes"
+        why = LACKS.get(reason, f"lacks what is called {reason}")
+        each = "It" if count == 1 else "Each"
+        yield (
+            f"No limit holds for {processes}. {each} {why}. "
+            f"What to do: runbook GpuManagerContainerUnlimited, {reason!r}."
+        )
+
+
 def when(at: float) -> str:
-    """In the reader's time zone."""
+    """Write a time in the reader's time zone."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def as_json(pod: str, placement: Placement) -> dict[str, object]:
-    """What the agent has about one pod."""
+    """Return what the agent has about one pod."""
+    names = (
+        *("container", "gpus", "uuids", "cores", "blocks", "ceiling", "whole", "rule", "why"),
+        *("time", "unlimited"),
+    )
     return {
         "node": placement.node,
-        "promises": [_grant_json(one) for one in placement.grants if one.is_for(pod)],
+        "promises": [
+            {name: getattr(one, name) for name in names} | {  # older names, which users rely on
+                "settled": one.confirmed,
+                "thought": one.expected,
+                "doubted": one.suspect,
+                "inherited": one.legacy,
+                "claim": one.claim or None,
+                "users": [{"pod": pod, "container": name} for pod, name in one.users],
+            }
+            for one in placement.grants
+            if one.is_for(pod)
+        ],
         "happened": [
             {"kind": one.kind, "container": one.container, "text": one.text, "time": one.time,
              "count": one.count}
@@ -224,18 +243,3 @@ def as_json(pod: str, placement: Placement) -> dict[str, object]:
             if one.pod == pod
         ],
     }  # fmt: skip
-
-
-def _grant_json(one: PlacedGrant) -> dict[str, object]:
-    names: Sequence[str] = (
-        *("container", "gpus", "uuids", "cores", "blocks", "ceiling", "whole", "rule", "why"),
-        *("time", "unlimited"),
-    )
-    return {name: getattr(one, name) for name in names} | {  # older names, which users rely on
-        "settled": one.confirmed,
-        "thought": one.expected,
-        "doubted": one.suspect,
-        "inherited": one.legacy,
-        "claim": one.claim or None,
-        "users": [{"pod": pod, "container": name} for pod, name in one.users],
-    }

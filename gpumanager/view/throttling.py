@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpumanager.view.values import ContainerRow, GpuRow, Seen
+from gpumanager.view.values import Seen
 
 WINDOW_SECONDS: Final = 5.0
 
@@ -18,12 +18,12 @@ Sums = Mapping[tuple[str, str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class ThrottlingHistory:
-    """Looks of the last seconds by their time, and one before them."""
+    """The looks of the last seconds by their time, and one before them."""
 
     looks: tuple[tuple[float, Sums], ...] = field(default=())
 
     def with_look(self, nodes: Sequence[Seen]) -> "ThrottlingHistory":
-        """With what was seen now; a look that brought nothing new counts as none."""
+        """Add what was seen now; a look that brought nothing new counts as none."""
         at = max((one.at for one in nodes if not one.away), default=0.0)
         if self.looks and at <= self.looks[-1][0]:
             return self
@@ -40,26 +40,22 @@ class ThrottlingHistory:
         return ThrottlingHistory((*old[-1:], *recent, (at, found)))
 
     def rated(self, nodes: Sequence[Seen]) -> tuple[Seen, ...]:
-        """The same nodes, their containers with the rate since they were first in these looks."""
-        return tuple(self._seen(one) for one in nodes)
-
-    def _seen(self, seen: Seen) -> Seen:
-        if seen.node is None:
-            return seen
-        gpus = [
-            replace(
-                gpu, containers=tuple(self._container(seen, gpu, row) for row in gpu.containers)
-            )
-            for gpu in seen.node.gpus
-        ]
-        return replace(seen, node=replace(seen.node, gpus=tuple(gpus)))
-
-    def _container(self, seen: Seen, gpu: GpuRow, row: ContainerRow) -> ContainerRow:
-        key = (seen.agent, gpu.uuid, row.name)
-        known = [(at, sums[key]) for at, sums in self.looks if key in sums]
-        if len(known) < 2:  # noqa: PLR2004 - a rate is between two looks
-            return row
-        (first, before), (last, now) = known[0], known[-1]
-        # Several threads may wait at the same time, and a container that restarted begins at 0.
-        percent = min(100.0, max(0.0, 100 * (now - before) / (last - first)))
-        return replace(row, throttled=percent)
+        """Return the nodes, their containers with the rate since their first of these looks."""
+        found = []
+        for seen in nodes:
+            gpus = []
+            for gpu in seen.node.gpus if seen.node else ():
+                rows = list(gpu.containers)
+                for place, row in enumerate(rows):
+                    key = (seen.agent, gpu.uuid, row.name)
+                    known = [(at, sums[key]) for at, sums in self.looks if key in sums]
+                    if len(known) > 1:  # a rate is between two looks
+                        (first, before), (last, now) = known[0], known[-1]
+                        # Several threads may wait at the same time, and a container that
+                        # restarted begins at 0.
+                        percent = min(100.0, max(0.0, 100 * (now - before) / (last - first)))
+                        rows[place] = replace(row, throttled=percent)
+                gpus.append(replace(gpu, containers=tuple(rows)))
+            node = replace(seen.node, gpus=tuple(gpus)) if seen.node else None
+            found.append(replace(seen, node=node))
+        return tuple(found)

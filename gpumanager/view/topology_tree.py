@@ -23,14 +23,14 @@ def sitting(placement: Placement) -> Sitting:
 
 
 def share(grant: PlacedGrant, gpu: str) -> int:
-    """Percent of one of its GPUs, by UUID."""
+    """Return the percent of one of its GPUs, by UUID."""
     if not grant.shares and grant.whole:  # as agents of before tell it
         return CORES_PER_GPU
     return grant.of(gpu)[0]
 
 
 def granted(grant: PlacedGrant, gpu: str = "") -> str:
-    """`30 % and 1 GiB`, in words. gpu: the UUID of one of its GPUs; by default the first."""
+    """Return `30 % and 1 GiB`, in words. gpu: the UUID of one of its GPUs; by default the first."""
     gpu = gpu or next(iter(grant.uuids), "")
     if grant.admin:
         return "admin access"
@@ -50,7 +50,7 @@ def origin(grant: PlacedGrant) -> str:
 
 
 def short_model(model: str) -> str:
-    """Without what all of them begin with."""
+    """Remove what all of them begin with."""
     return model.removeprefix("NVIDIA ").removeprefix("Tesla ")
 
 
@@ -67,7 +67,7 @@ def leaf(gpu: Gpu, held: Sequence[PlacedGrant] | None) -> str:
 
 
 def free(topology: Topology, branch: Branch, held: Sitting) -> str:
-    """How many of a branch's GPUs nobody has."""
+    """Return how many of a branch's GPUs are free, in words."""
     gpus = [topology.gpus[place] for place in branch.members]
     return f"{unheld(gpus, held)} of {len(gpus)} free"
 
@@ -86,7 +86,7 @@ def island(topology: Topology, one: Island) -> str:
 
 
 def as_json(topology: Topology, held: Sitting | None, node: str = "") -> dict[str, Any]:
-    """held: None where nobody knows."""
+    """Return the tree. held: None where it is not known."""
     return {
         "node": node or None,
         "tree": [_branch_json(topology, one, held) for one in branches(topology)],
@@ -102,41 +102,34 @@ def as_json(topology: Topology, held: Sitting | None, node: str = "") -> dict[st
 
 
 def _branch_json(topology: Topology, one: Branch, held: Sitting | None) -> dict[str, Any]:
-    if one.level is None:
-        return {"gpu": _gpu_json(topology.gpus[one.members[0]], held)}
-    return {
-        "level": one.level.name,
-        "gpus": [topology.gpus[place].index for place in one.members],
-        "below": [_branch_json(topology, part, held) for part in one.below],
-    }
-
-
-def _gpu_json(gpu: Gpu, held: Sitting | None) -> dict[str, Any]:
-    known = {
+    if one.level is not None:
+        return {
+            "level": one.level.name,
+            "gpus": [topology.gpus[place].index for place in one.members],
+            "below": [_branch_json(topology, part, held) for part in one.below],
+        }
+    gpu = topology.gpus[one.members[0]]
+    known: dict[str, Any] = {
         "index": gpu.index,
         "uuid": gpu.uuid,
         "model": gpu.model,
         "memory_bytes": gpu.memory,
         "numa_node": gpu.numa_node,
     }
-    if held is None:
-        return known
-    containers = [
-        {
-            "pod": one.pod or None,
-            "container": one.container or None,
-            "share_percent": share(one, gpu.uuid),
-            "memory_bytes": _memory(one, gpu),
-            "rule": one.rule,
-            "claim": one.claim or None,
-            "admin": one.admin,
-            "users": [{"pod": pod, "container": name} for pod, name in one.users],
-        }
-        for one in held.get(gpu.uuid, ())
-    ]
-    return {**known, "containers": containers}
-
-
-def _memory(grant: PlacedGrant, gpu: Gpu) -> int:
-    whole = grant.whole and share(grant, gpu.uuid) == CORES_PER_GPU
-    return gpu.memory if whole else grant.of(gpu.uuid)[1] * MEMORY_BLOCK
+    if held is not None:
+        known["containers"] = [
+            {
+                "pod": grant.pod or None,
+                "container": grant.container or None,
+                "share_percent": (percent := share(grant, gpu.uuid)),
+                "memory_bytes": gpu.memory
+                if grant.whole and percent == CORES_PER_GPU
+                else grant.of(gpu.uuid)[1] * MEMORY_BLOCK,
+                "rule": grant.rule,
+                "claim": grant.claim or None,
+                "admin": grant.admin,
+                "users": [{"pod": pod, "container": name} for pod, name in grant.users],
+            }
+            for grant in held.get(gpu.uuid, ())
+        ]
+    return {"gpu": known}

@@ -5,7 +5,7 @@ Values only; read from what an agent serves (`view.metrics`), put in order (`vie
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ class ContainerRow:
     throttled_seconds: for how long its launches had to wait, refusals: how many requests for memory
     were refused, both since it started. throttled: percent of the last seconds that its
     launches had to wait; None where only one look is known. Of whole GPUs there are no books.
-    unlimited: processes for which no limit holds, by what they lack (`view.unlimited`).
+    unlimited: processes for which no limit holds, by what they lack (`view.story`).
     claim: name and requests of the claim that it has the GPU by, if any; users: all containers that
     use that one, by pod and container, and share its limits.
     """
@@ -48,23 +48,23 @@ class ContainerRow:
 
     @property
     def name(self) -> str:
-        """`default/train:main`; of all that share a claim `default/train:main,side eval:main`."""
+        """Return all containers that share a claim: `default/train:main,side eval:main`."""
         return f"{self.namespace}/{of_users(self.users or ((self.pod, self.container),))}"
 
     @property
     def short(self) -> str:
-        """Without the containers: `default/train`, or `default/train +1`."""
+        """Return the name without the containers: `default/train`, or `default/train +1`."""
         others = len({pod for pod, _ in self.users} - {self.pod})
         return f"{self.namespace}/{self.pod}" + (f" +{others}" if others else "")
 
     @property
     def held(self) -> float | None:
-        """Bytes: by the books, and where there are none by the driver."""
+        """Return bytes: by the books, or where there are none by the driver."""
         return self.measured if self.used is None else self.used
 
     @property
     def taken(self) -> float | None:
-        """Percent of the GPU's time: by the books, and where there are none by the driver."""
+        """Return percent of the GPU's time: by the books, or where there are none by the driver."""
         return self.busy if self.share is None else self.share
 
 
@@ -107,7 +107,7 @@ class NodeView:
 
     @property
     def containers(self) -> int:
-        """How many different ones have GPUs here."""
+        """Return how many different ones have GPUs here."""
         return len({row.name for gpu in self.gpus for row in gpu.containers})
 
 
@@ -125,7 +125,7 @@ class Seen:
 
     @property
     def name(self) -> str:
-        """The node's name, or where its agent is."""
+        """Return the node's name, or where its agent is."""
         known = self.node.name if self.node else ""
         return known or self.agent.partition("//")[2].rstrip("/") or self.agent
 
@@ -135,7 +135,7 @@ class Seen:
 
 
 def of_users(users: Iterable[tuple[str, str]]) -> str:
-    """Containers by pod and name, each pod once: `train:main,side eval:main`."""
+    """List containers by pod and name, each pod once: `train:main,side eval:main`."""
     pods: dict[str, list[str]] = {}
     for pod, container in users:
         pods.setdefault(pod, []).append(container)
@@ -143,7 +143,7 @@ def of_users(users: Iterable[tuple[str, str]]) -> str:
 
 
 def as_json(seen: Seen) -> dict[str, Any]:
-    """One agent's node for programs; numbers in bytes, percent, seconds, as the values say."""
+    """Return one agent's node for programs; numbers in bytes, percent, seconds, as above."""
     if seen.node is None:
         return {"agent": seen.agent, "error": seen.trouble}
     node = seen.node
@@ -153,48 +153,45 @@ def as_json(seen: Seen) -> dict[str, Any]:
         "version": node.version,
         "driver_answers": node.answers,
         "not_registered": list(node.unregistered),
-        "gpus": [_gpu_json(gpu) for gpu in node.gpus],
+        "gpus": [
+            {
+                "index": gpu.index,
+                "uuid": gpu.uuid,
+                "model": gpu.model,
+                "bus_id": gpu.bus_id,
+                "healthy": gpu.healthy,
+                "memory_bytes": gpu.memory,
+                "memory_used_bytes": gpu.memory_used,
+                "memory_granted_bytes": gpu.memory_granted,
+                "cores_granted_percent": gpu.cores,
+                "utilization_percent": gpu.busy,
+                "temperature_celsius": gpu.celsius,
+                "power_watts": gpu.watts,
+                "xid_errors": gpu.xids,
+                "containers": [
+                    {
+                        "pod": f"{row.namespace}/{row.pod}",
+                        "container": row.container,
+                        "claim": row.claim and row.claim[0],
+                        "users": [{"pod": pod, "container": name} for pod, name in row.users],
+                        "memory_limit_bytes": row.limit,
+                        "memory_used_bytes": row.used,
+                        "memory_peak_bytes": row.peak,
+                        "memory_measured_bytes": row.measured,
+                        "memory_refusals": row.refusals,
+                        "share_promised_percent": None if math.isnan(row.granted) else row.granted,
+                        "share_ceiling_percent": None if math.isnan(row.ceiling) else row.ceiling,
+                        "share_percent": row.share,
+                        "utilization_percent": row.busy,
+                        "throttled_seconds": row.throttled_seconds,
+                        "launches": row.launches,
+                        "launches_throttled": row.throttled_launches,
+                        "processes": row.processes,
+                        "unlimited_processes": dict(row.unlimited),
+                    }
+                    for row in gpu.containers
+                ],
+            }
+            for gpu in node.gpus
+        ],
     }
-
-
-def _gpu_json(gpu: GpuRow) -> dict[str, Any]:
-    return {
-        "index": gpu.index,
-        "uuid": gpu.uuid,
-        "model": gpu.model,
-        "bus_id": gpu.bus_id,
-        "healthy": gpu.healthy,
-        "memory_bytes": gpu.memory,
-        "memory_used_bytes": gpu.memory_used,
-        "memory_granted_bytes": gpu.memory_granted,
-        "cores_granted_percent": gpu.cores,
-        "utilization_percent": gpu.busy,
-        "temperature_celsius": gpu.celsius,
-        "power_watts": gpu.watts,
-        "xid_errors": gpu.xids,
-        "containers": list(_container_json(gpu)),
-    }
-
-
-def _container_json(gpu: GpuRow) -> Iterator[dict[str, Any]]:
-    for row in gpu.containers:
-        yield {
-            "pod": f"{row.namespace}/{row.pod}",
-            "container": row.container,
-            "claim": row.claim and row.claim[0],
-            "users": [{"pod": pod, "container": name} for pod, name in row.users],
-            "memory_limit_bytes": row.limit,
-            "memory_used_bytes": row.used,
-            "memory_peak_bytes": row.peak,
-            "memory_measured_bytes": row.measured,
-            "memory_refusals": row.refusals,
-            "share_promised_percent": None if math.isnan(row.granted) else row.granted,
-            "share_ceiling_percent": None if math.isnan(row.ceiling) else row.ceiling,
-            "share_percent": row.share,
-            "utilization_percent": row.busy,
-            "throttled_seconds": row.throttled_seconds,
-            "launches": row.launches,
-            "launches_throttled": row.throttled_launches,
-            "processes": row.processes,
-            "unlimited_processes": dict(row.unlimited),
-        }

@@ -35,7 +35,7 @@ class WebPage:
 
 @lru_cache(maxsize=2)
 def web_page(name: str) -> WebPage:
-    """`node` or `cluster`; made once."""
+    """Return the page `node` or `cluster`; it is made once."""
     html = _read(f"{name}.html")
     html, styles = _inlined(html, STYLE, "style")
     html, scripts = _inlined(html, SCRIPT, "script")
@@ -57,15 +57,11 @@ def _inlined(html: str, link: re.Pattern[str], tag: str) -> tuple[str, list[str]
 
     def put(found: re.Match[str]) -> str:
         content = "\n" + _read(found[1])
-        digests.append(_digest(content))
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        digests.append(f"'sha256-{digest}'")
         return f"<{tag}>{content}</{tag}>"
 
     return link.sub(put, html), digests
-
-
-def _digest(content: str) -> str:
-    found = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-    return f"'sha256-{found}'"
 
 
 def _read(name: str) -> str:
