@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> Never:
 
 
 def program_name() -> str:
-    """As it was called: kubectl starts its plugin `kubectl-gpu` for `kubectl gpu`."""
+    """Return the name we were called by: for `kubectl gpu` kubectl starts `kubectl-gpu`."""
     return "kubectl gpu" if Path(sys.argv[0]).name.startswith("kubectl-gpu") else "gpumanager"
 
 
@@ -107,13 +107,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def status_of(error: BaseException) -> int:
-    """Say what went wrong as its kind deserves, and give the exit status for it."""
+    """Print what went wrong as its kind deserves, and return the exit status for it."""
     match error:
         case click.exceptions.NoArgsIsHelpError():
             click.echo(error.format_message(), err=True)
             return 2
         case click.ClickException():
-            return complain(_with_command(error), 2)
+            # Of a usage error: with the command it was about, and where help is.
+            context = error.ctx if isinstance(error, click.UsageError) else None
+            text = error.format_message()
+            text += "" if text.endswith((".", "?", "!")) else "."
+            name = context.info_name if context is not None and context.parent else None
+            about, which = (f"{name}: ", f" {name}") if name else ("", "")
+            return complain(f"{about}{text} See {program_name()}{which} --help.", 2)
         case GpuManagerError():
             return complain(str(error), error.exit_status)
         case click.Abort() | KeyboardInterrupt():
@@ -128,18 +134,7 @@ def status_of(error: BaseException) -> int:
 
 
 def complain(text: str, status: int) -> int:
-    """Say it in one line on stderr."""
+    """Print it in one line on stderr."""
     words = "".join(letter if letter.isprintable() else " " for letter in text).split()
     click.echo("gpumanager: " + " ".join(words), err=True)
     return status
-
-
-def _with_command(error: click.ClickException) -> str:
-    """Return the message of a usage error, with the command it was about and where help is."""
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    said = error.format_message()
-    said += "" if said.endswith((".", "?", "!")) else "."
-    if context is None or context.parent is None:
-        return f"{said} See {program_name()} --help."
-    name = context.info_name
-    return f"{name}: {said} See {program_name()} {name} --help."

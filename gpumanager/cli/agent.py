@@ -68,7 +68,7 @@ def _gpu_policy(_ctx: click.Context, parameter: click.Parameter, text: str) -> s
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: str | None) -> None:
-    """`--version`, `--version=true`, and `--version=raw` with all that is known."""
+    """Print the version; with `--version=raw` all that is known."""
     if wanted is None or wanted.lower() in {"false", "0"}:
         return
     more = f", Python {platform.python_version()}, {platform.machine()}"
@@ -415,12 +415,16 @@ def command(**flags: Any) -> None:
     from gpumanager.agent.wiring import serve
 
     start_logging(take_log_flags(flags))
-    _say_what_is_not_used()
+    context = click.get_current_context()
+    for name, reason in NOT_USED_YET.items():
+        source = context.get_parameter_source(name.replace("-", "_"))
+        if source is click.core.ParameterSource.COMMANDLINE:
+            log.warning("--%s has no effect: %s", name, reason)
     asyncio.run(serve(read_settings(flags)))
 
 
 def take_log_flags(flags: dict[str, Any]) -> LogFlags:
-    """Taken out of `flags`."""
+    """Take the flags of the log out of `flags`."""
     modules, threshold = flags.pop("modules"), flags.pop("threshold")
     names = ("level", "format", "directory", "to_stderr", "also_to_stderr", "line")
     given = {name: flags.pop(name) for name in names}
@@ -428,7 +432,7 @@ def take_log_flags(flags: dict[str, Any]) -> LogFlags:
 
 
 def read_settings(flags: Mapping[str, Any]) -> AgentSettings:
-    """What the flags say; raises InputError."""
+    """Return the settings; raises InputError."""
     given = dict(flags)
     del given["driver"]
     extra = given.pop("extra_config")
@@ -439,18 +443,10 @@ def read_settings(flags: Mapping[str, Any]) -> AgentSettings:
 
 
 def read_extra_config(path: Path) -> tuple[str, ...]:
-    """Device paths of `{"default": {"devices": [path, …]}}`; raises InputError."""
+    """Read the device paths of `{"default": {"devices": [path, …]}}`; raises InputError."""
     content = read_json(path)
     entry = content.get("default", {}) if isinstance(content, dict) else None
     devices = entry.get("devices", []) if isinstance(entry, dict) else None
     if not isinstance(devices, list) or not all(isinstance(one, str) for one in devices):
         raise InputError(path, 'write {"default": {"devices": ["/dev/…"]}}')
     return tuple(devices)
-
-
-def _say_what_is_not_used() -> None:
-    context = click.get_current_context()
-    for name, reason in NOT_USED_YET.items():
-        source = context.get_parameter_source(name.replace("-", "_"))
-        if source is click.core.ParameterSource.COMMANDLINE:
-            log.warning("--%s has no effect: %s", name, reason)

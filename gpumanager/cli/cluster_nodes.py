@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.errors import GpuManagerError
@@ -25,7 +25,7 @@ def look_at_cluster(
     """
     check(url, "--extender")
     try:
-        nodes = _nodes(url, authority)
+        nodes = _list_nodes(url, authority)
     except GpuManagerError as error:
         if not before:
             raise
@@ -34,12 +34,25 @@ def look_at_cluster(
     return tuple(Seen(f"{url}#{one.name}", one, now) for one in nodes)
 
 
-def _nodes(url: str, authority: Path | None) -> list[NodeView]:
+def _list_nodes(url: str, authority: Path | None) -> list[NodeView]:
     found: list[NodeView] = []
     page, pages = 0, 1
     while page < pages:
         page += 1
-        document = _document(url, f"/api/cluster?per_page={PER_PAGE}&page={page}", authority)
+        path = f"/api/cluster?per_page={PER_PAGE}&page={page}"
+        try:
+            status, body = get(url, path, seconds=EXTENDER_SECONDS, authority=authority)
+        except BROKEN as error:
+            why = cause(error, EXTENDER_SECONDS)
+            raise GpuManagerError(
+                f"{url}: cannot ask the extender: {why}; set its address: --extender URL"
+            ) from error
+        if status != HTTPStatus.OK:
+            raise GpuManagerError(f"{url}: the extender answered {status}")
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise GpuManagerError(f"{url}: the answer is not JSON") from error
         try:
             nodes, pages = read_cluster(document)
         except (KeyError, TypeError, ValueError) as error:
@@ -48,19 +61,3 @@ def _nodes(url: str, authority: Path | None) -> list[NodeView]:
             ) from error
         found += nodes
     return found
-
-
-def _document(url: str, path: str, authority: Path | None) -> Any:
-    try:
-        status, body = get(url, path, seconds=EXTENDER_SECONDS, authority=authority)
-    except BROKEN as error:
-        why = cause(error, EXTENDER_SECONDS)
-        raise GpuManagerError(
-            f"{url}: cannot ask the extender: {why}; set its address: --extender URL"
-        ) from error
-    if status != HTTPStatus.OK:
-        raise GpuManagerError(f"{url}: the extender answered {status}")
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise GpuManagerError(f"{url}: the answer is not JSON") from error

@@ -8,7 +8,7 @@ import asyncio
 import copy
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from gpumanager.cli.support.bundle import make_bundle
 from gpumanager.cli.support.doctor_look import look
 from gpumanager.doctor.about_container import about_container, find_libcuda, is_container
 from gpumanager.doctor.asking import DoctorQuestion
-from gpumanager.doctor.bundle import Piece, piece
+from gpumanager.doctor.bundle import piece
 from gpumanager.doctor.checks import examine, is_wrong
 from gpumanager.doctor.values import Finding, Verdict
 
@@ -35,15 +35,13 @@ SIGNS: Final = {
 }
 
 
-def _flags_of_the_agent() -> Iterator[click.Parameter]:
-    for parameter in agent.command.params:
-        own = copy.copy(parameter)
-        if isinstance(own, click.Option):
-            own.hidden = True
-        yield own
+AGENT_FLAGS: Final = [copy.copy(one) for one in agent.command.params]
+for one in AGENT_FLAGS:
+    if isinstance(one, click.Option):
+        one.hidden = True
 
 
-@click.command("doctor", cls=Flags, params=[*_flags_of_the_agent()])
+@click.command("doctor", cls=Flags, params=AGENT_FLAGS)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--bundle",
@@ -70,18 +68,42 @@ def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
     else:
         findings = examine(asyncio.run(look(settings)))
     if bundle is not None:
-        make_bundle(bundle, settings, logs.directory, _reports(findings))
+        rows = (
+            f"{one.verdict.value:6} {one.part}: {one.found}"
+            + (f" -> {one.advice}" if one.advice else "")
+            for one in findings
+        )
+        reports = (
+            piece("doctor.txt", "gpumanager doctor", "\n".join(rows) + "\n"),
+            piece("doctor.json", "gpumanager doctor --json", _as_json(findings)),
+        )
+        make_bundle(bundle, settings, logs.directory, reports)
         return 0
     if as_json:
-        click.echo(json.dumps(_as_json(findings), indent=2))
-    else:
-        _print_table(findings)
+        click.echo(_as_json(findings))
+        return int(is_wrong(findings))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    table.add_column("part", no_wrap=True)
+    table.add_column("found, and what to do", ratio=1, overflow="fold")
+    for one in findings:
+        advice = f"\n[bold]→ {escape(one.advice)}[/]" if one.advice else ""
+        table.add_row(SIGNS[one.verdict], one.part, f"{escape(one.found)}{advice}")
+    console = OutputConsole()
+    console.print(table)
+    count = Counter(one.verdict for one in findings)
+    summary = "[green]All is well.[/]"
+    if notes := count[Verdict.NOTE]:
+        summary = f"[green]Nothing is wrong[/]; {notes} to note."
+    if wrong := count[Verdict.WRONG]:
+        summary = f"[bold red]{wrong} wrong[/]: pods on this node would not get what they ask for."
+    console.print(summary, soft_wrap=True)
     return int(is_wrong(findings))
 
 
-def _as_json(findings: Sequence[Finding]) -> Mapping[str, Any]:
-    return {
-        "wrong": _count(findings)[Verdict.WRONG],
+def _as_json(findings: Sequence[Finding]) -> str:
+    found = {
+        "wrong": sum(one.verdict is Verdict.WRONG for one in findings),
         "findings": [
             {
                 "part": one.part,
@@ -92,39 +114,4 @@ def _as_json(findings: Sequence[Finding]) -> Mapping[str, Any]:
             for one in findings
         ],
     }
-
-
-def _reports(findings: Sequence[Finding]) -> Iterator[Piece]:
-    """Yield the doctor's own words, for a bundle."""
-    rows = (
-        f"{one.verdict.value:6} {one.part}: {one.found}" + (f" -> {one.advice}" * bool(one.advice))
-        for one in findings
-    )
-    yield piece("doctor.txt", "gpumanager doctor", "\n".join(rows) + "\n")
-    yield piece("doctor.json", "gpumanager doctor --json", json.dumps(_as_json(findings), indent=2))
-
-
-def _count(findings: Sequence[Finding]) -> Counter[Verdict]:
-    return Counter(finding.verdict for finding in findings)
-
-
-def _print_table(findings: Sequence[Finding]) -> None:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    table.add_column("part", no_wrap=True)
-    table.add_column("found, and what to do", ratio=1, overflow="fold")
-    for one in findings:
-        advice = f"\n[bold]→ {escape(one.advice)}[/]" if one.advice else ""
-        table.add_row(SIGNS[one.verdict], one.part, f"{escape(one.found)}{advice}")
-    console = OutputConsole()
-    console.print(table)
-    console.print(_summary(findings), soft_wrap=True)
-
-
-def _summary(findings: Sequence[Finding]) -> str:
-    count = _count(findings)
-    if wrong := count[Verdict.WRONG]:
-        return f"[bold red]{wrong} wrong[/]: pods on this node would not get what they ask for."
-    if notes := count[Verdict.NOTE]:
-        return f"[green]Nothing is wrong[/]; {notes} to note."
-    return "[green]All is well.[/]"
+    return json.dumps(found, indent=2)

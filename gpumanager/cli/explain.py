@@ -9,7 +9,7 @@ none of them knows the pod is that an error.
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -18,14 +18,14 @@ from urllib.parse import quote
 
 import click
 
-from gpumanager.cli.explain_claims import NOT_ASKED, ClaimAnswer, ClusterClaims, PodAnswer
+from gpumanager.cli.explain_claims import ClaimAnswer, ClusterClaims, PodAnswer
 from gpumanager.cli.flags import authority_option, extender_option
 from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
 from gpumanager.cli.node_agents import AgentAway, document, picture
 from gpumanager.cli.output.explain_report import print_told
 from gpumanager.errors import GpuManagerError
-from gpumanager.kube.access import Access, read_kubeconfig
+from gpumanager.kube.access import read_kubeconfig
 from gpumanager.kube.client import KubeClient
 from gpumanager.view import story
 from gpumanager.view.placement import Placement, read_placement
@@ -44,32 +44,6 @@ class NoAnswer(GpuManagerError):
 
     def __init__(self, url: str, cause: str) -> None:
         super().__init__(f"{url}: {cause}")
-
-
-@dataclass(frozen=True, slots=True)
-class AgentAnswers:
-    """What is known of a pod. extender: its record, or why there is none. placement: of its node.
-
-    admission: sentences; empty where nobody said anything. cluster: what the API server says.
-    by_claims: it has its GPUs by claims, so that the extender may never have been asked.
-    """
-
-    extender: Mapping[str, Any] | GpuManagerError
-    placement: Placement | None = None
-    admission: tuple[str, ...] = ()
-    cluster: PodAnswer = NOT_ASKED
-    by_claims: bool = False
-
-
-class Unknown(GpuManagerError):
-    """Neither the extender nor the agent that was named knows the pod."""
-
-    def __init__(self, pod: str, told: AgentAnswers) -> None:
-        node = told.placement.node if told.placement else "its node"
-        super().__init__(
-            f"{pod}: the agent of {node} knows nothing of it: it is on another node, has ended, or "
-            f"was never admitted; and the extender does not say: {told.extender}"
-        )
 
 
 @click.command("explain")
@@ -119,28 +93,34 @@ def command(
         return
     path = f"/explain/{quote(namespace)}/{quote(name)}"
     answer = asked(extender, path, authority)
-    told_by = partial(story.story, f"{namespace}/{name}")
-    placement, admission = admitted(told_by, agent)
-    cluster = in_cluster(namespace, name, kubeconfig)
-    grants = placement.grants if placement else ()
-    by_claims = any(one.claim and one.is_for(f"{namespace}/{name}") for one in grants)
-    told = AgentAnswers(
-        answer, placement, admission, cluster, by_claims=by_claims or cluster.uses_claims
-    )
-    if isinstance(answer, GpuManagerError) and not (told.admission or told.cluster.sentences):
-        raise answer if agent is None else Unknown(f"{namespace}/{name}", told)
-    _print(f"{namespace}/{name}", told, as_json=as_json)
-
-
-def _print(pod: str, told: AgentAnswers, *, as_json: bool) -> None:
+    pod = f"{namespace}/{name}"
+    placement, admission = admitted(partial(story.story, pod), agent)
+    cluster = asyncio.run(in_cluster(namespace, name, kubeconfig)) if kubeconfig else PodAnswer()
+    if isinstance(answer, GpuManagerError) and not (admission or cluster.sentences):
+        if agent is None:
+            raise answer
+        node = placement.node if placement else "its node"
+        raise GpuManagerError(
+            f"{pod}: the agent of {node} knows nothing of it: it is on another node, has ended, or "
+            f"was never admitted; and the extender does not say: {answer}"
+        )
     if as_json:
-        click.echo(json.dumps(_record(pod, told)))
-    else:
-        claims = told.cluster.claims
-        rows = [(one.name, _with_node(one, told.placement), one.reasons) for one in claims]
-        silent = isinstance(told.extender, GpuManagerError) and told.by_claims
-        extender = None if silent else told.extender
-        print_told(pod, extender, told.admission, told.cluster.sentences, rows)
+        record: dict[str, Any] = {"pod": pod, "extender_error": str(answer)}
+        if not isinstance(answer, GpuManagerError):
+            record = dict(answer)
+        if placement is not None and admission:
+            record["admission"] = {**story.as_json(pod, placement), "sentences": list(admission)}
+        record |= {"cluster": list(cluster.sentences)} if cluster.sentences else {}
+        if cluster.claims:
+            record["claims"] = [one.as_json() for one in cluster.claims]
+        click.echo(json.dumps(record))
+        return
+    rows = [(one.name, _with_node(one, placement), one.reasons) for one in cluster.claims]
+    # The extender may never have been asked about a pod that has its GPUs by claims.
+    grants = placement.grants if placement else ()
+    by_claims = cluster.uses_claims or any(one.claim and one.is_for(pod) for one in grants)
+    silent = isinstance(answer, GpuManagerError) and by_claims
+    print_told(pod, None if silent else answer, admission, cluster.sentences, rows)
 
 
 def _explain_claim(
@@ -148,7 +128,7 @@ def _explain_claim(
 ) -> None:
     claim = f"{namespace}/{name}"
     placement, admission = admitted(partial(story.claim_story, claim), agent)
-    found = claim_in_cluster(namespace, name, kubeconfig)
+    found = asyncio.run(claim_in_cluster(namespace, name, kubeconfig)) if kubeconfig else None
     if found is None and not admission:
         node = placement.node if placement else "this node"
         raise GpuManagerError(
@@ -165,7 +145,7 @@ def _explain_claim(
 
 
 def _with_node(claim: ClaimAnswer, placement: Placement | None) -> tuple[str, ...]:
-    """With what the agent's books say, where it is the agent of the claim's node."""
+    """Add what the agent's books have, where it is the agent of the claim's node."""
     if placement is None or claim.pool != placement.node:
         return claim.sentences
     prepared = any(one.claim == claim.name for one in placement.grants)
@@ -173,26 +153,8 @@ def _with_node(claim: ClaimAnswer, placement: Placement | None) -> tuple[str, ..
     return (*claim.sentences, f"{said} on node {placement.node}.")
 
 
-def _record(pod: str, told: AgentAnswers) -> dict[str, Any]:
-    """As the extender has it, and beside that what the agent and the cluster say."""
-    if isinstance(told.extender, GpuManagerError):
-        record: dict[str, Any] = {"pod": pod, "extender_error": str(told.extender)}
-    else:
-        record = dict(told.extender)
-    if told.placement is not None and told.admission:
-        record["admission"] = {
-            **story.as_json(pod, told.placement),
-            "sentences": list(told.admission),
-        }
-    if told.cluster.sentences:
-        record["cluster"] = list(told.cluster.sentences)
-    if told.cluster.claims:
-        record["claims"] = [one.as_json() for one in told.cluster.claims]
-    return record
-
-
 def asked(url: str, path: str, authority: Path | None) -> Mapping[str, Any] | GpuManagerError:
-    """What the extender says, or why it does not; raises InputError for a URL that is none."""
+    """Return the extender's record, or why there is none; raises InputError for a bad URL."""
     check(url, "--extender")
     try:
         return ask(url, path, authority)
@@ -201,36 +163,32 @@ def asked(url: str, path: str, authority: Path | None) -> Mapping[str, Any] | Gp
 
 
 def ask(url: str, path: str, authority: Path | None = None) -> Mapping[str, Any]:
-    """What an extender answers; raises NoAnswer, GpuManagerError."""
+    """Return what an extender answers; raises NoAnswer, GpuManagerError."""
     try:
         status, body = get(url, path, seconds=ANSWER_SECONDS, authority=authority)
     except TimeoutError as error:
         raise NoAnswer(url, cause(error, ANSWER_SECONDS)) from error
     except BROKEN as error:
         raise NoAnswer(url, f"cannot ask the extender: {cause(error, ANSWER_SECONDS)}") from error
-    return _read(url, status, body)
-
-
-def _read(url: str, status: int, body: bytes) -> Mapping[str, Any]:
     try:
-        said = json.loads(body)
+        record = json.loads(body)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+        record = None
+    if not isinstance(record, dict):
         raise NoAnswer(url, f"answered {status}, but not as an extender does")
     if status != HTTPStatus.OK:
-        raise GpuManagerError(str(said.get("Error") or f"the extender answered {status}"))
-    if EXPECTED - said.keys():
+        raise GpuManagerError(str(record.get("Error") or f"the extender answered {status}"))
+    if EXPECTED - record.keys():
         raise NoAnswer(url, "answers, but not as this version's extender does")
-    return said
+    return record
 
 
 def admitted(
     tell: Callable[[Placement, NodeView | None], tuple[str, ...]], agent: str | None
 ) -> tuple[Placement | None, tuple[str, ...]]:
-    """What the agent says, as `tell` puts it; raises InputError, AgentAway where it was named.
+    """Return what the agent has, in sentences of `tell`; raises InputError, and AgentAway if named.
 
-    The one on this machine is tried unasked, and is not expected to know anything.
+    The one on this machine is tried unasked, and need not have anything.
     """
     url = check(agent or DEFAULT_AGENT, "--agent")
     try:
@@ -243,24 +201,14 @@ def admitted(
     return placement, sentences
 
 
-def in_cluster(namespace: str, name: str, kubeconfig: Path | None) -> PodAnswer:
-    """What the API server says; raises InputError, ApiRefused, ApiUnavailable."""
-    if kubeconfig is None:
-        return NOT_ASKED
-    return asyncio.run(_in_cluster(namespace, name, kubeconfig))
+async def claim_in_cluster(namespace: str, name: str, kubeconfig: Path) -> ClaimAnswer:
+    """Return what the API server has about a claim; raises as `in_cluster`."""
+    async with KubeClient(read_kubeconfig(kubeconfig), agent="gpumanager-explain") as client:
+        return await ClusterClaims(client).of_claim(namespace, name)
 
 
-def claim_in_cluster(namespace: str, name: str, kubeconfig: Path | None) -> ClaimAnswer | None:
-    """The same of a claim; None where no API server was named."""
-
-    async def ask(access: Access) -> ClaimAnswer:
-        async with KubeClient(access, agent="gpumanager-explain") as client:
-            return await ClusterClaims(client).of_claim(namespace, name)
-
-    return None if kubeconfig is None else asyncio.run(ask(read_kubeconfig(kubeconfig)))
-
-
-async def _in_cluster(namespace: str, name: str, kubeconfig: Path) -> PodAnswer:
+async def in_cluster(namespace: str, name: str, kubeconfig: Path) -> PodAnswer:
+    """Return what the API server has about a pod; raises InputError, ApiRefused, ApiUnavailable."""
     pods = f"/api/v1/namespaces/{namespace}"
     about = {"fieldSelector": f"involvedObject.name={name}", "limit": 200}
     async with KubeClient(read_kubeconfig(kubeconfig), agent="gpumanager-explain") as client:

@@ -4,7 +4,8 @@ Whoever asks may not be allowed to list claims of all namespaces. Then why no no
 told; everything else is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -47,9 +48,6 @@ class PodAnswer:
     uses_claims: bool = False
 
 
-NOT_ASKED: Final = PodAnswer()
-
-
 class ClusterClaims:
     """One question. Lists are read once, and only where they are needed."""
 
@@ -58,31 +56,42 @@ class ClusterClaims:
         self._lists: dict[str, tuple[Object, ...]] = {}
 
     async def of_pod(self, pod: Object) -> PodAnswer:
-        """Sentences about the pod, and an answer for each of its claims that there is."""
+        """Return sentences about the pod, and an answer for each of its claims that exists."""
         namespace = (pod.get("metadata") or {}).get("namespace", "")
-        used = [await self._used(pod, namespace, one) for one in _entries(pod)]
+        entries = [*((pod.get("spec") or {}).get("resourceClaims") or ())]
+        # The claim that the scheduler made for extended resources.
+        extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+        if name := extended.get("resourceClaimName"):
+            entries.append({"name": "extended resources", "resourceClaimName": name})
+        used, objects = [], f"{API}/namespaces/{namespace}"
+        for entry in entries:
+            template = entry.get("resourceClaimTemplateName") or ""
+            names = claim_names({"resourceClaims": [entry]}, pod.get("status") or {})
+            name = names.get(entry["name"], "")
+            claim = await self._get(f"{objects}/resourceclaims/{name}") if name else None
+            path = f"{objects}/resourceclaimtemplates/{template}"
+            exists = not template or claim is not None or await self._get(path) is not None
+            used.append(UsedClaim(entry["name"], claim, name, template, exists))
         found = tuple([await self._answer(one.claim) for one in used if one.claim is not None])
         sentences = claims_of_pod(pod, used)
         if any(one.claim is None and one.template for one in used):
-            sentences += await self._quotas(namespace)
+            quotas: tuple[Object, ...] = ()
+            with contextlib.suppress(ApiRefused):
+                quotas = await self._list(f"/api/v1/namespaces/{namespace}/resourcequotas")
+            for one in quotas:
+                status = one.get("status") or {}
+                used_up = status.get("used") or {}
+                sentences += tuple(
+                    f"ResourceQuota {one['metadata']['name']} is used up: {key} {most} of {most}."
+                    for key, most in (status.get("hard") or {}).items()
+                    if ("resourceclaim" in key or "deviceclass" in key) and used_up.get(key) == most
+                )
         return PodAnswer(sentences, found, bool(used))
 
     async def of_claim(self, namespace: str, name: str) -> ClaimAnswer:
-        """Raises ApiRefused, ApiUnavailable."""
+        """Return the answer for a claim. Raises ApiRefused, ApiUnavailable."""
         path = f"{API}/namespaces/{namespace}/resourceclaims/{name}"
         return await self._answer(await self._client.get(path))
-
-    async def _used(self, pod: Object, namespace: str, entry: Mapping[str, Any]) -> UsedClaim:
-        template = entry.get("resourceClaimTemplateName") or ""
-        names = claim_names({"resourceClaims": [entry]}, pod.get("status") or {})
-        name = names.get(entry["name"], "")
-        objects = f"{API}/namespaces/{namespace}"
-        claim = await self._get(f"{objects}/resourceclaims/{name}") if name else None
-        exists = not template or claim is not None
-        if not exists:
-            path = f"{objects}/resourceclaimtemplates/{template}"
-            exists = await self._get(path) is not None
-        return UsedClaim(entry["name"], claim, name, template, exists)
 
     async def _answer(self, claim: Object) -> ClaimAnswer:
         metadata = claim["metadata"]
@@ -93,39 +102,20 @@ class ClusterClaims:
             if is_allocated(claim):
                 pools = (one.pool for one in list_devices(claim))
                 return ClaimAnswer(name, sentences, next(pools, ""))
-            return await self._unallocated(name, claim, sentences, slices)
+            claims = await self._list(f"{API}/resourceclaims")
+            classes = await self._list(f"{API}/deviceclasses")
+            cluster = ClusterGpus(
+                offered_gpus(slices, claims),
+                {one["metadata"]["name"]: list_selectors(one.get("spec") or {}) for one in classes},
+                selectors(slices),
+            )
+            if not cluster.gpus:
+                none = "No node offers GPUs to claims: agents do that with --interface=claims."
+                return ClaimAnswer(name, (*sentences, none))
+            return ClaimAnswer(name, sentences, reasons=why_not_allocated(claim, cluster))
         except ApiRefused as error:
             unknown = f"Why no node has room is not told: {error}"
             return ClaimAnswer(name, (*claim_sentences(claim, ()), unknown))
-
-    async def _unallocated(
-        self, name: str, claim: Object, sentences: tuple[str, ...], slices: Sequence[Object]
-    ) -> ClaimAnswer:
-        claims = await self._list(f"{API}/resourceclaims")
-        classes = await self._list(f"{API}/deviceclasses")
-        cluster = ClusterGpus(
-            offered_gpus(slices, claims),
-            {one["metadata"]["name"]: list_selectors(one.get("spec") or {}) for one in classes},
-            selectors(slices),
-        )
-        if not cluster.gpus:
-            none = "No node offers GPUs to claims: agents do that with --interface=claims."
-            return ClaimAnswer(name, (*sentences, none))
-        return ClaimAnswer(name, sentences, reasons=why_not_allocated(claim, cluster))
-
-    async def _quotas(self, namespace: str) -> tuple[str, ...]:
-        """Those of claims and devices that are used up."""
-        try:
-            quotas = await self._list(f"/api/v1/namespaces/{namespace}/resourcequotas")
-        except ApiRefused:
-            return ()
-        return tuple(
-            f"ResourceQuota {one['metadata']['name']} is used up: {key} {used.get(key)} of {most}."
-            for one in quotas
-            if (used := (one.get("status") or {}).get("used") or {}) is not None
-            for key, most in ((one.get("status") or {}).get("hard") or {}).items()
-            if ("resourceclaim" in key or "deviceclass" in key) and used.get(key) == most
-        )
 
     async def _get(self, path: str) -> Any:
         try:
@@ -144,16 +134,8 @@ class ClusterClaims:
         return self._lists[path]
 
 
-def _entries(pod: Object) -> Sequence[Mapping[str, Any]]:
-    """With the claim that the scheduler made for extended resources."""
-    extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-    name = extended.get("resourceClaimName")
-    made = [{"name": "extended resources", "resourceClaimName": name}] if name else []
-    return [*((pod.get("spec") or {}).get("resourceClaims") or ()), *made]
-
-
 def selectors(slices: Sequence[Object]) -> Callable[[str, OfferedGpu], bool | None]:
-    """Evaluates CEL by the simulator, which is imported for a claim that waits."""
+    """Evaluate CEL by the simulator, which is imported for a claim that waits."""
     from gpumanager.sim.claims.selectors import SelectorFailed, matches
     from gpumanager.sim.claims.slices import read_slice
 

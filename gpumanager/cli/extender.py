@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +45,7 @@ from gpumanager.scheduler.http.server import Bounds
 from gpumanager.scheduler.quota.keeper import QuotaEvents, QuotaKeeper
 from gpumanager.scheduler.quota.metrics import QuotaCollector
 from gpumanager.scheduler.quota.rules import QuotaRules
-from gpumanager.supervisor import Start, Supervisor
+from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ def command(
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """HOST:PORT, [::1]:PORT or :PORT; raises InputError."""
+    """Read HOST:PORT, [::1]:PORT or :PORT; raises InputError."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004
@@ -221,7 +221,7 @@ def read_address(text: str) -> tuple[str, int]:
 
 
 def read_policy(policy: str, gpu_policy: str) -> Preference:
-    """What the cluster prefers; raises InputError."""
+    """Return what the cluster prefers; raises InputError."""
     flag = "--policy"
     try:
         found = read_preference(policy)
@@ -232,7 +232,7 @@ def read_policy(policy: str, gpu_policy: str) -> Preference:
 
 
 def own_namespace() -> str:
-    """Of the pod we run in; kube-system outside of one."""
+    """Return the namespace of the pod we run in; kube-system outside of one."""
     try:
         return ACCOUNT_NAMESPACE.read_text().strip() or "kube-system"
     except OSError:
@@ -246,12 +246,23 @@ def own_name() -> str:
 async def serve(settings: ExtenderSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     preference = read_policy(settings.policy, settings.gpu_policy)
-    certificate = await _certificate(settings)
+    certificate = None
+    if settings.certificate is not None and settings.key is not None:
+        files = Files(settings.certificate, settings.key, settings.client_authority)
+        certificate = Keeper(files)
+        try:
+            await certificate.begin()
+        except CertificateTrouble as error:
+            cause = f"no certificate to serve with: {error}"
+            raise InputError(settings.certificate, cause) from error
     api = KubeClient(find_access(settings.kubeconfig), agent="gpumanager-extender")
     pod = os.environ.get("POD_NAME")
     label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
-    quota, events = _quota(settings, api)
-    rules = QuotaRules(quota.known) if quota else None
+    quota = events = rules = None
+    if settings.quota is not None:
+        events = QuotaEvents(api, settings.identity)
+        quota = QuotaKeeper(api, *settings.quota, report=events.record)
+        rules = QuotaRules(quota.known)
     election = _election(settings, api, label)
     supervisor = Supervisor()
     extender = Extender(
@@ -271,51 +282,6 @@ async def serve(settings: ExtenderSettings) -> None:
     )
     if quota and rules:
         server.metrics.add(QuotaCollector(quota.known, rules.usage))
-    await _listen(server, settings, certificate)
-    others = {"certificate": certificate, "role": label, "quota": quota, "quota events": events}
-    tasks = extender.tasks() | {name: one.run for name, one in others.items() if one is not None}
-    freezing = asyncio.create_task(freeze_first_lists(extender))
-    await _until_told(supervisor, tasks)
-    freezing.cancel()
-    await server.stop()
-    await api.close()
-
-
-async def freeze_first_lists(extender: "Extender") -> None:
-    """Python's cyclic garbage collector leaves alone what was read at the start.
-
-    Otherwise it looks at all of it now and then, while kube-scheduler waits: 0.3 s at 5,000 nodes
-    and 22,500 pods.
-    """
-    await extender.nodes.listed.wait()
-    await extender.pods.listed.wait()
-    gc.freeze()
-
-
-def _quota(
-    settings: ExtenderSettings, api: KubeClient
-) -> tuple[QuotaKeeper, QuotaEvents] | tuple[None, None]:
-    if settings.quota is None:
-        return None, None
-    events = QuotaEvents(api, settings.identity)
-    return QuotaKeeper(api, *settings.quota, report=events.record), events
-
-
-async def _certificate(settings: ExtenderSettings) -> Keeper | None:
-    """Raises InputError where the files are none to serve with."""
-    if settings.certificate is None or settings.key is None:
-        return None
-    keeper = Keeper(Files(settings.certificate, settings.key, settings.client_authority))
-    try:
-        await keeper.begin()
-    except CertificateTrouble as error:
-        raise InputError(settings.certificate, f"no certificate to serve with: {error}") from error
-    return keeper
-
-
-async def _listen(
-    server: ExtenderServer, settings: ExtenderSettings, certificate: Keeper | None
-) -> None:
     tls = certificate.context if certificate else None
     try:
         port = await server.start(settings.address, settings.port, tls)
@@ -324,10 +290,9 @@ async def _listen(
         raise GpuManagerError(f"cannot listen on {where}: {error.strerror or error}") from error
     scheme = "https" if tls else "http"
     log.info("listening on %s://%s:%d", scheme, settings.address or socket.gethostname(), port)
-
-
-async def _until_told(supervisor: Supervisor, tasks: Mapping[str, Start]) -> None:
-    """All tasks at once, until a signal to stop."""
+    others = {"certificate": certificate, "role": label, "quota": quota, "quota events": events}
+    tasks = extender.tasks() | {name: one.run for name, one in others.items() if one is not None}
+    freezing = asyncio.create_task(freeze_first_lists(extender))
     stopping = asyncio.Event()
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -335,6 +300,20 @@ async def _until_told(supervisor: Supervisor, tasks: Mapping[str, Start]) -> Non
         supervisor.keep(name, start)
     await stopping.wait()
     await supervisor.stop()
+    freezing.cancel()
+    await server.stop()
+    await api.close()
+
+
+async def freeze_first_lists(extender: "Extender") -> None:
+    """Keep Python's cyclic garbage collector off what was read at the start.
+
+    Otherwise it visits all of it now and then, while kube-scheduler waits: 0.3 s at 5,000 nodes
+    and 22,500 pods.
+    """
+    await extender.nodes.listed.wait()
+    await extender.pods.listed.wait()
+    gc.freeze()
 
 
 def _election(

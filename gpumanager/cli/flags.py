@@ -35,8 +35,14 @@ class Flags(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = [word for word in args if not _EMPTY.fullmatch(word)]
-        return super().parse_args(ctx, [_as_click_has_it(word) for word in given])
+        given = []
+        for word in args:
+            name, equals, value = word.partition("=")
+            if not word.startswith("--"):
+                given.append(_SHORT.sub(r"\1", word, count=1))  # `-v=4` as `-v4`
+            elif not _EMPTY.fullmatch(word):
+                given.append(name.replace("_", "-") + equals + value)
+        return super().parse_args(ctx, given)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
@@ -45,14 +51,6 @@ class Flags(click.Command):
             if isinstance(param, click.Option) and reason:
                 param.help = f"Accepted, not used: {reason}."
         return params
-
-
-def _as_click_has_it(word: str) -> str:
-    """`--share_mode=true` as `--share-mode=true`, and `-v=4` as `-v4`."""
-    if not word.startswith("--"):
-        return _SHORT.sub(r"\1", word, count=1)
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -83,7 +81,7 @@ DURATION: Final = Duration()
 
 
 def shown(seconds: float) -> str:
-    """As a default is written: `5s`, `1m30s`, `200ms`."""
+    """Write seconds as a default is written: `5s`, `1m30s`, `200ms`."""
     if seconds < 1:
         return f"{seconds * 1000:g}ms"
     minutes, rest = divmod(seconds, 60)
@@ -109,7 +107,7 @@ log_format_option: Final = click.option(
 
 
 def namespaced(_ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, str]:
-    """Namespace and name of NAMESPACE/NAME; raises BadParameter."""
+    """Return namespace and name of NAMESPACE/NAME; raises BadParameter."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name:
         raise click.BadParameter(f"{text!r}: write NAMESPACE/NAME", param=parameter)
@@ -119,7 +117,7 @@ def namespaced(_ctx: click.Context, parameter: click.Parameter, text: str) -> tu
 def namespaced_or_none(
     context: click.Context, parameter: click.Parameter, text: str
 ) -> tuple[str, str] | None:
-    """The same; None for `none`."""
+    """Return the same; None for `none`."""
     return None if text == "none" else namespaced(context, parameter, text)
 
 

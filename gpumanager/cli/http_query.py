@@ -30,7 +30,7 @@ def check(url: str, flag: str) -> str:
 
 
 def get(url: str, path: str, *, seconds: float, authority: Path | None = None) -> tuple[int, bytes]:
-    """Status and body. authority: the CA of the server; None: those of the system.
+    """Return status and body. authority: the CA of the server; None: those of the system.
 
     Not from within a running loop. Raises BROKEN.
     """
@@ -53,7 +53,7 @@ async def _get(url: str, seconds: float, authority: Path | None) -> tuple[int, b
 
 
 def cause(error: BaseException, seconds: float) -> str:
-    """Why there was no answer, in a few words."""
+    """Return why there was no answer, in a few words."""
     if isinstance(error, TimeoutError):
         return f"no answer within {seconds:g} s"
     if isinstance(error, aiohttp.ClientSSLError):

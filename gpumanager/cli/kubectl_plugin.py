@@ -44,11 +44,17 @@ class PodCommand:
 
 
 def pod_command(words: Sequence[str], environment: Mapping[str, str]) -> PodCommand | None:
-    """None for what runs here. Raises InputError where a node has to be named."""
+    """Return what to run in a pod; None for what runs here. Raises InputError without a node."""
     name, flags = (words[0] if words else ""), {word.partition("=")[0] for word in words}
     if name not in {"explain", *ON_NODE} or HERE & flags:
         return None
-    node, rest = _node(words)
+    node, rest = "", tuple(words)
+    for place, word in enumerate(words):
+        if word.startswith("--node=") or (word == "--node" and place + 1 < len(words)):
+            taken = 1 if "=" in word else 2
+            node = word.removeprefix("--node=") if taken == 1 else words[place + 1]
+            rest = (*words[:place], *words[place + taken :])
+            break
     of_cluster = name == "explain" or CLUSTER in flags
     # `top` is of all nodes if neither a node nor an agent is named, as that of kubectl is.
     addresses = [OF_EXTENDER] if of_cluster else [OF_AGENT]
@@ -63,18 +69,8 @@ def pod_command(words: Sequence[str], environment: Mapping[str, str]) -> PodComm
     return PodCommand(SELECTOR + AGENT, node, rest)
 
 
-def _node(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the value of `--node`, and the other words."""
-    for place, word in enumerate(words):
-        if word == "--node" and place + 1 < len(words):
-            return words[place + 1], (*words[:place], *words[place + 2 :])
-        if word.startswith("--node="):
-            return word.removeprefix("--node="), (*words[:place], *words[place + 1 :])
-    return "", tuple(words)
-
-
 def find_pod(command: PodCommand) -> tuple[str, str]:
-    """Namespace and name of a pod for it. Raises GpuManagerError."""
+    """Return namespace and name of a pod for it. Raises GpuManagerError."""
     words = ["kubectl", "get", "pods", "-A", "-l", command.labels, "-o", f"jsonpath={PLACE}"]
     words += [f"--request-timeout={ASK_SECONDS}s"]
     words += [f"--field-selector=spec.nodeName={command.node}"] if command.node else []

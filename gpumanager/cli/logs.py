@@ -56,12 +56,23 @@ class LogFlags:
 
 
 def start_logging(flags: LogFlags, root: logging.Logger | None = None) -> None:
-    """Raises InputError for a directory that cannot be written.
+    """Log where the flags have it. Raises InputError for a directory that cannot be written.
 
-    Where somebody logs already, as the tests do, that stays as it is.
+    Handlers that exist already, as in tests, stay as they are.
     """
     root = root or logging.getLogger()
-    handlers = _handlers(flags)
+    stderr = logging.StreamHandler(sys.stderr)
+    handlers: list[logging.Handler] = [stderr]
+    if flags.directory is not None and not flags.to_stderr:
+        if flags.to_stderr is False and not flags.also_to_stderr:
+            stderr.setLevel(flags.threshold)
+        path = flags.directory / FILE
+        try:
+            flags.directory.mkdir(parents=True, exist_ok=True)
+            handlers.append(RotatingFileHandler(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT))
+        except OSError as error:
+            cause = f"cannot write a log there: {error.strerror}"
+            raise InputError(flags.directory, cause) from error
     if root.handlers:
         return
     root.setLevel(min(_level(number) for number in (flags.level, *dict(flags.modules).values())))
@@ -91,32 +102,12 @@ class JsonFormatter(logging.Formatter):
         }
         given = record.args if isinstance(record.args, tuple) else (record.args,)
         if record.args:
-            line |= {"template": str(record.msg), "values": [_value(one) for one in given]}
+            # Numbers as such, all else as it stands in the message.
+            values = [one if isinstance(one, bool | int | float) else str(one) for one in given]
+            line |= {"template": str(record.msg), "values": values}
         stack = [self.formatException(record.exc_info)] if record.exc_info else []
         stack += [record.stack_info] if record.stack_info else []
         return json.dumps(line | ({"stack": "\n".join(stack)} if stack else {}))
-
-
-def _value(value: object) -> object:
-    """Return a number as such, all else as it stands in the message."""
-    return value if isinstance(value, bool | int | float) else str(value)
-
-
-def _handlers(flags: LogFlags) -> list[logging.Handler]:
-    stderr = logging.StreamHandler(sys.stderr)
-    if flags.directory is None or flags.to_stderr:
-        return [stderr]
-    if flags.to_stderr is False and not flags.also_to_stderr:
-        stderr.setLevel(flags.threshold)
-    return [stderr, _file(flags.directory)]
-
-
-def _file(directory: Path) -> logging.Handler:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return RotatingFileHandler(directory / FILE, maxBytes=FILE_BYTES, backupCount=FILES_KEPT)
-    except OSError as error:
-        raise InputError(directory, f"cannot write a log there: {error.strerror}") from error
 
 
 class _Chosen(logging.Filter):
@@ -128,21 +119,13 @@ class _Chosen(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if self._flags.line == f"{record.filename}:{record.lineno}" and not record.stack_info:
-            record.stack_info = _stack()
-        return record.levelno >= _level(self._number(record.module))
-
-    def _number(self, module: str) -> int:
-        of_module = (n for pattern, n in self._flags.modules if fnmatch.fnmatch(module, pattern))
-        return next(of_module, self._flags.level)
-
-
-def _stack() -> str:
-    """Down to the call that logs."""
-    frames = traceback.extract_stack()
-    own = (logging.__file__, __file__)
-    return "Stack:\n" + "".join(
-        traceback.format_list([frame for frame in frames if frame.filename not in own])
-    )
+            # Down to the call that logs.
+            own = (logging.__file__, __file__)
+            frames = [one for one in traceback.extract_stack() if one.filename not in own]
+            record.stack_info = "Stack:\n" + "".join(traceback.format_list(frames))
+        modules = self._flags.modules
+        of_module = (n for pattern, n in modules if fnmatch.fnmatch(record.module, pattern))
+        return record.levelno >= _level(next(of_module, self._flags.level))
 
 
 def _level(number: int) -> int:
@@ -150,7 +133,7 @@ def _level(number: int) -> int:
 
 
 def parse_modules(text: str) -> tuple[tuple[str, int], ...]:
-    """`cri=4,listener*=4`; raises InputError."""
+    """Read `cri=4,listener*=4`; raises InputError."""
     pairs = [pair.partition("=") for pair in text.split(",") if pair]
     for name, _, number in pairs:
         if not name or not number.isdigit():
@@ -159,7 +142,7 @@ def parse_modules(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def parse_threshold(text: str) -> int:
-    """Raises InputError."""
+    """Read the name or number of a severity; raises InputError."""
     names: Sequence[str] = tuple(THRESHOLDS)
     name = names[int(text)] if text in {"0", "1", "2", "3"} else text.upper()
     if name not in THRESHOLDS:

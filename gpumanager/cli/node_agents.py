@@ -50,7 +50,7 @@ agents_option: Final = click.option(
 
 
 def page(url: str, path: str) -> bytes:
-    """What an agent serves there; raises GpuManagerError, with the cause alone."""
+    """Return what an agent serves there; raises GpuManagerError, with the cause alone."""
     try:
         status, body = get(url, path, seconds=AGENT_SECONDS)
     except BROKEN as error:
@@ -75,7 +75,7 @@ def document(url: str, path: str) -> dict[str, Any]:
 
 
 def picture(url: str) -> NodeView:
-    """Raises GpuManagerError, with the cause alone."""
+    """Return the node by its metrics; raises GpuManagerError, with the cause alone."""
     return read_metrics(page(url, "/metrics").decode("utf-8", "replace"))
 
 
@@ -101,5 +101,5 @@ def seen(url: str, answer: NodeView | Unseen, before: Seen, now: float) -> Seen:
 
 
 def first_trouble(nodes: Sequence[Seen]) -> AgentAway | None:
-    """What to tell of the first that did not answer."""
+    """Return an error for the first that did not answer."""
     return next((AgentAway(one.agent, one.trouble) for one in nodes if one.away), None)

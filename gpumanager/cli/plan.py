@@ -20,12 +20,10 @@ from gpumanager.gpu.values import Topology
 from gpumanager.placement.place import place
 from gpumanager.placement.policies import BINPACK, POLICIES
 from gpumanager.placement.values import Evaluator, FreeGpus, GpuChoice, Refusal, Request
-from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, Bytes, count_of, format_bytes, parse_bytes
+from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, count_of, format_bytes, parse_bytes
 
 GETS = {Evaluator.SHARE: "share", Evaluator.FRAGMENT: "whole GPU", Evaluator.LINK: "whole GPUs"}
 """What a request gets, in words; JSON has the names of gpu-manager's evaluators."""
-
-Decision = GpuChoice | Refusal
 
 _AMOUNT: Final = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?")
 _OCCUPIED: Final = re.compile(r"([0-9]{1,9})=([^=]*)")
@@ -87,39 +85,52 @@ def command(
       gpumanager plan --topology examples/topology/dgx-a100.txt --request 200
     """
     asked = [Request(*_amount(f"--request {text}", text)) for text in requests]
-    topology = read_topology(path, _memory(size))
+    try:
+        memory = parse_bytes(size)
+    except ValueError as error:
+        raise InputError("--memory", str(error)) from error
+    if memory < MEMORY_BLOCK:
+        raise InputError("--memory", f"{size!r} is less than one memory block of 256 MiB")
+    topology = read_topology(path, memory)
     free = _occupy(topology, occupied)
-    decisions = _place_all(topology, free, asked, policy)
-    if as_json:
-        click.echo(json.dumps({"decisions": [_as_json(decision) for decision in decisions]}))
-    else:
-        _print_table(topology, decisions)
-
-
-def _place_all(
-    topology: Topology, free: FreeGpus, requests: Sequence[Request], policy: str
-) -> list[Decision]:
     decisions = []
-    for request in requests:
+    for request in asked:
         decision = place(topology, free, request, policy)
         if isinstance(decision, GpuChoice):
             free = free.take(decision)
         decisions.append(decision)
-    return decisions
-
-
-def _memory(text: str) -> Bytes:
-    try:
-        memory = parse_bytes(text)
-    except ValueError as error:
-        raise InputError("--memory", str(error)) from error
-    if memory < MEMORY_BLOCK:
-        raise InputError("--memory", f"{text!r} is less than one memory block of 256 MiB")
-    return memory
+    if as_json:
+        found = [
+            {"request": {"cores": one.request.cores, "blocks": one.request.blocks}}
+            | (
+                {"refused": str(one)}
+                if isinstance(one, Refusal)
+                else {
+                    "evaluator": one.evaluator.value,
+                    "gpus": [gpu.index for gpu in one.gpus],
+                }
+            )
+            for one in decisions
+        ]
+        click.echo(json.dumps({"decisions": found}))
+        return
+    title = f"{count_of(len(topology.gpus), 'GPU')} of {format_bytes(topology.gpus[0].memory)}"
+    table = Table(box=SIMPLE_HEAD, title=title, pad_edge=False)
+    for column in ("asked", "gets", "GPUs", "why"):
+        table.add_column(column, ratio=1 if column == "why" else None, overflow="fold")
+    for one in decisions:
+        cores, blocks = one.request.cores, one.request.blocks
+        words = count_of(cores, "core") + (f"\n{count_of(blocks, 'block')}" if blocks else "")
+        if isinstance(one, Refusal):
+            table.add_row(words, "[red]refused[/]", "-", str(one))
+        else:
+            gpus = ", ".join(str(gpu.index) for gpu in one.gpus)
+            table.add_row(words, GETS[one.evaluator], f"[green]{gpus}[/]", one.why)
+    OutputConsole().print(table)
 
 
 def _amount(source: str, text: str) -> tuple[int, int]:
-    """Cores and blocks of `30`, `30:8`; raises InputError."""
+    """Read cores and blocks of `30`, `30:8`; raises InputError."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         raise InputError(source, "expected CORES or CORES:BLOCKS, for example 30:8 or 200")
@@ -127,65 +138,23 @@ def _amount(source: str, text: str) -> tuple[int, int]:
 
 
 def _occupy(topology: Topology, occupied: Sequence[str]) -> FreeGpus:
-    """What is free where every `--occupied` is held; raises InputError where they contradict."""
+    """Return what is free beside every `--occupied`; raises InputError where they contradict."""
     free = FreeGpus.of_idle(topology)
     for text in occupied:
         source = f"--occupied {text}"
         match = _OCCUPIED.fullmatch(text)
         if match is None:
             raise InputError(source, "expected GPU=CORES or GPU=CORES:BLOCKS, for example 0=30:8")
-        held = _amount(source, match[2])
-        free = _hold(source, topology, free, int(match[1]), held)
+        index, (cores, blocks) = int(match[1]), _amount(source, match[2])
+        if index >= len(topology.gpus):
+            raise InputError(source, f"no GPU {index}: the topology has {len(topology.gpus)} GPUs")
+        gpu = topology.gpus[index]
+        room = free.of(gpu)
+        if not 0 < cores <= CORES_PER_GPU:
+            raise InputError(source, f"{cores} cores: one container holds 1 to 100 of a GPU")
+        if cores > room.cores:
+            raise InputError(source, f"GPU {index} has only {room.cores} cores left")
+        if blocks > room.blocks:
+            raise InputError(source, f"GPU {index} has only {room.blocks} blocks left")
+        free = free.occupy(gpu.uuid, Request(cores, blocks))
     return free
-
-
-def _hold(
-    source: str, topology: Topology, free: FreeGpus, index: int, held: tuple[int, int]
-) -> FreeGpus:
-    cores, memory_blocks = held
-    if index >= len(topology.gpus):
-        raise InputError(source, f"no GPU {index}: the topology has {len(topology.gpus)} GPUs")
-    gpu = topology.gpus[index]
-    room = free.of(gpu)
-    if not 0 < cores <= CORES_PER_GPU:
-        raise InputError(source, f"{cores} cores: one container holds 1 to 100 of a GPU")
-    if cores > room.cores:
-        raise InputError(source, f"GPU {index} has only {room.cores} cores left")
-    if memory_blocks > room.blocks:
-        raise InputError(source, f"GPU {index} has only {room.blocks} blocks left")
-    return free.occupy(gpu.uuid, Request(cores, memory_blocks))
-
-
-def _as_json(decision: Decision) -> dict[str, object]:
-    asked = {"cores": decision.request.cores, "blocks": decision.request.blocks}
-    if isinstance(decision, Refusal):
-        return {"request": asked, "refused": str(decision)}
-    return {
-        "request": asked,
-        "evaluator": decision.evaluator.value,
-        "gpus": [gpu.index for gpu in decision.gpus],
-    }
-
-
-def _print_table(topology: Topology, decisions: Sequence[Decision]) -> None:
-    """For people."""
-    size = format_bytes(topology.gpus[0].memory)
-    title = f"{count_of(len(topology.gpus), 'GPU')} of {size}"
-    table = Table(box=SIMPLE_HEAD, title=title, pad_edge=False)
-    for column in ("asked", "gets", "GPUs", "why"):
-        table.add_column(column, ratio=1 if column == "why" else None, overflow="fold")
-    for decision in decisions:
-        table.add_row(_asked(decision.request), *_row(decision))
-    OutputConsole().print(table)
-
-
-def _asked(request: Request) -> str:
-    memory = f"\n{count_of(request.blocks, 'block')}" if request.blocks else ""
-    return f"{count_of(request.cores, 'core')}{memory}"
-
-
-def _row(decision: Decision) -> tuple[str, str, str]:
-    if isinstance(decision, Refusal):
-        return "[red]refused[/]", "-", str(decision)
-    gpus = ", ".join(str(gpu.index) for gpu in decision.gpus)
-    return GETS[decision.evaluator], f"[green]{gpus}[/]", decision.why

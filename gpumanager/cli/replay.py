@@ -8,8 +8,7 @@ names.
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -175,40 +174,25 @@ def _run(
     if churn is not None:
         recorder, total = SteadyRecorder(workload, churn), churn
         steps = Churn(replay, load).run(churn)
-    began = time.perf_counter()
-    with _progress(f"{name}, seed {seed}", total) as ticks:
-        for step in steps:
+    title, began = f"{name}, seed {seed}", time.perf_counter()
+    columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    console = ProgressConsole()
+    # A bar on standard error where that is a terminal, else a line now and then.
+    shown, printed = console.is_terminal, time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task(title, total=total)
+        for done, step in enumerate(steps, start=1):
             recorder.saw(step)
-            next(ticks)
+            if done % 50 == 0:
+                bar.update(task, completed=done)
+                if not shown and time.monotonic() - printed >= LINE_SECONDS:
+                    printed = time.monotonic()
+                    click.echo(f"{title}: {done:,} of {total:,} pods", err=True)
     return Run(name, seed, load, recorder.outcome(replay.rooms), time.perf_counter() - began)
 
 
-@contextmanager
-def _progress(title: str, total: int) -> Iterator[Iterator[None]]:
-    """Yield a bar on standard error where that is a terminal, else a line now and then; advance it
-    with next()."""
-    columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    console = ProgressConsole()
-    shown = console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task(title, total=total)
-
-        def steps() -> Iterator[None]:
-            done, said = 0, time.monotonic()
-            while True:
-                done += 1
-                if done % 50 == 0:
-                    bar.update(task, completed=done)
-                    if not shown and time.monotonic() - said >= LINE_SECONDS:
-                        said = time.monotonic()
-                        click.echo(f"{title}: {done:,} of {total:,} pods", err=True)
-                yield
-
-        yield steps()
-
-
 def as_fields(run: Run) -> dict[str, object]:
-    """For scripts. Allocation at 100 % is null where less was asked for."""
+    """Return the fields for scripts. Allocation at 100 % is null where less was asked for."""
     outcome, at_full = run.outcome, run.outcome.at(FULL)
     return {
         "policy": run.policy,
@@ -226,7 +210,7 @@ def as_fields(run: Run) -> dict[str, object]:
 
 
 def _draw(path: Path, runs: Sequence[Run]) -> None:
-    """The mean over the seeds, for each policy."""
+    """Draw the mean over the seeds, for each policy."""
     if path.suffix.lower() != ".svg":
         raise click.BadParameter(
             f"{path} must end in .svg: the plot is an SVG file", param_hint="--plot"

@@ -95,7 +95,7 @@ def list_machines(ctx: click.Context, param: click.Parameter, wanted: bool) -> N
 def complete_machine(
     _ctx: click.Context, _param: click.Parameter, begun: str
 ) -> list[CompletionItem]:
-    """Names of machines, and files."""
+    """Return names of machines, and files."""
     names = [CompletionItem(name) for name in machine_names() if name.startswith(begun)]
     return [*names, CompletionItem(begun, type="file")]
 
@@ -218,12 +218,16 @@ def command(
         )
     described = load_machine(machine)
     if cuda_version is not None:
-        described = replace(described, cuda_version=_cuda_version(cuda_version))
+        match = _CUDA_VERSION.fullmatch(cuda_version)
+        if match is None:
+            cause = f"expected for example 13.4, found {cuda_version!r}"
+            raise InputError("--cuda-version", cause)
+        number = 1000 * int(match[1]) + 10 * int(match[2])  # 13040 for 13.4, as drivers have it
+        described = replace(described, cuda_version=number)
     wanted = read_manifest(pods)
     if nodes > 1 and (serve is None or wanted.objects):
         raise click.UsageError("--nodes needs --serve, and pods without claims")
-    if serve:
-        check_ports(serve, nodes)
+    check_ports(serve, nodes)
     for note in wanted.notes:
         click.echo(f"     note  {note}", err=True)
     try:
@@ -248,9 +252,9 @@ def command(
         raise PodsFailed("--strict: a pod was refused or failed")
 
 
-def check_ports(first: int, count: int) -> None:
-    """An agent goes on without its page where its port is taken; raises GpuManagerError instead."""
-    for port in range(first, first + count):
+def check_ports(first: int | None, count: int) -> None:
+    """Raise GpuManagerError if a port is taken: an agent would go on without its page."""
+    for port in range(first, first + count) if first else ():
         with socket.socket() as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -263,7 +267,7 @@ def check_ports(first: int, count: int) -> None:
 
 
 def webhook_says(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:
-    """By the pod's full name, what the webhook of a cluster says of it; nothing of most."""
+    """Yield what the webhook of a cluster finds, by the pod's full name; nothing for most."""
     for pod in pods:
         said = validate(pod_json(SimulatedPodStatus(pod)), WEBHOOK)
         if said.errors or said.warnings:
@@ -273,7 +277,7 @@ def webhook_says(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:
 def webhook_says_of_claims(
     objects: Sequence[ApiObject], machine: Machine
 ) -> Iterator[tuple[str, AdmissionVerdict]]:
-    """By kind and full name, the same of claims, templates and classes, on nodes like this one."""
+    """Yield the same of claims, templates and classes, by kind and name, for nodes like this."""
     nodes = [NodeKind.of(machine.topology)]
     for one in objects:
         if (kind := one.item.get("kind", "Pod")) in DEVICES:  # pods of a template have no kind
@@ -283,14 +287,6 @@ def webhook_says_of_claims(
                 namespace = metadata.get("namespace")
                 name = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
                 yield f"{kind} {name}", said
-
-
-def _cuda_version(text: str) -> int:
-    """13040 for 13.4, as a driver says it; raises InputError."""
-    match = _CUDA_VERSION.fullmatch(text)
-    if match is None:
-        raise InputError("--cuda-version", f"expected for example 13.4, found {text!r}")
-    return 1000 * int(match[1]) + 10 * int(match[2])
 
 
 async def simulate(machine: Machine, manifest: Manifest, seed: int, limits: Limits) -> Outcome:
@@ -329,7 +325,7 @@ def not_finished(seconds: float, progress: Progress) -> NotFinished:
 def _place(
     machine: Machine, manifest: Manifest, seed: int, on_event: events.OnEvent, limits: Limits
 ) -> tuple[AbstractAsyncContextManager[object], Run]:
-    """What the pods run on, and how they are run there until they end or are to end."""
+    """Return what the pods run on, and how they are run there until they end or are to end."""
     if limits.serve and limits.nodes > 1:
         from gpumanager.cli.simulated_cluster import SimulatedCluster
 
@@ -372,8 +368,8 @@ async def _keep_running(
 
 
 def claims_gpus(machine: Machine, manifest: Manifest) -> int | None:
-    """Half of the GPUs where some pods ask by claims and others by the two lines; otherwise None,
-    for all. Raises InputError: a GPU is offered one way at a time."""
+    """Return half of the GPUs where some pods ask by claims and others by the two lines; None, for
+    all, otherwise. Raises InputError: a GPU is offered one way at a time."""
     claiming = {one.item["metadata"]["uid"] for one in manifest.objects if one.resource == "pods"}
     asking = (pod for pod in manifest.pods if any(one.asks for one in pod.containers))
     by_lines = [pod for pod in asking if pod.uid not in claiming]
@@ -406,8 +402,8 @@ class Ending:
         self._timer: asyncio.TimerHandle | None = None
 
     def saw(self, event: events.Event) -> None:
-        """--for begins with the last container that starts; with --serve, where they start again
-        and again, with the first."""
+        """Start the time of --for with the last container that starts; with --serve, where they
+        start again and again, with the first."""
         self._progress.show(event)
         seconds = self._limits.stop_after
         if seconds is None or not isinstance(event, events.ContainerStarted):
@@ -425,7 +421,7 @@ class Ending:
 
     @contextlib.contextmanager
     def by_signals(self) -> Iterator[None]:
-        """What the caller had us ignore, as `nohup` does, stays ignored."""
+        """End by signals, but for those that the caller had us ignore, as `nohup` does."""
         loop, running = asyncio.get_running_loop(), asyncio.current_task()
         heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
 

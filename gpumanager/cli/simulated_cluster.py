@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from gpumanager import __version__
 from gpumanager.errors import GpuManagerError
@@ -66,76 +66,86 @@ class SimulatedCluster:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            await self._start(stack)
+            await self._server.start()
+            stack.push_async_callback(self._server.stop)
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-")))
+            (directory / "kubeconfig").write_text(self._server.kubeconfig)
+            for name in self._ports:
+                await self._server.create("nodes", {"metadata": {"name": name}})
+            for name, port in self._ports.items():
+                node = SimulatedNode(
+                    self._machine,
+                    seed=self._seed,
+                    on_event=self._on_event,
+                    agent_flags={
+                        "kubeconfig": directory / "kubeconfig",
+                        "hostname-override": name,
+                        "query-port": port,
+                    },
+                )
+                self._nodes[name] = await stack.enter_async_context(node)
+            objects = self._server.objects
+            try:
+                async with asyncio.timeout(JOINED_SECONDS):
+                    while not all(  # until every agent has written its GPUs at its node
+                        ANNOTATION_INVENTORY in (one["metadata"].get("annotations") or {})
+                        for one in objects.list("nodes")
+                    ):
+                        await self._server.changed_since(objects.version)
+            except TimeoutError:
+                words = next(iter(self._nodes.values())).agent.last_words()
+                cause = f"an agent did not join; its log ends with: {words}"
+                raise GpuManagerError(cause) from None
+            client = await stack.enter_async_context(KubeClient(Access(self._server.url)))
+            self._extender = Extender(client)
+            server = ExtenderServer(self._extender, version=__version__)
+            try:
+                self.page_port = await server.start("127.0.0.1", self.page_port)
+            except OSError as error:
+                raise GpuManagerError(
+                    f"cannot listen on 127.0.0.1:{self.page_port}: {error.strerror}"
+                ) from error
+            stack.push_async_callback(server.stop)
+            following = asyncio.create_task(self._extender.run())
+            stack.push_async_callback(asyncio.wait, (following,))
+            stack.callback(following.cancel)  # before it is awaited
+            await self._extender.nodes.listed.wait()
+            await self._extender.pods.listed.wait()
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def _start(self, stack: AsyncExitStack) -> None:
-        await self._server.start()
-        stack.push_async_callback(self._server.stop)
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-")))
-        (directory / "kubeconfig").write_text(self._server.kubeconfig)
-        for name in self._ports:
-            await self._server.create("nodes", {"metadata": {"name": name}})
-        for name, port in self._ports.items():
-            node = SimulatedNode(
-                self._machine,
-                seed=self._seed,
-                on_event=self._on_event,
-                agent_flags={
-                    "kubeconfig": directory / "kubeconfig",
-                    "hostname-override": name,
-                    "query-port": port,
-                },
-            )
-            self._nodes[name] = await stack.enter_async_context(node)
-        await self._joined()
-        client = await stack.enter_async_context(KubeClient(Access(self._server.url)))
-        self._extender = Extender(client)
-        server = ExtenderServer(self._extender, version=__version__)
-        try:
-            self.page_port = await server.start("127.0.0.1", self.page_port)
-        except OSError as error:
-            raise GpuManagerError(
-                f"cannot listen on 127.0.0.1:{self.page_port}: {error.strerror}"
-            ) from error
-        stack.push_async_callback(server.stop)
-        following = asyncio.create_task(self._extender.run())
-        stack.push_async_callback(_ended, following)
-        await self._extender.nodes.listed.wait()
-        await self._extender.pods.listed.wait()
-
-    async def _joined(self) -> None:
-        """Every agent has written its GPUs at its node."""
-        objects = self._server.objects
-        try:
-            async with asyncio.timeout(JOINED_SECONDS):
-                while not all(
-                    ANNOTATION_INVENTORY in (one["metadata"].get("annotations") or {})
-                    for one in objects.list("nodes")
-                ):
-                    await self._server.changed_since(objects.version)
-        except TimeoutError:
-            words = next(iter(self._nodes.values())).agent.last_words()
-            raise GpuManagerError(f"an agent did not join; its log ends with: {words}") from None
-
     async def run(self, pods: Sequence[Pod], stop: asyncio.Event) -> tuple[ContainerResult, ...]:
-        """Until `stop` is set; the results of each pod's last run."""
+        """Run pods until `stop` is set; return the results of each one's last run."""
         return await keep_running(pods, lambda pod: self._run(pod, stop), stop)
 
     async def _run(self, pod: Pod, stop: asyncio.Event) -> tuple[ContainerResult, ...]:
-        """On the node where the extender binds it."""
+        """Run a pod on the node where the extender binds it."""
         key = Key("pods", pod.namespace, pod.name)
         with contextlib.suppress(StatusError):
             await self._server.remove(key)  # of its run before, kept till now for those who ask
         item = pod_json(SimulatedPodStatus(pod))
         made = await self._server.create("pods", {**item, "status": {"phase": "Pending"}})
-        while not (node := await self._schedule(made)):
+        parsed, extender = read_pod(made), self._extender
+        while True:  # turns of kube-scheduler: filter, prioritize and bind
+            async with self._scheduling:
+                fitting = list(extender.filter(parsed, list(self._ports)).fitting)
+                if fitting:
+                    scores = extender.prioritize(parsed, fitting)
+                    best = [name for _, names in scores for name in names]
+                    node = (best or fitting)[0]
+                    request = BindRequest(parsed.namespace, parsed.name, PodUID(parsed.uid), node)
+                    if not await extender.bind(request):
+                        break
             if await is_set_within(stop, AGAIN_SECONDS):
-                refused = self._why(pod)
+                # It waits: the reason for most nodes, as the extender remembers it.
+                refused = "no node had room for it"
+                known = extender.memory.of(pod.namespace, pod.name)
+                if known is not None and known.reasons:
+                    most = known.reasons[0]
+                    refused += f": {most.reason} ({most.example}: {most.detail})"
                 return tuple(ContainerResult(pod, one, refused=refused) for one in pod.containers)
         bound = self._server.objects.get(key)
         annotations = bound["metadata"].get("annotations") or {}
@@ -143,29 +153,3 @@ class SimulatedCluster:
         phase = "Failed" if any(one.failed for one in results) else "Succeeded"
         await self._server.change(key, MERGE, {"status": {"phase": phase}}, status=True)
         return results
-
-    def _why(self, pod: Pod) -> str:
-        """It waits: the reason for most nodes, as the extender remembers it."""
-        known = self._extender.memory.of(pod.namespace, pod.name)
-        if known is None or not known.reasons:
-            return "no node had room for it"
-        most = known.reasons[0]
-        return f"no node had room for it: {most.reason} ({most.example}: {most.detail})"
-
-    async def _schedule(self, item: Any) -> str:
-        """Return the node of one turn of kube-scheduler, filter, prioritize and bind; empty for
-        none."""
-        pod = read_pod(item)
-        async with self._scheduling:
-            fitting = list(self._extender.filter(pod, list(self._ports)).fitting)
-            if not fitting:
-                return ""
-            best = [name for _, names in self._extender.prioritize(pod, fitting) for name in names]
-            node = (best or fitting)[0]
-            request = BindRequest(pod.namespace, pod.name, PodUID(pod.uid), node)
-            return "" if await self._extender.bind(request) else node
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait((task,))

@@ -20,9 +20,9 @@ from gpumanager.cli.node_agents import agents_option, first_trouble, look
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.top_app import Look, watch
 from gpumanager.cli.output.top_text import table
-from gpumanager.view.glyphs import ASCII, Glyphs, glyphs
+from gpumanager.view.glyphs import ASCII, glyphs
 from gpumanager.view.listing import Sort
-from gpumanager.view.values import Seen, as_json
+from gpumanager.view.values import as_json
 
 SORTS = {"gpu": Sort.PLACE, **{one.name.lower(): one for one in Sort if one is not Sort.PLACE}}
 WITHOUT_TERMINAL = 100
@@ -92,17 +92,13 @@ def command(
     if in_json:
         click.echo(json.dumps({"nodes": [as_json(one) for one in nodes]}, indent=2))
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        _print(nodes, SORTS[sort], signs)
+        console = OutputConsole()
+        if not console.is_terminal:
+            console.width = shutil.get_terminal_size((WITHOUT_TERMINAL, 0)).columns
+        for text in table(nodes, SORTS[sort], signs, console.width):
+            console.print(text, soft_wrap=True)
     else:
         watch(nodes, interval, SORTS[sort], signs, again)
         return
     if trouble:
         raise trouble
-
-
-def _print(nodes: Sequence[Seen], sort: Sort, signs: Glyphs) -> None:
-    console = OutputConsole()
-    if not console.is_terminal:
-        console.width = shutil.get_terminal_size((WITHOUT_TERMINAL, 0)).columns
-    for text in table(nodes, sort, signs, console.width):
-        console.print(text, soft_wrap=True)

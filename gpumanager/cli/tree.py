@@ -14,8 +14,8 @@ from gpumanager.cli.output.tree_text import tree
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.gpu.topology_text import read_topology
 from gpumanager.gpu.values import Topology
-from gpumanager.units import Bytes, parse_bytes
-from gpumanager.view.placement import Placement, read_placement
+from gpumanager.units import parse_bytes
+from gpumanager.view.placement import read_placement
 from gpumanager.view.topology_tree import Sitting, as_json, sitting
 
 
@@ -44,28 +44,19 @@ def command(agents: Sequence[str], path: str | None, size: str, *, in_json: bool
       gpumanager tree
       nvidia-smi topo -m | gpumanager tree --topology -
     """
+    machines: list[tuple[str, Topology, Sitting | None]] = []
     if path is not None:
-        _show([("", read_topology(path, _memory(size)), None)], in_json=in_json)
-        return
-    found = [_placement(url) for url in agents]
-    _show([(one.node, one.topology, sitting(one)) for one in found], in_json=in_json)
-
-
-def _memory(size: str) -> Bytes:
-    try:
-        return parse_bytes(size)
-    except ValueError as error:
-        raise InputError("--memory", str(error)) from error
-
-
-def _placement(url: str) -> Placement:
-    try:
-        return read_placement(document(url, "/api/placement"))
-    except GpuManagerError as error:
-        raise AgentAway(url, str(error)) from error
-
-
-def _show(machines: Sequence[tuple[str, Topology, Sitting | None]], *, in_json: bool) -> None:
+        try:
+            memory = parse_bytes(size)
+        except ValueError as error:
+            raise InputError("--memory", str(error)) from error
+        machines.append(("", read_topology(path, memory), None))
+    for url in agents if path is None else ():
+        try:
+            found = read_placement(document(url, "/api/placement"))
+        except GpuManagerError as error:
+            raise AgentAway(url, str(error)) from error
+        machines.append((found.node, found.topology, sitting(found)))
     if in_json:
         nodes = [as_json(topology, held, node) for node, topology, held in machines]
         click.echo(json.dumps({"nodes": nodes}, indent=2))

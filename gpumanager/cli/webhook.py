@@ -177,7 +177,7 @@ def command(*, level: int, format: str, **flags: Any) -> None:  # noqa: A002 - t
 
 
 def read_settings(flags: dict[str, Any]) -> WebhookSettings:
-    """What the flags say; raises InputError."""
+    """Return the settings; raises InputError."""
     given = dict(flags)
     policy = AdmissionPolicy(
         scheduler_name=given.pop("scheduler_name"),

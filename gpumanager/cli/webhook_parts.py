@@ -5,6 +5,7 @@ import logging
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +39,7 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """As the flags say. certificate, key: files, or None. signer: of a request, or empty.
+    """The flags. certificate, key: files, or None. signer: of a request, or empty.
 
     quota: namespace and name of the ConfigMap with GPU quotas, or None.
     claims: pods sent to /mutate/claims get a claim in the place of the two lines.
@@ -62,7 +63,7 @@ class WebhookSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the API server calls us, and others may."""
+        """Return what the API server calls us, and others may."""
         host = f"{self.service.name}.{self.service.namespace}.svc"
         return host, f"{host}.cluster.local", host.removesuffix(".svc"), self.service.name
 
@@ -77,7 +78,21 @@ class Parts:
         if api and settings.claims:
             self.templates = TemplateKeeper(api, admitted=self._admitted)
             self.claim_quotas = ClaimQuotas(api, self.templates.users)
-        self.keeper = None if settings.plain else Keeper(_source(settings, api))
+        source: CertificateSource | None
+        if settings.plain:
+            source = None
+        elif settings.certificate and settings.key:
+            source = Files(settings.certificate, settings.key)
+        elif api is None:
+            raise InputError(
+                "--kubeconfig", "the webhook needs the API server to create its certificate"
+            )
+        elif settings.signer:
+            source = RequestedCertificate(api, settings.signer, settings.names)
+        else:
+            bundles = Bundles(api, settings.configurations)
+            source = OwnCertificate(api, settings.secret, settings.names, bundles)
+        self.keeper = Keeper(source) if source else None
         self.supervisor = Supervisor()
         metrics = WebhookMetrics(self.gauges, self.supervisor)
         self.hook = Webhook(
@@ -100,7 +115,7 @@ class Parts:
         return (self.quota.known().quotas if self.quota else None) or {}
 
     def gauges(self) -> dict[str, float]:
-        """For metrics: of what there is."""
+        """Return the gauges of what there is, for metrics."""
         found: dict[str, float] = {"node_kinds": len(self.kinds())}
         if self.quota:
             known = self.quota.known()
@@ -114,7 +129,7 @@ class Parts:
             self.claim_quotas.seen(user)
 
     def run(self) -> None:
-        """What goes on beside the server."""
+        """Start what runs beside the server."""
         tasks = {
             "nodes": self.nodes,
             "quota": self.quota,
@@ -132,14 +147,30 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
     stopping = asyncio.Event()
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    api = _api(settings)
+    api = None
+    try:
+        api = KubeClient(find_access(settings.kubeconfig), agent="gpu-manager-webhook")
+    except NoAccess as error:
+        if not settings.certificate and not settings.plain:
+            raise
+        log.info("not reading nodes: %s", error)
     parts = Parts(settings, api)
     try:
         parts.run()
         if parts.keeper:
-            await _either(parts.keeper.first, stopping)
+            events = (parts.keeper.first, stopping)
+            waits = [asyncio.create_task(event.wait()) for event in events]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
         if not stopping.is_set():
-            (started or _say)(await _listen(parts, settings))
+            tls = parts.keeper.context if parts.keeper else None
+            try:
+                port = await parts.server.start(settings.address, settings.port, tls)
+            except OSError as error:
+                why = f"{settings.address or '*'} port {settings.port}: {error.strerror or error}"
+                raise GpuManagerError(f"cannot listen on {why}") from error
+            (started or partial(log.info, "listening on port %d"))(port)
             await stopping.wait()
             parts.hook.leaving = True
             await asyncio.sleep(settings.drain)
@@ -148,48 +179,3 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
         await parts.supervisor.stop()
         if api is not None:
             await api.close()
-
-
-async def _either(*events: asyncio.Event) -> None:
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
-
-
-async def _listen(parts: Parts, settings: WebhookSettings) -> int:
-    tls = parts.keeper.context if parts.keeper else None
-    try:
-        return await parts.server.start(settings.address, settings.port, tls)
-    except OSError as error:
-        where = f"{settings.address or '*'} port {settings.port}"
-        raise GpuManagerError(f"cannot listen on {where}: {error.strerror or error}") from error
-
-
-def _say(port: int) -> None:
-    log.info("listening on port %d", port)
-
-
-def _api(settings: WebhookSettings) -> KubeClient | None:
-    """None where there is none and none is needed."""
-    try:
-        return KubeClient(find_access(settings.kubeconfig), agent="gpu-manager-webhook")
-    except NoAccess as error:
-        if settings.certificate or settings.plain:
-            log.info("not reading nodes: %s", error)
-            return None
-        raise
-
-
-def _source(settings: WebhookSettings, api: KubeClient | None) -> CertificateSource:
-    """Where the certificate comes from."""
-    if settings.certificate and settings.key:
-        return Files(settings.certificate, settings.key)
-    if api is None:
-        raise InputError(
-            "--kubeconfig", "the webhook needs the API server to create its certificate"
-        )
-    if settings.signer:
-        return RequestedCertificate(api, settings.signer, settings.names)
-    bundles = Bundles(api, settings.configurations)
-    return OwnCertificate(api, settings.secret, settings.names, bundles)

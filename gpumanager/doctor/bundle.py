@@ -10,7 +10,7 @@ import tarfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, Final
 
 from gpumanager.doctor.redact import redact
 
@@ -40,7 +40,7 @@ class Piece:
 
 
 def piece(name: str, origin: str, text: str) -> Piece:
-    """Fit to be given away."""
+    """Return a piece that is fit to be given away."""
     clean, count = redact(text)
     encoded = clean.encode(errors="backslashreplace")
     cut = len(encoded) > MOST_BYTES
@@ -62,7 +62,7 @@ def within(pieces: Iterable[Piece], most: int = MOST_OF_ALL) -> tuple[Piece, ...
 
 
 def manifest(pieces: Sequence[Piece], version: str, made: float) -> dict[str, Any]:
-    """made: seconds since the epoch."""
+    """Return the manifest. made: seconds since the epoch."""
     return {
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
         "gpumanager": version,
@@ -85,8 +85,8 @@ def manifest(pieces: Sequence[Piece], version: str, made: float) -> dict[str, An
     }
 
 
-def write(pieces: Sequence[Piece], version: str, made: float, to: BinaryIO) -> None:
-    """A tar.gz; raises OSError."""
+def write(pieces: Sequence[Piece], version: str, made: float, to: IO[bytes]) -> None:
+    """Write a tar.gz; raises OSError."""
     said = json.dumps(manifest(pieces, version, made), indent=2)
     files = [("manifest.json", said), *((one.name, one.text) for one in pieces if not one.cause)]
     with tarfile.open(fileobj=to, mode="w:gz") as archive:

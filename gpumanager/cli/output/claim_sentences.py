@@ -4,13 +4,11 @@ pod, claim: objects of the Kubernetes API, as JSON has them. A claim may have re
 drivers; what is said of one's devices holds for all.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.kube.claims import (
-    OfferedGpu,
-    RequestedDevices,
     is_allocated,
     list_requests,
     list_results,
@@ -41,100 +39,89 @@ class UsedClaim:
 
 
 def claims_of_pod(pod: Object, claims: Sequence[UsedClaim]) -> tuple[str, ...]:
-    """Which container uses which claim, and what is wrong with those."""
-    return tuple(printable(line) for line in _of_pod(pod, claims))
-
-
-def claim_sentences(claim: Object, slices: Sequence[Object]) -> tuple[str, ...]:
-    """What was asked and allocated. slices: where its devices are described, if at hand."""
-    return tuple(printable(line) for line in _claim(claim, slices))
-
-
-def _of_pod(pod: Object, claims: Sequence[UsedClaim]) -> Iterator[str]:
-    spec = pod.get("spec") or {}
+    """Return which container uses which claim, and what is wrong with those."""
+    lines, spec = [], pod.get("spec") or {}
     names = {one.name: one.claim_name or f"of template {one.template}" for one in claims}
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         for used in (container.get("resources") or {}).get("claims") or ():
             request = f"request {used['request']}" if used.get("request") else "all its requests"
             claim = names.get(used["name"], used["name"])
-            yield f"Container {container['name']} uses claim {claim} ({request})."
+            lines.append(f"Container {container['name']} uses claim {claim} ({request}).")
     for one in claims:
         if one.claim is not None:
             continue
         if not one.template_exists:
-            yield (
+            lines.append(
                 f"ResourceClaimTemplate {one.template} does not exist in the pod's namespace: the "
                 "pod waits until somebody creates it."
             )
         elif one.template:
-            yield (
+            lines.append(
                 f"No claim was made of template {one.template} yet: kube-controller-manager makes "
                 "it; events of the pod say what keeps it from that, such as a quota."
             )
         else:
-            yield (
+            lines.append(
                 f"ResourceClaim {one.claim_name} does not exist in the pod's namespace: the pod "
                 "waits until somebody creates it."
             )
-    yield from _health(pod)
+    lines += [
+        f"Container {container['name']}: {resource['name']} is {health}"
+        + (f": {device['message']}." if device.get("message") else ".")
+        for container in (pod.get("status") or {}).get("containerStatuses") or ()
+        for resource in container.get("allocatedResourcesStatus") or ()
+        for device in resource.get("resources") or ()
+        if (health := device.get("health", "Unknown")) != "Healthy"
+    ]
+    return tuple(map(printable, lines))
 
 
-def _health(pod: Object) -> Iterator[str]:
-    """As the kubelet puts it into the pod's status."""
-    status = pod.get("status") or {}
-    for container in status.get("containerStatuses") or ():
-        for one in container.get("allocatedResourcesStatus") or ():
-            for device in one.get("resources") or ():
-                health = device.get("health", "Unknown")
-                message = f": {device['message']}" if device.get("message") else ""
-                if health != "Healthy":
-                    yield f"Container {container['name']}: {one['name']} is {health}{message}."
-
-
-def _claim(claim: Object, slices: Sequence[Object]) -> Iterator[str]:
+def claim_sentences(claim: Object, slices: Sequence[Object]) -> tuple[str, ...]:
+    """Return what was asked and allocated. slices: where its devices are described, if at hand."""
+    lines = []
     if (claim.get("metadata") or {}).get("deletionTimestamp"):
-        yield "It is being deleted, and goes when no pod uses it any more."
+        lines.append("It is being deleted, and goes when no pod uses it any more.")
     for name, alternatives in list_requests(claim).items():
-        yield f"Request {name} asks for {'; else '.join(map(_asked, alternatives))}."
-    for one in requested(claim).get("constraints") or ():
-        same = "the same" if one.get("matchAttribute") else "different"
-        attribute = one.get("matchAttribute") or one.get("distinctAttribute")
-        among = ", ".join(one.get("requests") or ()) or "all requests"
-        yield f"The devices of {among} must have {same} {attribute}."
+        asked = []
+        for one in alternatives:
+            # `2 devices of class gpu: cores 10, memory 1Gi, where … (alternative)`
+            count = "all devices" if one.count is None else count_of(one.count, "device")
+            access = "admin access to " if one.admin else ""
+            what = f"{access}{count} of class {one.device_class}: "
+            what += _listed(one.amounts, "all of each")
+            for expression in (" ".join(selector.split()) for selector in one.selectors):
+                cut = "…" if len(expression) > SELECTOR_LETTERS else ""
+                what += f", where {expression[:SELECTOR_LETTERS]}{cut}"
+            alternative = one.name.partition("/")[2]
+            asked.append(f"{what} ({alternative})" if alternative else what)
+        lines.append(f"Request {name} asks for {'; else '.join(asked)}.")
+    for rule in requested(claim).get("constraints") or ():
+        same = "the same" if rule.get("matchAttribute") else "different"
+        attribute = rule.get("matchAttribute") or rule.get("distinctAttribute")
+        among = ", ".join(rule.get("requests") or ()) or "all requests"
+        lines.append(f"The devices of {among} must have {same} {attribute}.")
     if not is_allocated(claim):
-        yield "It is not allocated: kube-scheduler does that for the first pod that uses it."
-        return
+        lines.append(
+            "It is not allocated: kube-scheduler does that for the first pod that uses it."
+        )
+        return tuple(map(printable, lines))
     offered = (gpu for one in map(read_slice, slices) if one for gpu in one.gpus)
-    known = {(CLAIM_DRIVER, one.node, one.name): one for one in offered}
-    for one in list_results(claim):
-        gpu = known.get((one["driver"], one["pool"], one["device"]))
-        yield f"Request {one['request']} was allocated {_allocated(one, gpu)}."
+    described = {(CLAIM_DRIVER, one.node, one.name): one for one in offered}
+    for result in list_results(claim):
+        # `gpu-1a2b (Tesla T4, GPU-…) of pool n1: cores 30, memory 2Gi`
+        gpu = described.get((result["driver"], result["pool"], result["device"]))
+        known = ", ".join(filter(None, (gpu.model, gpu.uuid))) if gpu else ""
+        much = _listed((result.get("consumedCapacity") or {}).items(), "all of it")
+        much = "admin access" if result.get("adminAccess") else much
+        device = f"{result['device']} ({known})" if known else result["device"]
+        what = f"{device} of pool {result['pool']}: {much}"
+        lines.append(f"Request {result['request']} was allocated {what}.")
         if gpu and gpu.taints:
             names = ", ".join(f"{each.get('key')}:{each.get('effect')}" for each in gpu.taints)
-            yield f"{gpu.name} is tainted: {names}."
+            lines.append(f"{gpu.name} is tainted: {names}.")
     pods = ", ".join(one.name for one in list_users(claim))
-    yield f"It is in use by {pods}." if pods else "No pod uses it now."
-
-
-def _asked(one: RequestedDevices) -> str:
-    """`2 devices of class gpu: cores 10, memory 1Gi, where …`, and the name of an alternative."""
-    count = "all devices" if one.count is None else count_of(one.count, "device")
-    access = "admin access to " if one.admin else ""
-    found = f"{access}{count} of class {one.device_class}: {_listed(one.amounts, 'all of each')}"
-    for selector in one.selectors:
-        expression = " ".join(selector.split())
-        cut = "…" if len(expression) > SELECTOR_LETTERS else ""
-        found += f", where {expression[:SELECTOR_LETTERS]}{cut}"
-    alternative = one.name.partition("/")[2]
-    return f"{found} ({alternative})" if alternative else found
-
-
-def _allocated(result: Object, gpu: OfferedGpu | None) -> str:
-    """`gpu-1a2b (Tesla T4, GPU-…) of pool n1: cores 30, memory 2Gi`."""
-    known = ", ".join(filter(None, (gpu.model, gpu.uuid))) if gpu else ""
-    much = _listed((result.get("consumedCapacity") or {}).items(), "all of it")
-    much = "admin access" if result.get("adminAccess") else much
-    return f"{result['device']}{f' ({known})' if known else ''} of pool {result['pool']}: {much}"
+    lines.append(f"It is in use by {pods}." if pods else "No pod uses it now.")
+    return tuple(map(printable, lines))
 
 
 def _listed(amounts: Iterable[tuple[str, str]], otherwise: str) -> str:

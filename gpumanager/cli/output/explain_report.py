@@ -1,7 +1,7 @@
 """What an extender remembers of a pod, in words for people."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import asdict
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -13,9 +13,9 @@ from gpumanager.cli.output.console import OutputConsole
 from gpumanager.dra.unallocated import NodesWithout
 from gpumanager.errors import GpuManagerError
 from gpumanager.units import count_of
+from gpumanager.view.story import when
 
 Said = Mapping[str, Any]
-
 
 Claims = Sequence[tuple[str, Sequence[str], Sequence[NodesWithout]]]
 """Name, sentences, and why it is not allocated."""
@@ -28,8 +28,8 @@ def print_told(
     cluster: Sequence[str],
     claims: Claims = (),
 ) -> None:
-    """extender: its record, or why there is none; None where it is not asked for. admission: by the
-    node's agent. pod: empty where claims alone are explained."""
+    """Print all of it. extender: its record, or why there is none; None where it is not asked for.
+    admission: by the node's agent. pod: empty where claims alone are explained."""
     console = OutputConsole()
     if extender is None or isinstance(extender, GpuManagerError):
         if pod:
@@ -46,31 +46,43 @@ def print_told(
         for line in sentences:
             console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
         if reasons:
-            console.print(_reasons([_row(one) for one in reasons]))
+            console.print(
+                _reasons(
+                    [
+                        asdict(one)
+                        | (
+                            {"reason": f"request {one.request}: {one.reason}"}
+                            if one.request
+                            else {}
+                        )
+                        for one in reasons
+                    ]
+                )
+            )
 
 
 def print_explanation(console: OutputConsole, said: Said) -> None:
-    """said: as `/explain` answers."""
-    console.print(_headline(said))
+    """Print what `/explain` answers."""
+    states = (
+        (said["bound"], f" is on {said['bound']}", "bold green"),
+        (said.get("trouble"), " could not be bound", "bold red"),
+        (said["fitting"], " fits and waits to be bound", "bold yellow"),
+        (True, " is pending: no node fits", "bold red"),
+    )
+    state, style = next((text, style) for holds, text, style in states if holds)
+    title = Text(str(said["pod"]), style="bold").append(state, style=style)
+    console.print(title.append(f"   {when(said['time'])}", style="not bold dim"))
     for line in _story(said):
         console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
     if said["gpus"]:
-        console.print(_gpus(said["gpus"]))
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in ("container", "GPU", "UUID"):
+            table.add_column(name, overflow="fold", justify="right" if name == "GPU" else "left")
+        for row in said["gpus"]:
+            table.add_row(*(Text(str(row[name])) for name in ("container", "index", "uuid")))
+        console.print(table)
     if said["reasons"]:
         console.print(_reasons(said["reasons"]))
-
-
-def _headline(said: Said) -> Text:
-    found = Text(str(said["pod"]), style="bold")
-    if said["bound"]:
-        found.append(f" is on {said['bound']}", style="bold green")
-    elif said.get("trouble"):
-        found.append(" could not be bound", style="bold red")
-    elif said["fitting"]:
-        found.append(" fits and waits to be bound", style="bold yellow")
-    else:
-        found.append(" is pending: no node fits", style="bold red")
-    return found.append(f"   {_when(said['time'])}", style="not bold dim")
 
 
 def _story(said: Said) -> Iterator[str]:
@@ -80,44 +92,31 @@ def _story(said: Said) -> Iterator[str]:
         yield f"{said['fitting']:,} of {count_of(said['nodes'], 'node')} fit."
     if said["policy"]:
         yield f"Policy: {said['policy']}."
-    yield from _comparison(said)
-
-
-def _comparison(said: Said) -> Iterator[str]:
     points, best = said.get("points"), said["best"]
     if said["bound"] and points is not None and best:
-        yield f"{said['bound']} was {_rank(points, best, said['fitting'])}."
+        # By the policy's points, which mean nothing to people: they may be negative.
+        better = sum(one["nodes"] for one in best if one["points"] > points)
+        alike = sum(one["nodes"] for one in best if one["points"] == points)
+        fit = f"the {count_of(said['fitting'], 'node')} that fit"
+        of = f"of {fit if said['fitting'] else 'all nodes'}"
+        place = f"behind the best {better:,} {of}"
+        if not better:
+            place = f"the best {of}"
+            if alike > 1:
+                place = f"among the {alike:,} best {of}, with the same score"
+        elif alike:
+            place = f"number {better + 1:,} {of}"
+        weighs = "; others were better, but kube-scheduler weighs other things too"
+        yield f"{said['bound']} was {place}{weighs if better else ''}."
     if best:
-        yield f"The best: {'; '.join(map(_alike, best))}."
+        names = (
+            str(one["node"])
+            + (f" and {one['nodes'] - 1:,} more as good" if one["nodes"] > 1 else "")
+            for one in best
+        )
+        yield f"The best: {'; '.join(names)}."
     elif said["fitting"] > 1:
         yield "All nodes that fit have the same score."
-
-
-def _rank(points: float, best: Sequence[Said], fitting: int) -> str:
-    """By the policy's points, which mean nothing to people: they may be negative."""
-    better = sum(one["nodes"] for one in best if one["points"] > points)
-    alike = sum(one["nodes"] for one in best if one["points"] == points)
-    of = f"of the {count_of(fitting, 'node')} that fit" if fitting else "of all nodes"
-    if not better and alike > 1:
-        return f"among the {alike:,} best {of}, with the same score"
-    if not better:
-        return f"the best {of}"
-    place = f"number {better + 1:,} {of}" if alike else f"behind the best {better:,} {of}"
-    return f"{place}; others were better, but kube-scheduler weighs other things too"
-
-
-def _alike(one: Said) -> str:
-    others = one["nodes"] - 1
-    return str(one["node"]) + (f" and {others:,} more as good" if others else "")
-
-
-def _gpus(rows: Sequence[Said]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("container", "GPU", "UUID"):
-        table.add_column(column, overflow="fold", justify="right" if column == "GPU" else "left")
-    for row in rows:
-        table.add_row(*(Text(str(row[name])) for name in ("container", "index", "uuid")))
-    return table
 
 
 def _reasons(rows: Sequence[Said]) -> Table:
@@ -130,14 +129,3 @@ def _reasons(rows: Sequence[Said]) -> Table:
         why.append(f": {row['detail']}" if row["detail"] else "", style="dim")
         table.add_row(f"{row['nodes']:,}", why)
     return table
-
-
-def _row(one: NodesWithout) -> Said:
-    """Of a request of a claim, as of a pod."""
-    reason = f"request {one.request}: {one.reason}" if one.request else one.reason
-    return {"nodes": one.nodes, "reason": reason, "example": one.example, "detail": one.detail}
-
-
-def _when(seconds: float) -> str:
-    """In the reader's time zone."""
-    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

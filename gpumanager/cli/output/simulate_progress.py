@@ -45,7 +45,7 @@ class Progress:
         return f"still running: {', '.join(sorted(self._running))}"
 
     def serves(self, port: int, nodes: int, pods: Sequence[Pod]) -> None:
-        """Where the pages are, and how to call what looks at them."""
+        """Show where the pages are, and how to call what reads them."""
         agents = [f"http://localhost:{port + index}" for index in range(nodes)]
         if nodes > 1:
             self._say("open", "bold green", f"{CLUSTER_PAGE}  the cluster")
@@ -68,25 +68,20 @@ class Progress:
             case events.PodRefused(pod, rejection):
                 self._say("refused", "red", f"{pod.full_name}: {rejection.cause}")
             case events.ContainerStarted(pod, container, gpus):
-                self._start(pod, container, gpus)
+                name = name_of(pod, container)
+                self._running.add(name)
+                found = [self._machine.topology.by_uuid(GpuUUID(one)) for one in gpus.split(",")]
+                indices = ", ".join(str(gpu.index) for gpu in found if gpu is not None)
+                self._say("started", "cyan", f"{name} on GPU {indices}" if indices else name)
+                self._refresh()
             case events.ContainerPrinted(pod, container, line):
                 self._say("", "dim", f"{name_of(pod, container)} | {plain(line)}")
             case events.ContainerEnded(pod, container, exit_code):
-                self._end(pod, container, exit_code)
-
-    def _start(self, pod: Pod, container: ContainerManifest, gpus: str) -> None:
-        name = name_of(pod, container)
-        self._running.add(name)
-        found = [self._machine.topology.by_uuid(GpuUUID(uuid)) for uuid in gpus.split(",")]
-        indices = ", ".join(str(gpu.index) for gpu in found if gpu is not None)
-        self._say("started", "cyan", f"{name} on GPU {indices}" if indices else name)
-        self._refresh()
-
-    def _end(self, pod: Pod, container: ContainerManifest, exit_code: int) -> None:
-        name = name_of(pod, container)
-        self._running.discard(name)
-        self._say("ended", "cyan" if exit_code == 0 else "red", f"{name}, exit {exit_code}")
-        self._refresh()
+                name = name_of(pod, container)
+                self._running.discard(name)
+                style = "cyan" if exit_code == 0 else "red"
+                self._say("ended", style, f"{name}, exit {exit_code}")
+                self._refresh()
 
     def _refresh(self) -> None:
         count = len(self._running)
@@ -100,18 +95,18 @@ class Progress:
 
 
 def name_of(pod: Pod, container: ContainerManifest) -> str:
-    """As short as it stays clear: the namespace only where it is not the default."""
+    """Return a name as short as it stays clear: the namespace only where it is not the default."""
     namespace = "" if pod.namespace == "default" else f"{pod.namespace}/"
     return f"{namespace}{pod.name}/{container.name}"
 
 
 def gpus_of(machine: Machine) -> str:
-    """`4 x Tesla T4`."""
+    """Return `t4x4: 4 x Tesla T4`."""
     models = [gpu.model for gpu in machine.topology.gpus]
     counted = [f"{models.count(model)} x {model}" for model in dict.fromkeys(models)]
     return f"{machine.name}: {', '.join(counted)}"
 
 
 def plain(line: str) -> str:
-    """Output of a program, without what would move the cursor or change colours."""
+    """Return output of a program without what would move the cursor or change colours."""
     return "".join(letter if letter.isprintable() else " " for letter in line)

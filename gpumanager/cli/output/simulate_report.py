@@ -83,7 +83,7 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """A pod was refused or failed, or a webhook would have refused it or its claim."""
+        """Return whether a pod failed or was refused, or a webhook would refuse it or its claim."""
         said = (*self.said.values(), *self.claims.values())
         return any(one.failed for one in self.results) or any(one.errors for one in said)
 
@@ -92,7 +92,26 @@ def as_json(report: Report) -> dict[str, Any]:
     """Return the format of the design; others script against it."""
     return {
         "machine": report.machine.name,
-        "containers": [_record(result, report.late) for result in report.results],
+        "containers": [
+            {
+                "pod": one.pod.full_name,
+                "container": one.container.name,
+                "gpus": [gpu.uuid for gpu in one.gpus],
+                "cores": one.container.cores,
+                "memory_limit_bytes": one.memory_limit,
+                "memory_peak_bytes": one.measured.memory_peak,
+                "memory_denied": one.measured.memory_denied,
+                "share_target_percent": one.share_target,
+                "share_achieved_percent": one.measured.share,
+                "share_less_because": shortfall(one, report.late),
+                "throttled_launches": one.measured.throttled,
+                "throttled_seconds": one.measured.throttled_seconds,
+                "exit_code": one.exit_code,
+                "stopped": one.stopped,
+                "refused": one.refused,
+            }
+            for one in report.results
+        ],
         "host_late_ratio": round(report.late, 3),
         "webhook": [
             {what: name, "errors": list(said.errors), "warnings": list(said.warnings)}
@@ -102,28 +121,8 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _record(result: ContainerResult, late: float) -> dict[str, Any]:
-    return {
-        "pod": result.pod.full_name,
-        "container": result.container.name,
-        "gpus": [gpu.uuid for gpu in result.gpus],
-        "cores": result.container.cores,
-        "memory_limit_bytes": result.memory_limit,
-        "memory_peak_bytes": result.measured.memory_peak,
-        "memory_denied": result.measured.memory_denied,
-        "share_target_percent": result.share_target,
-        "share_achieved_percent": result.measured.share,
-        "share_less_because": shortfall(result, late),
-        "throttled_launches": result.measured.throttled,
-        "throttled_seconds": result.measured.throttled_seconds,
-        "exit_code": result.exit_code,
-        "stopped": result.stopped,
-        "refused": result.refused,
-    }
-
-
 def shortfall(result: ContainerResult, late: float) -> str | None:
-    """Why a container got less GPU time than its share; None where it did not."""
+    """Return why a container got less GPU time than its share; None where it did not."""
     measured, target = result.measured, result.share_target
     if target is None or measured.share is None or measured.share >= MEETS * target:
         return None
@@ -143,7 +142,16 @@ def print_report(report: Report) -> None:
     rows = [_cells(result, report.late) for result in report.results]
     headings = HEADINGS if any(row[LESS].plain != NOTHING for row in rows) else HEADINGS[:LESS]
     head = [Text(heading, style="bold") for heading in headings]
-    widths = _widths([head, *(row[: len(head)] for row in rows)], console.width)
+    shown = [head, *(row[: len(head)] for row in rows)]
+    # What each column needs; less where all of them do not fit.
+    widths = [max(map(_longest, column)) for column in zip(*shown, strict=True)]
+    excess = sum(widths) + GAP * (len(widths) - 1) - console.width
+    broken = max(_longest(_broken(row[0], 0)) for row in shown)
+    shrinks = [one for one in SHRINKS if one[0] < len(widths)]
+    for column, least in ((0, broken), (1, ASKED_IN_TWO_LINES), *shrinks):
+        given = max(0, min(excess, widths[column] - least))
+        widths[column] -= given
+        excess -= given
     rule = Rule(characters="-" if console.options.ascii_only else "─", style="dim")
     console.print()
     console.print(_line(head, widths))
@@ -151,8 +159,11 @@ def print_report(report: Report) -> None:
     told: set[str] = set()
     for result, row in zip(report.results, rows, strict=True):
         console.print(_line(row[: len(head)], widths))
-        if (why := _why(result)) is not None:
+        if result.refused:
+            why = Text("refused: ", style="red").append(plain(result.refused), style="default")
             console.print(Padding(why, (0, 0, 0, 4)))
+        elif result.why:
+            console.print(Padding(Text(plain(result.why), style="dim"), (0, 0, 0, 4)))
         if (pod := result.pod.full_name) not in told:
             for line in _webhook(report.said.get(pod, AdmissionVerdict())):
                 console.print(Padding(line, (0, 0, 0, 4)))
@@ -176,64 +187,37 @@ def _webhook(said: AdmissionVerdict) -> Iterator[Text]:
 
 
 def _cells(result: ContainerResult, late: float) -> list[Text]:
-    """One row of the table."""
+    """Return a row of the table."""
+    container, measured, code = result.container, result.measured, result.exit_code
+    asked = [count_of(container.cores, "core")]
+    if container.blocks:
+        asked.append(format_bytes(container.blocks * MEMORY_BLOCK))
+    ended = Text(NOTHING)
+    if code is not None:
+        ended = Text(str(code), style="green" if code == 0 else "red")
+        ended = Text(STOPPED) if result.stopped else ended
+    memory, denied, share = NOTHING, Text(NOTHING), NOTHING
+    if result.gpus:
+        memory, limit = format_bytes(measured.memory_peak), format_bytes(result.memory_limit)
+        if result.memory_limit:  # else it has admin access
+            same_unit = memory.split()[1] == limit.split()[1] or measured.memory_peak == 0
+            memory = f"{memory.split()[0] if same_unit else memory} of {limit}"
+        count = measured.memory_denied
+        denied = Text(str(count), style="yellow" if count else "default")
+        # A container that launched nothing has a grant only.
+        share = NOTHING if measured.share is None else f"{measured.share:g}"
+        if result.share_target is not None:
+            share = f"{share} of {result.share_target} %"
     return [
         Text(name_of(result.pod, result.container), style="bold"),
-        Text(_asked(result)),
+        Text(", ".join(asked) if container.asks else NOTHING),
         Text(", ".join(str(gpu.index) for gpu in result.gpus) or NOTHING),
-        Text(_memory(result)),
-        _denied(result),
-        Text(_share(result)),
-        _exit(result),
+        Text(memory),
+        denied,
+        Text(share),
+        ended,
         Text(shortfall(result, late) or NOTHING),
     ]
-
-
-def _asked(result: ContainerResult) -> str:
-    container = result.container
-    memory = [format_bytes(container.blocks * MEMORY_BLOCK)] if container.blocks else []
-    return ", ".join([count_of(container.cores, "core"), *memory]) if container.asks else NOTHING
-
-
-def _memory(result: ContainerResult) -> str:
-    if not result.gpus:
-        return NOTHING
-    held, limit = (
-        format_bytes(amount) for amount in (result.measured.memory_peak, result.memory_limit)
-    )
-    if not result.memory_limit:  # admin access
-        return held
-    same_unit = held.split()[1] == limit.split()[1] or result.measured.memory_peak == 0
-    return f"{held.split()[0] if same_unit else held} of {limit}"
-
-
-def _denied(result: ContainerResult) -> Text:
-    if not result.gpus:
-        return Text(NOTHING)
-    count = result.measured.memory_denied
-    return Text(str(count), style="yellow" if count else "default")
-
-
-def _share(result: ContainerResult) -> str:
-    """A container that launched nothing has a grant only."""
-    if not result.gpus:
-        return NOTHING
-    got = NOTHING if result.measured.share is None else f"{result.measured.share:g}"
-    return got if result.share_target is None else f"{got} of {result.share_target} %"
-
-
-def _exit(result: ContainerResult) -> Text:
-    if result.exit_code is None:
-        return Text(NOTHING)
-    if result.stopped:
-        return Text(STOPPED)
-    return Text(str(result.exit_code), style="green" if result.exit_code == 0 else "red")
-
-
-def _why(result: ContainerResult) -> Text | None:
-    if result.refused:
-        return Text("refused: ", style="red").append(plain(result.refused), style="default")
-    return Text(plain(result.why), style="dim") if result.why else None
 
 
 def _line(cells: Sequence[Text], widths: Sequence[int]) -> Table:
@@ -241,41 +225,23 @@ def _line(cells: Sequence[Text], widths: Sequence[int]) -> Table:
     for column, width in enumerate(widths):
         justify = "right" if column in RIGHT else "left"
         grid.add_column(width=width, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    name, *others = cells
-    broken = (
-        _in_two_lines(cell, width, BREAKS.get(column, ""))
-        for column, (cell, width) in enumerate(zip(others, widths[1:], strict=True), start=1)
-    )
-    grid.add_row(_broken(name, widths[0]), *broken)
+    row = [_broken(cells[0], widths[0]), *cells[1:]]
+    for column, after in BREAKS.items():
+        # Cores and memory, or a figure and what it is of, stand below each other where they do not
+        # fit beside each other.
+        cell = cells[column]
+        if _longest(cell) > widths[column]:
+            text = cell.plain.replace(f"{after} ", f"{after}\n")
+            row[column] = Text(text, style=cell.style)
+    grid.add_row(*row)
     return grid
 
 
 def _broken(name: Text, width: int) -> Text:
-    """A long name breaks where the container's begins."""
+    """Break a long name where the container's begins."""
     pod, slash, container = name.plain.rpartition("/")
     fits = _longest(name) <= width or not slash
     return name if fits else Text(f"{pod}\n/{container}", style=name.style)
-
-
-def _in_two_lines(text: Text, width: int, after: str) -> Text:
-    """Cores and memory, or a figure and what it is of, below each other where they do not fit
-    beside each other."""
-    if _longest(text) <= width or not after:
-        return text
-    return Text(text.plain.replace(f"{after} ", f"{after}\n"), style=text.style)
-
-
-def _widths(rows: Sequence[Sequence[Text]], available: int) -> list[int]:
-    """What each column needs; less where all of them do not fit."""
-    widths = [max(_longest(cell) for cell in column) for column in zip(*rows, strict=True)]
-    excess = sum(widths) + GAP * (len(widths) - 1) - available
-    broken = max(_longest(_broken(row[0], 0)) for row in rows)
-    shrinks = [row for row in SHRINKS if row[0] < len(widths)]
-    for column, least in ((0, broken), (1, ASKED_IN_TWO_LINES), *shrinks):
-        given = max(0, min(excess, widths[column] - least))
-        widths[column] -= given
-        excess -= given
-    return widths
 
 
 def _longest(cell: Text) -> int:
@@ -283,7 +249,7 @@ def _longest(cell: Text) -> int:
 
 
 def console_for_results() -> Console:
-    """On standard output; of a comfortable width where that is a file or a pipe."""
+    """Write to standard output; of a comfortable width where that is a file or a pipe."""
     console = OutputConsole()
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
@@ -291,19 +257,14 @@ def console_for_results() -> Console:
 
 
 def machines_table() -> None:
-    """The machines that come with the project."""
+    """Print the machines that come with the project."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("machine", "GPUs", "memory", "best link"):
         table.add_column(heading)
-    for row in _machine_rows():
-        table.add_row(*row)
-    console_for_results().print(table)
-
-
-def _machine_rows() -> Iterator[tuple[str, str, str, str]]:
     for name in machine_names():
         machine = load_machine(name)
         bonds = [bond for row in machine.topology.bonds for bond in row if bond is not None]
         best = str(max(bonds, key=lambda bond: bond.quality)) if bonds else NOTHING
         models = gpus_of(machine).removeprefix(f"{name}: ")
-        yield name, models, format_bytes(machine.topology.gpus[0].memory), best
+        table.add_row(name, models, format_bytes(machine.topology.gpus[0].memory), best)
+    console_for_results().print(table)

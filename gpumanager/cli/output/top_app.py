@@ -55,7 +55,7 @@ class Looked(Message):
 
 
 class TopApp(App[None]):
-    """nodes: the first picture. begin: called once the screen is there, to bring the others."""
+    """nodes: the first picture. ask: runs in a thread of its own, to bring the others."""
 
     CSS = CSS
     TITLE = "gpumanager top"
@@ -91,7 +91,7 @@ class TopApp(App[None]):
         nodes: Sequence[Seen],
         signs: Glyphs,
         sort: Sort = Sort.PLACE,
-        begin: Callable[["TopApp"], None] = lambda _app: None,
+        ask: Callable[["TopApp"], None] = lambda _app: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(ansi_color=True)
@@ -100,7 +100,7 @@ class TopApp(App[None]):
         self._before: Mapping[str, ContainerRow] = {}
         self._wish = Wish(sort)
         self._signs = signs
-        self._begin = begin
+        self._ask = ask
         self._clock = clock
         self._held = False
 
@@ -115,14 +115,14 @@ class TopApp(App[None]):
     def on_mount(self) -> None:
         self._main.query_one(RowsView).focus()
         self._draw()
-        self._begin(self)
+        Thread(target=self._ask, args=(self,), daemon=True).start()
 
     def on_resize(self, _event: Resize) -> None:
         self._draw()
 
     @property
     def _main(self) -> Screen[Any]:
-        """The list's, whatever lies over it."""
+        """Return the list's screen, whatever lies over it."""
         return self.screen_stack[0]
 
     # What comes from outside.
@@ -132,7 +132,7 @@ class TopApp(App[None]):
             self.show(message.nodes)
 
     def show(self, nodes: Sequence[Seen]) -> None:
-        """A new picture."""
+        """Draw a new picture."""
         self._before = {row.key: row.container for row in rows(self._seen, Wish()) if row.container}
         self._throttling = self._throttling.with_look(nodes)
         self._seen = self._throttling.rated(nodes)
@@ -145,37 +145,28 @@ class TopApp(App[None]):
             return  # not composed yet
         width, wish = self.size.width, self._wish
         listed = rows(self._seen, wish)
-        self._put("status", cut(self._status(), width, self._signs))
+        status = ["gpumanager top"]
+        if self._held:
+            status.append("held (z: go on)")
+        for one in [one for one in self._seen if one.away][:1]:
+            age = seconds(max(0.0, self._clock() - one.at)) if one.node else "never"
+            status.append(f"{one.name} away, last seen {age} ago: {one.trouble}; trying again")
+        nothing = NOBODY
+        if wish.needle:
+            status.append(f"only {wish.needle!r} (Esc: all)")
+            nothing = f"Nothing here matches {wish.needle!r}. Esc shows all."
+        if not any(gpu.containers for one in self._seen if one.node for gpu in one.node.gpus):
+            status.append(NOBODY)
+        self._put("status", cut(f" {self._signs.dot} ".join(status), width, self._signs))
         self._put("summary", cut(summary(self._seen, self._signs), width, self._signs))
         columns = heading(layout(width), self._signs, wish.sort, turned=wish.turned)
         self._put("heading", styled(columns))
-        self._main.query_one(RowsView).show(listed, self._before, self._nothing())
+        self._main.query_one(RowsView).show(listed, self._before, nothing)
         self._put("foot", FOOT if len(FOOT) <= width else SHORT_FOOT[:width])
         self._draw_details()
 
     def _put(self, name: str, text: str | Text) -> None:
         self._main.query_one(f"#{name}", Static).update(text)
-
-    def _status(self) -> str:
-        """Is it alive, and what is chosen."""
-        away = [one for one in self._seen if one.away]
-        said = ["gpumanager top"]
-        if self._held:
-            said.append("held (z: go on)")
-        for one in away[:1]:
-            age = seconds(max(0.0, self._clock() - one.at)) if one.node else "never"
-            said.append(f"{one.name} away, last seen {age} ago: {one.trouble}; trying again")
-        if self._wish.needle:
-            said.append(f"only {self._wish.needle!r} (Esc: all)")
-        if not any(gpu.containers for one in self._seen if one.node for gpu in one.node.gpus):
-            said.append(NOBODY)
-        return f" {self._signs.dot} ".join(said)
-
-    def _nothing(self) -> str:
-        """What stands in the place of a list without rows."""
-        if self._wish.needle:
-            return f"Nothing here matches {self._wish.needle!r}. Esc shows all."
-        return NOBODY
 
     def _draw_details(self) -> None:
         row = self._main.query_one(RowsView).row
@@ -202,7 +193,7 @@ class TopApp(App[None]):
         view.move(pages * view.page())
 
     def action_fold(self) -> None:
-        """A container's row folds the GPU that it is on."""
+        """Fold the row; a container's folds the GPU that it is on."""
         row = self._main.query_one(RowsView).row
         if row is not None and not row.flat:
             key = (
@@ -255,19 +246,16 @@ class TopApp(App[None]):
 
 
 def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs, again: Look) -> None:
-    """Until the reader leaves. again: brings the next picture, given the one before."""
+    """Show the screen until the reader leaves. again: brings a picture, given the one before."""
     over = Event()
 
-    def begin(app: TopApp) -> None:
-        Thread(target=_ask_on, args=(app, nodes, interval, over, again), daemon=True).start()
+    def ask(app: TopApp) -> None:
+        latest = nodes
+        while not over.wait(interval):
+            latest = again(latest)
+            app.post_message(Looked(latest))
 
     try:
-        TopApp(nodes, signs, sort, begin).run()
+        TopApp(nodes, signs, sort, ask).run()
     finally:
         over.set()
-
-
-def _ask_on(app: TopApp, nodes: Sequence[Seen], interval: float, over: Event, again: Look) -> None:
-    while not over.wait(interval):
-        nodes = again(nodes)
-        app.post_message(Looked(nodes))

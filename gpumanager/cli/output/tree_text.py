@@ -12,7 +12,7 @@ from gpumanager.view.topology_tree import Sitting, free, granted, island, leaf, 
 
 
 def tree(node: str, topology: Topology, held: Sitting | None) -> Tree:
-    """held: None where nobody knows."""
+    """Return the tree of a node. held: None where it is not known."""
     count = len(topology.gpus)
     title = Text(node or "machine", style="bold")
     title.append(f"  {count_of(count, 'GPU')}", style="not bold")
@@ -30,22 +30,21 @@ def tree(node: str, topology: Topology, held: Sitting | None) -> Tree:
 def _grow(root: Tree, parts: Iterable[Branch], topology: Topology, held: Sitting | None) -> None:
     for part in parts:
         if part.level is None:
-            _add_gpu(root, topology, part, held)
+            gpu = topology.gpus[part.members[0]]
+            grants = None if held is None else held.get(gpu.uuid, ())
+            below = root.add(
+                Text(leaf(gpu, grants), style="" if grants is None or grants else "dim")
+            )
+            for one in grants or ():
+                label = Text(one.name, style="bold")
+                label.append(f"  {granted(one, gpu.uuid)}{origin(one)}", style="not bold")
+                if one.unlimited:
+                    count = sum(one.unlimited.values())
+                    text = f"  NO LIMIT holds for {count} of its processes"
+                    label.append(text, style="bold red")
+                below.add(label)
             continue
         label = Text(part.title)
         if held is not None:
             label.append(f"  {free(topology, part, held)}", style="dim")
         _grow(root.add(label), part.below, topology, held)
-
-
-def _add_gpu(root: Tree, topology: Topology, part: Branch, held: Sitting | None) -> None:
-    gpu = topology.gpus[part.members[0]]
-    grants = None if held is None else held.get(gpu.uuid, ())
-    below = root.add(Text(leaf(gpu, grants), style="" if grants is None or grants else "dim"))
-    for one in grants or ():
-        label = Text(one.name, style="bold")
-        label.append(f"  {granted(one, gpu.uuid)}{origin(one)}", style="not bold")
-        if one.unlimited:
-            count = sum(one.unlimited.values())
-            label.append(f"  NO LIMIT holds for {count} of its processes", style="bold red")
-        below.add(label)

@@ -6,10 +6,10 @@ costs its own files, not the bundle. Progress goes to standard error.
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Final
 
 import click
@@ -30,17 +30,32 @@ STDOUT: Final = Path("-")
 def make_bundle(
     to: Path, settings: AgentSettings, logs: Path | None, reports: Iterable[Piece]
 ) -> None:
-    """Write it, and say what is in it. reports: what the doctor itself has found.
+    """Write it, and print what is in it. reports: what the doctor itself has found.
 
     Raises GpuManagerError where it cannot be written.
     """
-    say = _say
     made = time.time()
-    pieces = within([*reports, *collect(sources(settings, logs), say)])
-    _save(to, lambda file: write(pieces, __version__, made, file))
+    pieces = within([*reports, *collect(sources(settings, logs), _print)])
+    if to == STDOUT:
+        write(pieces, __version__, made, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    else:
+        # Whole or not at all, and for its owner's eyes only.
+        try:
+            with NamedTemporaryFile(dir=to.parent, prefix=".bundle-", delete=False) as file:
+                try:
+                    write(pieces, __version__, made, file.file)
+                    file.flush()
+                    Path(file.name).rename(to)
+                except BaseException:
+                    Path(file.name).unlink(missing_ok=True)
+                    raise
+        except OSError as error:
+            cause = error.strerror or os.strerror(error.errno or 0)
+            raise GpuManagerError(f"{to}: cannot write the bundle: {cause}") from error
     there = [one for one in pieces if not one.cause]
     redacted = sum(one.redacted for one in there)
-    say(
+    _print(
         f"{to}: {len(there)} files, {sum(one.size for one in there):,} bytes before packing; "
         f"{len(pieces) - len(there)} could not be had, manifest.json says why; "
         f"secrets taken out: {redacted}. Read it before you give it away."
@@ -50,40 +65,17 @@ def make_bundle(
 def collect(
     wanted: Iterable[Source], say: Callable[[str], None], seconds: float = SOURCES_SECONDS
 ) -> Iterator[Piece]:
-    """In their order, each as soon as it is there."""
+    """Yield pieces in the sources' order, each as soon as it is read."""
     asked = [(one, DoctorQuestion(one.text, seconds)) for one in wanted]
     for source, question in asked:
         answer = question.answer()
-        found = _piece(source, answer)
+        if isinstance(answer, Unseen):
+            found = Piece(source.name, source.origin, cause=answer.cause)
+        else:
+            found = piece(source.name, source.origin, answer)
         say(f"{found.name}: {found.cause or f'{found.size:,} bytes'}")
         yield found
 
 
-def _piece(source: Source, answer: str | Unseen) -> Piece:
-    if isinstance(answer, Unseen):
-        return Piece(source.name, source.origin, cause=answer.cause)
-    return piece(source.name, source.origin, answer)
-
-
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     click.echo("".join(one if one.isprintable() else "?" for one in text), err=True)
-
-
-def _save(to: Path, write_to: Callable[..., None]) -> None:
-    """Whole or not at all, and for its owner's eyes only."""
-    if to == STDOUT:
-        write_to(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        with tempfile.NamedTemporaryFile(dir=to.parent, prefix=".bundle-", delete=False) as file:
-            try:
-                write_to(file)
-                file.flush()
-                Path(file.name).rename(to)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        cause = error.strerror or os.strerror(error.errno or 0)
-        raise GpuManagerError(f"{to}: cannot write the bundle: {cause}") from error

@@ -1,6 +1,7 @@
 """What goes into a support bundle, and how each part of it is read. Nothing is changed."""
 
 import asyncio
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -81,7 +82,7 @@ class Source:
     read: Callable[[], str]
 
     def text(self) -> str:
-        """The same; of the errors of the system only what they are."""
+        """Return the text; of the system's errors only what they are."""
         try:
             return self.read()
         except OSError as error:
@@ -92,57 +93,56 @@ def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Sou
     """Yield all but the doctor's own report, the most useful first."""
     yield Source("versions.json", "this program", versions)
     yield Source("settings.json", "the flags given to the doctor", partial(flags, settings))
-    yield from _own_files(settings)
+    journal = settings.checkpoint_path / FILE_NAME
+    checkpoint = settings.device_plugin_path / KUBELET_CHECKPOINT
+    yield Source("journal.txt", str(journal), partial(journal_text, journal))
+    yield Source("kubelet-checkpoint.json", str(checkpoint), partial(checkpoint_text, checkpoint))
+    directories = {
+        "allocations": settings.virtual_manager_path,
+        "device-plugins": settings.device_plugin_path,
+        "checkpoint": settings.checkpoint_path,
+    }
     if settings.interface != DEVICE_PLUGINS:
-        yield from _claims(settings)
-    yield from _agent(settings)
-    yield from _driver(settings)
+        # Of the API server, and what the kubelet and the container runtime read.
+        for name, query in (
+            ("resourceslices", {"fieldSelector": f"spec.driver={CLAIM_DRIVER}"}),
+            ("resourceclaims", {}),
+            ("deviceclasses", {}),
+        ):
+            path = f"/apis/resource.k8s.io/v1/{name}"
+            read = partial(objects, settings.kubeconfig, path, query)
+            yield Source(f"claims/{name}.json", path, read)
+        for file in sorted(settings.cdi_path.glob(f"{CLAIM_DRIVER}*"))[:CDI_FILES]:
+            yield Source(f"claims/cdi/{file.name}", str(file), partial(end_of, file))
+        directories |= {
+            "plugins": settings.plugins_path,
+            "plugins-registry": settings.plugins_registry_path,
+            "cdi": settings.cdi_path,
+        }
+    for name, directory in directories.items():
+        yield Source(f"listings/{name}.txt", str(directory), partial(listing, directory))
+    url, root, devices = agent_url(settings), settings.driver_root, settings.device_directory
+    for name, path in PAGES.items():
+        yield Source(name, url + path, partial(agent_page, url, path))
+    yield Source("gpu/driver-files.txt", str(root), partial(driver_files, root))
+    yield Source("gpu/device-nodes.txt", f"{devices}/nvidia*", partial(device_nodes, devices))
+    yield Source("gpu/kernel-messages.txt", "/dev/kmsg", kernel_messages)
     for name, words in COMMANDS.items():
         yield Source(name, " ".join(words), partial(output, words))
     for name, path in FILES.items():
         yield Source(name, path, partial(end_of, Path(path)))
     yield Source("system/cgroups.txt", "/sys/fs/cgroup", cgroups)
     yield Source("system/sysctl.txt", "/proc/sys", sysctls)
-    yield from _logs(settings, log_directory)
-
-
-def _own_files(settings: AgentSettings) -> Iterator[Source]:
-    journal = settings.checkpoint_path / FILE_NAME
-    checkpoint = settings.device_plugin_path / KUBELET_CHECKPOINT
-    yield Source("journal.txt", str(journal), partial(journal_text, journal))
-    yield Source("kubelet-checkpoint.json", str(checkpoint), partial(checkpoint_text, checkpoint))
-    for name, directory in (
-        ("listings/allocations.txt", settings.virtual_manager_path),
-        ("listings/device-plugins.txt", settings.device_plugin_path),
-        ("listings/checkpoint.txt", settings.checkpoint_path),
-    ):
-        yield Source(name, str(directory), partial(listing, directory))
-
-
-def _claims(settings: AgentSettings) -> Iterator[Source]:
-    """Of the API server, and what the kubelet and the container runtime read."""
-    selected = {"fieldSelector": f"spec.driver={CLAIM_DRIVER}"}
-    for name, query in (
-        ("resourceslices", selected),
-        ("resourceclaims", {}),
-        ("deviceclasses", {}),
-    ):
-        path = f"/apis/resource.k8s.io/v1/{name}"
-        yield Source(
-            f"claims/{name}.json", path, partial(objects, settings.kubeconfig, path, query)
-        )
-    for file in sorted(settings.cdi_path.glob(f"{CLAIM_DRIVER}*"))[:CDI_FILES]:
-        yield Source(f"claims/cdi/{file.name}", str(file), partial(end_of, file))
-    for name, directory in (
-        ("listings/plugins.txt", settings.plugins_path),
-        ("listings/plugins-registry.txt", settings.plugins_registry_path),
-        ("listings/cdi.txt", settings.cdi_path),
-    ):
-        yield Source(name, str(directory), partial(listing, directory))
+    if log_directory is not None:
+        own = log_directory / FILE
+        yield Source(f"logs/{FILE}", str(own), partial(end_of, own))
+    pods = root / "var/log/pods"
+    pattern = f"{pods}/*gpu-manager*/*/*.log"
+    yield Source("logs/containers.txt", pattern, partial(container_logs, pods))
 
 
 def objects(kubeconfig: Path | None, path: str, query: Mapping[str, str]) -> str:
-    """Of a list of the API server those that name our driver; raises GpuManagerError."""
+    """List those objects of the API server that name our driver; raises GpuManagerError."""
     found: list[str] = []
 
     def take(item: Any) -> None:
@@ -160,56 +160,32 @@ def objects(kubeconfig: Path | None, path: str, query: Mapping[str, str]) -> str
 
 
 def agent_url(settings: AgentSettings) -> str:
-    """Where an agent with these settings serves its pages."""
+    """Return where an agent with these settings serves its pages."""
     address = settings.query_addr
     host = "localhost" if address in {"0.0.0.0", "::", ""} else address
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.query_port}"
-
-
-def _agent(settings: AgentSettings) -> Iterator[Source]:
-    url = agent_url(settings)
-    for name, path in PAGES.items():
-        yield Source(name, url + path, partial(agent_page, url, path))
 
 
 def agent_page(url: str, path: str) -> str:
     return page(url, path).decode(errors="replace")
 
 
-def _driver(settings: AgentSettings) -> Iterator[Source]:
-    root, devices = settings.driver_root, settings.device_directory
-    yield Source("gpu/driver-files.txt", str(root), partial(driver_files, root))
-    yield Source("gpu/device-nodes.txt", f"{devices}/nvidia*", partial(device_nodes, devices))
-    yield Source("gpu/kernel-messages.txt", "/dev/kmsg", kernel_messages)
-
-
-def _logs(settings: AgentSettings, directory: Path | None) -> Iterator[Source]:
-    if directory is not None:
-        yield Source(f"logs/{FILE}", str(directory / FILE), partial(end_of, directory / FILE))
-    pods = settings.driver_root / "var/log/pods"
-    pattern = f"{pods}/*gpu-manager*/*/*.log"
-    yield Source("logs/containers.txt", pattern, partial(container_logs, pods))
-
-
 def versions() -> str:
     names = importlib.metadata.distribution("gpu-manager").requires or []
     wanted = sorted({name.split(";")[0].strip().split(">")[0].split("=")[0] for name in names
                      if "extra" not in name})  # fmt: skip
+    packages: dict[str, str | None] = dict.fromkeys(wanted)
+    for name in wanted:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
     found = {
         "gpumanager": __version__,
         "python": sys.version,
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "packages": {name: _version(name) for name in wanted},
+        "packages": packages,
     }
     return json.dumps(found, indent=2)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def flags(settings: AgentSettings) -> str:
@@ -217,7 +193,7 @@ def flags(settings: AgentSettings) -> str:
 
 
 def end_of(path: Path) -> str:
-    """At most what a bundle takes of one file; only of regular files."""
+    """Return at most what a bundle takes of one file; only of regular files."""
     with path.open("rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("no regular file")
@@ -227,7 +203,7 @@ def end_of(path: Path) -> str:
 
 
 def journal_text(path: Path) -> str:
-    """Without the room that it has for more."""
+    """Return the journal without the room that it has for more."""
     return whole(path).rstrip(b"\0\n ").decode(errors="replace")
 
 
@@ -236,7 +212,7 @@ def checkpoint_text(path: Path) -> str:
 
 
 def whole(path: Path) -> bytes:
-    """Raises ValueError for a file that is larger than any of its kind."""
+    """Read a file. Raises ValueError for one that is larger than any of its kind."""
     with path.open("rb") as file:
         text = file.read(LARGEST_FILE + 1)
     if len(text) > LARGEST_FILE:
@@ -245,7 +221,7 @@ def whole(path: Path) -> bytes:
 
 
 def listing(directory: Path) -> str:
-    """Names, modes, sizes, to a depth of two."""
+    """List names, modes, sizes, to a depth of two."""
     return "\n".join(islice(_entries(directory, 2), LISTED)) + "\n"
 
 
@@ -260,7 +236,7 @@ def _entries(directory: Path, depth: int, below: str = "") -> Iterator[str]:
 
 
 def driver_files(root: Path) -> str:
-    """The driver's libraries as the host's linker knows them, each with its soname."""
+    """List the driver's libraries as the host's linker knows them, each with its soname."""
     host = read_host(root)
     rows = [f"driver {find_driver(host).version}", ""]
     for entry in host.cache:
@@ -270,12 +246,9 @@ def driver_files(root: Path) -> str:
         elf = read_elf(path) if path else None
         soname = f"soname {elf.soname}" if elf else "no ELF file"
         bits = f"{entry.bits or '?'} bit"
-        rows.append(f"{entry.name}  {path or 'missing'}  {soname}  {bits}  {_told(path)}")
+        known = f"version {version(path) or path.name.partition('.so.')[2]}" if path else ""
+        rows.append(f"{entry.name}  {path or 'missing'}  {soname}  {bits}  {known}")
     return "\n".join(rows) + "\n"
-
-
-def _told(path: Path | None) -> str:
-    return "" if path is None else f"version {version(path) or path.name.partition('.so.')[2]}"
 
 
 def device_nodes(directory: Path) -> str:
@@ -306,7 +279,7 @@ def kernel_messages() -> str:
 
 
 def output(words: tuple[str, ...]) -> str:
-    """What a program prints; raises ValueError where it is not there or fails."""
+    """Return what a program prints; raises ValueError where it is not there or fails."""
     if shutil.which(words[0]) is None:
         raise ValueError(f"there is no {words[0]} here")
     try:
@@ -346,13 +319,9 @@ def sysctls() -> str:
 
 
 def container_logs(pods: Path) -> str:
-    """Of the agent's containers and the extender's, as the container runtime keeps them."""
-    found = sorted(pods.glob("*gpu-manager*/*/*.log"), key=_age)[-LOGS:]
+    """Return logs of the agent's containers and the extender's, as the runtime keeps them."""
+    found = sorted(pods.glob("*gpu-manager*/*/*.log"), key=os.path.getmtime)[-LOGS:]
     if not found:
         raise ValueError("there are none here")
     share = MOST_BYTES // len(found)
     return "\n".join(f"==> {path} <==\n{end_of(path)[-share:]}" for path in found)
-
-
-def _age(path: Path) -> float:
-    return path.stat().st_mtime

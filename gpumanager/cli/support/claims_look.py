@@ -1,6 +1,6 @@
 """Where a doctor looks on a node that serves claims; nothing is changed."""
 
-from collections.abc import Mapping
+import contextlib
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -42,13 +42,28 @@ RIGHTS: Final = (
 async def look_at_claims(
     settings: AgentSettings, topology: Topology | Unseen, driver: str, socket: ListeningSocket
 ) -> ClaimsView:
-    """topology, driver: what was found of the GPUs. socket: of the registration."""
+    """Return what claims need. topology, driver: as found. socket: of the registration."""
     runtime = container_runtime(settings)
     try:
         obstacle = await obstacle_of(runtime, settings.cdi_path)
     finally:
         await runtime.close()
-    grants = DoctorQuestion(lambda: _grants(settings.checkpoint_path / FILE_NAME)).answer()
+    journal, live = settings.checkpoint_path / FILE_NAME, tuple[Grant, ...]()
+    grants = DoctorQuestion(
+        lambda: JournalFile(journal).load().live() if journal.exists() else live
+    ).answer()
+    prepared: dict[str, str] | Unseen
+    if isinstance(grants, Unseen):
+        prepared = grants
+    else:
+        sources = [one.source for one in grants if isinstance(one.source, ClaimSource)]
+        prepared = {one.uid: f"{one.namespace}/{one.name}" for one in sources}
+    specifications = DoctorQuestion(
+        lambda: frozenset(
+            path.name.removeprefix(PREFIX).removesuffix(SUFFIX)
+            for path in settings.cdi_path.glob(f"{PREFIX}*{SUFFIX}")
+        )
+    ).answer()
     ready = DoctorQuestion(lambda: page(agent_url(settings), "/readyz").decode()).answer()
     return ClaimsView(
         registry=settings.plugins_registry_path,
@@ -56,31 +71,15 @@ async def look_at_claims(
         ready=ready,
         cdi_obstacle=obstacle,
         cdi_directory=settings.cdi_path,
-        cdi_files=DoctorQuestion(lambda: _cdi_files(settings.cdi_path)).answer(),
-        prepared=grants if isinstance(grants, Unseen) else _prepared(grants),
+        cdi_files=specifications,
+        prepared=prepared,
         objects=await _objects(settings, topology, driver, grants),
     )
 
 
 def registrations(settings: AgentSettings) -> list[Path]:
-    """Sockets of all instances of the driver."""
+    """Return the sockets of all instances of the driver."""
     return sorted(settings.plugins_registry_path.glob(CLAIM_REGISTRATIONS))
-
-
-def _grants(journal: Path) -> tuple[Grant, ...]:
-    return JournalFile(journal).load().live() if journal.exists() else ()
-
-
-def _prepared(grants: tuple[Grant, ...]) -> Mapping[str, str]:
-    sources = (one.source for one in grants)
-    return {
-        one.uid: f"{one.namespace}/{one.name}" for one in sources if isinstance(one, ClaimSource)
-    }
-
-
-def _cdi_files(directory: Path) -> frozenset[str]:
-    names = (path.name for path in directory.glob(f"{PREFIX}*{SUFFIX}"))
-    return frozenset(name.removeprefix(PREFIX).removesuffix(SUFFIX) for name in names)
 
 
 async def _objects(
@@ -96,15 +95,25 @@ async def _objects(
             await api.list(SLICES, slices.append, fieldSelector=f"spec.driver={CLAIM_DRIVER}")
             await api.list(f"{API}/resourceclaims", claims.append)
             found = next((o for o in slices if o["metadata"]["name"] == slice_name(node)), None)
+            device_class: bool | Unseen = True
+            try:
+                await api.get(f"{API}/deviceclasses/{CLAIM_DEVICE_CLASS}")
+            except ApiRefused as error:
+                missing = error.status == HTTPStatus.NOT_FOUND
+                device_class = False if missing else Unseen(str(error))
+            allocated = {}  # to pods of this node, as far as the API server knows
+            for one in claims:
+                with contextlib.suppress(NotAClaim):
+                    here = any(device.pool == node for device in list_devices(one))
+                    if here and list_users(one):
+                        allocated[one["metadata"]["uid"]] = _name(one)
             return ClaimObjects(
-                device_class=await _device_class(api),
+                device_class=device_class,
                 denied=await denied_rights(api),
                 devices=len(found["spec"].get("devices") or ()) if found else 0,
                 slice_differences=await _differences(settings, topology, driver, grants, found),
                 claims={one["metadata"]["uid"]: _name(one) for one in claims},
-                allocated={
-                    one["metadata"]["uid"]: _name(one) for one in claims if _in_use(one, node)
-                },
+                allocated=allocated,
             )
     except (GpuManagerError, LookupError, TypeError, AttributeError) as error:
         return Unseen(str(error))
@@ -114,25 +123,8 @@ def _name(claim: Object) -> str:
     return f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
 
 
-def _in_use(claim: Object, node: str) -> bool:
-    """By pods of this node, as far as the API server knows."""
-    try:
-        here = any(one.pool == node for one in list_devices(claim))
-        return here and bool(list_users(claim))
-    except NotAClaim:
-        return False
-
-
-async def _device_class(api: KubeClient) -> bool | Unseen:
-    try:
-        await api.get(f"{API}/deviceclasses/{CLAIM_DEVICE_CLASS}")
-    except ApiRefused as error:
-        return False if error.status == HTTPStatus.NOT_FOUND else Unseen(str(error))
-    return True
-
-
 async def denied_rights(api: KubeClient) -> tuple[str, ...] | Unseen:
-    """Of what an agent does: what its account may not."""
+    """Return those rights that an agent needs and its account does not have."""
     denied = []
     for group, resource, verb in RIGHTS:
         asked = {"group": group, "resource": resource, "verb": verb}
@@ -157,8 +149,8 @@ async def _differences(
     grants: tuple[Grant, ...] | Unseen,
     found: Object | None,
 ) -> tuple[str, ...] | Unseen | None:
-    """Between what is published and what an agent would write. Order and taints are not compared:
-    they are of the moment."""
+    """Compare what is published with what an agent would write, but for order and taints, which are
+    of the moment."""
     if found is None:
         return None
     if isinstance(topology, Unseen) or isinstance(grants, Unseen):

@@ -37,13 +37,12 @@ from gpumanager.gpu.health.events import NvmlHealth
 from gpumanager.gpu.health.state import PENDING_RESET, GpuHealth, diagnosis
 from gpumanager.gpu.kernel_modules import HMM, kernel_file
 from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
-from gpumanager.gpu.values import Topology
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.grpc_wire import sockets_like
 from gpumanager.isolation.edits import CONTROL
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.kubelet.pods import KubeletPods
-from gpumanager.kubelet.probe import Speaks, probe
+from gpumanager.kubelet.probe import probe
 from gpumanager.names import (
     CLAIMS,
     DEVICE_PLUGINS,
@@ -86,7 +85,7 @@ T = TypeVar("T")
 
 
 async def look(settings: AgentSettings) -> ObservedNode:
-    """Raises InputError for settings with which an agent would not start either."""
+    """Return the node. Raises InputError for settings with which no agent would start either."""
     gpus, kubelet, containers, own = await asyncio.gather(
         asyncio.to_thread(look_at_gpus, settings),
         look_at_kubelet(settings),
@@ -115,24 +114,30 @@ async def look(settings: AgentSettings) -> ObservedNode:
 
 def look_at_gpus(settings: AgentSettings) -> GpuView:
     use_driver_root(settings.driver_root)
-    installed = DoctorQuestion(lambda: _installed(settings.driver_root))
+    libraries = DoctorQuestion(lambda: find_driver(read_host(settings.driver_root)))
     loaded = DoctorQuestion(loaded_driver)
     troubles = DoctorQuestion(lambda: tuple(_troubles(settings.driver_root / "sys")))
     sysfs, reserved = settings.driver_root / "sys", settings.reserved_memory
     topology = DoctorQuestion(lambda: discover_here(sysfs, reserved)).answer()
     shims = (SHIMS.cuda, SHIMS.ml, SHIMS.cuda_link, SHIMS.ml_link)
+    gpus = () if isinstance(topology, Unseen) else topology.gpus
+    names = (*CONTROL, *(f"nvidia{gpu.minor}" for gpu in gpus))
+    nodes = [settings.device_directory / name for name in names]
+    found = libraries.answer()
     return GpuView(
-        installed=installed.answer(),
+        installed=found
+        if isinstance(found, Unseen)
+        else InstalledDriver(found.version, found.cuda.path, found.warnings),
         loaded=loaded.answer(),
         topology=topology,
-        missing_nodes=tuple(_missing_nodes(settings.device_directory, topology)),
+        missing_nodes=tuple(node for node in nodes if not exists(node)),
         missing_shims=tuple(path for path in shims if not path.is_file()),
         troubles=troubles.answer(),
     )
 
 
 def _troubles(sysfs: Path) -> Iterator[Trouble]:
-    """What an agent would find that looks at each GPU for the first time."""
+    """Yield what an agent would find that probes each GPU for the first time."""
     with driver(sysfs) as nvml, NvmlHealth() as health:
         for index in range(nvml.count()):
             try:
@@ -172,60 +177,56 @@ def _unlimited(settings: AgentSettings) -> Iterator[str]:
             yield name
 
 
-def _installed(root: Path) -> InstalledDriver:
-    driver = find_driver(read_host(root))
-    return InstalledDriver(driver.version, driver.cuda.path, driver.warnings)
-
-
-def _missing_nodes(directory: Path, topology: Topology | Unseen) -> Iterator[Path]:
-    gpus = () if isinstance(topology, Unseen) else topology.gpus
-    names = (*CONTROL, *(f"nvidia{gpu.minor}" for gpu in gpus))
-    yield from (directory / name for name in names if not exists(directory / name))
-
-
 async def look_at_kubelet(settings: AgentSettings) -> KubeletView:
     directory = settings.device_plugin_path
     kubelet = KubeletPods(
         settings.kubelet_endpoint, token=settings.kubelet_token, deadline=KUBELET_SECONDS
     )
     pods = await seen(kubelet.pods())
-    held = DoctorQuestion(lambda: _held(directory / KUBELET_CHECKPOINT))
+    checkpoint = directory / KUBELET_CHECKPOINT
+    claimed = DoctorQuestion(lambda: read_checkpoint(checkpoint) if exists(checkpoint) else None)
+    # By which the kubelet finds an agent with these settings: of each, those of all instances.
+    plugins = [
+        [path, *sockets_like(path)]
+        for path in (directory / name for name in (VCORE_SOCKET, VMEMORY_SOCKET))
+    ]
+    claims = [registrations(settings)]
+    wanted = {DEVICE_PLUGINS: plugins, CLAIMS: claims}.get(settings.interface, plugins + claims)
+    resources = settings.pod_resources_socket
+    state = listener(resources)
+    listens = state is ListeningSocket.LISTENS
+    version = await seen(kubelet.version())
+    holders = await asyncio.to_thread(claimed.answer)
+    held: Held | Unseen | None
+    if holders is None or isinstance(holders, Unseen):
+        held = holders
+    else:
+        amounts = (
+            sum(len(one.ids) for one in holders if one.resource == name)
+            for name in (VCORE, VMEMORY)
+        )
+        held = Held(*amounts)
     return KubeletView(
         socket=directory / KUBELET_SOCKET,
         listener=listener(directory / KUBELET_SOCKET),
-        sockets=tuple(_best(paths) for paths in _own_sockets(settings)),
-        version=await seen(kubelet.version()),
+        sockets=tuple(map(_best, wanted)),
+        version=version,
         pods=pods if isinstance(pods, Unseen) else len(pods),
-        held=await asyncio.to_thread(held.answer),
-        pod_resources=await _spoken(settings.pod_resources_socket),
+        held=held,
+        pod_resources=await seen(probe(resources))
+        if listens
+        else Unseen(f"{resources}: {state.value}"),
     )
-
-
-async def _spoken(path: Path) -> Speaks | Unseen:
-    there = listener(path)
-    return (
-        await seen(probe(path))
-        if there is ListeningSocket.LISTENS
-        else Unseen(f"{path}: {there.value}")
-    )
-
-
-def _own_sockets(settings: AgentSettings) -> list[list[Path]]:
-    """By which the kubelet finds an agent with these settings: of each, those of all instances."""
-    names = (settings.device_plugin_path / name for name in (VCORE_SOCKET, VMEMORY_SOCKET))
-    plugins = [[name, *sockets_like(name)] for name in names]
-    claims = [registrations(settings)]
-    return {DEVICE_PLUGINS: plugins, CLAIMS: claims}.get(settings.interface, plugins + claims)
 
 
 def _best(paths: Sequence[Path]) -> ListeningSocket:
-    """That can be said of any instance's socket."""
+    """Return the best state of any instance's socket."""
     found = (listener(path) for path in paths)
     return max(found, key=list(ListeningSocket).index, default=ListeningSocket.ABSENT)
 
 
 def listener(path: Path) -> ListeningSocket:
-    """By connecting, and hanging up."""
+    """Return the state of a socket, by connecting and hanging up."""
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(CONNECT_SECONDS)
         try:
@@ -239,17 +240,6 @@ def listener(path: Path) -> ListeningSocket:
     return ListeningSocket.LISTENS
 
 
-def _held(checkpoint: Path) -> Held | None:
-    if not exists(checkpoint):
-        return None
-    holders = read_checkpoint(checkpoint)
-    amounts = (
-        sum(len(holder.ids) for holder in holders if holder.resource == name)
-        for name in (VCORE, VMEMORY)
-    )
-    return Held(*amounts)
-
-
 async def look_at_containers(settings: AgentSettings) -> ContainersView:
     runtime = container_runtime(settings)
     try:
@@ -258,7 +248,7 @@ async def look_at_containers(settings: AgentSettings) -> ContainersView:
         await runtime.close()
     root = settings.driver_root
     view = ContainersView(
-        _text(who),
+        who if isinstance(who, Unseen) else str(who),
         None,
         None,
         nvidia_defaults=await _or_none(lambda: nvidia_defaults(root)),
@@ -277,33 +267,26 @@ async def _or_none(ask: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
     return () if isinstance(answer, Unseen) else answer
 
 
-def _text(answer: object) -> str | Unseen:
-    return answer if isinstance(answer, Unseen) else str(answer)
-
-
 def look_at_own(settings: AgentSettings) -> OwnView:
     directories = DoctorQuestion(lambda: tuple(_directories(settings)))
-    granted = DoctorQuestion(lambda: _granted(settings.checkpoint_path / FILE_NAME))
+    journal = settings.checkpoint_path / FILE_NAME
+    granted = DoctorQuestion(
+        lambda: len(JournalFile(journal).load().live()) if exists(journal) else None
+    )
+    namespace = None
+    with contextlib.suppress(OSError):
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    status = Path("/proc/self/status").read_text().splitlines()
+    effective = next(line for line in status if line.startswith("CapEff:"))
+    capabilities = int(effective.split()[1], 16)
     return OwnView(
         root=os.geteuid() == 0,
-        sees_all_processes=_pid_namespace() == FIRST_PID_NAMESPACE,
-        takes_books_back=_has_capabilities(TAKES_BOOKS_BACK),
+        sees_all_processes=namespace == FIRST_PID_NAMESPACE,
+        takes_books_back=capabilities & TAKES_BOOKS_BACK == TAKES_BOOKS_BACK,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         directories=directories.answer(),
         granted=granted.answer(),
     )
-
-
-def _has_capabilities(wanted: int) -> bool:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    effective = next(line for line in lines if line.startswith("CapEff:"))
-    return int(effective.split()[1], 16) & wanted == wanted
-
-
-def _pid_namespace() -> int | None:
-    with contextlib.suppress(OSError):
-        return Path("/proc/self/ns/pid").stat().st_ino
-    return None
 
 
 def _directories(settings: AgentSettings) -> Iterator[Directory]:
@@ -316,33 +299,28 @@ def _directories(settings: AgentSettings) -> Iterator[Directory]:
 
 
 def directory(purpose: str, path: Path, *, for_code: bool = False) -> Directory:
-    """As it is or, if it is not there yet, as the one is in which it would be made."""
+    """Return a directory or, if it does not exist yet, the one in which it would be made."""
     there = next(one for one in (path, *path.absolute().parents) if exists(one))
     try:
         system = os.statvfs(there)
     except OSError as error:
         return Directory(purpose, path, error.strerror or str(error), Bytes(0), executable=True)
+    obstacle = None
+    if not there.is_dir():
+        obstacle = f"{there} is no directory"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        obstacle = f"{there} may not be written"
     return Directory(
         purpose,
         path,
-        obstacle=_obstacle(there),
+        obstacle=obstacle,
         free=Bytes(system.f_bavail * system.f_frsize),
         executable=not (for_code and system.f_flag & os.ST_NOEXEC),
     )
 
 
-def _obstacle(path: Path) -> str | None:
-    if not path.is_dir():
-        return f"{path} is no directory"
-    return None if os.access(path, os.W_OK | os.X_OK) else f"{path} may not be written"
-
-
-def _granted(journal: Path) -> int | None:
-    return len(JournalFile(journal).load().live()) if exists(journal) else None
-
-
 def exists(path: Path) -> bool:
-    """False also for what may not be looked at."""
+    """Return whether a path exists; False also for what may not be read."""
     try:
         path.stat()
     except OSError:
@@ -351,7 +329,7 @@ def exists(path: Path) -> bool:
 
 
 async def seen(question: Awaitable[T]) -> T | Unseen:
-    """For questions that are bounded in time by themselves."""
+    """Await a question that is bounded in time by itself."""
     try:
         return await question
     except (GpuManagerError, OSError) as error:
