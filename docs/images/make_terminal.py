@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpumanager.cli.node_agents import look
+from gpumanager.cli.node_agents import list_nodes
 from gpumanager.cli.output.top_app import TopApp
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod, read_pods
@@ -63,9 +63,9 @@ async def picture(machine: str, seconds: float) -> tuple[Sequence[Seen], Sequenc
         async with asyncio.timeout(100):
             while not nodes or not nodes[0].node or nodes[0].node.containers < wanted:
                 await asyncio.sleep(0.2)
-                nodes = await asyncio.to_thread(look, [url], nodes)
+                nodes = await asyncio.to_thread(list_nodes, [url], nodes)
         await asyncio.sleep(seconds)
-        later = await asyncio.to_thread(look, [url], nodes)
+        later = await asyncio.to_thread(list_nodes, [url], nodes)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running

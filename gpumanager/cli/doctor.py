@@ -21,7 +21,7 @@ from gpumanager.cli import agent
 from gpumanager.cli.flags import Flags
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.support.bundle import make_bundle
-from gpumanager.cli.support.doctor_look import look
+from gpumanager.cli.support.doctor_look import observe_node
 from gpumanager.doctor.about_container import about_container, find_libcuda, is_container
 from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.bundle import piece
@@ -66,7 +66,7 @@ def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
     if is_container():
         findings = tuple(about_container(DoctorQuestion(find_libcuda).answer()))
     else:
-        findings = examine(asyncio.run(look(settings)))
+        findings = examine(asyncio.run(observe_node(settings)))
     if bundle is not None:
         rows = (
             f"{one.verdict.value:6} {one.part}: {one.found}"

@@ -23,7 +23,7 @@ from gpumanager.cli.flags import authority_option, extender_option
 from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
 from gpumanager.cli.node_agents import AgentAway, document, picture
-from gpumanager.cli.output.explain_report import print_told
+from gpumanager.cli.output.explain_report import print_answers
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.access import read_kubeconfig
 from gpumanager.kube.client import KubeClient
@@ -92,10 +92,12 @@ def command(
         _explain_claim(namespace, name, agent, kubeconfig, as_json=as_json)
         return
     path = f"/explain/{quote(namespace)}/{quote(name)}"
-    answer = asked(extender, path, authority)
+    answer = get_record_or_error(extender, path, authority)
     pod = f"{namespace}/{name}"
-    placement, admission = admitted(partial(story.story, pod), agent)
-    cluster = asyncio.run(in_cluster(namespace, name, kubeconfig)) if kubeconfig else PodAnswer()
+    placement, admission = read_admission(partial(story.story, pod), agent)
+    cluster = (
+        asyncio.run(read_pod_answer(namespace, name, kubeconfig)) if kubeconfig else PodAnswer()
+    )
     if isinstance(answer, GpuManagerError) and not (admission or cluster.sentences):
         if agent is None:
             raise answer
@@ -120,15 +122,15 @@ def command(
     grants = placement.grants if placement else ()
     by_claims = cluster.uses_claims or any(one.claim and one.is_for(pod) for one in grants)
     silent = isinstance(answer, GpuManagerError) and by_claims
-    print_told(pod, None if silent else answer, admission, cluster.sentences, rows)
+    print_answers(pod, None if silent else answer, admission, cluster.sentences, rows)
 
 
 def _explain_claim(
     namespace: str, name: str, agent: str | None, kubeconfig: Path | None, *, as_json: bool
 ) -> None:
     claim = f"{namespace}/{name}"
-    placement, admission = admitted(partial(story.claim_story, claim), agent)
-    found = asyncio.run(claim_in_cluster(namespace, name, kubeconfig)) if kubeconfig else None
+    placement, admission = read_admission(partial(story.claim_story, claim), agent)
+    found = asyncio.run(read_claim_answer(namespace, name, kubeconfig)) if kubeconfig else None
     if found is None and not admission:
         node = placement.node if placement else "this node"
         raise GpuManagerError(
@@ -141,7 +143,7 @@ def _explain_claim(
         record = replace(found, sentences=sentences).as_json()
         click.echo(json.dumps({**record, "admission": list(admission)}))
         return
-    print_told("", None, admission, (), [(claim, sentences, found.reasons)])
+    print_answers("", None, admission, (), [(claim, sentences, found.reasons)])
 
 
 def _with_node(claim: ClaimAnswer, placement: Placement | None) -> tuple[str, ...]:
@@ -153,16 +155,18 @@ def _with_node(claim: ClaimAnswer, placement: Placement | None) -> tuple[str, ..
     return (*claim.sentences, f"{said} on node {placement.node}.")
 
 
-def asked(url: str, path: str, authority: Path | None) -> Mapping[str, Any] | GpuManagerError:
+def get_record_or_error(
+    url: str, path: str, authority: Path | None
+) -> Mapping[str, Any] | GpuManagerError:
     """Return the extender's record, or why there is none; raises InputError for a bad URL."""
     check(url, "--extender")
     try:
-        return ask(url, path, authority)
+        return get_record(url, path, authority)
     except GpuManagerError as error:
         return error
 
 
-def ask(url: str, path: str, authority: Path | None = None) -> Mapping[str, Any]:
+def get_record(url: str, path: str, authority: Path | None = None) -> Mapping[str, Any]:
     """Return what an extender answers; raises NoAnswer, GpuManagerError."""
     try:
         status, body = get(url, path, seconds=ANSWER_SECONDS, authority=authority)
@@ -183,7 +187,7 @@ def ask(url: str, path: str, authority: Path | None = None) -> Mapping[str, Any]
     return record
 
 
-def admitted(
+def read_admission(
     tell: Callable[[Placement, NodeView | None], tuple[str, ...]], agent: str | None
 ) -> tuple[Placement | None, tuple[str, ...]]:
     """Return what the agent has, in sentences of `tell`; raises InputError, and AgentAway if named.
@@ -201,13 +205,13 @@ def admitted(
     return placement, sentences
 
 
-async def claim_in_cluster(namespace: str, name: str, kubeconfig: Path) -> ClaimAnswer:
-    """Return what the API server has about a claim; raises as `in_cluster`."""
+async def read_claim_answer(namespace: str, name: str, kubeconfig: Path) -> ClaimAnswer:
+    """Return what the API server has about a claim; raises as `read_pod_answer`."""
     async with KubeClient(read_kubeconfig(kubeconfig), agent="gpumanager-explain") as client:
         return await ClusterClaims(client).of_claim(namespace, name)
 
 
-async def in_cluster(namespace: str, name: str, kubeconfig: Path) -> PodAnswer:
+async def read_pod_answer(namespace: str, name: str, kubeconfig: Path) -> PodAnswer:
     """Return what the API server has about a pod; raises InputError, ApiRefused, ApiUnavailable."""
     pods = f"/api/v1/namespaces/{namespace}"
     about = {"fieldSelector": f"involvedObject.name={name}", "limit": 200}
@@ -216,5 +220,5 @@ async def in_cluster(namespace: str, name: str, kubeconfig: Path) -> PodAnswer:
         events = await client.get(f"{pods}/events", **about)
         answer = await ClusterClaims(client).of_pod(found)
     items = events.get("items") or ()
-    told = pod_story(found, [one for one in items if isinstance(one, dict)])
-    return replace(answer, sentences=(*answer.sentences, *told))
+    sentences = pod_story(found, [one for one in items if isinstance(one, dict)])
+    return replace(answer, sentences=(*answer.sentences, *sentences))

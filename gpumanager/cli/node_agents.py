@@ -79,25 +79,23 @@ def picture(url: str) -> NodeView:
     return read_metrics(page(url, "/metrics").decode("utf-8", "replace"))
 
 
-def look(
+def list_nodes(
     agents: Sequence[str],
     before: Sequence[Seen] = (),
     clock: Callable[[], float] = time.monotonic,
     ask: Callable[[str], NodeView] = picture,
 ) -> tuple[Seen, ...]:
-    """Return every agent's node now; of one that does not answer the picture there was before."""
+    """Return every agent's node now; the previous picture of one that does not answer."""
     known = {one.agent: one for one in before}
     questions = [(url, DoctorQuestion(partial(ask, url), AGENT_SECONDS + 1)) for url in agents]
-    return tuple(
-        seen(url, question.answer(), known.get(url, Seen(url)), clock())
-        for url, question in questions
-    )
-
-
-def seen(url: str, answer: NodeView | Unseen, before: Seen, now: float) -> Seen:
-    if isinstance(answer, Unseen):
-        return Seen(url, before.node, before.at, answer.cause)
-    return Seen(url, answer, now)
+    found = []
+    for url, question in questions:
+        answer, old = question.answer(), known.get(url, Seen(url))
+        if isinstance(answer, Unseen):
+            found.append(Seen(url, old.node, old.at, answer.cause))
+        else:
+            found.append(Seen(url, answer, clock()))
+    return tuple(found)
 
 
 def first_trouble(nodes: Sequence[Seen]) -> AgentAway | None:

@@ -9,7 +9,6 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpumanager.cli.output.console import ProgressConsole
-from gpumanager.cli.output.replay_report import by_policy, print_report
+from gpumanager.cli.output.replay_report import Run, by_policy, print_report
 from gpumanager.errors import InputError
 from gpumanager.placement.policies import DEFAULT_POLICY
 from gpumanager.placement.values import FreeNode
@@ -27,7 +26,7 @@ from gpumanager.sim.trace.churn import Churn
 from gpumanager.sim.trace.fgd import Fgd, typical_of
 from gpumanager.sim.trace.loader import read_nodes, read_pods
 from gpumanager.sim.trace.order import arrange
-from gpumanager.sim.trace.outcome import Recorder, ReplayOutcome, SteadyRecorder
+from gpumanager.sim.trace.outcome import Recorder, SteadyRecorder
 from gpumanager.sim.trace.replay import Replay
 from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
 from gpumanager.sim.trace.values import TracePod, Workload
@@ -37,17 +36,6 @@ LINE_SECONDS: Final = 5.0
 """Between two lines of progress where standard error is no terminal."""
 LARGEST_LOAD: Final = 10.0
 CSV: Final = click.Path(path_type=Path)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One policy on one order of the pods. seconds: that it took to decide."""
-
-    policy: str
-    seed: int
-    load: float
-    outcome: ReplayOutcome
-    seconds: float
 
 
 @click.command("replay")

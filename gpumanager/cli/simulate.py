@@ -239,8 +239,8 @@ def command(
         described,
         outcome.results,
         outcome.late,
-        dict(webhook_says(wanted.pods)),
-        dict(webhook_says_of_claims(wanted.objects, described)),
+        dict(judge_pods(wanted.pods)),
+        dict(judge_claims(wanted.objects, described)),
     )
     if as_text:
         click.echo(json.dumps(as_json(report), indent=2))
@@ -266,27 +266,27 @@ def check_ports(first: int | None, count: int) -> None:
                 ) from error
 
 
-def webhook_says(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:
+def judge_pods(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:
     """Yield what the webhook of a cluster finds, by the pod's full name; nothing for most."""
     for pod in pods:
-        said = validate(pod_json(SimulatedPodStatus(pod)), WEBHOOK)
-        if said.errors or said.warnings:
-            yield pod.full_name, said
+        verdict = validate(pod_json(SimulatedPodStatus(pod)), WEBHOOK)
+        if verdict.errors or verdict.warnings:
+            yield pod.full_name, verdict
 
 
-def webhook_says_of_claims(
+def judge_claims(
     objects: Sequence[ApiObject], machine: Machine
 ) -> Iterator[tuple[str, AdmissionVerdict]]:
     """Yield the same of claims, templates and classes, by kind and name, for nodes like this."""
     nodes = [NodeKind.of(machine.topology)]
     for one in objects:
         if (kind := one.item.get("kind", "Pod")) in DEVICES:  # pods of a template have no kind
-            said = validate_claim(kind, one.item, WEBHOOK, nodes)
-            if said.errors or said.warnings:
+            verdict = validate_claim(kind, one.item, WEBHOOK, nodes)
+            if verdict.errors or verdict.warnings:
                 metadata = one.item["metadata"]
                 namespace = metadata.get("namespace")
                 name = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
-                yield f"{kind} {name}", said
+                yield f"{kind} {name}", verdict
 
 
 async def simulate(machine: Machine, manifest: Manifest, seed: int, limits: Limits) -> Outcome:
@@ -300,7 +300,7 @@ async def simulate(machine: Machine, manifest: Manifest, seed: int, limits: Limi
                 AsyncExitStack() as stack,
             ):
                 stack.enter_context(ending.by_signals())
-                place, run = _place(machine, manifest, seed, ending.saw, limits)
+                place, run = _place(machine, manifest, seed, ending.observe, limits)
                 await stack.enter_async_context(place)
                 ending.pods_run = True
                 if (when := bound.when()) is not None:
@@ -401,7 +401,7 @@ class Ending:
         self._limits = limits
         self._timer: asyncio.TimerHandle | None = None
 
-    def saw(self, event: events.Event) -> None:
+    def observe(self, event: events.Event) -> None:
         """Start the time of --for with the last container that starts; with --serve, where they
         start again and again, with the first."""
         self._progress.show(event)

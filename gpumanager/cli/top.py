@@ -8,24 +8,30 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 import click
 
-from gpumanager.cli.cluster_nodes import look_at_cluster
 from gpumanager.cli.flags import authority_option, extender_option
-from gpumanager.cli.node_agents import agents_option, first_trouble, look
+from gpumanager.cli.http_query import BROKEN, cause, check, get
+from gpumanager.cli.node_agents import agents_option, first_trouble, list_nodes
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.top_app import Look, watch
 from gpumanager.cli.output.top_text import table
+from gpumanager.errors import GpuManagerError
+from gpumanager.view.cluster import read_cluster
 from gpumanager.view.glyphs import ASCII, glyphs
 from gpumanager.view.listing import Sort
-from gpumanager.view.values import as_json
+from gpumanager.view.values import NodeView, Seen, as_json
 
 SORTS = {"gpu": Sort.PLACE, **{one.name.lower(): one for one in Sort if one is not Sort.PLACE}}
 WITHOUT_TERMINAL = 100
+EXTENDER_SECONDS = 10.0
+PER_PAGE = 100
 
 
 @click.command("top")
@@ -81,9 +87,9 @@ def command(
       gpumanager top --cluster
       kubectl gpu top --node NODE
     """
-    again: Look = partial(look, agents)
+    again: Look = partial(list_nodes, agents)
     if cluster:
-        again = partial(look_at_cluster, extender, authority)
+        again = partial(list_cluster_nodes, extender, authority)
     nodes = again(())
     trouble = first_trouble(nodes)
     if trouble and all(one.away for one in nodes):
@@ -102,3 +108,50 @@ def command(
         return
     if trouble:
         raise trouble
+
+
+def list_cluster_nodes(
+    url: str, authority: Path | None, before: Sequence[Seen] = ()
+) -> tuple[Seen, ...]:
+    """Return every node now; where the extender does not answer, those there were before, as away.
+
+    Raises InputError for a URL that is none, GpuManagerError where nothing was seen before.
+    """
+    check(url, "--extender")
+    try:
+        nodes = _list_nodes(url, authority)
+    except GpuManagerError as error:
+        if not before:
+            raise
+        return tuple(Seen(one.agent, one.node, one.at, str(error)) for one in before)
+    now = time.monotonic()
+    return tuple(Seen(f"{url}#{one.name}", one, now) for one in nodes)
+
+
+def _list_nodes(url: str, authority: Path | None) -> list[NodeView]:
+    found: list[NodeView] = []
+    page, pages = 0, 1
+    while page < pages:
+        page += 1
+        path = f"/api/cluster?per_page={PER_PAGE}&page={page}"
+        try:
+            status, body = get(url, path, seconds=EXTENDER_SECONDS, authority=authority)
+        except BROKEN as error:
+            why = cause(error, EXTENDER_SECONDS)
+            raise GpuManagerError(
+                f"{url}: cannot ask the extender: {why}; set its address: --extender URL"
+            ) from error
+        if status != HTTPStatus.OK:
+            raise GpuManagerError(f"{url}: the extender answered {status}")
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise GpuManagerError(f"{url}: the answer is not JSON") from error
+        try:
+            nodes, pages = read_cluster(document)
+        except (KeyError, TypeError, ValueError) as error:
+            raise GpuManagerError(
+                f"{url}: answers, but not as this version's extender does"
+            ) from error
+        found += nodes
+    return found

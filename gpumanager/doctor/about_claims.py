@@ -41,7 +41,7 @@ def about_claims(view: ClaimsView) -> Findings:
 
 
 def registration(view: ClaimsView) -> Findings:
-    """By its socket, and by what the agent was told by the kubelet."""
+    """Check it by its socket, and by what the kubelet has reported to the agent."""
     found = f"{CLAIM_DRIVER}: {view.socket.value} in {view.registry}"
     if view.socket is not ListeningSocket.LISTENS:
         yield wrong(

@@ -12,7 +12,7 @@ from gpumanager.doctor.values import Finding, ObservedNode, Verdict
 
 
 def examine(node: ObservedNode) -> tuple[Finding, ...]:
-    """All there is to say, in the order in which an agent needs it."""
+    """Return all findings, in the order in which an agent needs it."""
     return (
         *about_gpus(node.gpus),
         *about_shares(node.shares),

@@ -22,7 +22,7 @@ class ThrottlingHistory:
 
     looks: tuple[tuple[float, Sums], ...] = field(default=())
 
-    def with_look(self, nodes: Sequence[Seen]) -> "ThrottlingHistory":
+    def with_sample(self, nodes: Sequence[Seen]) -> "ThrottlingHistory":
         """Add what was seen now; a look that brought nothing new counts as none."""
         at = max((one.at for one in nodes if not one.away), default=0.0)
         if self.looks and at <= self.looks[-1][0]:

@@ -55,7 +55,7 @@ def short_model(model: str) -> str:
 
 
 def leaf(gpu: Gpu, held: Sequence[PlacedGrant] | None) -> str:
-    """held: None where nobody knows."""
+    """Return a GPU's line. held: None where it is not known."""
     numa = "" if gpu.numa_node is None else f", NUMA {gpu.numa_node}"
     model = "" if gpu.model == UNKNOWN_MODEL else f"{short_model(gpu.model)}, "
     name = f"GPU{gpu.index}  {model}{format_bytes(gpu.memory)}{numa}"
@@ -73,12 +73,12 @@ def free(topology: Topology, branch: Branch, held: Sitting) -> str:
 
 
 def unheld(gpus: Sequence[Gpu], held: Sitting) -> int:
-    """How many of these nobody has; whoever only looks has none."""
+    """Return how many of these are free: admin access holds none."""
     return sum(all(one.admin for one in held.get(gpu.uuid, ())) for gpu in gpus)
 
 
 def island(topology: Topology, one: Island) -> str:
-    """`GPU0-GPU3: 12 NVLinks between every pair`."""
+    """Return `GPU0-GPU3: 12 NVLinks between every pair`."""
     names = ", ".join(f"GPU{topology.gpus[place].index}" for place in one.members)
     links = f"{one.most}" if one.least == one.most else f"{one.least} to {one.most}"
     every = "between every pair" if one.least == one.most else "between two"

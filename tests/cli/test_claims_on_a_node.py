@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.node_agents import look
+from gpumanager.cli.node_agents import list_nodes
 from gpumanager.sim.container.process import namespaces_available
 from tests.cli.test_terminal_on_a_node import free_port, gpumanager, record
 from tests.dra.node_of_claims import NodeOfClaims
@@ -52,7 +52,7 @@ async def both_hold(url: str) -> None:
     """Until the agent has seen the memory of both."""
     async with asyncio.timeout(300):
         while True:
-            (seen,) = await asyncio.to_thread(look, [url])
+            (seen,) = await asyncio.to_thread(list_nodes, [url])
             rows = [row for gpu in (seen.node.gpus if seen.node else ()) for row in gpu.containers]
             if any((row.used or 0) >= 600 << 20 for row in rows):
                 return

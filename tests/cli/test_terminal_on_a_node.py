@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.node_agents import look
+from gpumanager.cli.node_agents import list_nodes
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.container.process import namespaces_available
@@ -100,7 +100,7 @@ async def test_top_tree_and_explain_tell_the_same_of_a_node() -> None:
 
 def _held(url: str) -> bool:
     """Both run, and the one holds its memory."""
-    (seen,) = look([url])
+    (seen,) = list_nodes([url])
     rows = [row for gpu in (seen.node.gpus if seen.node else ()) for row in gpu.containers]
     return len(rows) == 3 and any(row.used for row in rows)
 
@@ -119,7 +119,7 @@ async def test_a_pod_that_was_refused_is_remembered_with_the_reason() -> None:
     async with SimulatedNode(load_machine("t4x4"), agent_flags=flags) as node:
         refused = await node.admit(pod("no-memory", 30, 0, "true"))
         assert refused is not None
-        await until(lambda: look([url])[0].node)
+        await until(lambda: list_nodes([url])[0].node)
         placement = json.loads(await asyncio.to_thread(_page, url))
 
     assert [one["pod"] for one in placement["happened"]] == ["team/no-memory"]

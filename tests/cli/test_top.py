@@ -13,10 +13,10 @@ from textual.color import Color
 from textual.pilot import Pilot
 
 from gpumanager.cli import run
-from gpumanager.cli.cluster_nodes import look_at_cluster
-from gpumanager.cli.node_agents import look
-from gpumanager.cli.output.top_app import Looked, TopApp
+from gpumanager.cli.node_agents import list_nodes
+from gpumanager.cli.output.top_app import Sampled, TopApp
 from gpumanager.cli.output.top_rows import RowsView
+from gpumanager.cli.top import list_cluster_nodes
 from gpumanager.view.glyphs import ASCII, UNICODE
 from gpumanager.view.values import NodeView, Seen
 from tests.view.test_cluster_nodes import DOCUMENT
@@ -263,14 +263,14 @@ async def test_while_the_agent_is_away_the_last_picture_stays_and_it_is_said() -
     away = Seen(NODE.agent, NODE.node, 30.0, "Connection refused")
     async with app.run_test(size=(100, 24)) as pilot:
         before = shown(app)
-        app.post_message(Looked([away]))
+        app.post_message(Sampled([away]))
         await pilot.pause()
         assert shown(app) == before
         assert "node-a away, last seen 12s ago: Connection refused; trying again" in status(app)
         strip = app.query_one(RowsView).render_line(1)
         assert all(one.style and one.style.dim for one in strip if one.text.strip())
 
-        app.post_message(Looked([NODE]))
+        app.post_message(Sampled([NODE]))
         await pilot.pause()
         assert "away" not in status(app)
 
@@ -279,12 +279,12 @@ async def test_pictures_that_come_while_help_is_read_or_the_picture_is_held_do_n
     app = TopApp([NODE], UNICODE)
     async with app.run_test(size=(80, 24)) as pilot:
         await press(pilot, "h")
-        app.post_message(Looked([seen(gpus=1)]))
+        app.post_message(Sampled([seen(gpus=1)]))
         await pilot.pause()
         await press(pilot, "escape")
         assert len(shown(app)) == 1
         await press(pilot, "z")
-        app.post_message(Looked([NODE]))
+        app.post_message(Sampled([NODE]))
         await pilot.pause()
         assert len(shown(app)) == 1
         assert "held" in status(app)
@@ -333,8 +333,8 @@ def test_the_last_picture_is_kept_while_an_agent_does_not_answer() -> None:
     def silent(_url: str) -> NodeView:
         raise OSError("gone")
 
-    (away,) = look([NODE.agent], [NODE], lambda: 5.0, silent)
-    (back,) = look([NODE.agent], [away], lambda: 9.0, lambda _url: NODE.node)  # type: ignore[arg-type, return-value]
+    (away,) = list_nodes([NODE.agent], [NODE], lambda: 5.0, silent)
+    (back,) = list_nodes([NODE.agent], [away], lambda: 9.0, lambda _url: NODE.node)  # type: ignore[arg-type, return-value]
 
     assert (away.node, away.at, away.trouble) == (NODE.node, 0.0, "gone")
     assert (back.node, back.at, back.trouble) == (NODE.node, 9.0, "")
@@ -442,7 +442,7 @@ def test_what_is_no_extender_is_one_sentence(
 def test_the_last_picture_of_a_cluster_is_kept_while_its_extender_is_away(nobody: str) -> None:
     before = [replace(NODE, at=3.0)]
 
-    (away,) = look_at_cluster(nobody, None, before)
+    (away,) = list_cluster_nodes(nobody, None, before)
 
     assert (away.node, away.at) == (NODE.node, 3.0)
     assert "cannot ask the extender: Connection refused" in away.trouble

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.support.managers_look import look_for_managers
+from gpumanager.cli.support.managers_look import find_managers
 from gpumanager.doctor.values import Unseen
 from gpumanager.names import VCORE
 from gpumanager.settings import AgentSettings
@@ -200,15 +200,15 @@ async def test_the_doctor_sees_what_the_agent_sees(simulated: ApiWorld, tmp_path
     access = kubeconfig(tmp_path, simulated)
     settings = AgentSettings(kubeconfig=access, hostname_override=simulated.node)
     topology = load_machine("t4x4").topology
-    assert await look_for_managers(settings, topology) == ()
+    assert await find_managers(settings, topology) == ()
 
     await plugin_of_nvidia(simulated, 4)
-    assert await look_for_managers(settings, topology) == (
+    assert await find_managers(settings, topology) == (
         f"NVIDIA's device plugin or HAMi's (the node has {NVIDIA}: 4)",
     )
     await simulated.delete(simulated.node_path)
-    assert isinstance(await look_for_managers(settings, topology), Unseen)
-    assert await look_for_managers(replace(settings, standalone=True), topology) is None
+    assert isinstance(await find_managers(settings, topology), Unseen)
+    assert await find_managers(replace(settings, standalone=True), topology) is None
 
 
 async def test_the_slice_has_no_device_while_another_driver_has_the_gpus(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def rate(*looks: tuple[float, float | None]) -> float | None:
     history, last = ThrottlingHistory(), look(0, None)
     for at, seconds in looks:
         last = look(at, seconds)
-        history = history.with_look([last])
+        history = history.with_sample([last])
     (found,) = history.rated([last])
     assert found.node
     return found.node.gpus[0].containers[0].throttled
@@ -46,8 +46,8 @@ def test_the_rate_is_of_the_last_seconds(
 
 
 def test_a_look_that_brought_nothing_new_changes_nothing() -> None:
-    history = ThrottlingHistory().with_look([look(1, 0)])
+    history = ThrottlingHistory().with_sample([look(1, 0)])
 
     away = replace(look(1, 0), trouble="Connection refused")
-    assert history.with_look([away]) == history
-    assert history.with_look([look(1, 0)]) == history
+    assert history.with_sample([away]) == history
+    assert history.with_sample([look(1, 0)]) == history

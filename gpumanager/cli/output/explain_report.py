@@ -21,7 +21,7 @@ Claims = Sequence[tuple[str, Sequence[str], Sequence[NodesWithout]]]
 """Name, sentences, and why it is not allocated."""
 
 
-def print_told(
+def print_answers(
     pod: str,
     extender: Said | GpuManagerError | None,
     admission: Sequence[str],

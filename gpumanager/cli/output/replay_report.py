@@ -1,22 +1,32 @@
 """What `gpumanager replay` prints for people: allocation by policy, and by model of GPU."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import mean, pstdev
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from gpumanager.cli.output.console import OutputConsole
-
-if TYPE_CHECKING:
-    from gpumanager.cli.replay import Run
+from gpumanager.sim.trace.outcome import ReplayOutcome
 
 ABREAST: Final = 4
 """Policies whose names fit beside each other on 80 columns."""
 
 
-def by_policy(runs: "Sequence[Run]") -> "list[tuple[str, list[Run]]]":
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One policy on one order of the pods. seconds: that it took to decide."""
+
+    policy: str
+    seed: int
+    load: float
+    outcome: ReplayOutcome
+    seconds: float
+
+
+def by_policy(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     """Group runs by policy, in the order in which they were asked for."""
     grouped: dict[str, list[Run]] = {}
     for run in runs:
@@ -24,7 +34,7 @@ def by_policy(runs: "Sequence[Run]") -> "list[tuple[str, list[Run]]]":
     return list(grouped.items())
 
 
-def print_report(runs: "Sequence[Run]") -> None:
+def print_report(runs: Sequence[Run]) -> None:
     console, grouped = OutputConsole(), by_policy(runs)
     table = Table(box=SIMPLE_HEAD, title="GPUs given away, percent", pad_edge=False)
     table.add_column("policy")

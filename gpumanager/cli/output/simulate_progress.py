@@ -1,4 +1,4 @@
-"""What happens on the simulated node, told line by line on standard error while it happens."""
+"""What happens on the simulated node, line by line on standard error while it happens."""
 
 import contextlib
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 DEFAULT_PORT: Final = 5678
 """Where `top`, `tree` and `explain` look without being told."""
 CLUSTER_PAGE: Final = "http://localhost:3456"
-UNHEARD: Final = contextlib.suppress(OSError)
-"""Around what is said: where nobody listens any more, the work goes on."""
+READER_GONE: Final = contextlib.suppress(OSError)
+"""Around what is printed: where the reader is gone, the work goes on."""
 
 
 class Progress:
@@ -30,12 +30,12 @@ class Progress:
         self._running: set[str] = set()
 
     def __enter__(self) -> Self:
-        with UNHEARD:
+        with READER_GONE:
             self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with UNHEARD:
+        with READER_GONE:
             self._status.stop()
 
     @property
@@ -48,49 +48,49 @@ class Progress:
         """Show where the pages are, and how to call what reads them."""
         agents = [f"http://localhost:{port + index}" for index in range(nodes)]
         if nodes > 1:
-            self._say("open", "bold green", f"{CLUSTER_PAGE}  the cluster")
+            self._print("open", "bold green", f"{CLUSTER_PAGE}  the cluster")
         for url in agents:
-            self._say("open", "bold green", url)
+            self._print("open", "bold green", url)
         default = len(agents) == 1 and port == DEFAULT_PORT
         flags = "" if default else "".join(f" --agent {url}" for url in agents)
         about = f"explain {pods[0].full_name}" if pods else "explain POD"
         words = (f"top{flags}", f"tree{flags}", about + ("" if nodes > 1 else flags))
         for one in words:
-            self._say("try", "bold green", f"gpumanager {one}")
-        self._say("end", "bold green", "Ctrl-C, which prints the table")
+            self._print("try", "bold green", f"gpumanager {one}")
+        self._print("end", "bold green", "Ctrl-C, which prints the table")
 
     def show(self, event: events.Event) -> None:
         match event:
             case events.NodeReady():
-                self._say("ready", "bold", f"{gpus_of(self._machine)}, agent registered")
+                self._print("ready", "bold", f"{gpus_of(self._machine)}, agent registered")
             case events.PodAdmitted(pod):
-                self._say("admitted", "green", pod.full_name)
+                self._print("admitted", "green", pod.full_name)
             case events.PodRefused(pod, rejection):
-                self._say("refused", "red", f"{pod.full_name}: {rejection.cause}")
+                self._print("refused", "red", f"{pod.full_name}: {rejection.cause}")
             case events.ContainerStarted(pod, container, gpus):
                 name = name_of(pod, container)
                 self._running.add(name)
                 found = [self._machine.topology.by_uuid(GpuUUID(one)) for one in gpus.split(",")]
                 indices = ", ".join(str(gpu.index) for gpu in found if gpu is not None)
-                self._say("started", "cyan", f"{name} on GPU {indices}" if indices else name)
+                self._print("started", "cyan", f"{name} on GPU {indices}" if indices else name)
                 self._refresh()
             case events.ContainerPrinted(pod, container, line):
-                self._say("", "dim", f"{name_of(pod, container)} | {plain(line)}")
+                self._print("", "dim", f"{name_of(pod, container)} | {plain(line)}")
             case events.ContainerEnded(pod, container, exit_code):
                 name = name_of(pod, container)
                 self._running.discard(name)
                 style = "cyan" if exit_code == 0 else "red"
-                self._say("ended", style, f"{name}, exit {exit_code}")
+                self._print("ended", style, f"{name}, exit {exit_code}")
                 self._refresh()
 
     def _refresh(self) -> None:
         count = len(self._running)
-        with UNHEARD:
+        with READER_GONE:
             self._status.update(f"{count} container{'s' * (count != 1)} running")
 
-    def _say(self, word: str, style: str, text: str) -> None:
+    def _print(self, word: str, style: str, text: str) -> None:
         line = Text(f"{word:>9}  ", style=style)
-        with UNHEARD:
+        with READER_GONE:
             self._console.print(line.append(text, style="dim" if style == "dim" else "default"))
 
 

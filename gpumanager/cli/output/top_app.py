@@ -46,7 +46,7 @@ Screen { background: ansi_default; color: ansi_default; }
 """
 
 
-class Looked(Message):
+class Sampled(Message):
     """The agents were asked."""
 
     def __init__(self, nodes: Sequence[Seen]) -> None:
@@ -96,7 +96,7 @@ class TopApp(App[None]):
     ) -> None:
         super().__init__(ansi_color=True)
         self._seen = tuple(nodes)
-        self._throttling = ThrottlingHistory().with_look(nodes)
+        self._throttling = ThrottlingHistory().with_sample(nodes)
         self._before: Mapping[str, ContainerRow] = {}
         self._wish = Wish(sort)
         self._signs = signs
@@ -127,14 +127,14 @@ class TopApp(App[None]):
 
     # What comes from outside.
 
-    def on_looked(self, message: Looked) -> None:
+    def on_sampled(self, message: Sampled) -> None:
         if not self._held:
             self.show(message.nodes)
 
     def show(self, nodes: Sequence[Seen]) -> None:
         """Draw a new picture."""
         self._before = {row.key: row.container for row in rows(self._seen, Wish()) if row.container}
-        self._throttling = self._throttling.with_look(nodes)
+        self._throttling = self._throttling.with_sample(nodes)
         self._seen = self._throttling.rated(nodes)
         self._draw()
 
@@ -253,7 +253,7 @@ def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs, aga
         latest = nodes
         while not over.wait(interval):
             latest = again(latest)
-            app.post_message(Looked(latest))
+            app.post_message(Sampled(latest))
 
     try:
         TopApp(nodes, signs, sort, ask).run()

@@ -43,18 +43,18 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def row(self) -> Row | None:
-        """Where the cursor is."""
+        """Return the row that the cursor is on."""
         return self._rows[self.position] if self._rows else None
 
     @property
     def position(self) -> int:
-        """Of the cursor; the first row where its own is gone."""
+        """Return the cursor's position; the first row where its own is gone."""
         return next((n for n, row in enumerate(self._rows) if row.key == self._key), 0)
 
     def show(
         self, rows: Sequence[Row], before: Mapping[str, ContainerRow], empty: str = ""
     ) -> None:
-        """before: containers by the key of their row, as they were at the look before. empty: what
+        """Show rows. before: the previous containers by the key of their row. empty: what
         to say where there are no rows."""
         self._empty = empty
         place = self.position
@@ -81,7 +81,7 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
         self.scroll_to_region(Region(0, self.position, 1, 1), animate=False)
 
     def page(self) -> int:
-        """How many rows are seen at once."""
+        """Return how many rows fit at once."""
         return max(1, self.size.height)
 
     def render_line(self, y: int) -> Strip:

@@ -39,7 +39,7 @@ RIGHTS: Final = (
 )
 
 
-async def look_at_claims(
+async def observe_claims(
     settings: AgentSettings, topology: Topology | Unseen, driver: str, socket: ListeningSocket
 ) -> ClaimsView:
     """Return what claims need. topology, driver: as found. socket: of the registration."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gpumanager.agent.host import SHIMS, container_runtime, use_driver_root
-from gpumanager.cli.support.claims_look import look_at_claims, registrations
-from gpumanager.cli.support.managers_look import look_for_managers
+from gpumanager.cli.support.claims_look import observe_claims, registrations
+from gpumanager.cli.support.managers_look import find_managers
 from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.values import (
     ContainersView,
@@ -84,22 +84,22 @@ SHARED_MEMORY_ADVICE: Final = (
 T = TypeVar("T")
 
 
-async def look(settings: AgentSettings) -> ObservedNode:
+async def observe_node(settings: AgentSettings) -> ObservedNode:
     """Return the node. Raises InputError for settings with which no agent would start either."""
     gpus, kubelet, containers, own = await asyncio.gather(
-        asyncio.to_thread(look_at_gpus, settings),
-        look_at_kubelet(settings),
-        look_at_containers(settings),
-        asyncio.to_thread(look_at_own, settings),
+        asyncio.to_thread(observe_gpus, settings),
+        observe_kubelet(settings),
+        observe_containers(settings),
+        asyncio.to_thread(observe_own, settings),
     )
     claims = None
     if settings.interface != DEVICE_PLUGINS:
         driver = "" if isinstance(gpus.installed, Unseen) else gpus.installed.version
-        claims = await look_at_claims(
+        claims = await observe_claims(
             settings, gpus.topology, driver, _best(registrations(settings))
         )
-    managers = await look_for_managers(settings, gpus.topology)
-    shares = await asyncio.to_thread(look_at_shares, settings)
+    managers = await find_managers(settings, gpus.topology)
+    shares = await asyncio.to_thread(observe_shares, settings)
     return ObservedNode(
         gpus,
         shares,
@@ -112,7 +112,7 @@ async def look(settings: AgentSettings) -> ObservedNode:
     )
 
 
-def look_at_gpus(settings: AgentSettings) -> GpuView:
+def observe_gpus(settings: AgentSettings) -> GpuView:
     use_driver_root(settings.driver_root)
     libraries = DoctorQuestion(lambda: find_driver(read_host(settings.driver_root)))
     loaded = DoctorQuestion(loaded_driver)
@@ -154,7 +154,7 @@ def _troubles(sysfs: Path) -> Iterator[Trouble]:
                 yield Trouble(gpu, PENDING_RESET, mild=True)
 
 
-def look_at_shares(settings: AgentSettings) -> SharesView:
+def observe_shares(settings: AgentSettings) -> SharesView:
     unlimited = DoctorQuestion(lambda: tuple(_unlimited(settings)))
     hmm = DoctorQuestion(lambda: _reaches_pageable(kernel_file(settings.driver_root, HMM)))
     return SharesView(unlimited.answer(), hmm.answer())
@@ -177,12 +177,12 @@ def _unlimited(settings: AgentSettings) -> Iterator[str]:
             yield name
 
 
-async def look_at_kubelet(settings: AgentSettings) -> KubeletView:
+async def observe_kubelet(settings: AgentSettings) -> KubeletView:
     directory = settings.device_plugin_path
     kubelet = KubeletPods(
         settings.kubelet_endpoint, token=settings.kubelet_token, deadline=KUBELET_SECONDS
     )
-    pods = await seen(kubelet.pods())
+    pods = await await_answer(kubelet.pods())
     checkpoint = directory / KUBELET_CHECKPOINT
     claimed = DoctorQuestion(lambda: read_checkpoint(checkpoint) if exists(checkpoint) else None)
     # By which the kubelet finds an agent with these settings: of each, those of all instances.
@@ -195,7 +195,7 @@ async def look_at_kubelet(settings: AgentSettings) -> KubeletView:
     resources = settings.pod_resources_socket
     state = listener(resources)
     listens = state is ListeningSocket.LISTENS
-    version = await seen(kubelet.version())
+    version = await await_answer(kubelet.version())
     holders = await asyncio.to_thread(claimed.answer)
     held: Held | Unseen | None
     if holders is None or isinstance(holders, Unseen):
@@ -213,7 +213,7 @@ async def look_at_kubelet(settings: AgentSettings) -> KubeletView:
         version=version,
         pods=pods if isinstance(pods, Unseen) else len(pods),
         held=held,
-        pod_resources=await seen(probe(resources))
+        pod_resources=await await_answer(probe(resources))
         if listens
         else Unseen(f"{resources}: {state.value}"),
     )
@@ -240,10 +240,10 @@ def listener(path: Path) -> ListeningSocket:
     return ListeningSocket.LISTENS
 
 
-async def look_at_containers(settings: AgentSettings) -> ContainersView:
+async def observe_containers(settings: AgentSettings) -> ContainersView:
     runtime = container_runtime(settings)
     try:
-        who = await seen(runtime.version())
+        who = await await_answer(runtime.version())
     finally:
         await runtime.close()
     root = settings.driver_root
@@ -267,7 +267,7 @@ async def _or_none(ask: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
     return () if isinstance(answer, Unseen) else answer
 
 
-def look_at_own(settings: AgentSettings) -> OwnView:
+def observe_own(settings: AgentSettings) -> OwnView:
     directories = DoctorQuestion(lambda: tuple(_directories(settings)))
     journal = settings.checkpoint_path / FILE_NAME
     granted = DoctorQuestion(
@@ -328,7 +328,7 @@ def exists(path: Path) -> bool:
     return True
 
 
-async def seen(question: Awaitable[T]) -> T | Unseen:
+async def await_answer(question: Awaitable[T]) -> T | Unseen:
     """Await a question that is bounded in time by itself."""
     try:
         return await question

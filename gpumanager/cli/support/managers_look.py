@@ -16,10 +16,10 @@ from gpumanager.node_status.other_managers import (
 from gpumanager.settings import AgentSettings
 
 
-async def look_for_managers(
+async def find_managers(
     settings: AgentSettings, topology: Topology | Unseen
 ) -> tuple[str, ...] | Unseen | None:
-    """None where there is no API server, and so nothing to look at."""
+    """Find other managers of this node's GPUs; None where there is no API server."""
     if settings.standalone:
         return None
     try:

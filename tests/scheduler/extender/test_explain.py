@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import run
-from gpumanager.cli.output.explain_report import print_told
+from gpumanager.cli.output.explain_report import print_answers
 from tests.scheduler.scheduler_world import pod_object
 from tests.scheduler.served_extender import Served
 
@@ -163,7 +163,7 @@ def test_points_are_told_as_a_rank(
         "best": [{"node": "x", "points": some, "nodes": count} for some, count in best],
     }
 
-    print_told("a/b", record, (), ())
+    print_answers("a/b", record, (), ())
 
     said = " ".join(capsys.readouterr().out.split())
     assert f"n1 was {rank}" in said

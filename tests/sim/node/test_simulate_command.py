@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.node_agents import look
+from gpumanager.cli.node_agents import list_nodes
 from gpumanager.sim.container.process import namespaces_available, own_environment
 from tests.waiting import until
 
@@ -276,7 +276,7 @@ async def test_a_served_node_answers_until_it_is_ended(tmp_path: Path) -> None:
         while sum("serving" in line for line in lines) < 2:
             lines.append((await process.stderr.readline()).decode())
         url = f"http://localhost:{port}"
-        await until(lambda: look([url])[0].node is not None)
+        await until(lambda: list_nodes([url])[0].node is not None)
         process.send_signal(signal.SIGINT)
         out, _ = await process.communicate()
 
