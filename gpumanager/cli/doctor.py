@@ -21,11 +21,11 @@ from gpumanager.cli import agent
 from gpumanager.cli.flags import Flags
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.support.bundle import make_bundle
-from gpumanager.cli.support.doctor_look import observe_node
+from gpumanager.cli.support.node_observation import observe_node
 from gpumanager.doctor.about_container import about_container, find_libcuda, is_container
-from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.bundle import piece
 from gpumanager.doctor.checks import examine, is_wrong
+from gpumanager.doctor.question import DoctorQuestion
 from gpumanager.doctor.values import Finding, Verdict
 
 SIGNS: Final = {

@@ -188,16 +188,16 @@ def get_record(url: str, path: str, authority: Path | None = None) -> Mapping[st
 
 
 def read_admission(
-    tell: Callable[[Placement, NodeView | None], tuple[str, ...]], agent: str | None
+    describe: Callable[[Placement, NodeView | None], tuple[str, ...]], agent: str | None
 ) -> tuple[Placement | None, tuple[str, ...]]:
-    """Return what the agent has, in sentences of `tell`; raises InputError, and AgentAway if named.
+    """Return what the agent has, described; raises InputError, and AgentAway if named.
 
     The one on this machine is tried unasked, and need not have anything.
     """
     url = check(agent or DEFAULT_AGENT, "--agent")
     try:
         placement = read_placement(document(url, "/api/placement"))
-        sentences = tell(placement, picture(url))
+        sentences = describe(placement, picture(url))
     except GpuManagerError as error:
         if agent is None:
             return None, ()

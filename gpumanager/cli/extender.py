@@ -323,12 +323,12 @@ def _election(
         return None
 
     def elect(changed: Callable[[bool], None]) -> LeaderElection:
-        def tell(leads: bool) -> None:  # noqa: FBT001
+        def publish(leads: bool) -> None:  # noqa: FBT001
             changed(leads)
             if label is not None:
                 label.leads(leads)
 
         where = settings.lease_namespace, settings.lease_name
-        return LeaderElection(api, *where, settings.identity, changed=tell)
+        return LeaderElection(api, *where, settings.identity, changed=publish)
 
     return elect

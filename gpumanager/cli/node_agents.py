@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from gpumanager.cli.http_query import BROKEN, cause, check, get
-from gpumanager.doctor.asking import DoctorQuestion
+from gpumanager.doctor.question import DoctorQuestion
 from gpumanager.doctor.values import Unseen
 from gpumanager.errors import GpuManagerError
 from gpumanager.view.metrics import read_metrics

@@ -94,18 +94,16 @@ def driver_answers(view: GpuView) -> Findings:
                 cause,
                 "the agent starts once `nvidia-smi` lists the GPUs where the agent runs",
             )
-        case LoadedDriver() as running if not _same_driver(view.installed, running):
-            yield wrong(
-                "driver",
-                f"{running.version} is loaded, and its libraries are of another version",
-                "finish the driver's update: reload its kernel modules, or reboot",
-            )
-        case LoadedDriver() as running:
-            yield well("driver", f"{running.version}, CUDA up to {running.cuda}")
-
-
-def _same_driver(installed: InstalledDriver | Unseen, running: LoadedDriver) -> bool:
-    return isinstance(installed, Unseen) or installed.version == running.version
+        case LoadedDriver(version, cuda):
+            installed = view.installed
+            if isinstance(installed, Unseen) or installed.version == version:
+                yield well("driver", f"{version}, CUDA up to {cuda}")
+            else:
+                yield wrong(
+                    "driver",
+                    f"{version} is loaded, and its libraries are of another version",
+                    "finish the driver's update: reload its kernel modules, or reboot",
+                )
 
 
 def gpus(view: GpuView) -> Findings:

@@ -1,4 +1,4 @@
-"""Takes out of a text what nobody but its owner should read: keys, tokens, passwords. Pure.
+"""Remove from a text what nobody but its owner should read: keys, tokens, passwords. Pure.
 
 Rather too much than too little: whatever stands behind a name like `token` goes, whatever looks
 like a key of a known maker, and what is long and looks like chance. What went leaves a mark.
@@ -7,7 +7,7 @@ like a key of a known maker, and what is long and looks like chance. What went l
 import json
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 MARK: Final = "<redacted>"
 
@@ -70,7 +70,7 @@ def redact(text: str) -> tuple[str, int]:
 
 
 def _by_chance(text: str) -> bool:
-    """Upper, lower and digits mixed, and no path."""
+    """Return whether upper, lower and digits are mixed, and it is no path."""
     mixed = (str.isupper, str.islower, str.isdigit)
     return all(any(test(letter) for letter in text) for test in mixed) and text.count(
         "/"
@@ -78,22 +78,16 @@ def _by_chance(text: str) -> bool:
 
 
 def checkpoint_without_answers(text: bytes) -> str:
-    """Return the kubelet's checkpoint without what device plugins answered: environments are in
-    there.
+    """Return the kubelet's checkpoint without what device plugins answered, as environments.
 
     Raises ValueError for what is no checkpoint.
     """
     found = json.loads(text)
-    entries = _entries(found)
-    for entry in entries:
-        if isinstance(entry, dict) and "AllocResp" in entry:
-            entry["AllocResp"] = f"<{len(str(entry['AllocResp']))} characters left out>"
-    return json.dumps(found, indent=1)
-
-
-def _entries(found: Any) -> list[Any]:
     inner = found.get("Data", found) if isinstance(found, dict) else None
     entries = inner.get("PodDeviceEntries") or [] if isinstance(inner, dict) else None
     if not isinstance(entries, list):
         raise ValueError("no checkpoint of a known shape")  # noqa: TRY004  it is the file's
-    return entries
+    for entry in entries:
+        if isinstance(entry, dict) and "AllocResp" in entry:
+            entry["AllocResp"] = f"<{len(str(entry['AllocResp']))} characters left out>"
+    return json.dumps(found, indent=1)

@@ -51,18 +51,15 @@ LEAST_BAR, MOST_BAR = 8, 24
 
 def layout(width: int) -> Layout:
     """Choose the columns: below NARROW what matters most, bars from USUAL on, WIDE has all."""
-    if width < TINY:
-        return _fitted(Layout(0, memory=9), width)
-    if width < NARROW:
-        return _fitted(Layout(0, memory=9, share=8, refusals=4), width)
-    if width < USUAL:
-        return _fitted(Layout(0, memory=9, share=8, ceiling=4, wait=5, refusals=4), width)
-    bars = min(MOST_BAR, LEAST_BAR + max(0, width - EIGHTY) // 4)
-    columns = Layout(0, bars, 9, bars, 8, ceiling=4, wait=5, refusals=4)
-    return _fitted(columns if width < WIDE else replace(columns, **MORE), width)
-
-
-def _fitted(columns: Layout, width: int) -> Layout:
-    """Give the name what is left."""
+    columns = Layout(0, memory=9)
+    if width >= TINY:
+        columns = replace(columns, share=8, refusals=4)
+    if width >= NARROW:
+        columns = replace(columns, ceiling=4, wait=5)
+    if width >= USUAL:
+        bars = min(MOST_BAR, LEAST_BAR + max(0, width - EIGHTY) // 4)
+        columns = replace(columns, memory_bar=bars, share_bar=bars)
+    if width >= WIDE:
+        columns = replace(columns, **MORE)
     left = max(LEAST_NAME, width - columns.width - 1)
     return replace(columns, name=min(left, MOST_NAME))

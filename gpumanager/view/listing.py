@@ -53,11 +53,11 @@ class Wish:
     idle: bool = True
 
     def fold(self, key: str) -> "Wish":
-        """Close it, or open it again."""
+        """Close a row, or open it again."""
         return replace(self, folded=self.folded ^ {key})
 
     def by(self, sort: Sort) -> "Wish":
-        """Chosen a second time it is turned round."""
+        """Sort by this; chosen a second time, the order is reversed."""
         return replace(self, sort=sort, turned=sort is self.sort and not self.turned)
 
     def next(self, step: int) -> "Wish":

@@ -26,7 +26,7 @@ LACKS = {
 
 
 def story(pod: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
-    """Tell about a pod, namespace/name; nothing where the agent does not have it.
+    """Describe a pod, namespace/name; nothing where the agent does not have it.
 
     now: the node's metrics, if there are any.
     """
@@ -49,7 +49,7 @@ def story(pod: str, placement: Placement, now: NodeView | None) -> tuple[str, ..
 
 
 def claim_story(claim: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
-    """Tell the same about a ResourceClaim, namespace/name."""
+    """Describe a ResourceClaim in the same way, namespace/name."""
     grants = [one for one in placement.grants if one.claim == claim]
     happened = [one for one in placement.happened if one.claim == claim]
     namespace, _, name = claim.partition("/")
@@ -78,7 +78,7 @@ def _rows(now: NodeView | None) -> Iterator[tuple[int, ContainerRow]]:
 
 
 def _claimed(one: PlacedGrant, pod: str, placement: Placement) -> Iterator[str]:
-    """Tell about a pod that has its GPUs by a claim, alone or together with others."""
+    """Describe a pod that has its GPUs by a claim, alone or together with others."""
     _, _, name = pod.partition("/")
     mine = [container for user, container in one.users if user == name] or [one.container]
     who = f"Container {mine[0]}" if len(mine) == 1 else f"Containers {' and '.join(mine)}"

@@ -50,7 +50,7 @@ def origin(grant: PlacedGrant) -> str:
 
 
 def short_model(model: str) -> str:
-    """Remove what all of them begin with."""
+    """Return a model's name without the maker's."""
     return model.removeprefix("NVIDIA ").removeprefix("Tesla ")
 
 

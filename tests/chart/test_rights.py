@@ -138,14 +138,14 @@ def request(verb: str) -> tuple[Right, When]:
 
 
 CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
-    ("cli/support/claims_look.py", "create"): (),  # everybody may ask what they may
-    ("cli/support/claims_look.py", "get"): (driver("deviceclasses", "get"),),
-    ("cli/support/claims_look.py", "list"): (
+    ("cli/support/claims_observation.py", "create"): (),  # everybody may ask what they may
+    ("cli/support/claims_observation.py", "get"): (driver("deviceclasses", "get"),),
+    ("cli/support/claims_observation.py", "list"): (
         driver("resourceclaims", "list"),
         driver("resourceslices", "list"),
     ),
-    ("cli/support/managers_look.py", "get"): (agent("nodes", "get"),),
-    ("cli/support/managers_look.py", "list"): (
+    ("cli/support/other_managers.py", "get"): (agent("nodes", "get"),),
+    ("cli/support/other_managers.py", "list"): (
         agent("pods", "list"),
         managers("resource.k8s.io", "resourceslices", "list"),
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.support.claims_look import denied_rights
+from gpumanager.cli.support.claims_observation import denied_rights
 from gpumanager.doctor.about_claims import about_claims
 from gpumanager.doctor.values import (
     ClaimObjects,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.support.managers_look import find_managers
+from gpumanager.cli.support.other_managers import find_managers
 from gpumanager.doctor.values import Unseen
 from gpumanager.names import VCORE
 from gpumanager.settings import AgentSettings

@@ -47,7 +47,7 @@ Screen { background: ansi_default; color: ansi_default; }
 
 
 class Sampled(Message):
-    """The agents were asked."""
+    """A new picture of the nodes was taken."""
 
     def __init__(self, nodes: Sequence[Seen]) -> None:
         super().__init__()
@@ -249,13 +249,13 @@ def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs, aga
     """Show the screen until the reader leaves. again: brings a picture, given the one before."""
     over = Event()
 
-    def ask(app: TopApp) -> None:
+    def sample(app: TopApp) -> None:
         latest = nodes
         while not over.wait(interval):
             latest = again(latest)
             app.post_message(Sampled(latest))
 
     try:
-        TopApp(nodes, signs, sort, ask).run()
+        TopApp(nodes, signs, sort, sample).run()
     finally:
         over.set()

@@ -74,7 +74,7 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
         self.post_message(self.Moved())
 
     def on_resize(self) -> None:
-        """Details below the list take some of its lines."""
+        """Keep the cursor's row visible: details below the list take some of its lines."""
         self._reveal()
 
     def _reveal(self) -> None:

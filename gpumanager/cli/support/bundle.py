@@ -16,8 +16,8 @@ import click
 
 from gpumanager import __version__
 from gpumanager.cli.support.bundle_sources import Source, sources
-from gpumanager.doctor.asking import DoctorQuestion
 from gpumanager.doctor.bundle import Piece, piece, within, write
+from gpumanager.doctor.question import DoctorQuestion
 from gpumanager.doctor.values import Unseen
 from gpumanager.errors import GpuManagerError
 from gpumanager.settings import AgentSettings

@@ -151,11 +151,11 @@ def objects(kubeconfig: Path | None, path: str, query: Mapping[str, str]) -> str
         if CLAIM_DRIVER in text:
             found.append(text)
 
-    async def ask() -> None:
+    async def list_all() -> None:
         async with KubeClient(find_access(kubeconfig), agent="gpumanager-doctor") as client:
             await client.list(path, take, **query)
 
-    asyncio.run(ask())
+    asyncio.run(list_all())
     return f"[{','.join(found)}]"
 
 

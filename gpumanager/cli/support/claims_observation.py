@@ -1,4 +1,4 @@
-"""Where a doctor looks on a node that serves claims; nothing is changed."""
+"""Observe what a node that serves claims needs, and change nothing."""
 
 import contextlib
 from http import HTTPStatus
@@ -8,7 +8,7 @@ from typing import Any, Final
 from gpumanager.agent.host import container_runtime
 from gpumanager.cli.node_agents import page
 from gpumanager.cli.support.bundle_sources import agent_url
-from gpumanager.doctor.asking import DoctorQuestion
+from gpumanager.doctor.question import DoctorQuestion
 from gpumanager.doctor.values import ClaimObjects, ClaimsView, ListeningSocket, Unseen
 from gpumanager.dra.slice import PATH as SLICES
 from gpumanager.dra.slice import NodeGpus, devices, differences, slice_name

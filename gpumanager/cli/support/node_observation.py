@@ -1,6 +1,6 @@
-"""Where a doctor looks: at all that an agent with these settings would use, changing nothing.
+"""Observe all that an agent with these settings would use, and change nothing.
 
-Nobody is asked for more than some seconds: what does not answer is unseen, and that is a finding.
+Each question is bounded to some seconds: what does not answer is unseen, and that is a finding.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gpumanager.agent.host import SHIMS, container_runtime, use_driver_root
-from gpumanager.cli.support.claims_look import observe_claims, registrations
-from gpumanager.cli.support.managers_look import find_managers
-from gpumanager.doctor.asking import DoctorQuestion
+from gpumanager.cli.support.claims_observation import observe_claims, registrations
+from gpumanager.cli.support.other_managers import find_managers
+from gpumanager.doctor.question import DoctorQuestion
 from gpumanager.doctor.values import (
     ContainersView,
     Directory,

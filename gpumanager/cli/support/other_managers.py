@@ -1,4 +1,4 @@
-"""Where a doctor looks for other managers of a node's GPUs; nothing is changed."""
+"""Find other managers of a node's GPUs, and change nothing."""
 
 from gpumanager.doctor.values import Unseen
 from gpumanager.errors import GpuManagerError

@@ -1,4 +1,4 @@
-"""Questions to a world that may not answer: each in a thread of its own, awaited for some seconds.
+"""Calls that may not return: each in a thread of its own, awaited for some seconds.
 
 A driver that hangs, a file system that is gone: the thread is left behind, and the process can end.
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class DoctorQuestion(Generic[T]):
-    """Asked when it is made."""
+    """A call in a thread, started when this is made."""
 
     def __init__(self, ask: Callable[[], T], seconds: float = QUESTION_SECONDS) -> None:
         self._ask = ask
@@ -27,7 +27,7 @@ class DoctorQuestion(Generic[T]):
         self._thread.start()
 
     def answer(self) -> T | Unseen:
-        """Once it is there, or why there is none."""
+        """Wait for the answer and return it, or why there is none."""
         self._thread.join(max(0.0, self._until - time.monotonic()))
         return self._answer
 

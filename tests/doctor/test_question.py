@@ -4,7 +4,7 @@ import threading
 import time
 from pathlib import Path
 
-from gpumanager.doctor.asking import DoctorQuestion
+from gpumanager.doctor.question import DoctorQuestion
 from gpumanager.doctor.values import Unseen
 
 
