@@ -22,7 +22,7 @@ from gpumanager.cli.explain_claims import ClaimAnswer, ClusterClaims, PodAnswer
 from gpumanager.cli.flags import authority_option, extender_option
 from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
-from gpumanager.cli.node_agents import AgentAway, document, picture
+from gpumanager.cli.node_agents import AgentUnavailable, fetch_json, fetch_metrics
 from gpumanager.cli.output.explain_report import print_answers
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.access import read_kubeconfig
@@ -190,18 +190,18 @@ def get_record(url: str, path: str, authority: Path | None = None) -> Mapping[st
 def read_admission(
     describe: Callable[[Placement, NodeView | None], tuple[str, ...]], agent: str | None
 ) -> tuple[Placement | None, tuple[str, ...]]:
-    """Return what the agent has, described; raises InputError, and AgentAway if named.
+    """Return what the agent has, described; raises InputError, and AgentUnavailable if named.
 
     The one on this machine is tried unasked, and need not have anything.
     """
     url = check(agent or DEFAULT_AGENT, "--agent")
     try:
-        placement = read_placement(document(url, "/api/placement"))
-        sentences = describe(placement, picture(url))
+        placement = read_placement(fetch_json(url, "/api/placement"))
+        sentences = describe(placement, fetch_metrics(url))
     except GpuManagerError as error:
         if agent is None:
             return None, ()
-        raise AgentAway(url, str(error)) from error
+        raise AgentUnavailable(url, str(error)) from error
     return placement, sentences
 
 

@@ -24,7 +24,7 @@ ADVICE: Final = (
 )
 
 
-class AgentAway(GpuManagerError):
+class AgentUnavailable(GpuManagerError):
     """An agent could not be asked: where, why, and what to do."""
 
     def __init__(self, url: str, cause: str) -> None:
@@ -49,7 +49,7 @@ agents_option: Final = click.option(
 )
 
 
-def page(url: str, path: str) -> bytes:
+def fetch(url: str, path: str) -> bytes:
     """Return what an agent serves there; raises GpuManagerError, with the cause alone."""
     try:
         status, body = get(url, path, seconds=AGENT_SECONDS)
@@ -63,10 +63,10 @@ def page(url: str, path: str) -> bytes:
     return body
 
 
-def document(url: str, path: str) -> dict[str, Any]:
+def fetch_json(url: str, path: str) -> dict[str, Any]:
     """Return the JSON object that it serves there; raises GpuManagerError, with the cause alone."""
     try:
-        found = json.loads(page(url, path))
+        found = json.loads(fetch(url, path))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
@@ -74,16 +74,16 @@ def document(url: str, path: str) -> dict[str, Any]:
     return found
 
 
-def picture(url: str) -> NodeView:
-    """Return the node by its metrics; raises GpuManagerError, with the cause alone."""
-    return read_metrics(page(url, "/metrics").decode("utf-8", "replace"))
+def fetch_metrics(url: str) -> NodeView:
+    """Return its metrics as rows; raises GpuManagerError, with the cause alone."""
+    return read_metrics(fetch(url, "/metrics").decode("utf-8", "replace"))
 
 
 def list_nodes(
     agents: Sequence[str],
     before: Sequence[Seen] = (),
     clock: Callable[[], float] = time.monotonic,
-    ask: Callable[[str], NodeView] = picture,
+    ask: Callable[[str], NodeView] = fetch_metrics,
 ) -> tuple[Seen, ...]:
     """Return every agent's node now; the previous picture of one that does not answer."""
     known = {one.agent: one for one in before}
@@ -98,6 +98,6 @@ def list_nodes(
     return tuple(found)
 
 
-def first_trouble(nodes: Sequence[Seen]) -> AgentAway | None:
+def first_trouble(nodes: Sequence[Seen]) -> AgentUnavailable | None:
     """Return an error for the first that did not answer."""
-    return next((AgentAway(one.agent, one.trouble) for one in nodes if one.away), None)
+    return next((AgentUnavailable(one.agent, one.trouble) for one in nodes if one.away), None)

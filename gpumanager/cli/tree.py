@@ -1,6 +1,6 @@
 """`gpumanager tree`: the topology of a node's GPUs, and the containers on them.
 
-Of a node that runs, or of a machine described by the text of `nvidia-smi topo -m`.
+It asks the node's agent, or reads the output of `nvidia-smi topo -m`, which names no containers.
 """
 
 import json
@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
-from gpumanager.cli.node_agents import AgentAway, agents_option, document
+from gpumanager.cli.node_agents import AgentUnavailable, agents_option, fetch_json
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.gpu.topology_text import read_topology
@@ -19,15 +19,14 @@ from gpumanager.gpu.values import Topology
 from gpumanager.units import count_of, parse_bytes
 from gpumanager.view.placement import read_placement
 from gpumanager.view.topology_tree import (
-    Sitting,
+    GrantsByGpu,
     as_json,
-    free,
+    free_count,
     granted,
-    island,
+    grants_by_gpu,
+    island_text,
     leaf,
     origin,
-    sitting,
-    unheld,
 )
 
 
@@ -35,20 +34,21 @@ from gpumanager.view.topology_tree import (
 @agents_option
 @click.option(
     "--topology",
-    "path",
+    "topology_file",
     metavar="FILE",
     help="Instead of asking a node: what `nvidia-smi topo -m` printed; - reads standard input.",
 )
 @click.option(
     "--memory",
-    "size",
     metavar="SIZE",
     default="16GiB",
     show_default=True,
     help="With --topology: memory of each GPU.",
 )
 @click.option("--json", "in_json", is_flag=True, help="Print JSON.")
-def command(agents: Sequence[str], path: str | None, size: str, *, in_json: bool) -> None:
+def command(
+    agents: Sequence[str], topology_file: str | None, memory: str, *, in_json: bool
+) -> None:
     """Show sockets, switches and NVLinks, the GPUs on them, and who has them.
 
     \b
@@ -56,62 +56,67 @@ def command(agents: Sequence[str], path: str | None, size: str, *, in_json: bool
       gpumanager tree
       nvidia-smi topo -m | gpumanager tree --topology -
     """
-    machines: list[tuple[str, Topology, Sitting | None]] = []
-    if path is not None:
+    nodes: list[tuple[str, Topology, GrantsByGpu | None]] = []
+    if topology_file is not None:
         try:
-            memory = parse_bytes(size)
+            gpu_memory = parse_bytes(memory)
         except ValueError as error:
             raise InputError("--memory", str(error)) from error
-        machines.append(("", read_topology(path, memory), None))
-    for url in agents if path is None else ():
-        try:
-            found = read_placement(document(url, "/api/placement"))
-        except GpuManagerError as error:
-            raise AgentAway(url, str(error)) from error
-        machines.append((found.node, found.topology, sitting(found)))
+        nodes.append(("", read_topology(topology_file, gpu_memory), None))
+    else:
+        for url in agents:
+            try:
+                placement = read_placement(fetch_json(url, "/api/placement"))
+            except GpuManagerError as error:
+                raise AgentUnavailable(url, str(error)) from error
+            nodes.append((placement.node, placement.topology, grants_by_gpu(placement)))
     if in_json:
-        nodes = [as_json(topology, held, node) for node, topology, held in machines]
-        click.echo(json.dumps({"nodes": nodes}, indent=2))
+        trees = [as_json(topology, grants, node) for node, topology, grants in nodes]
+        click.echo(json.dumps({"nodes": trees}, indent=2))
         return
     console = OutputConsole()
-    for node, topology, held in machines:
-        console.print(tree(node, topology, held))
+    for node, topology, grants in nodes:
+        console.print(tree(node, topology, grants))
 
 
-def tree(node: str, topology: Topology, held: Sitting | None) -> Tree:
-    """Return the tree of a node. held: None where it is not known."""
+def tree(node: str, topology: Topology, grants: GrantsByGpu | None) -> Tree:
+    """Return the tree of a node. grants: None where they are not known."""
     count = len(topology.gpus)
     title = Text(node or "machine", style="bold")
     title.append(f"  {count_of(count, 'GPU')}", style="not bold")
-    if held is not None:
-        title.append(f", {unheld(topology.gpus, held)} free", style="not bold")
+    if grants is not None:
+        title.append(f", {free_count(topology.gpus, grants)} free", style="not bold")
     root = Tree(title)
-    _grow(root, branches(topology), topology, held)
+    _grow(root, branches(topology), topology, grants)
     if joined := islands(topology):
         links = root.add(Text("NVLink", style="bold"))
-        for one in joined:
-            links.add(Text(island(topology, one)))
+        for island in joined:
+            links.add(Text(island_text(topology, island)))
     return root
 
 
-def _grow(root: Tree, parts: Iterable[Branch], topology: Topology, held: Sitting | None) -> None:
+def _grow(
+    root: Tree, parts: Iterable[Branch], topology: Topology, grants: GrantsByGpu | None
+) -> None:
     for part in parts:
         if part.level is None:
-            gpu = topology.gpus[part.members[0]]
-            grants = None if held is None else held.get(gpu.uuid, ())
-            below = root.add(
-                Text(leaf(gpu, grants), style="" if grants is None or grants else "dim")
-            )
-            for one in grants or ():
-                label = Text(one.name, style="bold")
-                label.append(f"  {granted(one, gpu.uuid)}{origin(one)}", style="not bold")
-                if one.unlimited:
-                    count = sum(one.unlimited.values())
-                    text = f"  NO LIMIT holds for {count} of its processes"
-                    label.append(text, style="bold red")
-                below.add(label)
+            _add_gpu(root, topology, part, grants)
             continue
         label = Text(part.title)
-        if held is not None:
-            label.append(f"  {free(topology, part, held)}", style="dim")
-        _grow(root.add(label), part.below, topology, held)
+        if grants is not None:
+            gpus = [topology.gpus[place] for place in part.members]
+            label.append(f"  {free_count(gpus, grants)} of {len(gpus)} free", style="dim")
+        _grow(root.add(label), part.below, topology, grants)
+
+
+def _add_gpu(root: Tree, topology: Topology, part: Branch, grants: GrantsByGpu | None) -> None:
+    gpu = topology.gpus[part.members[0]]
+    on_gpu = None if grants is None else grants.get(gpu.uuid, ())
+    below = root.add(Text(leaf(gpu, on_gpu), style="" if on_gpu is None or on_gpu else "dim"))
+    for grant in on_gpu or ():
+        label = Text(grant.name, style="bold")
+        label.append(f"  {granted(grant, gpu.uuid)}{origin(grant)}", style="not bold")
+        if grant.unlimited:
+            count = sum(grant.unlimited.values())
+            label.append(f"  NO LIMIT holds for {count} of its processes", style="bold red")
+        below.add(label)

@@ -1,7 +1,7 @@
 """The device plugin API on the wire, both sides: what a plugin serves and what a kubelet serves.
 
-The agent uses one side, the simulated kubelet the other.
-Connections are unix sockets with the kubelet's own 4 MiB limit on a message.
+The agent is the plugin; the simulated kubelet is the other side. A message has at most 4 MiB, the
+kubelet's limit.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,20 +23,20 @@ DEVICE_PLUGIN: Final = "v1beta1.DevicePlugin"
 
 OPTIONS: Final = Method("GetDevicePluginOptions", pb.Empty, pb.DevicePluginOptions)
 LIST_AND_WATCH: Final = Method("ListAndWatch", pb.Empty, pb.ListAndWatchResponse, streams=True)
-PREFERRED: Final = Method(
+PREFERRED_ALLOCATION: Final = Method(
     "GetPreferredAllocation",
     pb.PreferredAllocationRequest,
     pb.PreferredAllocationResponse,
 )
 ALLOCATE: Final = Method("Allocate", pb.AllocateRequest, pb.AllocateResponse)
-PRE_START: Final = Method(
+PRE_START_CONTAINER: Final = Method(
     "PreStartContainer", pb.PreStartContainerRequest, pb.PreStartContainerResponse
 )
 REGISTER: Final = Method("Register", pb.RegisterRequest, pb.Empty)
 
 
 class DevicePluginServicer(Protocol):
-    """What a device plugin answers; each takes the request and the call's context."""
+    """The methods that a device plugin serves."""
 
     async def options(self, request: pb.Empty, context: Context) -> pb.DevicePluginOptions: ...
 
@@ -61,26 +61,26 @@ Register = Callable[[pb.RegisterRequest, Context], Awaitable[pb.Empty]]
 
 
 def device_plugin_handler(servicer: DevicePluginServicer) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serves `servicer` as v1beta1.DevicePlugin."""
+    """Return what serves `servicer` as v1beta1.DevicePlugin in a gRPC server."""
     return grpc_wire.handler(
         DEVICE_PLUGIN,
         {
             OPTIONS: servicer.options,
             LIST_AND_WATCH: servicer.list_and_watch,
-            PREFERRED: servicer.preferred,
+            PREFERRED_ALLOCATION: servicer.preferred,
             ALLOCATE: servicer.allocate,
-            PRE_START: servicer.pre_start,
+            PRE_START_CONTAINER: servicer.pre_start,
         },
     )
 
 
 def registration_handler(register: Register) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serves `register` as v1beta1.Registration: the kubelet's side."""
+    """Return what serves `register` as v1beta1.Registration in the kubelet's gRPC server."""
     return grpc_wire.handler(REGISTRATION, {REGISTER: register})
 
 
 class DevicePluginClient:
-    """The kubelet's side of v1beta1.DevicePlugin. deadline: seconds, None for none."""
+    """Calls a device plugin, as the kubelet does. deadline: seconds for a call, None for none."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
@@ -89,13 +89,13 @@ class DevicePluginClient:
         return await self._call(OPTIONS, pb.Empty(), deadline)
 
     def list_and_watch(self) -> AsyncIterator[pb.ListAndWatchResponse]:
-        """Ends by an error when the plugin goes away; leave it by closing the channel."""
+        """Yield devices at each change; close the channel to end it. Raises AioRpcError."""
         return aiter(grpc_wire.stream(self._channel, DEVICE_PLUGIN, LIST_AND_WATCH, pb.Empty()))
 
     async def preferred(
         self, request: pb.PreferredAllocationRequest, deadline: float | None = None
     ) -> pb.PreferredAllocationResponse:
-        return await self._call(PREFERRED, request, deadline)
+        return await self._call(PREFERRED_ALLOCATION, request, deadline)
 
     async def allocate(
         self, request: pb.AllocateRequest, deadline: float | None = None
@@ -105,7 +105,7 @@ class DevicePluginClient:
     async def pre_start(
         self, request: pb.PreStartContainerRequest, deadline: float | None = None
     ) -> pb.PreStartContainerResponse:
-        return await self._call(PRE_START, request, deadline)
+        return await self._call(PRE_START_CONTAINER, request, deadline)
 
     async def _call(
         self, method: Method[Request, Response], request: Request, deadline: float | None
@@ -116,5 +116,5 @@ class DevicePluginClient:
 async def register(
     channel: grpc.aio.Channel, request: pb.RegisterRequest, deadline: float | None = None
 ) -> None:
-    """The plugin's side of v1beta1.Registration. Raises grpc.aio.AioRpcError."""
+    """Register a plugin with the kubelet. Raises grpc.aio.AioRpcError."""
     await grpc_wire.call(channel, REGISTRATION, REGISTER, request, deadline)

@@ -32,7 +32,7 @@ HEALTH_SERVICES: Final = {
     "v1.DRAResourceHealth": "v1.DRAResourceHealth",
     "v1alpha1.DRAResourceHealth": "v1alpha1.DRAResourceHealth",
 }
-"""Advertised name → the gRPC service's, newest first, as a kubelet chooses."""
+"""The gRPC service of each advertised name, newest first: a kubelet takes the first it knows."""
 
 GET_INFO: Final = Method("GetInfo", registration_pb.InfoRequest, registration_pb.PluginInfo)
 NOTIFY: Final = Method(
@@ -55,7 +55,7 @@ WATCH: Final = Method(
 
 
 class RegistrationServicer(Protocol):
-    """What a plugin answers on its socket in the kubelet's plugins_registry."""
+    """The methods that a plugin serves on its socket in the kubelet's plugins_registry."""
 
     async def get_info(
         self, request: registration_pb.InfoRequest, context: Context
@@ -67,7 +67,7 @@ class RegistrationServicer(Protocol):
 
 
 class DRAPluginServicer(Protocol):
-    """What a DRA driver answers."""
+    """The methods that a DRA driver serves."""
 
     async def prepare(
         self, request: pb.NodePrepareResourcesRequest, context: Context
@@ -87,7 +87,7 @@ class HealthServicer(Protocol):
 
 
 def registration_handler(servicer: RegistrationServicer) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serve `servicer` as pluginregistration.Registration."""
+    """Return what serves `servicer` as pluginregistration.Registration in a gRPC server."""
     return grpc_wire.handler(REGISTRATION, {GET_INFO: servicer.get_info, NOTIFY: servicer.notify})
 
 
@@ -107,7 +107,7 @@ def health_handlers(servicer: HealthServicer) -> "tuple[grpc.GenericRpcHandler[A
 
 
 class RegistrationClient:
-    """The kubelet's side of pluginregistration.Registration. deadline: seconds, None for none."""
+    """Calls a plugin's registration, as the kubelet does. deadline: seconds, None for none."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
@@ -149,6 +149,6 @@ class DRAPluginClient:
         return await grpc_wire.call(self._channel, self._service, UNPREPARE, request, deadline)
 
     def watch(self) -> AsyncIterator[health_pb.NodeWatchResourcesResponse]:
-        """Ends by an error when the driver goes away; leave it by closing the channel."""
+        """Yield all health at each change; close the channel to end it. Raises AioRpcError."""
         request = health_pb.NodeWatchResourcesRequest()
         return aiter(grpc_wire.stream(self._channel, self._health, WATCH, request))

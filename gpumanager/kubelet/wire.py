@@ -22,7 +22,7 @@ PODS: Final = "v1alpha1.Pods"
 SERVICE: Final = "v1.PodResourcesLister"
 ALPHA: Final = "v1alpha1.PodResourcesLister"
 MESSAGE_LIMIT: Final = 16 << 20
-"""Bytes we accept; a kubelet with many pods and devices exceeds gRPC's 4 MiB."""
+"""Bytes in one answer; a kubelet with many pods and devices exceeds gRPC's 4 MiB."""
 
 LIST: Final = Method("List", pb.ListPodResourcesRequest, pb.ListPodResourcesResponse)
 GET: Final = Method("Get", pb.GetPodResourcesRequest, pb.GetPodResourcesResponse)
@@ -34,7 +34,7 @@ LIST_PODS: Final = Method("ListPods", pods_pb.ListPodsRequest, pods_pb.ListPodsR
 
 
 class PodResourcesServicer(Protocol):
-    """What a kubelet answers."""
+    """The methods that a kubelet serves."""
 
     async def list(
         self, request: pb.ListPodResourcesRequest, context: Context
@@ -52,7 +52,7 @@ class PodResourcesServicer(Protocol):
 def pod_resources_handler(
     servicer: PodResourcesServicer, methods: Collection[Method[Any, Any]] = METHODS
 ) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serves `methods` of `servicer` as v1.PodResourcesLister; older kubelets have fewer."""
+    """Return what serves `methods` as v1.PodResourcesLister; older kubelets have fewer."""
     every = {LIST: servicer.list, GET: servicer.get, ALLOCATABLE: servicer.allocatable}
     return grpc_wire.handler(SERVICE, {method: every[method] for method in methods})
 
@@ -60,19 +60,19 @@ def pod_resources_handler(
 def alpha_handler(
     list_: Callable[[pb.ListPodResourcesRequest, Context], Awaitable[pb.ListPodResourcesResponse]],
 ) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serves `list_` as v1alpha1.PodResourcesLister, which has nothing else."""
+    """Return what serves `list_` as v1alpha1.PodResourcesLister, which has nothing else."""
     return grpc_wire.handler(ALPHA, {LIST: list_})
 
 
 def pods_handler(
     list_: Callable[[pods_pb.ListPodsRequest, Context], Awaitable[pods_pb.ListPodsResponse]],
 ) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serves `list_` as v1alpha1.Pods, of which the agent asks nothing else."""
+    """Return what serves `list_` as v1alpha1.Pods, of which the agent calls nothing else."""
     return grpc_wire.handler(PODS, {LIST_PODS: list_})
 
 
 class PodResourcesClient:
-    """The agent's side. Raises grpc.aio.AioRpcError. timeout: seconds for one call."""
+    """Calls a kubelet. Raises grpc.aio.AioRpcError. timeout: seconds for one call."""
 
     def __init__(self, channel: grpc.aio.Channel, timeout: float) -> None:
         self._channel = channel

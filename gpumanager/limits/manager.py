@@ -35,7 +35,7 @@ from gpumanager.limits.overhead.context_sizes import ContextSizes, ModelOf, unkn
 from gpumanager.limits.overhead.driver_overhead import Staleness, plain
 from gpumanager.limits.pages.config import Config
 from gpumanager.limits.pages.region import read_usage
-from gpumanager.limits.pausing import Freezer, Pausing
+from gpumanager.limits.pausing import Freezer, Pauser
 from gpumanager.limits.processes import POLL_SECONDS, Deaths, Process
 from gpumanager.limits.socket.bounds import Descriptors
 from gpumanager.limits.socket.listener import DEADLINE_SECONDS
@@ -104,7 +104,7 @@ class VirtualManager:
                 nvml, "cannot read the GPU utilization of processes", read_seconds
             )
         self._pauses = pauses
-        self._pausing = Pausing(self.directory, freezer)
+        self._pauser = Pauser(self.directory, freezer)
         self._staleness = Staleness()
         self._sizes = ContextSizes(model_of)
         self._peers = peers
@@ -145,7 +145,7 @@ class VirtualManager:
                     poll_seconds=self._poll_seconds,
                 )
                 undo.pop_all()
-            self._pausing.resume(allocation)  # a manager before us paused it
+            self._pauser.resume(allocation)  # a manager before us paused it
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
         finally:
@@ -181,7 +181,7 @@ class VirtualManager:
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
         directory = self.directory(allocation)
-        self._pausing.resume(allocation)
+        self._pauser.resume(allocation)
         served = self._served.pop(allocation, None)
         if served is not None:
             served.close()
@@ -197,7 +197,7 @@ class VirtualManager:
     async def stop(self) -> None:
         """Stop serving all of them. Directories stay; running containers stay limited."""
         for allocation, served in self._served.items():
-            self._pausing.resume(allocation)
+            self._pauser.resume(allocation)
             served.close()
         self._served.clear()
         self._let_go()
@@ -261,7 +261,7 @@ class VirtualManager:
         outside = self._outside
         outside.look(now_ns, takers, bared)
         if self._pauses:
-            self._pausing.keep(outside.overdrawn, outside.paused, self._processes)
+            self._pauser.tick(outside.overdrawn, outside.paused, self._processes)
 
     def _processes(self, allocation: AllocationID) -> tuple[Process, ...]:
         served = self._served.get(allocation)

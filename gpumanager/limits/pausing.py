@@ -1,11 +1,11 @@
-"""Containers that go on launching out of turn are frozen from outside, and thawed in time.
+"""Pauses containers that go on launching out of turn: freezes their cgroups, and thaws them again.
 
-Which containers is decided at each tick (`gpumanager.compute.overdraft`); here their cgroups are
-frozen and thawed. A frozen container launches nothing, and what it has queued runs on and is paid
-for. Its processes can neither refuse that nor end it, however many they are; no pid is signalled.
+At each tick `gpumanager.compute.overdraft` decides which allocations are paused. A frozen container
+launches nothing; what it has queued already runs on, and it is charged for that. Its processes can
+neither refuse nor end it, however many they are. No process gets a signal.
 
-A container stays frozen until it is thawed. So before it is frozen its cgroup is written into the
-allocation's directory, and a manager that finds it there thaws it, whatever lives in it. Where it
+A container stays frozen until it is thawed. So its cgroup is written to the allocation's directory
+before it is frozen, and a later agent that finds it there thaws it, whatever runs in it. If it
 cannot be written, it is not frozen. A container of a pod that terminates is thawed: it has to end.
 """
 
@@ -21,91 +21,94 @@ from gpumanager.limits.processes import Process
 
 log = logging.getLogger(__name__)
 
-MARK: Final = "paused"
-"""A file in the allocation's directory, while its containers may be frozen: a cgroup a line."""
+PAUSED_FILE: Final = "paused"
+"""In the allocation's directory while its containers may be frozen: one cgroup per line."""
 
-CONTAINERS: Final = 64
-"""Of an allocation that are frozen: a claim may have several."""
+MOST_CONTAINERS: Final = 64
+"""How many of one allocation are frozen; a claim may have several containers."""
 
-PROCESSES_PER_LOOK: Final = 16
-"""Of an allocation, whose containers are looked up: all of them in turn, some at each look."""
+PROCESSES_PER_TICK: Final = 16
+"""For how many processes of an allocation a tick looks up the container; the next tick goes on."""
 
-EFFECT_LOOKS: Final = 20
-"""In a row, at which a container was to be frozen: then it is, or that is a finding."""
+TICKS_TO_TAKE_EFFECT: Final = 20
+"""After as many ticks in a row at which it is paused, an allocation that is not frozen, or uses GPU
+time all the same, is logged."""
 
 Cgroup = NewType("Cgroup", str)
-"""The name of a container's cgroup, on one line; a later agent knows it, too."""
+"""Names a container's cgroup, on one line. A later agent has to understand it, too."""
 
 
 class Freezer(Protocol):
-    """Freezes containers, whatever their processes do. Called in the loop: it must not wait."""
+    """Freezes containers, whatever their processes do. Called in the event loop: never blocks."""
 
     def container(self, allocation: AllocationID, process: Process) -> Cgroup | None:
-        """Return that of this process; None where it may not be of the allocation's pods."""
+        """Return the container of a process; None unless it is one of the allocation's pods."""
 
     def terminates(self, cgroup: Cgroup) -> bool:
         """Return whether its pod is about to end."""
 
     def freeze(self, cgroup: Cgroup) -> None:
-        """Freeze it; safe to repeat. Raises OSError, FileNotFoundError where it has ended."""
+        """Safe to repeat. Raises OSError; FileNotFoundError if the container has ended."""
 
     def thaw(self, cgroup: Cgroup) -> None:
-        """Thaw it, as `freeze`."""
+        """Safe to repeat. Raises OSError; FileNotFoundError if the container has ended."""
 
     def is_frozen(self, cgroup: Cgroup) -> bool:
-        """Return whether all of its processes have stopped; False where it has ended."""
+        """Return whether all of its processes have stopped; False if the container has ended."""
 
 
 @dataclass(slots=True)
-class _Held:
-    """An allocation to pause. next: the process to look up next; looks: in a row at which it was to
-    be frozen; excess: at the first of them."""
+class _Overdrawn:
+    """An allocation that may be paused. next_process: where the next tick goes on looking up
+    containers. paused_ticks: in a row, up to now. least_excess: the lowest in these ticks."""
 
     cgroups: list[Cgroup] = field(default_factory=list)
-    next: int = 0
-    looks: int = 0
-    excess: float = 0.0
+    next_process: int = 0
+    paused_ticks: int = 0
+    least_excess: float = 0.0
 
 
-class Pausing:
-    """Pauses a node's containers. directory: of an allocation; freezer: None where none can be
-    frozen."""
+class Pauser:
+    """Pauses allocations. directory: of an allocation. freezer: None if nothing can be frozen."""
 
     def __init__(
         self, directory: Callable[[AllocationID], Path], freezer: Freezer | None = None
     ) -> None:
         self._directory = directory
         self._freezer = freezer
-        self._held: dict[AllocationID, _Held] = {}
-        self._said: set[tuple[AllocationID, str]] = set()
+        self._overdrawn: dict[AllocationID, _Overdrawn] = {}
+        self._logged: set[tuple[AllocationID, str]] = set()
 
-    def keep(
+    def tick(
         self,
-        held: Collection[AllocationID],
+        overdrawn: Collection[AllocationID],
         paused: Mapping[AllocationID, float],
         processes: Callable[[AllocationID], Sequence[Process]],
     ) -> None:
-        """Pause these from now on, and no others. held: those that may be paused at any
-        look. paused: by how many ns of GPU time each is ahead. processes: of an allocation."""
-        for one in self._held.keys() - set(held):
-            self.resume(one)
+        """Freeze the containers of `paused`, and thaw all others.
+
+        overdrawn: all that may be paused at some tick. paused: those of them that have to wait now,
+        and by how many ns of GPU time each is ahead. processes: of an allocation.
+        """
+        for allocation in self._overdrawn.keys() - set(overdrawn):
+            self.resume(allocation)
         if self._freezer is None:
-            for one in paused:
-                self._say(one, "this agent has no freezer")
+            for allocation in paused:
+                self._warn(allocation, "this agent has no freezer")
             return
-        for one in held:
-            state = self._held.setdefault(one, _Held())
-            self._find(self._freezer, one, state, processes(one))
-            if one in paused:
-                self._freeze_all(self._freezer, one, state, paused[one])
-            elif state.looks:
-                state.looks = 0
-                self._thaw_all(self._freezer, one, state.cgroups)
+        for allocation in overdrawn:
+            state = self._overdrawn.setdefault(allocation, _Overdrawn())
+            self._find_containers(self._freezer, allocation, state, processes(allocation))
+            if allocation in paused:
+                self._freeze_all(self._freezer, allocation, state, paused[allocation])
+            elif state.paused_ticks:
+                state.paused_ticks = 0
+                self._thaw_all(self._freezer, allocation, state.cgroups)
 
     def resume(self, allocation: AllocationID) -> None:
-        """Thaw all of its containers, whichever agent froze them, and hold it no more."""
-        self._held.pop(allocation, None)
-        path = self._directory(allocation) / MARK
+        """Thaw all of its containers, also those that an earlier agent froze, and forget it."""
+        self._overdrawn.pop(allocation, None)
+        path = self._directory(allocation) / PAUSED_FILE
         try:
             cgroups = [Cgroup(line) for line in path.read_text().splitlines()]
             if self._freezer is None:
@@ -117,39 +120,37 @@ class Pausing:
         except OSError as error:
             log.warning("allocation %s may stay frozen: %s", allocation, error)
 
-    def _find(
+    def _find_containers(
         self,
         freezer: Freezer,
         allocation: AllocationID,
-        state: _Held,
+        state: _Overdrawn,
         processes: Sequence[Process],
     ) -> None:
-        """Find containers that are not known yet. What is found is written down first."""
-        begin = state.next if state.next < len(processes) else 0
-        some = processes[begin : begin + PROCESSES_PER_LOOK]
-        state.next = begin + len(some)
-        found = {freezer.container(allocation, one) for one in some}
-        fresh = sorted(one for one in found if one is not None and one not in state.cgroups)
-        cgroups = (state.cgroups + fresh)[:CONTAINERS]
+        """Look up containers of some processes; write new ones to the file before they count."""
+        begin = state.next_process if state.next_process < len(processes) else 0
+        some = processes[begin : begin + PROCESSES_PER_TICK]
+        state.next_process = begin + len(some)
+        found = {freezer.container(allocation, process) for process in some}
+        new = sorted(cgroup for cgroup in found if cgroup and cgroup not in state.cgroups)
+        cgroups = (state.cgroups + new)[:MOST_CONTAINERS]
         if some and not cgroups:
-            self._say(allocation, "the cgroups of its processes name no container of its pods")
+            self._warn(allocation, "the cgroups of its processes name no container of its pods")
         if cgroups == state.cgroups:
             return
         try:
-            (self._directory(allocation) / MARK).write_text("".join(f"{one}\n" for one in cgroups))
+            path = self._directory(allocation) / PAUSED_FILE
+            path.write_text("".join(f"{cgroup}\n" for cgroup in cgroups))
         except OSError as error:
-            self._say(allocation, str(error))
+            self._warn(allocation, str(error))
             return
         state.cgroups = cgroups
 
     def _freeze_all(
-        self, freezer: Freezer, allocation: AllocationID, state: _Held, excess: float
+        self, freezer: Freezer, allocation: AllocationID, state: _Overdrawn, excess: float
     ) -> None:
-        """Freeze its containers, those that another program has thawed, too. Then check the effect.
-
-        Not those of a pod that terminates.
-        """
-        frozen: list[Cgroup] = []
+        """Freeze again what another program has thawed, too; then check that it has an effect."""
+        frozen = []
         for cgroup in tuple(state.cgroups):
             try:
                 if freezer.terminates(cgroup):
@@ -160,33 +161,33 @@ class Pausing:
             except FileNotFoundError:
                 state.cgroups.remove(cgroup)
             except OSError as error:
-                self._say(allocation, str(error))
-        state.excess = min(state.excess, excess) if state.looks else excess
-        state.looks += 1
-        if state.looks <= EFFECT_LOOKS:
+                self._warn(allocation, str(error))
+        state.least_excess = min(state.least_excess, excess) if state.paused_ticks else excess
+        state.paused_ticks += 1
+        if state.paused_ticks <= TICKS_TO_TAKE_EFFECT:
             return
         if not all(map(freezer.is_frozen, frozen)):
-            self._say(allocation, "its cgroup does not freeze")
-        elif frozen and excess > state.excess + SECOND:
-            self._say(allocation, "it uses GPU time although its containers are frozen")
+            self._warn(allocation, "its cgroup does not freeze")
+        elif frozen and excess > state.least_excess + SECOND:
+            self._warn(allocation, "it uses GPU time although its containers are frozen")
 
     def _thaw_all(
         self, freezer: Freezer, allocation: AllocationID, cgroups: Sequence[Cgroup]
     ) -> bool:
-        """Thaw them; return whether none is frozen any more."""
-        done = True
+        """Return whether all of them are thawed, or have ended."""
+        all_thawed = True
         for cgroup in cgroups:
             try:
                 freezer.thaw(cgroup)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                done = False
+                all_thawed = False
                 log.warning("allocation %s may stay frozen: %s", allocation, error)
-        return done
+        return all_thawed
 
-    def _say(self, allocation: AllocationID, why: str) -> None:
-        """Log each once."""
-        if (allocation, why) not in self._said:
-            self._said.add((allocation, why))
+    def _warn(self, allocation: AllocationID, why: str) -> None:
+        """Log it, once for each reason."""
+        if (allocation, why) not in self._logged:
+            self._logged.add((allocation, why))
             log.warning("cannot pause allocation %s: %s", allocation, why)

@@ -1,8 +1,8 @@
 """CRI on the wire, both sides: Version, ListContainers, ContainerStatus and Status of the
 RuntimeService.
 
-The agent is its client; the simulated container runtime serves it. v1 and v1alpha2 are the same
-bytes under two names.
+The agent is the client; the simulated container runtime is the server. v1 and v1alpha2 differ in
+the name of the service only.
 """
 
 from pathlib import Path
@@ -19,10 +19,10 @@ V1: Final = "runtime.v1.RuntimeService"
 V1ALPHA2: Final = "runtime.v1alpha2.RuntimeService"
 SERVICES: Final = (V1, V1ALPHA2)
 MESSAGE_LIMIT: Final = 16 << 20
-"""Bytes we accept, as the kubelet does of its runtime."""
+"""Bytes in one message; the kubelet accepts as many from its runtime."""
 
 RECONNECT_MS: Final = 1000
-"""Longest time for which a runtime that has come back is not noticed; gRPC's own is 2 minutes."""
+"""Longest pause between two attempts to reconnect; gRPC's default is 2 minutes."""
 
 VERSION: Final = Method("Version", pb.VersionRequest, pb.VersionResponse)
 LIST_CONTAINERS: Final = Method(
@@ -31,12 +31,11 @@ LIST_CONTAINERS: Final = Method(
 CONTAINER_STATUS: Final = Method(
     "ContainerStatus", pb.ContainerStatusRequest, pb.ContainerStatusResponse
 )
-
 STATUS: Final = Method("Status", pb.StatusRequest, pb.StatusResponse)
 
 
 class RuntimeServicer(Protocol):
-    """What a container runtime answers."""
+    """The methods that a container runtime serves."""
 
     async def version(self, request: pb.VersionRequest, context: Context) -> pb.VersionResponse: ...
 
@@ -54,7 +53,7 @@ class RuntimeServicer(Protocol):
 def runtime_handler(
     servicer: RuntimeServicer, service: str = V1
 ) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serves `servicer` under the name of one of the versions."""
+    """Return what serves `servicer` in a gRPC server. service: one of SERVICES."""
     methods: dict[Method[Any, Any], Any] = {
         VERSION: servicer.version,
         LIST_CONTAINERS: servicer.list_containers,
@@ -65,7 +64,7 @@ def runtime_handler(
 
 
 class RuntimeClient:
-    """The agent's side, of one version. Raises grpc.aio.AioRpcError."""
+    """Calls one of SERVICES. timeout: seconds for a call. Raises grpc.aio.AioRpcError."""
 
     def __init__(self, channel: grpc.aio.Channel, service: str, timeout: float) -> None:
         self.service = service
@@ -73,11 +72,11 @@ class RuntimeClient:
         self._timeout = timeout
 
     async def version(self) -> pb.VersionResponse:
-        request = pb.VersionRequest(version="0.1.0")  # of the kubelet's own API, as it sends it
+        request = pb.VersionRequest(version="0.1.0")  # which the kubelet sends, too
         return await grpc_wire.call(self._channel, self.service, VERSION, request, self._timeout)
 
     async def status(self) -> pb.StatusResponse:
-        """Return its status, with its configuration if it reports that."""
+        """Return the runtime's status, with its configuration if it reports that."""
         request = pb.StatusRequest(verbose=True)
         return await grpc_wire.call(self._channel, self.service, STATUS, request, self._timeout)
 
@@ -96,5 +95,5 @@ class RuntimeClient:
 
 
 def dial(socket: Path) -> grpc.aio.Channel:
-    """Open a channel to a container runtime's socket; close it."""
+    """Open a channel to a container runtime's socket; the caller closes it."""
     return grpc_wire.dial(socket, MESSAGE_LIMIT, max_reconnect_backoff_ms=RECONNECT_MS)

@@ -9,17 +9,17 @@ from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 from gpumanager.view.placement import PlacedGrant, Placement
 
-Sitting = Mapping[str, Sequence[PlacedGrant]]
-"""By the UUID of the GPU."""
+GrantsByGpu = Mapping[str, Sequence[PlacedGrant]]
+"""The grants of each GPU, by its UUID."""
 
 
-def sitting(placement: Placement) -> Sitting:
-    """Return the grants of each GPU; what the kubelet has given to others since is left out."""
-    held: dict[str, list[PlacedGrant]] = {gpu.uuid: [] for gpu in placement.topology.gpus}
-    for one in placement.grants:
-        for uuid in () if one.suspect else one.uuids:
-            held.setdefault(uuid, []).append(one)
-    return held
+def grants_by_gpu(placement: Placement) -> GrantsByGpu:
+    """Leave out suspect grants: the kubelet has offered their devices to others since."""
+    grants: dict[str, list[PlacedGrant]] = {gpu.uuid: [] for gpu in placement.topology.gpus}
+    for grant in placement.grants:
+        for uuid in () if grant.suspect else grant.uuids:
+            grants.setdefault(uuid, []).append(grant)
+    return grants
 
 
 def share(grant: PlacedGrant, gpu: str) -> int:
@@ -54,82 +54,83 @@ def short_model(model: str) -> str:
     return model.removeprefix("NVIDIA ").removeprefix("Tesla ")
 
 
-def leaf(gpu: Gpu, held: Sequence[PlacedGrant] | None) -> str:
-    """Return a GPU's line. held: None where it is not known."""
+def leaf(gpu: Gpu, grants: Sequence[PlacedGrant] | None) -> str:
+    """grants: None where they are not known."""
     numa = "" if gpu.numa_node is None else f", NUMA {gpu.numa_node}"
     model = "" if gpu.model == UNKNOWN_MODEL else f"{short_model(gpu.model)}, "
     name = f"GPU{gpu.index}  {model}{format_bytes(gpu.memory)}{numa}"
-    if held is None:
+    if grants is None:
         return name
-    taken = [one for one in held if not one.admin]
-    percent = sum(share(one, gpu.uuid) for one in taken)
-    return f"{name}, {percent} % granted" if taken else f"{name}, free"
+    using = [grant for grant in grants if not grant.admin]
+    percent = sum(share(grant, gpu.uuid) for grant in using)
+    return f"{name}, {percent} % granted" if using else f"{name}, free"
 
 
-def free(topology: Topology, branch: Branch, held: Sitting) -> str:
-    """Return how many of a branch's GPUs are free, in words."""
-    gpus = [topology.gpus[place] for place in branch.members]
-    return f"{unheld(gpus, held)} of {len(gpus)} free"
+def free_count(gpus: Sequence[Gpu], grants: GrantsByGpu) -> int:
+    """Return how many of these GPUs no grant uses; admin access uses none."""
+    return sum(all(grant.admin for grant in grants.get(gpu.uuid, ())) for gpu in gpus)
 
 
-def unheld(gpus: Sequence[Gpu], held: Sitting) -> int:
-    """Return how many of these are free: admin access holds none."""
-    return sum(all(one.admin for one in held.get(gpu.uuid, ())) for gpu in gpus)
-
-
-def island(topology: Topology, one: Island) -> str:
-    """Return `GPU0-GPU3: 12 NVLinks between every pair`."""
-    names = ", ".join(f"GPU{topology.gpus[place].index}" for place in one.members)
-    links = f"{one.most}" if one.least == one.most else f"{one.least} to {one.most}"
-    every = "between every pair" if one.least == one.most else "between two"
+def island_text(topology: Topology, island: Island) -> str:
+    """`GPU0-GPU3: 12 NVLinks between every pair`."""
+    names = ", ".join(f"GPU{topology.gpus[place].index}" for place in island.members)
+    links = f"{island.most}" if island.least == island.most else f"{island.least} to {island.most}"
+    every = "between every pair" if island.least == island.most else "between two"
     return f"{names}: {links} NVLinks {every}"
 
 
-def as_json(topology: Topology, held: Sitting | None, node: str = "") -> dict[str, Any]:
-    """Return the tree. held: None where it is not known."""
+def as_json(topology: Topology, grants: GrantsByGpu | None, node: str = "") -> dict[str, Any]:
+    """grants: None where they are not known."""
     return {
         "node": node or None,
-        "tree": [_branch_json(topology, one, held) for one in branches(topology)],
+        "tree": [_branch_json(topology, branch, grants) for branch in branches(topology)],
         "nvlink_islands": [
             {
-                "gpus": [topology.gpus[place].index for place in one.members],
-                "least": one.least,
-                "most": one.most,
+                "gpus": [topology.gpus[place].index for place in island.members],
+                "least": island.least,
+                "most": island.most,
             }
-            for one in islands(topology)
+            for island in islands(topology)
         ],
     }
 
 
-def _branch_json(topology: Topology, one: Branch, held: Sitting | None) -> dict[str, Any]:
-    if one.level is not None:
-        return {
-            "level": one.level.name,
-            "gpus": [topology.gpus[place].index for place in one.members],
-            "below": [_branch_json(topology, part, held) for part in one.below],
-        }
-    gpu = topology.gpus[one.members[0]]
-    known: dict[str, Any] = {
+def _branch_json(topology: Topology, branch: Branch, grants: GrantsByGpu | None) -> dict[str, Any]:
+    if branch.level is None:
+        return {"gpu": _gpu_json(topology.gpus[branch.members[0]], grants)}
+    return {
+        "level": branch.level.name,
+        "gpus": [topology.gpus[place].index for place in branch.members],
+        "below": [_branch_json(topology, part, grants) for part in branch.below],
+    }
+
+
+def _gpu_json(gpu: Gpu, grants: GrantsByGpu | None) -> dict[str, Any]:
+    known = {
         "index": gpu.index,
         "uuid": gpu.uuid,
         "model": gpu.model,
         "memory_bytes": gpu.memory,
         "numa_node": gpu.numa_node,
     }
-    if held is not None:
-        known["containers"] = [
-            {
-                "pod": grant.pod or None,
-                "container": grant.container or None,
-                "share_percent": (percent := share(grant, gpu.uuid)),
-                "memory_bytes": gpu.memory
-                if grant.whole and percent == CORES_PER_GPU
-                else grant.of(gpu.uuid)[1] * MEMORY_BLOCK,
-                "rule": grant.rule,
-                "claim": grant.claim or None,
-                "admin": grant.admin,
-                "users": [{"pod": pod, "container": name} for pod, name in grant.users],
-            }
-            for grant in held.get(gpu.uuid, ())
-        ]
-    return {"gpu": known}
+    if grants is None:
+        return known
+    containers = [
+        {
+            "pod": grant.pod or None,
+            "container": grant.container or None,
+            "share_percent": share(grant, gpu.uuid),
+            "memory_bytes": _memory(grant, gpu),
+            "rule": grant.rule,
+            "claim": grant.claim or None,
+            "admin": grant.admin,
+            "users": [{"pod": pod, "container": name} for pod, name in grant.users],
+        }
+        for grant in grants.get(gpu.uuid, ())
+    ]
+    return {**known, "containers": containers}
+
+
+def _memory(grant: PlacedGrant, gpu: Gpu) -> int:
+    whole = grant.whole and share(grant, gpu.uuid) == CORES_PER_GPU
+    return gpu.memory if whole else grant.of(gpu.uuid)[1] * MEMORY_BLOCK

@@ -127,6 +127,6 @@ async def test_a_pod_that_was_refused_is_remembered_with_the_reason() -> None:
 
 
 def _page(url: str) -> bytes:
-    from gpumanager.cli.node_agents import page
+    from gpumanager.cli.node_agents import fetch
 
-    return page(url, "/api/placement")
+    return fetch(url, "/api/placement")

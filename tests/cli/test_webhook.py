@@ -19,7 +19,7 @@ import pytest
 from gpumanager.cli import run, webhook
 from gpumanager.cli.webhook_parts import WebhookSettings, serve
 from gpumanager.errors import GpuManagerError
-from gpumanager.scheduler.certificates.making import issue, make_authority
+from gpumanager.scheduler.certificates.x509 import issue, make_authority
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory, Unmeetable
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer

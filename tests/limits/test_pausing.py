@@ -11,7 +11,13 @@ from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.limits.pausing import EFFECT_LOOKS, MARK, PROCESSES_PER_LOOK, Cgroup, Pausing
+from gpumanager.limits.pausing import (
+    PAUSED_FILE,
+    PROCESSES_PER_TICK,
+    TICKS_TO_TAKE_EFFECT,
+    Cgroup,
+    Pauser,
+)
 from gpumanager.limits.processes import Process
 from gpumanager.limits.values import Limit
 from gpumanager.sim.freezer import SimulatedFreezer
@@ -30,7 +36,7 @@ TICK = 100_000_000
 
 
 class Paused:
-    """Pausing of containers that are only written down. processes: by pid."""
+    """A Pauser of containers that are only written down. processes: by pid."""
 
     def __init__(self, root: Path, freezer: SimulatedFreezer | None = None) -> None:
         for name in (A, B):
@@ -38,13 +44,13 @@ class Paused:
         self.root = root
         self.freezer = freezer or SimulatedFreezer(dict(CONTAINERS))
         self.processes: dict[AllocationID, list[int]] = {A: [101], B: [201]}
-        self.pausing = Pausing(lambda name: root / name, self.freezer)
+        self.pauser = Pauser(lambda name: root / name, self.freezer)
 
     def keep(
         self, held: Collection[AllocationID], paused: Mapping[AllocationID, float]
     ) -> set[Cgroup]:
         """Who is frozen then."""
-        self.pausing.keep(held, paused, self._of)
+        self.pauser.tick(held, paused, self._of)
         return set(self.freezer.frozen)
 
     def _of(self, allocation: AllocationID) -> list[Process]:
@@ -79,7 +85,7 @@ def test_a_process_of_another_pod_or_of_the_host_freezes_nobody(paused: Paused) 
 
 
 def test_its_cgroups_are_written_down_as_long_as_a_container_may_be_frozen(paused: Paused) -> None:
-    mark = paused.root / A / MARK
+    mark = paused.root / A / PAUSED_FILE
 
     paused.keep([A], {A: 1})
     assert mark.read_text() == f"{MAIN}\n"
@@ -107,18 +113,18 @@ def test_the_next_manager_thaws_whom_the_last_has_frozen_though_no_process_is_kn
     after = Paused(paused.root, paused.freezer)
     after.processes = {A: [], B: []}
 
-    after.pausing.resume(A)
+    after.pauser.resume(A)
 
     assert paused.freezer.frozen == {OTHER}
-    assert not (paused.root / A / MARK).exists()
+    assert not (paused.root / A / PAUSED_FILE).exists()
 
 
 def test_the_mark_stays_where_somebody_cannot_be_thawed(paused: Paused) -> None:
     paused.keep([A], {A: 1})
 
-    Pausing(lambda name: paused.root / name).resume(A)
+    Pauser(lambda name: paused.root / name).resume(A)
 
-    assert (paused.root / A / MARK).exists()
+    assert (paused.root / A / PAUSED_FILE).exists()
 
 
 def test_a_container_of_a_pod_that_terminates_is_thawed_and_stays_so(paused: Paused) -> None:
@@ -137,7 +143,7 @@ def test_a_container_that_has_ended_is_forgotten(paused: Paused) -> None:
 
     assert paused.keep([A], {A: 1}) == {SIDE}
     assert paused.keep([], {}) == set()
-    assert not (paused.root / A / MARK).exists()
+    assert not (paused.root / A / PAUSED_FILE).exists()
 
 
 def test_a_look_costs_the_same_however_many_processes_there_are(paused: Paused) -> None:
@@ -145,8 +151,8 @@ def test_a_look_costs_the_same_however_many_processes_there_are(paused: Paused) 
     paused.processes[A] = [*range(1000, 2100), 101]
 
     paused.keep([A], {A: 1})
-    assert paused.freezer.lookups == PROCESSES_PER_LOOK
-    for _ in range(1100 // PROCESSES_PER_LOOK):
+    assert paused.freezer.lookups == PROCESSES_PER_TICK
+    for _ in range(1100 // PROCESSES_PER_TICK):
         paused.keep([A], {A: 1})
 
     assert paused.freezer.frozen == {MAIN}
@@ -166,7 +172,7 @@ def test_what_freezing_does_is_looked_at(
     if broken:
         paused.freezer.broken.add(MAIN)
 
-    for look in range(2 * EFFECT_LOOKS):
+    for look in range(2 * TICKS_TO_TAKE_EFFECT):
         paused.keep([A], {A: 1 + look * grows})
 
     assert [line.rpartition(": ")[2] for line in caplog.messages] == ([said] if said else [])

@@ -16,7 +16,7 @@ from gpumanager.view.layout import layout
 from gpumanager.view.listing import Wish, rows
 from gpumanager.view.placement import Placement, read_placement
 from gpumanager.view.story import claim_story, story
-from gpumanager.view.topology_tree import granted, leaf, origin, sitting
+from gpumanager.view.topology_tree import granted, grants_by_gpu, leaf, origin
 from gpumanager.view.values import as_json
 from tests.view.view_world import MACHINE, container, device, gpu, placement_page, seen
 
@@ -88,7 +88,7 @@ def test_admin_access_is_no_container_and_leaves_a_gpu_free() -> None:
     first, _ = gpu_views(Ledger(MACHINE), [admin], {}, {})
     assert (first.containers, first.cores) == (0, 0)
     told = placement(admin)
-    (held,) = sitting(told)[UUIDS[0]]
+    (held,) = grants_by_gpu(told)[UUIDS[0]]
     assert leaf(MACHINE.gpus[0], [held]).endswith(", free")
     assert granted(held) == "admin access"
     assert "That is admin access" in " ".join(story("team/train", told, None))
@@ -96,7 +96,7 @@ def test_admin_access_is_no_container_and_leaves_a_gpu_free() -> None:
 
 def test_a_claim_of_two_gpus_is_told_with_the_amounts_of_each() -> None:
     told = placement(claimed(Share(20, 4), Share(100, 160)))
-    held = sitting(told)
+    held = grants_by_gpu(told)
 
     assert [granted(held[uuid][0], uuid) for uuid in UUIDS] == [
         "20 % and 1 GiB",

@@ -15,7 +15,7 @@ from gpumanager.view.placement import Placement, read_placement
 from gpumanager.view.pod_story import pod_story
 from gpumanager.view.story import as_json, story
 from gpumanager.view.topology_tree import as_json as tree_json
-from gpumanager.view.topology_tree import sitting
+from gpumanager.view.topology_tree import grants_by_gpu
 from tests.view.view_world import (
     BUSY,
     MACHINE,
@@ -131,7 +131,7 @@ def test_the_tree_has_every_gpu_once_with_who_sits_on_it() -> None:
     whole = container("lab/all:main", device(0), device(1), whole=True).grant
     placement = told(promise(), whole, promise("old/gone:main", suspect=True))
 
-    record = tree_json(placement.topology, sitting(placement), "node-a")
+    record = tree_json(placement.topology, grants_by_gpu(placement), "node-a")
 
     (switch,) = record["tree"]
     assert (switch["level"], switch["gpus"]) == ("PIX", [0, 1])

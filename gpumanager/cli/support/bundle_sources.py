@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from gpumanager import __version__
 from gpumanager.cli.logs import FILE
-from gpumanager.cli.node_agents import page
+from gpumanager.cli.node_agents import fetch
 from gpumanager.doctor.bundle import MOST_BYTES
 from gpumanager.doctor.redact import checkpoint_without_answers
 from gpumanager.errors import GpuManagerError
@@ -167,7 +167,7 @@ def agent_url(settings: AgentSettings) -> str:
 
 
 def agent_page(url: str, path: str) -> str:
-    return page(url, path).decode(errors="replace")
+    return fetch(url, path).decode(errors="replace")
 
 
 def versions() -> str:

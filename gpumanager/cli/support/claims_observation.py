@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumanager.agent.host import container_runtime
-from gpumanager.cli.node_agents import page
+from gpumanager.cli.node_agents import fetch
 from gpumanager.cli.support.bundle_sources import agent_url
 from gpumanager.doctor.question import DoctorQuestion
 from gpumanager.doctor.values import ClaimObjects, ClaimsView, ListeningSocket, Unseen
@@ -64,7 +64,7 @@ async def observe_claims(
             for path in settings.cdi_path.glob(f"{PREFIX}*{SUFFIX}")
         )
     ).answer()
-    ready = DoctorQuestion(lambda: page(agent_url(settings), "/readyz").decode()).answer()
+    ready = DoctorQuestion(lambda: fetch(agent_url(settings), "/readyz").decode()).answer()
     return ClaimsView(
         registry=settings.plugins_registry_path,
         socket=socket,

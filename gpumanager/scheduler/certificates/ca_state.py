@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gpumanager.scheduler.certificates.making import (
+from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
+from gpumanager.scheduler.certificates.x509 import (
     BACKDATED,
-    describe,
     issue,
     make_authority,
-    split,
+    read_certificate,
+    split_bundle,
 )
-from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 
 AUTHORITY_LIFE: Final = timedelta(days=365)
 SERVING_LIFE: Final = timedelta(days=90)
@@ -71,8 +71,9 @@ def step(
     the API server looks, as far as is known; None: it is not.
     """
     if state is not None:
-        authority, served = map(describe, (state.authority.certificate, state.serving.certificate))
-        if now < authority.begins or min(authority.ends, served.ends) <= now:
+        authority = read_certificate(state.authority.certificate)
+        served = read_certificate(state.serving.certificate)
+        if now < authority.not_before or min(authority.not_after, served.not_after) <= now:
             # Clients no longer trust it, or not yet. Example: a replica with a clock that was ahead
             # made it. There is nothing that could be kept going.
             state = None
@@ -83,12 +84,12 @@ def step(
         former = (*state.former, state.authority.certificate)
         serving = issue(state.next, names, now, lives.serving)
         return CaState(state.next, serving, None, former)
-    good = served.begins <= now and served.used_up(now) < DUE
+    good = served.not_before <= now and served.life_over(now) < DUE
     if not good or served.names != frozenset(names):
         return replace(state, serving=issue(state.authority, names, now, lives.serving))
-    if state.next is None and authority.used_up(now) >= DUE:
+    if state.next is None and authority.life_over(now) >= DUE:
         return replace(state, next=make_authority(now, lives.authority))
-    if state.former and now - served.begins >= RETIRED_CA_KEPT + BACKDATED:
+    if state.former and now - served.not_before >= RETIRED_CA_KEPT + BACKDATED:
         return replace(state, former=())
     return state
 
@@ -123,8 +124,9 @@ def from_secret(data: Mapping[str, Any]) -> CaState | None:
         KeyPair(parts["ca.crt"], parts["ca.key"]),
         KeyPair(parts["tls.crt"], parts["tls.key"]),
         KeyPair(parts["next.crt"], parts["next.key"]) if parts.get("next.crt") else None,
-        split(parts.get("former.crt", b"")),
+        split_bundle(parts.get("former.crt", b"")),
     )
-    for one in (state.authority, state.serving, *((state.next,) if state.next else ())):
-        describe(one.certificate)
+    for pair in (state.authority, state.serving, state.next):
+        if pair:
+            read_certificate(pair.certificate)  # raises where it is none
     return state

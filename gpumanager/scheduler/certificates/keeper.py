@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.scheduler.certificates.making import describe
 from gpumanager.scheduler.certificates.values import CertificateSource, CertificateTrouble, KeyPair
+from gpumanager.scheduler.certificates.x509 import read_certificate
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Keeper:
     @property
     def ends(self) -> datetime | None:
         """Return when the certificate ends; None before there is one."""
-        return describe(self._identity.certificate).ends if self._identity else None
+        return read_certificate(self._identity.certificate).not_after if self._identity else None
 
     async def run(self) -> None:
         """Refresh for as long as the task lives."""
@@ -76,8 +76,8 @@ class Keeper:
         if self._context is not None:
             self.first.set()
             if self._identity is not None and self._late is not self._identity:
-                found = describe(self._identity.certificate)
-                if found.used_up(now) >= LATE_PART_OF_LIFE:
+                served = read_certificate(self._identity.certificate)
+                if served.life_over(now) >= LATE_PART_OF_LIFE:
                     log.warning("%s has not been renewed yet", _about(self._identity))
                     self._late = self._identity
 
@@ -91,5 +91,6 @@ class Keeper:
 
 
 def _about(identity: KeyPair) -> str:
-    found = describe(identity.certificate)
-    return f"a certificate for {', '.join(sorted(found.names)) or 'nobody'} until {found.ends:%F}"
+    read = read_certificate(identity.certificate)
+    names = ", ".join(sorted(read.names)) or "nobody"
+    return f"a certificate for {names} until {read.not_after:%F}"

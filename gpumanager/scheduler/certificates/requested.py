@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from gpumanager.scheduler.certificates.api import SIGNING, CertificateApi, find
-from gpumanager.scheduler.certificates.making import describe, make_request
 from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
+from gpumanager.scheduler.certificates.x509 import make_request, read_certificate
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +40,16 @@ class RequestedCertificate:
 
     async def fetch(self, now: datetime) -> KeyPair:
         """Return what we have while it is good, and while a new one is waited for."""
-        if self._held is not None and describe(self._held.certificate).used_up(now) < DUE:
-            return self._held
+        held = self._held
+        if held and read_certificate(held.certificate).life_over(now) < DUE:
+            return held
         try:
             return await self._renew(now)
         except CertificateTrouble as error:
-            if self._held is None or describe(self._held.certificate).ends <= now:
+            if held is None or read_certificate(held.certificate).not_after <= now:
                 raise
             log.warning("%s; still serving with the current certificate", error)
-            return self._held
+            return held
 
     async def _renew(self, now: datetime) -> KeyPair:
         # Later than RETRY_REFUSED_AFTER from now: the clock was ahead when it refused.

@@ -29,9 +29,9 @@ TAKEN: Final = (
 )
 
 
-def claim_before(pod: Any) -> ClaimShape | None:
-    """What an earlier call made of containers of this pod. Raises ValueError where the claim of
-    that name is another one."""
+def earlier_claim(pod: Any) -> ClaimShape | None:
+    """Return the claim that an earlier call of the webhook gave to this pod, if one did. Raises
+    ValueError where the claim of that name is another one."""
     spec = mapping(pod.get("spec"), "spec")
     there = [mapping(one, "a claim") for one in rows(spec.get("resourceClaims"), "spec.claims")]
     named = [one for one in there if one.get("name") == CLAIM]
@@ -50,11 +50,11 @@ def shape_of(
     pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
 ) -> tuple[ClaimShape, dict[str, str]]:
     """Return the claim, and which request each container uses, by name. asks: valid, with memory.
-    tiers: shares prefer GPUs that are in use. Raises ValueError as `claim_before`.
+    tiers: shares prefer GPUs that are in use. Raises ValueError as `earlier_claim`.
     """
-    before = claim_before(pod)
+    earlier = earlier_claim(pod)
     used = _used(pod)
-    own = {one.name: one for one in before.requests if one.name in used} if before else {}
+    own = {one.name: one for one in earlier.requests if one.name in used} if earlier else {}
     for ask in asks:
         if ask.kind is not ContainerKind.INIT:
             own[ask.name] = _request(ask)

@@ -89,7 +89,7 @@ class ClaimQuotas:
         self._quotas: dict[tuple[str, str], ResourceQuota] = {}
         self._expected: list[Expected] = []
 
-    def refusals(self, namespace: str, asked: ClaimShape) -> tuple[str, ...]:
+    def refusals(self, namespace: str, claim: ClaimShape) -> tuple[str, ...]:
         """Why a pod with this claim is refused; empty: it is let in."""
         now = self._clock()
         self._expected = [one for one in self._expected if one.until > now]
@@ -98,18 +98,18 @@ class ClaimQuotas:
             *(one.shape for one in self._expected if one.namespace == namespace),
         ]
         quotas = [one for (where, _), one in self._quotas.items() if where == namespace]
-        return tuple(exceeded(quotas, asked, claimed))
+        return tuple(exceeded(quotas, claim, claimed))
 
-    def expect(self, namespace: str, asked: ClaimShape) -> None:
+    def expect(self, namespace: str, claim: ClaimShape) -> None:
         """A pod with this claim was let in: it counts from now on."""
         if any(where == namespace for where, _ in self._quotas):
             until = self._clock() + EXPECTED_SECONDS
-            self._expected.append(Expected(namespace, asked, until))
+            self._expected.append(Expected(namespace, claim, until))
 
-    def withdraw(self, namespace: str, asked: ClaimShape) -> None:
+    def withdraw(self, namespace: str, claim: ClaimShape) -> None:
         """A pod with this claim is not expected any more."""
         for one in self._expected:
-            if (one.namespace, one.shape) == (namespace, asked):
+            if (one.namespace, one.shape) == (namespace, claim):
                 self._expected.remove(one)
                 return
 

@@ -153,7 +153,7 @@ def cores_together(containers: Iterable[tuple[ContainerKind, int]]) -> int:
     return max(most, running)
 
 
-def could_never(quotas: Quotas, namespace: str, cores: int) -> str:
+def why_never_fits(quotas: Quotas, namespace: str, cores: int) -> str:
     """Return why a pod that asks for `cores` exceeds its quota even where no other pod uses any.
 
     Empty where it may come to fit.

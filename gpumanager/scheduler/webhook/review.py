@@ -34,10 +34,7 @@ class ReviewUnreadable(GpuManagerError):
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What is asked. version: of the API. kind: of the object. object: as it was sent.
-
-    old: what is updated.
-    """
+    """A request. version: of the API. kind: of the object. old: the object before an update."""
 
     version: str
     uid: str
@@ -91,14 +88,15 @@ def read_review(body: bytes) -> Review:
         ) from None
 
 
-def decided(
+def decide_safely(
     review: Review,
     decide: Callable[[Review], Decision],
     *,
     fail_open: bool,
     subject: str = "pod",
 ) -> Decision:
-    """Return a decision, whatever `decide` does. subject: it decides about these alone."""
+    """Return what `decide` returns; where it raises, a decision by the policy. Objects that are no
+    `subject` are let in."""
     if review.subject != subject:
         return Decision()
     try:
@@ -140,7 +138,7 @@ def _spec(item: Any) -> Any:
     return item.get("spec") if isinstance(item, dict) else None
 
 
-def encoded(review: Review, decision: Decision) -> bytes:
+def encode_response(review: Review, decision: Decision) -> bytes:
     """Return the AdmissionReview to send back."""
     response: dict[str, Any] = {"uid": review.uid, "allowed": not decision.errors}
     if decision.errors:

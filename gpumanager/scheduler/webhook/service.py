@@ -3,13 +3,12 @@
 import logging
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
 from aiohttp import web
 
-from gpumanager.scheduler.claims.convert import claim_before, convert, shape_of
+from gpumanager.scheduler.claims.convert import convert, earlier_claim, shape_of
 from gpumanager.scheduler.claims.template import ClaimShape
 from gpumanager.scheduler.claims.validate import validate_claim
 from gpumanager.scheduler.http.server import (
@@ -22,7 +21,7 @@ from gpumanager.scheduler.http.server import (
     page_of,
     plain,
 )
-from gpumanager.scheduler.quota.limits import Quotas, could_never
+from gpumanager.scheduler.quota.limits import Quotas, why_never_fits
 from gpumanager.scheduler.webhook.asks import is_mirror, read_asks
 from gpumanager.scheduler.webhook.metrics import MALFORMED, WebhookMetrics, outcome_of
 from gpumanager.scheduler.webhook.mutate import mutate, mutate_to_claims
@@ -32,8 +31,8 @@ from gpumanager.scheduler.webhook.review import (
     Decision,
     Review,
     ReviewUnreadable,
-    decided,
-    encoded,
+    decide_safely,
+    encode_response,
     read_review,
 )
 from gpumanager.scheduler.webhook.validate import validate
@@ -41,35 +40,35 @@ from gpumanager.scheduler.webhook.validate import validate
 log = logging.getLogger(__name__)
 
 MUTATE: Final = "/mutate"
-CLAIMS: Final = "/mutate/claims"
-"""For pods whose two lines are to become a claim: the webhook's configuration says which."""
+MUTATE_TO_CLAIMS: Final = "/mutate/claims"
+"""For pods whose two resources become a claim: the MutatingWebhookConfiguration says which."""
 VALIDATE: Final = "/validate"
 VALIDATE_CLAIMS: Final = "/validate/claims"
-"""For claims, their templates, and classes of devices."""
+"""For ResourceClaims, ResourceClaimTemplates and DeviceClasses."""
 BOUNDS: Final = Bounds(
     body=4 << 20, bodies=32 << 20, connections=128, head_seconds=5.0, answer_seconds=5.0
 )
-"""The API server takes objects of 3 MiB itself, and wraps them."""
+"""body: the API server takes objects of up to 3 MiB, and wraps them in a review."""
 
 
 class ClaimQuota(Protocol):
-    """Of `gpumanager.scheduler.claims.quota.ClaimQuotas`."""
+    """What the webhook calls of `gpumanager.scheduler.claims.quota.ClaimQuotas`."""
 
-    def refusals(self, namespace: str, asked: ClaimShape) -> tuple[str, ...]:
-        """Return why a namespace may not have this claim too; empty where it may."""
+    def refusals(self, namespace: str, claim: ClaimShape) -> tuple[str, ...]:
+        """Return why this claim exceeds the quotas of its namespace; empty where it does not."""
 
-    def expect(self, namespace: str, asked: ClaimShape) -> None:
-        """Count the claim of a pod that was let in."""
+    def expect(self, namespace: str, claim: ClaimShape) -> None:
+        """Count the claim of a pod that was let in, until the watch brings the pod."""
 
-    def withdraw(self, namespace: str, asked: ClaimShape) -> None:
-        """Count no longer the claim of a pod that was changed before it was made."""
+    def withdraw(self, namespace: str, claim: ClaimShape) -> None:
+        """Stop counting a claim: a later call of the webhook gives its pod another one."""
 
 
 class Webhook:
-    """Answers by `policy`. nodes, quotas: asked anew for each pod; empty where nothing is known.
+    """Decides by `policy`. nodes, quotas: called for each pod; empty where nothing is known.
 
     trouble: what is wrong with background tasks; empty where nothing is.
-    claims: /mutate/claims is served. quota: asked for each pod whose two lines become a claim.
+    claims: whether /mutate/claims is served. quota: of claims; None: they are not limited.
     """
 
     def __init__(
@@ -93,78 +92,78 @@ class Webhook:
         self._claim_quota = quota
         self._claims = claims
         self.leaving = False
-        """Fail `/readyz` from now on, so that requests are routed to other replicas."""
+        """Set it before stopping: `/readyz` fails, and requests go to other replicas."""
 
     def routes(self) -> Routes:
-        to_claims = self._reviews("claims", self.changed_to_claims)
-        claims: Routes = {CLAIMS: {"POST": to_claims}} if self._claims else {}
+        to_claims = self._review_page("claims", self.mutate_to_claims)
+        claims: Routes = {MUTATE_TO_CLAIMS: {"POST": to_claims}} if self._claims else {}
         return {
             **claims,
-            MUTATE: {"POST": self._reviews("mutate", self.changed)},
-            VALIDATE: {"POST": self._reviews("validate", self.judged)},
-            VALIDATE_CLAIMS: {"POST": self._reviews("validate-claims", self.judged_claim, "claim")},
+            MUTATE: {"POST": self._review_page("mutate", self._mutate)},
+            VALIDATE: {"POST": self._review_page("validate", self._validate)},
+            VALIDATE_CLAIMS: {
+                "POST": self._review_page("validate-claims", self._validate_claim, "claim")
+            },
             "/healthz": {"GET": page_of(self._healthz)},
             "/readyz": {"GET": page_of(self._readyz)},
             "/metrics": {"GET": page_of(lambda: metrics(self._metrics.text()))},
             "/version": {"GET": page_of(lambda: plain(self._version))},
         }
 
-    def changed(self, review: Review) -> Decision:
-        """Return how a new pod is to be changed."""
+    def _mutate(self, review: Review) -> Decision:
         steps = mutate(review.object, self._policy, self._nodes())
         notes = [step.note for step in steps if step.note]
         if steps:
             log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
         return Decision(warnings=notes, patch=steps)
 
-    def judged(self, review: Review) -> Decision:
-        """Return whether a new pod is let in."""
-        never = partial(could_never, self._quotas(), review.namespace)
-        verdict = validate(review.object, self._policy, self._nodes(), never)
+    def _validate(self, review: Review) -> Decision:
+        exceeds = partial(why_never_fits, self._quotas(), review.namespace)
+        verdict = validate(review.object, self._policy, self._nodes(), exceeds)
         if verdict.errors:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
         return Decision(verdict.errors, verdict.warnings)
 
-    def judged_claim(self, review: Review) -> Decision:
-        """Return whether a claim, a template or a class is let in."""
+    def _validate_claim(self, review: Review) -> Decision:
         verdict = validate_claim(review.kind, review.object, self._policy, self._nodes())
         if verdict.errors:
             text = "; ".join(verdict.errors)
             log.info("%s %s is refused: %s", review.kind, name_of(review), text)
         return Decision(verdict.errors, verdict.warnings)
 
-    def changed_to_claims(self, review: Review) -> Decision:
-        """Do what `changed` and `judged` do: after it, the pod asks for no GPU."""
+    def mutate_to_claims(self, review: Review) -> Decision:
+        """Mutate and validate in one: `/validate` finds no request for GPUs in the result."""
         pod, steps = mutate_to_claims(review.object, self._policy, self._nodes())
         asks = read_asks(pod)
         if not asks or is_mirror(pod):
             return Decision()
         verdict = validate(pod, self._policy, self._nodes())
+        errors = verdict.errors
         try:
-            before = claim_before(pod)
+            earlier = earlier_claim(pod)
         except ValueError as error:
-            verdict = replace(verdict, errors=(*verdict.errors, str(error)))
+            errors = (*errors, str(error))
         quota = self._claim_quota
-        if quota and not verdict.errors:
-            shape, _ = shape_of(pod, asks, tiers=self._policy.claim_tiers)
-            if before and not review.dry_run:
-                quota.withdraw(review.namespace, before)
-            verdict = replace(verdict, errors=quota.refusals(review.namespace, shape))
-            if not verdict.errors and not review.dry_run:
-                quota.expect(review.namespace, shape)
-        if verdict.errors:
-            log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
-            return Decision(verdict.errors, verdict.warnings)
-        # First what replaces all annotations, then what removes some of them.
+        if quota and not errors:
+            claim, _ = shape_of(pod, asks, tiers=self._policy.claim_tiers)
+            if earlier and not review.dry_run:
+                quota.withdraw(review.namespace, earlier)
+            errors = quota.refusals(review.namespace, claim)
+            if not errors and not review.dry_run:
+                quota.expect(review.namespace, claim)
+        if errors:
+            log.info("pod %s is refused: %s", name_of(review), "; ".join(errors))
+            return Decision(errors, verdict.warnings)
+        # The claim's steps come first: one replaces all annotations, later ones remove some.
         steps = (*convert(review.object, asks, tiers=self._policy.claim_tiers), *steps)
         log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
         notes = [step.note for step in steps if step.note]
         return Decision(warnings=(*verdict.warnings, *notes), patch=steps)
 
-    def _reviews(
+    def _review_page(
         self, endpoint: str, decide: Callable[[Review], Decision], subject: str = "pod"
     ) -> Page:
-        """Return the page that answers reviews by `decide`."""
+        """Return the page that answers reviews of `subject` with what `decide` returns."""
 
         async def answer(request: web.BaseRequest, body: bytes) -> web.Response:
             if request.content_type != JSON:
@@ -173,18 +172,20 @@ class Webhook:
             fail_open = self._policy.fail_open
             try:
                 review = read_review(body)
-                decision = decided(review, decide, fail_open=fail_open, subject=subject)
+                decision = decide_safely(review, decide, fail_open=fail_open, subject=subject)
                 outcome = outcome_of(decision)
             except ReviewUnreadable as error:
                 raise HttpRefusal(400, str(error)) from None
             finally:
                 self._metrics.took(endpoint, outcome, time.perf_counter() - began)
-            return web.Response(body=encoded(review, decision), headers={"Content-Type": JSON})
+            return web.Response(
+                body=encode_response(review, decision), headers={"Content-Type": JSON}
+            )
 
         return answer
 
     def _healthz(self) -> web.Response:
-        """Answer; there is a certificate, or no client could have sent the request."""
+        """Certificates are not looked at: without a valid one no request gets here."""
         if trouble := self._trouble():
             raise HttpRefusal(503, trouble)
         return plain("ok")
@@ -196,7 +197,7 @@ class Webhook:
 
 
 def name_of(review: Review) -> str:
-    """Return its name for the log: a controller's pod has none yet, a class has no namespace."""
+    """Return `namespace/name` for the log. A pod of a controller has only a generateName yet."""
     metadata = review.object.get("metadata") or {}
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
     return f"{review.namespace}/{name}"[:300]

@@ -74,12 +74,12 @@ def validate(
     pod: Any,
     policy: AdmissionPolicy,
     nodes: Collection[NodeKind] = (),
-    never: Callable[[int], str] = lambda _: "",
+    exceeds: Callable[[int], str] = lambda _: "",
 ) -> AdmissionVerdict:
     """Return errors and warnings; none for a pod that asks for no GPU. Raises PodUnreadable.
 
-    never: why so many cores exceed its namespace's quota by themselves; empty where they do not.
-    A warning, because quotas change more easily than nodes do.
+    exceeds: why so many cores exceed the quota of the namespace by themselves; empty where they do
+    not. It leads to a warning, because quotas change more easily than nodes do.
     """
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
@@ -89,7 +89,7 @@ def validate(
     if policy.unmeetable is not Unmeetable.IGNORE:
         fatal = policy.unmeetable is Unmeetable.DENY
         remarks += [Remark(text, fatal) for text in unmeetable(asks, nodes)]
-    if text := never(cores_together((ask.kind, ask.cores) for ask in asks)):
+    if text := exceeds(cores_together((ask.kind, ask.cores) for ask in asks)):
         remarks.append(Remark(text, fatal=False))
     return AdmissionVerdict(
         tuple(remark.text for remark in remarks if remark.fatal),

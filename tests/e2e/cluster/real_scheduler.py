@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gpumanager.names import LABEL_ROLE
-from gpumanager.scheduler.certificates.making import issue, make_authority
+from gpumanager.scheduler.certificates.x509 import issue, make_authority
 from tests.e2e.cluster.api_client import ApiClient
 from tests.e2e.cluster.documented import documented
 from tests.e2e.cluster.replica import NAMESPACE, Replica

@@ -16,8 +16,8 @@ from gpumanager.scheduler.certificates.ca_state import (
     step,
     to_secret,
 )
-from gpumanager.scheduler.certificates.making import describe, split
 from gpumanager.scheduler.certificates.values import CertificateTrouble
+from gpumanager.scheduler.certificates.x509 import read_certificate, split_bundle
 from tests.scheduler.certificates.certificate_world import HOST, NAMES, Clock, believes
 
 LONG_AGO = timedelta(days=1)
@@ -55,7 +55,7 @@ def test_a_serving_certificate_is_made_anew_well_before_it_ends(clock: Clock) ->
 
     after = step(state, clock(), NAMES, announced=None)
 
-    assert describe(after.serving.certificate).ends == clock() + SERVING_LIFE
+    assert read_certificate(after.serving.certificate).not_after == clock() + SERVING_LIFE
     assert after.trusted == state.trusted
 
 
@@ -79,7 +79,7 @@ def test_an_authority_that_grows_old_is_joined_by_another_which_signs_nothing_ye
 ) -> None:
     state = coming(clock)
 
-    assert len(split(state.trusted)) == 2
+    assert len(split_bundle(state.trusted)) == 2
     assert step(state, clock(), NAMES, announced=SOON) is state
     assert step(state, clock(), NAMES, announced=None) is state
 
@@ -166,7 +166,7 @@ def test_whenever_anybody_looks_what_is_served_is_believed_by_who_has_the_bundle
         clock.move(days=days)
         announced = clock() - since if known == state.trusted else None
         parts = (state.serving.certificate, state.authority.certificate)
-        over = any(describe(one).ends <= clock() for one in parts)
+        over = any(read_certificate(one).not_after <= clock() for one in parts)
         state = step(state, clock(), NAMES, announced=announced)
         if over:
             known, since = state.trusted, clock()  # who was away for so long begins anew

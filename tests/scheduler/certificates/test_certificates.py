@@ -12,8 +12,8 @@ from gpumanager.scheduler.certificates.bundle import Bundles
 from gpumanager.scheduler.certificates.ca_state import PROPAGATION, Lives
 from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.making import issue, make_authority, split
 from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
+from gpumanager.scheduler.certificates.x509 import issue, make_authority, split_bundle
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from tests.scheduler.certificates.certificate_world import (
@@ -77,7 +77,7 @@ async def test_whoever_connects_over_two_years_of_rotation_always_believes_what_
                     await check(cluster, (one, other), late)
                 late = cluster.bundles()
             serials.add(serial(await one.shown()))
-            authorities.update(split(late[0]))
+            authorities.update(split_bundle(late[0]))
     assert len(serials) > 8
     assert len(authorities) > 2
 

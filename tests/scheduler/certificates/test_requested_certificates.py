@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from gpumanager.scheduler.certificates.making import describe, issue, make_authority
 from gpumanager.scheduler.certificates.requested import RETRY_REFUSED_AFTER, RequestedCertificate
 from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
+from gpumanager.scheduler.certificates.x509 import issue, make_authority, read_certificate
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from tests.scheduler.certificates.certificate_world import (
@@ -111,7 +111,7 @@ async def test_a_signer_of_the_cluster_is_asked_once_and_its_certificate_served(
     spec = signer.requests[0]["spec"]
     assert spec["signerName"] == SIGNER
     assert spec["usages"] == ["digital signature", "server auth"]
-    assert describe(identity.certificate).names == {HOST, *NAMES}
+    assert read_certificate(identity.certificate).names == {HOST, *NAMES}
 
 
 async def test_before_its_certificate_ends_the_signer_is_asked_for_another(

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpumanager.scheduler.certificates.ca_state import PROPAGATION
 from gpumanager.scheduler.certificates.files import Files
-from gpumanager.scheduler.certificates.making import issue, make_authority, split
+from gpumanager.scheduler.certificates.x509 import issue, make_authority, split_bundle
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
 from tests.scheduler.certificates.certificate_world import (
@@ -108,7 +108,7 @@ async def test_a_year_of_rotation_fails_no_call(cluster: Cluster) -> None:
                     await replica.keeper.refresh()
                     await asyncio.gather(*(caller.goes_on() for caller in callers))
                 serials.add(serial(await one.shown()))
-                authorities.update(split(known[0]))
+                authorities.update(split_bundle(known[0]))
             for task in tasks:
                 task.cancel()
 

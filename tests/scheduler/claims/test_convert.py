@@ -51,7 +51,7 @@ def decided(
 ) -> Decision:
     hook = Webhook(policy, lambda: {node_kind(80, 80)}, claims=True, quota=quota)
     review = Review("v1", "u", "Pod", "CREATE", "", "default", made, dry_run=dry_run)
-    return hook.changed_to_claims(review)
+    return hook.mutate_to_claims(review)
 
 
 def changed(made: Any) -> Any:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpumanager.http_server import ContextSource
-from gpumanager.scheduler.certificates.making import issue, make_authority
+from gpumanager.scheduler.certificates.x509 import issue, make_authority
 from gpumanager.scheduler.http.server import Bounds, HttpServer
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook

@@ -15,9 +15,9 @@ from gpumanager.scheduler.quota.limits import (
     QuotaUnreadable,
     Usage,
     admits,
-    could_never,
     read_config_map,
     read_quotas,
+    why_never_fits,
 )
 
 M40 = NodeClass(frozenset({"M40"}), "public")
@@ -86,16 +86,16 @@ def test_of_many_models_a_refusal_names_a_few() -> None:
 def test_a_pod_that_asks_for_more_than_any_model_has_could_never_come_in(
     cores: int, words: str
 ) -> None:
-    found = could_never(QUOTAS, "research", cores)
+    found = why_never_fits(QUOTAS, "research", cores)
 
     assert words in found
     assert bool(words) == bool(found)
-    assert could_never(QUOTAS, "other", cores) == ""
+    assert why_never_fits(QUOTAS, "other", cores) == ""
 
 
 def test_a_namespace_with_pools_alone_may_have_any_number() -> None:
-    assert could_never(read_quotas('{"n": {"pool": ["a"]}}'), "n", 6400) == ""
-    assert could_never(read_quotas('{"n": {"quota": {}}}'), "n", 1) != ""
+    assert why_never_fits(read_quotas('{"n": {"pool": ["a"]}}'), "n", 6400) == ""
+    assert why_never_fits(read_quotas('{"n": {"quota": {}}}'), "n", 1) != ""
 
 
 def test_without_pools_every_node_may_be_used() -> None:

@@ -13,8 +13,8 @@ from gpumanager.scheduler.webhook.review import (
     Decision,
     Review,
     ReviewUnreadable,
-    decided,
-    encoded,
+    decide_safely,
+    encode_response,
     read_review,
 )
 from tests.scheduler.webhook.review_texts import container, pod, response, review
@@ -29,14 +29,14 @@ def answered(asked: Any, decision: Decision | Exception, *, fail_open: bool = Tr
         return decision
 
     review = read_review(json.dumps(asked).encode())
-    return response(encoded(review, decided(review, decide, fail_open=fail_open)))
+    return response(encode_response(review, decide_safely(review, decide, fail_open=fail_open)))
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 def test_a_review_is_answered_in_the_version_it_was_sent_in(version: str) -> None:
     asked = read_review(json.dumps(review(pod(), version=version)).encode())
 
-    body = json.loads(encoded(asked, Decision()))
+    body = json.loads(encode_response(asked, Decision()))
 
     assert body == {
         "apiVersion": f"admission.k8s.io/{version}",
@@ -147,5 +147,5 @@ def test_whatever_stands_in_a_field_a_review_is_read_or_refused(value: Any, fiel
         found = read_review(json.dumps(asked).encode())
     except ReviewUnreadable:
         return
-    body = encoded(found, decided(found, lambda _: Decision(), fail_open=True))
+    body = encode_response(found, decide_safely(found, lambda _: Decision(), fail_open=True))
     assert json.loads(body)["response"]["uid"] == asked["request"]["uid"]

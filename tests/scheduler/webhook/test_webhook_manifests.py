@@ -16,10 +16,10 @@ from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.certificates.api import REGISTRATION, SIGNING, Named
 from gpumanager.scheduler.certificates.bundle import Bundles
 from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.making import issue, make_authority
 from gpumanager.scheduler.certificates.own import OwnCertificate
 from gpumanager.scheduler.certificates.requested import RequestedCertificate
 from gpumanager.scheduler.certificates.values import CertificateTrouble
+from gpumanager.scheduler.certificates.x509 import issue, make_authority
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import MUTATE, VALIDATE, VALIDATE_CLAIMS, Webhook

@@ -1,4 +1,4 @@
-"""Makes and reads keys and certificates: X.509, with P-256 keys.
+"""Issues and reads X.509 certificates with P-256 keys.
 
 Certificates are valid from an hour ago, because clocks differ.
 """
@@ -22,34 +22,34 @@ _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """What a certificate says. names: of DNS."""
+class CertificateSummary:
+    """From when until when a certificate is valid, and for which DNS names."""
 
-    begins: datetime
-    ends: datetime
+    not_before: datetime
+    not_after: datetime
     names: frozenset[str]
 
-    def used_up(self, now: datetime) -> float:
-        """Return how much of its life is over: 0 to 1, and more than 1 when it has ended."""
-        return (now - self.begins) / (self.ends - self.begins)
+    def life_over(self, now: datetime) -> float:
+        """Return the part of its life that is over: 0 to 1, and more than 1 when it has expired."""
+        return (now - self.not_before) / (self.not_after - self.not_before)
 
 
 def make_authority(now: datetime, life: timedelta) -> KeyPair:
-    """Make a CA for servers' certificates; each CA has a name of its own."""
+    """Make a CA for certificates of servers, with a common name that no other CA has."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    name = _name(f"gpu-manager {serial:x}"[:LONGEST_NAME])
+    name = _common_name(f"gpu-manager {serial:x}")
     builder = (
-        _dated(name, name, key.public_key(), now, now + life)
+        _builder(name, name, key.public_key(), now, now + life)
         .serial_number(serial)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
     )
-    return _signed(builder, key, key)
+    return _sign(builder, key, key)
 
 
 def issue(authority: KeyPair, names: Sequence[str], now: datetime, life: timedelta) -> KeyPair:
-    """Make a certificate for a server of these DNS names; it ends no later than its authority."""
+    """Issue a certificate for a server of these DNS names; it expires no later than the CA."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
@@ -58,30 +58,30 @@ def issue(authority: KeyPair, names: Sequence[str], now: datetime, life: timedel
     end = min(now + life, issuer.not_valid_after_utc)
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     builder = (
-        _dated(_name(names[0]), issuer.subject, key.public_key(), now, end)
+        _builder(_common_name(names[0]), issuer.subject, key.public_key(), now, end)
         .serial_number(x509.random_serial_number())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(_key_usage(ca=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_alternatives(names), critical=False)
+        .add_extension(_dns_names(names), critical=False)
         .add_extension(identifier, critical=False)
     )
-    return _signed(builder, key, issuer_key)
+    return _sign(builder, key, issuer_key)
 
 
 def make_request(names: Sequence[str]) -> KeyPair:
-    """Return a certificate signing request in the place of the certificate, and its key."""
+    """Make a key and a certificate signing request, which stands in `KeyPair.certificate`."""
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = x509.CertificateSigningRequestBuilder().subject_name(_name(names[0]))
-    request = builder.add_extension(_alternatives(names), critical=False).sign(key, hashes.SHA256())
-    return KeyPair(request.public_bytes(serialization.Encoding.PEM), _key_text(key))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_common_name(names[0]))
+    request = builder.add_extension(_dns_names(names), critical=False).sign(key, hashes.SHA256())
+    return KeyPair(request.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
 
-def describe(certificate: bytes) -> Described:
-    """Return the first certificate of a PEM text; raises CertificateTrouble."""
+def read_certificate(certificate: bytes) -> CertificateSummary:
+    """Read the first certificate of a PEM text; raises CertificateTrouble."""
     try:
-        found = x509.load_pem_x509_certificate(certificate)
-        extensions = found.extensions
+        parsed = x509.load_pem_x509_certificate(certificate)
+        extensions = parsed.extensions
     except ValueError as error:
         raise CertificateTrouble(f"not a certificate: {error}") from error
     try:
@@ -89,15 +89,17 @@ def describe(certificate: bytes) -> Described:
         names = alternatives.value.get_values_for_type(x509.DNSName)
     except x509.ExtensionNotFound:
         names = []
-    return Described(found.not_valid_before_utc, found.not_valid_after_utc, frozenset(names))
+    return CertificateSummary(
+        parsed.not_valid_before_utc, parsed.not_valid_after_utc, frozenset(names)
+    )
 
 
-def split(bundle: bytes) -> tuple[bytes, ...]:
-    """Return the certificates of a PEM text, each a text of its own."""
-    return tuple(found + b"\n" for found in _BLOCK.findall(bundle))
+def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
+    """Return each certificate of a PEM text as a PEM text."""
+    return tuple(block + b"\n" for block in _BLOCK.findall(bundle))
 
 
-def _dated(
+def _builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
@@ -115,16 +117,16 @@ def _dated(
     )
 
 
-def _signed(
+def _sign(
     builder: x509.CertificateBuilder,
     key: ec.EllipticCurvePrivateKey,
-    issuer: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
 ) -> KeyPair:
-    certificate = builder.sign(issuer, hashes.SHA256())
-    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_text(key))
+    certificate = builder.sign(issuer_key, hashes.SHA256())
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
 
-def _key_text(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -132,23 +134,23 @@ def _key_text(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _name(text: str) -> x509.Name:
+def _common_name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:LONGEST_NAME])])
 
 
-def _alternatives(names: Sequence[str]) -> x509.SubjectAlternativeName:
+def _dns_names(names: Sequence[str]) -> x509.SubjectAlternativeName:
     return x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=not signs,
+        digital_signature=not ca,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
         key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
+        key_cert_sign=ca,
+        crl_sign=ca,
         encipher_only=False,
         decipher_only=False,
     )
