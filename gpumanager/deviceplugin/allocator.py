@@ -36,7 +36,7 @@ from gpumanager.deviceplugin.identity.verdict import (
     GrantFacts,
     GrantOutcome,
     Occasion,
-    over,
+    ended_grants,
     verdict,
 )
 from gpumanager.deviceplugin.reconciler import Reconciler
@@ -139,7 +139,7 @@ class Allocator:
             open_ = await self._tracker.observe(resource, size)
             question = PreferenceCall(resource, size, frozenset(available), tuple(must_include))
             others = self._live().holding(question.available)
-            await self.node.release(over(others, Occasion.CONTESTED, self._contest(open_)))
+            await self.node.release(ended_grants(others, Occasion.CONTESTED, self._contest(open_)))
             policy, live = self._deps.gpu_policy, self._live()
             offer = steer(self.ledger, live, open_, question, gpu_policy=policy)
             self._tracker.keep(replace(open_, awaiting=resource, plan=offer.plan))
@@ -246,12 +246,12 @@ class Allocator:
         """Return the grants that are over. The runtime is asked only about those that are over
         unless a container runs with them: it may be slow, and the kubelet waits."""
         live = self._live()
-        found = over(live, occasion, facts)
-        if not any(verdict(a, occasion, facts).ask_runtime for a in live if a.id in found):
-            return found
+        ended = ended_grants(live, occasion, facts)
+        if not any(verdict(a, occasion, facts).ask_runtime for a in live if a.id in ended):
+            return ended
         running = await list_live_containers(self._deps.runtime, HURRIED_RUNTIME_SECONDS)
         known = None if running is None else lived_on(running, live)
-        return over(live, occasion, replace(facts, running=known))
+        return ended_grants(live, occasion, replace(facts, running=known))
 
     def _contest(self, open_: Transaction) -> GrantFacts:
         """Return what is known of grants whose devices a call of `open_` has."""

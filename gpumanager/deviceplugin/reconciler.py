@@ -33,7 +33,7 @@ from gpumanager.deviceplugin.identity.evidence import (
     lived_on,
 )
 from gpumanager.deviceplugin.identity.resolution import named
-from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, has_ended, over, since
+from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, ended_grants, has_ended
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import LiveGrants
@@ -84,7 +84,7 @@ class Reconciler:
         checkpoint = await self._deps.books.read()
         granted = self._live()
         unowned = {*self._deps.isolation.allocations()} - {*self._store.journal.grants}
-        doubtful = unowned or over(granted, Occasion.PASS, GrantFacts(view, checkpoint))
+        doubtful = unowned or ended_grants(granted, Occasion.PASS, GrantFacts(view, checkpoint))
         unknown = unowned or unrecorded(granted, checkpoint or ())
         self._passes += 1
         asked = doubtful or self._passes % PASSES_PER_RUNTIME_LIST == 0
@@ -110,7 +110,7 @@ class Reconciler:
         live = self._live()
         known = [a for a in live if a.id in look.granted and not under(a)]
         facts = GrantFacts(evidence.view, evidence.checkpoint, running=None)
-        ended = over(known, Occasion.PASS, facts)
+        ended = ended_grants(known, Occasion.PASS, facts)
         with self._apart("disagreements"):
             found = tuple(disagreements(self._node.topology, live, evidence, ended))
             for one in set(found) - set(self.disagreements):
@@ -118,7 +118,7 @@ class Reconciler:
             self.disagreements = found
         await self._name(evidence.view)
         if evidence.live is not None:
-            ended = over(known, Occasion.PASS, replace(facts, running=frozenset()))
+            ended = ended_grants(known, Occasion.PASS, replace(facts, running=frozenset()))
         adopted = await self._adopt(look.began, evidence)
         due = self._due(look.began, ended - adopted, evidence)
         await self._store.release(due)
@@ -147,7 +147,8 @@ class Reconciler:
         """Grants to release. The checkpoint alone proves nothing: the kubelet may have lost it."""
         if evidence.view is None and evidence.live is None:
             return ()
-        self._ended = since(self._ended, ended, now)
+        # Since when without a break: a grant that looks alive in between starts again.
+        self._ended = {name: self._ended.get(name, now) for name in ended}
         live = self._live()
         kept = lived_on(evidence.live or (), live) | computing(live, evidence)
         # Of evidence no device IDs are known, so that the checkpoint cannot show them.
@@ -161,7 +162,7 @@ class Reconciler:
 
         Only of pods that are listed as living: the checkpoint keeps ended pods for a while."""
         keys = unrecorded(self._live(), evidence.checkpoint or ())
-        self._unrecorded = since(self._unrecorded, keys, now)
+        self._unrecorded = {key: self._unrecorded.get(key, now) for key in keys}
         long = {k for k, at in self._unrecorded.items() if now - at >= self._deps.grace}
         if evidence.view is None:
             return frozenset()

@@ -20,7 +20,7 @@ from gpumanager.deviceplugin.admission.transaction import (
 )
 from gpumanager.deviceplugin.device_ledger import ids_of, of_admission
 from gpumanager.deviceplugin.identity.evidence import PodLister
-from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, over
+from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, ended_grants
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID
@@ -77,9 +77,9 @@ class AdmissionTracker:
         call = self._call(resource, size, again=again)
         self._known = transaction.observe(self._known, call, self._view, holders, self._fits)
         if before is not None:
-            facts = GrantFacts(admission=self.open, before=before)
+            facts = GrantFacts(admission=self.open, previous=before)
             admitted = of_admission(live, before.admission)
-            await self._node.release(over(admitted, Occasion.NEXT_POD, facts))
+            await self._node.release(ended_grants(admitted, Occasion.NEXT_POD, facts))
         return self.being_admitted()
 
     async def allocating(self, resource: str, ids: Collection[str]) -> Transaction:

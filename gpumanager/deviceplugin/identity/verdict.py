@@ -1,18 +1,18 @@
-"""Whether a grant goes on: one table, a row a case. Pure.
+"""Whether a grant is over, suspect or kept: a table with one row for each case. Pure.
 
-The kubelet does not report that a pod was rejected, or has ended. A pod that was rejected after one
-of its resources was answered is known by the next new pod (admission is serial); one that ended, by
-the kubelet's list of pods, or by its checkpoint where the list cannot be read. Without proof a
-grant stays.
+The kubelet does not report that a pod was rejected, or has ended. That a pod was rejected between
+its two resources shows when the next new pod is admitted, as the kubelet admits one after another.
+That a pod has ended shows in the kubelet's list of pods, or in its checkpoint if the list cannot be
+read. Without proof a grant is kept.
 
-What counts as proof depends on the occasion: a call that wants the same devices is answered now, a
-pass of the reconciler waits until a grant has looked ended for a while.
+What counts as proof depends on the occasion: a call for the same devices needs an answer at once;
+the reconciler can wait until a grant has looked ended for a while.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum, Flag, auto
-from typing import Final, TypeVar
+from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, View, asks
 from gpumanager.grants.grant import EvidenceSource, Grant, State
@@ -20,15 +20,13 @@ from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kubelet.checkpoint import DeviceHolder
 from gpumanager.names import VCORE, VMEMORY
 
-K = TypeVar("K")
-
 Checkpoint = tuple[DeviceHolder, ...]
 
 
 class Occasion(Flag):
-    """Why it is asked. NEXT_POD: a pod is admitted that was not before. CONTESTED: a call has
-    devices of this grant. NO_ROOM: a pod would be refused for good. MOVE: its GPU is to go to the
-    other interface. PASS: the reconciler compares all evidence."""
+    """When a verdict is needed. NEXT_POD: the admission of another pod begins. CONTESTED: the
+    kubelet offers devices of this grant. NO_ROOM: a pod would be refused for good. MOVE: the GPU is
+    to move to the other interface. PASS: the reconciler compares all evidence."""
 
     NEXT_POD = auto()
     CONTESTED = auto()
@@ -38,7 +36,7 @@ class Occasion(Flag):
 
 
 class GrantOutcome(Enum):
-    """SUSPECT: it counts nowhere, unless its container starts after all."""
+    """SUSPECT: the grant counts nowhere, unless its container starts after all."""
 
     KEEP = "keep"
     SUSPECT = "suspect"
@@ -49,28 +47,22 @@ class GrantOutcome(Enum):
 class GrantFacts:
     """What is known besides the grant. None: could not be read.
 
-    view: the kubelet's pods. checkpoint: which container holds which devices. admission: the
-    transaction under way. before: the one before it. running: grants that a container runs with.
-    lingering: those of ended pods among them, as the reconciler found them.
+    view: the kubelet's list of pods. checkpoint: which container holds which devices.
+    admission: the transaction under way, if any. previous: the one before it.
+    running: grants of running containers. lingering: those of them whose pods have ended.
     """
 
     view: View | None = None
     checkpoint: Checkpoint | None = None
     admission: Transaction | None = None
-    before: Transaction | None = None
+    previous: Transaction | None = None
     running: frozenset[AllocationID] | None = frozenset()
     lingering: frozenset[AllocationID] = frozenset()
-    cores: Mapping[tuple[PodUID, str], frozenset[str]] = field(init=False, repr=False)
-    """The cores of each container, by the checkpoint."""
-
-    def __post_init__(self) -> None:
-        held = (h for h in self.checkpoint or () if h.resource == VCORE)
-        object.__setattr__(self, "cores", {(h.pod_uid, h.container): h.ids for h in held})
 
 
 @dataclass(frozen=True, slots=True)
 class GrantVerdict:
-    """reason: for people. ask_runtime: over only if no container runs with it."""
+    """reason: for people. ask_runtime: the grant is kept if a container may still run with it."""
 
     outcome: GrantOutcome
     reason: str
@@ -79,7 +71,7 @@ class GrantVerdict:
 
 @dataclass(frozen=True, slots=True)
 class VerdictRow:
-    """One case. The first row of an occasion that applies decides."""
+    """One case. Of the rows for an occasion, the first that applies decides."""
 
     occasion: Occasion
     applies: Callable[[Grant, GrantFacts], bool]
@@ -91,39 +83,35 @@ KEPT: Final = GrantVerdict(GrantOutcome.KEEP, "nothing says that it is over")
 
 def verdict(grant: Grant, occasion: Occasion, facts: GrantFacts) -> GrantVerdict:
     """Return what becomes of this grant."""
-    for row in _ROWS_OF[occasion]:
-        if row.applies(grant, facts):
-            proved = facts.running is not None and grant.id not in facts.running
-            return row.verdict if proved or not row.verdict.ask_runtime else KEPT
-    return KEPT
+    row = next((row for row in _ROWS_OF[occasion] if row.applies(grant, facts)), None)
+    if row is None:
+        return KEPT
+    may_run = facts.running is None or grant.id in facts.running
+    return KEPT if row.verdict.ask_runtime and may_run else row.verdict
 
 
-def over(grants: Iterable[Grant], occasion: Occasion, facts: GrantFacts) -> frozenset[AllocationID]:
+def ended_grants(
+    grants: Iterable[Grant], occasion: Occasion, facts: GrantFacts
+) -> frozenset[AllocationID]:
     """Return the grants that are over."""
-    return frozenset(
-        one.id for one in grants if verdict(one, occasion, facts).outcome is GrantOutcome.OVER
-    )
+    verdicts = ((grant.id, verdict(grant, occasion, facts).outcome) for grant in grants)
+    return frozenset(name for name, outcome in verdicts if outcome is GrantOutcome.OVER)
 
 
 def has_ended(owner: PodUID | None, view: View | None) -> bool:
-    """Return whether a pod is gone or will never run again, for certain."""
+    """Return whether it is certain that a pod is gone or will never run again."""
     if owner is None or view is None:
         return False
     return all(pod.ended for pod in view if pod.uid == owner)
 
 
 def owner(grant: Grant, checkpoint: Checkpoint) -> PodUID | None:
-    """Return its pod: the confirmed one, else by the checkpoint, else the expected one."""
+    """Return its pod: the confirmed one, else the checkpoint's, else the expected one."""
     if grant.pod:
         return grant.pod.uid
-    held = frozenset(grant.ids.core_ids)
-    known = (h.pod_uid for h in checkpoint if h.resource == VCORE and h.ids == held)
-    return next(known, grant.owner)
-
-
-def since(before: Mapping[K, float], seen: Iterable[K], now: float) -> dict[K, float]:
-    """Return since when each has been seen; one that was not seen in between starts again."""
-    return {name: before.get(name, now) for name in seen}
+    cores = frozenset(grant.ids.core_ids)
+    holders = (h.pod_uid for h in checkpoint if h.resource == VCORE and h.ids == cores)
+    return next(holders, grant.owner)
 
 
 def _is_under_admission(grant: Grant, facts: GrantFacts) -> bool:
@@ -131,69 +119,76 @@ def _is_under_admission(grant: Grant, facts: GrantFacts) -> bool:
 
 
 def _was_rejected(grant: Grant, facts: GrantFacts) -> bool:
-    """Some part of its pod was never asked for, or its memory came without cores, and another pod
-    is admitted now. That it is another only the list of pods tells: what looks new by the order of
-    calls may be a pod that goes on, if no pods could be read for a moment."""
-    before, now = facts.before, facts.admission
-    if before is None or now is None or grant.ids.admission != before.admission:
+    """Another pod is admitted now, though something of this grant's pod was never asked for, or its
+    memory came without cores. Both pods have to be known from the list of pods: without it, what
+    looks like a new pod may be the same one, going on."""
+    previous, now = facts.previous, facts.admission
+    if previous is None or now is None or grant.ids.admission != previous.admission:
         return False
-    if before.admission == now.admission or grant.state is not State.ANSWERED:
+    if previous.admission == now.admission or grant.state is not State.ANSWERED:
         return False
-    coming = {one.pod.uid for one in now.candidates}
-    if not coming or coming.intersection(one.pod.uid for one in before.candidates):
+    admitted = {candidate.pod.uid for candidate in now.candidates}
+    if not admitted or admitted.intersection(c.pod.uid for c in previous.candidates):
         return False
-    return before.abandoned or not grant.ids.core_ids
+    return previous.abandoned or not grant.ids.core_ids
 
 
-def _is_half(grant: Grant, _facts: GrantFacts) -> bool:
-    """One of its resources was never asked for. Evidence has no IDs of either."""
+def _lacks_half(grant: Grant, _facts: GrantFacts) -> bool:
+    """Its cores or its memory were never asked for. A grant from evidence has no IDs at all."""
     if grant.state is not State.ANSWERED or isinstance(grant.source, EvidenceSource):
         return False
     return not grant.ids.core_ids or not (grant.ids.memory_ids or grant.exclusive)
 
 
-def _is_not_booked(grant: Grant, facts: GrantFacts) -> bool:
-    """The kubelet admits one pod after another and writes its checkpoint after each container. So
-    it has every grant of an earlier pod, unless that pod was rejected. It may still have pods that
-    have ended. Nothing is known of a grant without a candidate."""
+def _is_unheld(grant: Grant, facts: GrantFacts) -> bool:
+    """The kubelet writes its checkpoint after each container, before it admits the next pod. So the
+    checkpoint has every grant of an earlier pod, unless that pod was rejected. It may also have
+    pods that have ended. Nothing is known of a grant without a candidate."""
     if grant.state is not State.ANSWERED or facts.checkpoint is None or grant.candidate is None:
         return False
     living = (h for h in facts.checkpoint if not has_ended(h.pod_uid, facts.view))
-    return not _is_given(grant, living)
+    return not _is_held(grant, living)
 
 
 def _never_started(grant: Grant, facts: GrantFacts) -> bool:
-    answered = grant.state is State.ANSWERED and facts.checkpoint is not None
-    return answered and not _is_given(grant, facts.checkpoint or ())
+    if grant.state is not State.ANSWERED or facts.checkpoint is None:
+        return False
+    return not _is_held(grant, facts.checkpoint)
 
 
-def _is_put_back(grant: Grant, facts: GrantFacts) -> bool:
-    """A static pod that is put back has the UID that it had, and none of the pods is new."""
+def _static_pod_is_back(grant: Grant, facts: GrantFacts) -> bool:
+    """A static pod that is created again keeps its UID, so that the list of pods has no new pod."""
     now = facts.admission
     if now is None or grant.pod is None or now.candidates or not now.viewed:
         return False
     return any(pod.uid == grant.pod.uid and asks(pod, now.sizes) for pod in facts.view or ())
 
 
-def _is_superseded(grant: Grant, facts: GrantFacts) -> bool:
-    """As when it is put back; a kubelet without its checkpoint gives away devices in use, so that
-    it has to be known which containers run."""
+def _has_other_cores(grant: Grant, facts: GrantFacts) -> bool:
+    """The checkpoint gives its container other cores, as for a static pod that is created again.
+    A kubelet that lost its checkpoint does so, too, while the container runs: so that has to be
+    known."""
     if grant.pod is None or grant.legacy or facts.running is None:
         return False
-    own = frozenset(grant.ids.core_ids)
-    return facts.cores.get((grant.pod.uid, grant.pod.container), own) != own
+    container = (grant.pod.uid, grant.pod.container, VCORE)
+    cores = frozenset(grant.ids.core_ids)
+    return any(
+        h.ids != cores
+        for h in facts.checkpoint or ()
+        if (h.pod_uid, h.container, h.resource) == container
+    )
 
 
-def _holder_has_ended(grant: Grant, facts: GrantFacts) -> bool:
-    """By the list of pods; by the checkpoint where that cannot be read."""
-    holder = owner(grant, facts.checkpoint or ())
-    if holder is not None and facts.view is not None:
-        return has_ended(holder, facts.view)
-    return facts.checkpoint is not None and all(h.pod_uid != holder for h in facts.checkpoint)
+def _owner_has_ended(grant: Grant, facts: GrantFacts) -> bool:
+    """By the list of pods, or by the checkpoint if the list cannot be read."""
+    uid = owner(grant, facts.checkpoint or ())
+    if uid is not None and facts.view is not None:
+        return has_ended(uid, facts.view)
+    return facts.checkpoint is not None and all(h.pod_uid != uid for h in facts.checkpoint)
 
 
-def _is_given(grant: Grant, checkpoint: Iterable[DeviceHolder]) -> bool:
-    """Some container has exactly these devices of one resource."""
+def _is_held(grant: Grant, checkpoint: Iterable[DeviceHolder]) -> bool:
+    """Some container holds exactly its cores, or exactly its memory."""
     cores, memory = frozenset(grant.ids.core_ids), frozenset(grant.ids.memory_ids)
     return any((h.resource, h.ids) in ((VCORE, cores), (VMEMORY, memory)) for h in checkpoint)
 
@@ -221,8 +216,10 @@ ROWS: Final = (
         GrantOutcome.KEEP,
         "its pod is admitted now",
     ),
-    _row(_NO_ROOM, _is_half, GrantOutcome.OVER, "its pod was rejected before its second resource"),
-    _row(_NO_ROOM, _is_not_booked, GrantOutcome.OVER, "its pod was rejected: no container has it"),
+    _row(
+        _NO_ROOM, _lacks_half, GrantOutcome.OVER, "its pod was rejected before its second resource"
+    ),
+    _row(_NO_ROOM, _is_unheld, GrantOutcome.OVER, "its pod was rejected: no container has it"),
     _row(
         _NO_ROOM | _MOVE,
         lambda grant, _: grant.legacy,
@@ -236,10 +233,10 @@ ROWS: Final = (
         "its pod has ended",
         ask_runtime=True,
     ),
-    _row(_NO_ROOM, _is_put_back, GrantOutcome.OVER, "its pod is put back", ask_runtime=True),
+    _row(_NO_ROOM, _static_pod_is_back, GrantOutcome.OVER, "its pod is put back", ask_runtime=True),
     _row(
         _CONTESTED,
-        lambda grant, f: grant.id not in f.lingering and has_ended(grant.owner, f.view),
+        lambda grant, facts: grant.id not in facts.lingering and has_ended(grant.owner, facts.view),
         GrantOutcome.OVER,
         "its pod has ended",
     ),
@@ -256,8 +253,10 @@ ROWS: Final = (
         "its pod may have been rejected or have ended: the kubelet offers its devices",
     ),
     _row(_PASS, _never_started, GrantOutcome.OVER, "it never started, and no container has it"),
-    _row(_PASS, _is_superseded, GrantOutcome.OVER, "its container has other devices since"),
-    _row(_PASS, _holder_has_ended, GrantOutcome.OVER, "its pod has ended"),
+    _row(_PASS, _has_other_cores, GrantOutcome.OVER, "its container has other devices since"),
+    _row(_PASS, _owner_has_ended, GrantOutcome.OVER, "its pod has ended"),
 )
-"""Which verdict a grant gets on which occasion."""
-_ROWS_OF: Final = {one: tuple(row for row in ROWS if one in row.occasion) for one in Occasion}
+"""In the order in which they are tried."""
+_ROWS_OF: Final = {
+    occasion: tuple(row for row in ROWS if occasion in row.occasion) for occasion in Occasion
+}

@@ -11,7 +11,7 @@ from gpumanager.deviceplugin.identity.verdict import (
     GrantFacts,
     GrantOutcome,
     Occasion,
-    over,
+    ended_grants,
     verdict,
 )
 from gpumanager.gpu.values import GpuUUID
@@ -69,7 +69,7 @@ PUT_BACK = open_("adm-2", sizes={VCORE: 30})
 
 def following(before: Transaction, now: Transaction = NEXT) -> GrantFacts:
     """Another transaction came after the one that this grant is of."""
-    return GrantFacts(admission=now, before=before)
+    return GrantFacts(admission=now, previous=before)
 
 
 def during(*pods: PodView, admission: Transaction = NEXT, **more: Any) -> GrantFacts:
@@ -169,7 +169,7 @@ def test_a_grant_is_over(case: str) -> None:
     one, occasion, facts = OVER[case]
 
     assert verdict(one, occasion, facts).outcome is GrantOutcome.OVER
-    assert over([one], occasion, facts) == {one.id}
+    assert ended_grants([one], occasion, facts) == {one.id}
 
 
 @pytest.mark.parametrize("case", SUSPECT)
@@ -177,7 +177,7 @@ def test_a_grant_is_suspect(case: str) -> None:
     one, occasion, facts = SUSPECT[case]
 
     assert verdict(one, occasion, facts).outcome is GrantOutcome.SUSPECT
-    assert over([one], occasion, facts) == set()
+    assert ended_grants([one], occasion, facts) == set()
 
 
 @pytest.mark.parametrize("case", KEEP)
@@ -185,7 +185,7 @@ def test_a_grant_is_kept(case: str) -> None:
     one, occasion, facts = KEEP[case]
 
     assert verdict(one, occasion, facts).outcome is GrantOutcome.KEEP
-    assert over([one], occasion, facts) == set()
+    assert ended_grants([one], occasion, facts) == set()
 
 
 def test_every_row_decides_one_of_the_cases() -> None:
