@@ -82,7 +82,7 @@ class Learned:
     verdicts: Verdicts = field(init=False)
 
     def __post_init__(self) -> None:
-        mix = WorkloadMix(lambda: self.state.part_of_gpus, lambda: self.state.gpus)
+        mix = WorkloadMix(lambda: self.state.gpu_pods_cpu_part, lambda: self.state.gpus)
         self.state = ClusterState(saw=mix.saw, left=mix.left)
         self.claims = ClaimCache(self.state.offer)
         self.pods = PodWatch(self.state, self.claims.shape_of)

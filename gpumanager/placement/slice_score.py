@@ -11,14 +11,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from gpumanager.placement.binpack import emptiness as free_part
-from gpumanager.placement.binpack import fullness
+from gpumanager.placement.binpack import emptiness, fullness
 from gpumanager.placement.least_waste import (
     BREAKING,
     ROUNDING,
     STEP,
-    breaks_idle,
-    emptiness,
+    breaks_idle_node,
+    tie_breaker,
     worth_under,
 )
 from gpumanager.placement.policies import DEFAULT_POLICY, ROWS, Weights
@@ -30,12 +29,12 @@ from gpumanager.placement.workload_mix import Mix
 def _least_waste(node: FreeNode, left: FreeNode, pod: PodRequest, mix: Mix) -> float:
     worth = worth_under(mix)
     gain = worth.of(left) - worth.of(node)
-    if mix.leaving and (breaks_idle(node, pod) or breaks_free(node, left)):
+    if mix.leaving and (breaks_idle_node(node, pod) or breaks_free_gpu(node, left)):
         gain -= mix.leaving * BREAKING
-    return math.floor(gain / STEP + ROUNDING) - emptiness(node)
+    return math.floor(gain / STEP + ROUNDING) - tie_breaker(node)
 
 
-def breaks_free(node: FreeNode, left: FreeNode) -> bool:
+def breaks_free_gpu(node: FreeNode, left: FreeNode) -> bool:
     """Return whether a free GPU is shared from now on. Policies that choose among the node's GPUs
     need no such rule."""
     pairs = zip(node.gpus, left.gpus, strict=True)
@@ -48,7 +47,7 @@ POINTS: Final[Mapping[str, Points]] = MappingProxyType(
     {
         "least-waste": _least_waste,
         "binpack": lambda _node, left, _pod, _mix: fullness(left)[0],
-        "spread": lambda _node, left, _pod, _mix: free_part(left),
+        "spread": lambda _node, left, _pod, _mix: emptiness(left),
     }
 )
 """What the policies of these names say where the GPUs of the node are not theirs to choose."""

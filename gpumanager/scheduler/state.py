@@ -222,7 +222,7 @@ class ClusterState:
         return self._assumed.on(uid, node)
 
     @property
-    def part_of_gpus(self) -> float:
+    def gpu_pods_cpu_part(self) -> float:
         """Return the part of the CPU taken on nodes with GPUs that pods with GPUs take."""
         taken = self._asked + self._loaded
         return self._asked / taken if self._asked else 1.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.placement.least_waste import fillings, part_of_gpus, worth_under
+from gpumanager.placement.least_waste import expected_fill, gpu_pods_cpu_part, worth_under
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
 from gpumanager.placement.policy import Policy, Score
 from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest, Request, idle_gpu
@@ -104,15 +104,15 @@ def test_cpu_that_pods_without_gpus_take_feeds_nobody() -> None:
     )
     plenty, tight = room(100, 100, cpus=60), room(100, 100, cpus=30)
 
-    assert part_of_gpus(alone) == 1
-    assert part_of_gpus(beside) == pytest.approx(0.25)
+    assert gpu_pods_cpu_part(alone) == 1
+    assert gpu_pods_cpu_part(beside) == pytest.approx(0.25)
     assert worth_under(alone).of(plenty) == worth_under(alone).of(tight)
     assert worth_under(beside).of(plenty) > worth_under(beside).of(tight)
 
 
 @pytest.mark.parametrize("typical", [(), (ask(cpus=8),), (ask(cpus=0), ask(100, cpus=0))])
 def test_without_pods_that_tell_all_cpu_is_for_gpus(typical: tuple[PodRequest, ...]) -> None:
-    assert part_of_gpus(mix_of([(one, 1.0) for one in typical], 1.0)) == 1
+    assert gpu_pods_cpu_part(mix_of([(one, 1.0) for one in typical], 1.0)) == 1
 
 
 def test_a_model_that_some_pods_name_is_kept_for_them() -> None:
@@ -168,7 +168,7 @@ def test_something_is_usual_before_anything_is_known() -> None:
 
 @pytest.mark.parametrize("free", [0, 10, 24, 25, 49, 50, 75, 100])
 def test_what_fills_a_gpu_is_what_shares_of_the_mix_add_up_to(free: int) -> None:
-    filled = fillings([(ask(25), 1.0)])
+    filled = expected_fill([(ask(25), 1.0)])
 
     assert filled[free] == pytest.approx(free // 25 * 25)
 

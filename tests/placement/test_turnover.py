@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.placement.least_waste import STEP, breaks_idle
+from gpumanager.placement.least_waste import STEP, breaks_idle_node
 from gpumanager.placement.policies import DEFAULT_POLICY, POLICIES
 from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.placement.workload_mix import HALF_LIFE, Mix, Turnover, mix_of
@@ -76,7 +76,7 @@ def test_the_more_leave_the_more_an_idle_node_costs(
     less, more = (points(here, wanted, living(mix, by)) for by in sorted((one, other)))
 
     assert less >= more
-    assert less == more or breaks_idle(here, wanted)
+    assert less == more or breaks_idle_node(here, wanted)
 
 
 @pytest.mark.parametrize("leaving", [0.0, 0.3, 0.6, 1.0])
@@ -92,11 +92,11 @@ def test_the_price_is_of_twenty_cores_where_all_that_come_leave(leaving: float) 
 def test_an_idle_node_is_broken_only_where_something_of_it_is_left() -> None:
     idle, broken = room(100, 100), room(100, 50)
 
-    assert breaks_idle(idle, ask(100))
-    assert breaks_idle(idle, ask(30))
-    assert not breaks_idle(idle, ask(200))
-    assert not breaks_idle(idle, ask())
-    assert not breaks_idle(broken, ask(50))
+    assert breaks_idle_node(idle, ask(100))
+    assert breaks_idle_node(idle, ask(30))
+    assert not breaks_idle_node(idle, ask(200))
+    assert not breaks_idle_node(idle, ask())
+    assert not breaks_idle_node(broken, ask(50))
 
 
 def test_who_lives_among_comers_and_goers_strands_a_gpu_for_now_and_keeps_a_node_idle() -> None:

@@ -102,7 +102,7 @@ class Extender:
     ) -> None:
         self.rules = rules or QuotaCheck()
         self.preference = preference
-        self.habits = WorkloadMix(lambda: self.state.part_of_gpus, lambda: self.state.gpus)
+        self.habits = WorkloadMix(lambda: self.state.gpu_pods_cpu_part, lambda: self.state.gpus)
         self.state = ClusterState(observer=self.rules, saw=self.habits.saw, left=self.habits.left)
         self.claims = ClaimCache(self.state.offer, preference)
         self.verdicts = Verdicts(self.state, self.habits)

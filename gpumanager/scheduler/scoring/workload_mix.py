@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.placement.least_waste import part_of_gpus
+from gpumanager.placement.least_waste import gpu_pods_cpu_part
 from gpumanager.placement.values import PodRequest
 from gpumanager.placement.workload_mix import MIX_DIFFERENCE, Mix, RecentPods, Turnover, supply_of
 from gpumanager.scheduler.scoring.pod_shape import PodShape
@@ -69,7 +69,7 @@ def difference(one: Mix, other: Mix) -> float:
     first, second = _parts(one), _parts(other)
     asks = first.keys() | second.keys()
     pods = sum(abs(first.get(ask, 0.0) - second.get(ask, 0.0)) for ask in asks) / 2
-    cpu = abs(part_of_gpus(one) - part_of_gpus(other))
+    cpu = abs(gpu_pods_cpu_part(one) - gpu_pods_cpu_part(other))
     had, has = dict(one.supply), dict(other.supply)
     models = had.keys() | has.keys()
     supply = sum(abs(had.get(model, 0.0) - has.get(model, 0.0)) for model in models) / 2

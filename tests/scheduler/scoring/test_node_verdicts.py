@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Bond, Topology, topology
 from gpumanager.ids import PodUID
-from gpumanager.placement.least_waste import part_of_gpus
+from gpumanager.placement.least_waste import gpu_pods_cpu_part
 from gpumanager.placement.preference import Preference, read_preference
 from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.node import NodeSaid, NodeState, holder_of, read_node
@@ -306,9 +306,9 @@ def test_others_leave_pods_with_gpus_their_part_of_the_cpu() -> None:
     usual = Mix(((one, 0.75), (other, 0.25)))
 
     for part in (0.2, 0.5, 0.9):
-        assert part_of_gpus(beside_others(usual, part)) == pytest.approx(part, abs=0.001)
+        assert gpu_pods_cpu_part(beside_others(usual, part)) == pytest.approx(part, abs=0.001)
     assert beside_others(usual, 1.0) is usual
-    assert part_of_gpus(beside_others(usual, 0.0)) == pytest.approx(0.05, abs=0.001)
+    assert gpu_pods_cpu_part(beside_others(usual, 0.0)) == pytest.approx(0.05, abs=0.001)
     assert difference(usual, beside_others(usual, 0.7)) == pytest.approx(0.3, abs=0.001)
 
 
@@ -316,19 +316,19 @@ def test_who_takes_the_cpu_of_nodes_with_gpus_is_counted() -> None:
     state = ClusterState()
     for name in ("a", "b"):
         state.node(read_node(node_object(name, cpus=64)))
-    assert state.part_of_gpus == 1.0
+    assert state.gpu_pods_cpu_part == 1.0
 
     state.pod(pod("p", (30, 4), cpus=3, node="a"), "a")
     state.pod(pod("plain", cpus=6, node="b"), "b")
     state.pod(pod("elsewhere", cpus=60, node="c"), "c")
-    assert state.part_of_gpus == pytest.approx(1 / 3)
+    assert state.gpu_pods_cpu_part == pytest.approx(1 / 3)
 
     state.node_gone("b")
-    assert state.part_of_gpus == 1.0
+    assert state.gpu_pods_cpu_part == 1.0
     state.node(read_node(node_object("b", gpus=2, cpus=64)))
-    assert state.part_of_gpus == pytest.approx(1 / 3)
+    assert state.gpu_pods_cpu_part == pytest.approx(1 / 3)
     state.pod_gone(PodUID("uid-plain"))
-    assert state.part_of_gpus == 1.0
+    assert state.gpu_pods_cpu_part == 1.0
 
 
 def test_a_pod_is_learnt_from_once_bound_or_not() -> None:
