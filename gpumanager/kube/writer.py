@@ -1,9 +1,8 @@
-"""Writes to the API server, one thing after another, in the background.
+"""Writes to the API server in the background, one task after another.
 
-What is to be written is asked anew each round: it is the difference between what should be and what
-is, so nothing is queued that could be lost or grow old, and an outage leaves no backlog. A
-task that fails is repeated alone, after a growing pause; while the API server does not answer, all
-wait.
+There is no queue: each round asks for the tasks again, which are the difference between what should
+be and what is. So none is lost or outdated, and an outage leaves no backlog. A task that is refused
+is tried again after a growing pause of its own; in an outage all tasks wait.
 """
 
 import asyncio
@@ -25,14 +24,14 @@ CONFLICT: Final = 409
 CONFLICT_ATTEMPTS: Final = 4
 CONFLICT_SECONDS: Final = 0.1
 BETWEEN_WRITES_SECONDS: Final = 1.0
-"""What was just written is not written again before the watch has brought it."""
+"""A task that was written is not repeated for so long: the watch may not have brought it yet."""
 LEAST_PAUSE: Final = 0.2
 FORBIDDEN: Final = 403
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to write. key: the same for the same thing. what: for the log."""
+    """One write. key: the same in each round. what: for the log, beginning with its kind."""
 
     key: Hashable
     what: str
@@ -40,16 +39,16 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Delayed:
-    """Not before `until`."""
+class NextAttempt:
+    """When a task that was attempted is due again. backoff: how often it has failed in a row."""
 
-    until: float
+    due: float
     backoff: Backoff
 
 
 @dataclass(frozen=True, slots=True)
 class WriteCounts:
-    """What became of the tasks so far."""
+    """How many attempts were written, refused, or got no answer, so far."""
 
     written: int = 0
     refused: int = 0
@@ -57,7 +56,7 @@ class WriteCounts:
 
 
 class Writer:
-    """Performs tasks. backoff: of a refused task. outage: while the API server does not answer."""
+    """Performs tasks. backoff: for a refused task. outage: while the API server does not answer."""
 
     def __init__(
         self,
@@ -68,12 +67,12 @@ class Writer:
     ) -> None:
         self.counts = WriteCounts()
         self.rounds = 0
-        self._backoff = backoff or Backoff(1.0, 300.0)
+        self._no_failures = backoff or Backoff(1.0, 300.0)
         self._outage = self._no_outage = outage or Backoff(1.0, 60.0)
         self._clock = clock
-        self._waiting: dict[Hashable, Delayed] = {}
-        self._silent_until = 0.0
-        self._forbidden: set[str] = set()
+        self._attempted: dict[Hashable, NextAttempt] = {}
+        self._paused_until = 0.0
+        self._forbidden_kinds: set[str] = set()
 
     @property
     def reachable(self) -> bool:
@@ -88,9 +87,9 @@ class Writer:
             await self.round(tuple(tasks()))
             await asyncio.sleep(LEAST_PAUSE)
             with contextlib.suppress(TimeoutError):
-                # Until a task that waits for its next attempt is due, or the outage may be over.
-                until = [one.until for one in self._waiting.values() if one.backoff.failures]
-                due = min(until, default=math.inf) if self.reachable else self._silent_until
+                # Until a refused task is due again or, in an outage, the API server is to be tried.
+                retries = (n.due for n in self._attempted.values() if n.backoff.failures)
+                due = min(retries, default=math.inf) if self.reachable else self._paused_until
                 pause = max(LEAST_PAUSE, due - self._clock())
                 async with asyncio.timeout(min(period, pause)):
                     await wake.wait()
@@ -99,14 +98,14 @@ class Writer:
     async def round(self, tasks: tuple[Task, ...]) -> None:
         """Perform all tasks that are due."""
         keys = {task.key for task in tasks}
-        self._waiting = {key: one for key, one in self._waiting.items() if key in keys}
+        self._attempted = {key: n for key, n in self._attempted.items() if key in keys}
         self.rounds += 1
         for task in tasks:
-            if self._clock() < self._silent_until:
+            if self._clock() < self._paused_until:
                 return
-            waiting = self._waiting.get(task.key)
-            if waiting is None or waiting.until <= self._clock():
-                await self._attempt(task, waiting.backoff if waiting else self._backoff)
+            known = self._attempted.get(task.key)
+            if known is None or known.due <= self._clock():
+                await self._attempt(task, known.backoff if known else self._no_failures)
 
     async def _attempt(self, task: Task, backoff: Backoff) -> None:
         try:
@@ -115,29 +114,30 @@ class Writer:
             if self.reachable:
                 log.warning("%s; all writes are paused", error)
             self._outage = self._outage.failed()
-            self._silent_until = self._clock() + self._outage.pause(random.random())  # noqa: S311
+            self._paused_until = self._clock() + self._outage.pause(random.random())  # noqa: S311
             self.counts = replace(self.counts, unavailable=self.counts.unavailable + 1)
             return
         except ApiRefused as error:
-            # A missing permission is logged once for each kind of task.
+            # A missing permission is a warning once for each kind of task.
             kind = task.what.partition(" ")[0]
-            known = error.status == FORBIDDEN and kind in self._forbidden
+            known = error.status == FORBIDDEN and kind in self._forbidden_kinds
             if error.status == FORBIDDEN:
-                self._forbidden.add(kind)
+                self._forbidden_kinds.add(kind)
             log.log(logging.DEBUG if known else logging.WARNING, "%s: %s", task.what, error)
             backoff, pause = self._refused(backoff, error.retry_after or 0.0)
         except NOT_UNDERSTOOD as error:
             log.warning("%s: unexpected answer: %r", task.what, error)
             backoff, pause = self._refused(backoff, 0.0)
         else:
-            backoff, pause = self._backoff, BETWEEN_WRITES_SECONDS
+            backoff, pause = self._no_failures, BETWEEN_WRITES_SECONDS
             self.counts = replace(self.counts, written=self.counts.written + 1)
         if not self.reachable:
             log.info("the API server answers again; resuming writes")
-        self._outage, self._silent_until = self._no_outage, 0.0
-        self._waiting[task.key] = Delayed(self._clock() + pause, backoff)
+        self._outage, self._paused_until = self._no_outage, 0.0
+        self._attempted[task.key] = NextAttempt(self._clock() + pause, backoff)
 
     def _refused(self, backoff: Backoff, least: float) -> tuple[Backoff, float]:
+        """Count it; return the next backoff, and the pause in seconds, at least `least`."""
         self.counts = replace(self.counts, refused=self.counts.refused + 1)
         later = backoff.failed()
         return later, max(least, later.pause(random.random()))  # noqa: S311

@@ -10,7 +10,7 @@ import pytest
 from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.ids import AllocationID
 from gpumanager.monitor.snapshot import ContainerSnapshot, GpuSnapshot, Snapshot
-from gpumanager.monitor.web_pages.history import SERIES, ShareHistory
+from gpumanager.monitor.web_pages.history import MOST_RINGS, ShareHistory
 from gpumanager.units import GIB, MIB, Bytes
 from tests.monitor.node_show import container, device, gpu
 
@@ -63,7 +63,7 @@ def test_throttling_is_told_of_the_last_minute_and_not_since_the_start() -> None
 
 
 def test_the_oldest_look_gives_way() -> None:
-    history = ShareHistory(looks=3)
+    history = ShareHistory(samples=3)
     for number in range(5):
         history.note(look(number, paid(number * number / 100, share=0.0)))
 
@@ -72,7 +72,7 @@ def test_the_oldest_look_gives_way() -> None:
 
 
 def test_who_came_late_and_who_is_gone_is_missing_and_not_idle() -> None:
-    history = ShareHistory(looks=4)
+    history = ShareHistory(samples=4)
     history.note(look(1))
     history.note(look(2, paid(0.1, share=10.0)))
     history.note(look(3))
@@ -81,7 +81,7 @@ def test_who_came_late_and_who_is_gone_is_missing_and_not_idle() -> None:
 
 
 def test_who_is_gone_is_forgotten_with_the_last_look_at_it() -> None:
-    history = ShareHistory(looks=3)
+    history = ShareHistory(samples=3)
     history.note(look(1, paid(0.1)))
     history.note(look(2))
     history.note(look(3))
@@ -108,7 +108,7 @@ def test_of_a_whole_gpu_the_driver_tells() -> None:
 
     (series,) = history.series()
     assert (series.percent, series.memory_mib) == ("97", str(3 * 1024))
-    assert series.who == ("team", "big", "main")
+    assert series.container == ("team", "big", "main")
 
 
 def test_a_gpu_that_does_not_tell_is_missing() -> None:
@@ -118,7 +118,7 @@ def test_a_gpu_that_does_not_tell_is_missing() -> None:
     history.note(look(2, gpus=(replace(told, status=None),)))
 
     (series,) = history.series()
-    assert (series.percent, series.who) == ("42,null", ())
+    assert (series.percent, series.container) == ("42,null", ())
     assert series.memory_mib == "896,null"
 
 
@@ -133,7 +133,7 @@ def test_a_new_promise_to_the_same_container_does_not_pay_for_the_old_one() -> N
 
 
 def test_who_reads_slowly_is_not_shown_new_looks_as_old_ones() -> None:
-    history = ShareHistory(looks=3)
+    history = ShareHistory(samples=3)
     other = container("other", device(FIRST, charged_ns=1))
     for number in range(3):
         history.note(look(number, other, paid(number / 10, share=0.0)))
@@ -148,7 +148,7 @@ def test_who_reads_slowly_is_not_shown_new_looks_as_old_ones() -> None:
 def test_five_minutes_of_as_many_as_are_kept_are_less_than_a_megabyte() -> None:
     views = [
         container(f"pod-{number}", device(FIRST, charged_ns=number + 1))
-        for number in range(SERIES + 20)
+        for number in range(MOST_RINGS + 20)
     ]
     tracemalloc.start()
     try:
@@ -159,7 +159,7 @@ def test_five_minutes_of_as_many_as_are_kept_are_less_than_a_megabyte() -> None:
     finally:
         tracemalloc.stop()
 
-    assert len(list(history.series())) == SERIES
+    assert len(list(history.series())) == MOST_RINGS
     assert size < 1 << 20
 
 

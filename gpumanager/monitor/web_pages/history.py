@@ -1,9 +1,9 @@
-"""Shares and memory of the last minutes, small enough to be kept for every container of a node.
+"""GPU time and memory of the last minutes, for every container of a node in less than a megabyte.
 
-A ring of samples: one byte for a share and two for memory, in arrays. A container that never used a
-GPU costs nothing, and one that is gone stays until its last sample has left the ring. A share is of
-the whole time between two looks that are kept, by what was paid for, so none is missed between
-them.
+Each container has a ring of samples for each GPU it uses: one byte for a percentage, two bytes for
+memory. One that never used a GPU has no ring; one that is gone keeps its ring until its last sample
+is overwritten. A percentage covers all of the time since the sample before: it is computed from
+totals, so that nothing in between is missed.
 """
 
 from array import array
@@ -16,32 +16,34 @@ from gpumanager.ids import AllocationID
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, Snapshot
 from gpumanager.units import MIB, Bytes
 
-HISTORY_STEPS: Final = 300
-STEP_SECONDS: Final = 1.0
-MINUTE_SECONDS: Final = 60.0
-SERIES: Final = 512
-"""Of containers, each on one GPU. One that comes when there are as many has none."""
+SAMPLES: Final = 300
+PERIOD_SECONDS: Final = 1.0
+EARLIEST: Final = 0.9
+"""Part of a period after which the next snapshot is kept: snapshots do not come exactly on time."""
 
-STEPS_A_PERCENT: Final = 2
-UNIT: Final = 8 * MIB
-MISSING: Final = 0xFF
+MINUTE_SECONDS: Final = 60.0
+MOST_RINGS: Final = 512
+"""Of containers. Containers beyond that are not recorded."""
+
+STEPS_PER_PERCENT: Final = 2
+MEMORY_STEP: Final = 8 * MIB
+NO_PERCENT: Final = 0xFF
 NO_MEMORY: Final = 0xFFFF
-SLACK: Final = 0.9
-"""Of a step: looks are a period and a moment apart, never less than one by much."""
 
 Key = tuple[AllocationID, GpuUUID]
 K = TypeVar("K")
 
 
-class HistoryRow:
-    """One ring beside the others. charged_ns, throttled_ns: totals when it was last written."""
+class Ring:
+    """Samples of one GPU, or of one container on it. container: namespace, pod and name; empty for
+    the GPU itself. last: number of the last sample. charged_ns, throttled_ns: totals by then."""
 
-    __slots__ = ("charged_ns", "last", "memory", "percent", "throttled", "throttled_ns")
-
-    def __init__(self, looks: int) -> None:
-        self.percent = bytearray(b"\xff" * looks)
-        self.memory = array("H", [NO_MEMORY]) * looks
-        self.throttled = bytearray(b"\xff" * looks)
+    def __init__(self, gpu: Gpu, container: tuple[str, ...], samples: int) -> None:
+        self.gpu = gpu
+        self.container = container
+        self.percent = bytearray([NO_PERCENT]) * samples
+        self.memory = array("H", [NO_MEMORY]) * samples
+        self.throttled = bytearray([NO_PERCENT]) * samples
         self.charged_ns = 0
         self.throttled_ns = 0
         self.last = 0
@@ -53,151 +55,140 @@ class HistoryRow:
         memory: Bytes | None,
         throttled: float | None = None,
     ) -> None:
-        """throttled: percent of the time; one byte holds it too."""
+        """percent: of the GPU's time. throttled: percent of the time. None: not known."""
         self.percent[slot] = _byte(percent)
         self.throttled[slot] = _byte(throttled)
-        self.memory[slot] = NO_MEMORY if memory is None else min(memory // UNIT, NO_MEMORY - 1)
+        steps = NO_MEMORY if memory is None else min(memory // MEMORY_STEP, NO_MEMORY - 1)
+        self.memory[slot] = steps
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """From the oldest look to the newest; None: it was not there, or nobody told.
+    """The samples of a ring, the oldest first, as the inside of a JSON array; null: not known.
 
     percent: of the GPU's time, in steps of a half. memory_mib: in steps of 8.
-    who: namespace, pod and container; empty for the GPU as a whole.
+    container: as of the ring.
     """
 
     gpu: Gpu
-    who: tuple[str, ...]
+    container: tuple[str, ...]
     percent: str
     memory_mib: str
 
 
 @dataclass(slots=True)
-class HistoryMember:
-    """The ring of a container on a GPU."""
-
-    gpu: Gpu
-    who: tuple[str, ...]
-    row: HistoryRow
-
-
-@dataclass(slots=True)
 class ShareHistory:
-    """Told of each look; keeps one a second. looks: how many."""
+    """Keeps one snapshot per period. samples: how many a ring has. count: of all kept so far."""
 
-    looks: int = HISTORY_STEPS
-    step: float = STEP_SECONDS
-    most: int = SERIES
-    kept: int = 0
-    """How many looks were kept so far."""
+    samples: int = SAMPLES
+    period: float = PERIOD_SECONDS
+    most_rings: int = MOST_RINGS
+    count: int = 0
     _times: "array[float]" = field(default_factory=lambda: array("d"))
-    _gpus: dict[GpuUUID, HistoryMember] = field(default_factory=dict)
-    _members: dict[Key, HistoryMember] = field(default_factory=dict)
+    _gpus: dict[GpuUUID, Ring] = field(default_factory=dict)
+    _containers: dict[Key, Ring] = field(default_factory=dict)
 
     def note(self, snapshot: Snapshot) -> None:
-        """Keep one more look, if it is time for one."""
-        since = snapshot.at - self._times[(self.kept - 1) % self.looks] if self.kept else None
-        if since is not None and since < self.step * SLACK:
+        """Keep this snapshot, if a period has passed since the last one."""
+        elapsed = snapshot.at - self._times[(self.count - 1) % self.samples] if self.count else None
+        if elapsed is not None and elapsed < self.period * EARLIEST:
             return
-        if len(self._times) < self.looks:
+        if len(self._times) < self.samples:
             self._times.append(snapshot.at)
-        slot = self.kept % self.looks
+        slot = self.count % self.samples
         self._times[slot] = snapshot.at
-        _blank(self._gpus, slot, self.kept - self.looks)
-        _blank(self._members, slot, self.kept - self.looks)
+        self._clear(self._gpus, slot)
+        self._clear(self._containers, slot)
         for gpu in snapshot.gpus:
             if gpu.status is not None:
-                member = self._gpus.get(gpu.gpu.uuid)
-                if member is None:
-                    member = HistoryMember(gpu.gpu, (), HistoryRow(self.looks))
-                    self._gpus[gpu.gpu.uuid] = member
-                member.row.write(slot, gpu.status.percent, gpu.status.memory_used)
-                member.row.last = self.kept
-        for view in snapshot.containers:
-            for device in view.devices:
-                self._note_device(view, device, slot, since)
-        self.kept += 1
+                ring = self._gpus.get(gpu.gpu.uuid)
+                if ring is None:
+                    ring = self._gpus[gpu.gpu.uuid] = Ring(gpu.gpu, (), self.samples)
+                ring.write(slot, gpu.status.percent, gpu.status.memory_used)
+                ring.last = self.count
+        for container in snapshot.containers:
+            for device in container.devices:
+                self._note_device(container, device, slot, elapsed)
+        self.count += 1
 
     def ages(self) -> list[float]:
-        """Return the ages of the looks, in seconds before the newest; the oldest first."""
-        newest = self._times[(self.kept - 1) % self.looks] if self.kept else 0.0
-        return [round(newest - self._times[slot], 1) for slot in self._order()]
+        """Return how many seconds each sample is older than the newest; the oldest first."""
+        newest = self._times[(self.count - 1) % self.samples] if self.count else 0.0
+        return [round(newest - self._times[slot], 1) for slot in self._slots()]
 
     def throttled(self, grant: AllocationID, gpu: GpuUUID) -> float | None:
-        """Return the percent of the last minute that its launches were throttled, if known."""
-        member = self._members.get((grant, gpu))
-        if member is None:
+        """Return for what percentage of the last minute launches were throttled, if known."""
+        ring = self._containers.get((grant, gpu))
+        if ring is None:
             return None
-        looks = zip(self.ages(), self._order(), strict=True)
-        minute = (member.row.throttled[slot] for age, slot in looks if age < MINUTE_SECONDS)
-        known = [steps / STEPS_A_PERCENT for steps in minute if steps != MISSING]
+        samples = zip(self.ages(), self._slots(), strict=True)
+        minute = (ring.throttled[slot] for age, slot in samples if age < MINUTE_SECONDS)
+        known = [steps / STEPS_PER_PERCENT for steps in minute if steps != NO_PERCENT]
         return round(sum(known) / len(known), 1) if known else None
 
     def series(self) -> Iterator[Series]:
-        """Yield those of GPUs, then of containers; none for those that never used any.
+        """Yield the series of GPUs, then of containers.
 
-        May be read as slowly as one likes: what has left the ring meanwhile is missing.
+        New snapshots may come between two series: samples that they overwrite are null then.
         """
-        order, begun = self._order(), self.kept
-        for member in (*self._gpus.values(), *self._members.values()):
-            lost = max(0, len(order) + self.kept - begun - self.looks)
-            nothing, row = ["null"] * min(lost, len(order)), member.row
-            percent = nothing + [PERCENTS[row.percent[slot]] for slot in order[lost:]]
-            units = [row.memory[slot] for slot in order[lost:]]
-            memory = nothing + ["null" if u == NO_MEMORY else str(u * UNIT // MIB) for u in units]
-            yield Series(member.gpu, member.who, ",".join(percent), ",".join(memory))
+        slots, begun = self._slots(), self.count
+        for ring in (*self._gpus.values(), *self._containers.values()):
+            lost = min(max(0, len(slots) + self.count - begun - self.samples), len(slots))
+            kept = slots[lost:]
+            percent = [PERCENTS[ring.percent[slot]] for slot in kept]
+            steps = [ring.memory[slot] for slot in kept]
+            memory = ["null" if n == NO_MEMORY else str(n * MEMORY_STEP // MIB) for n in steps]
+            texts = (",".join(["null"] * lost + values) for values in (percent, memory))
+            yield Series(ring.gpu, ring.container, *texts)
 
-    def _order(self) -> list[int]:
-        count = min(self.kept, self.looks)
-        return [slot % self.looks for slot in range(self.kept - count, self.kept)]
+    def _slots(self) -> list[int]:
+        """Return where the samples stand in each ring, the oldest first."""
+        first = max(0, self.count - self.samples)
+        return [number % self.samples for number in range(first, self.count)]
 
     def _note_device(
-        self, view: ContainerSnapshot, device: DeviceView, slot: int, since: float | None
+        self, container: ContainerSnapshot, device: DeviceView, slot: int, elapsed: float | None
     ) -> None:
-        key = (view.grant.id, device.gpu.uuid)
-        memory = device.measured if view.whole else device.used
-        member = self._members.get(key)
-        if member is None:
-            if not (memory or device.charged_ns or device.percent):
+        key = (container.grant.id, device.gpu.uuid)
+        memory = device.measured if container.whole else device.used
+        ring = self._containers.get(key)
+        if ring is None:
+            used = memory or device.charged_ns or device.percent
+            if not used or len(self._containers) >= self.most_rings:
                 return
-            if len(self._members) >= self.most:
-                return
-            member = self._members[key] = HistoryMember(
-                device.gpu, view.labels, HistoryRow(self.looks)
-            )
-            since = None
-        row = member.row
-        if view.whole:
-            row.write(slot, device.percent, memory)
+            ring = self._containers[key] = Ring(device.gpu, container.labels, self.samples)
+            elapsed = None  # the totals are of a longer time
+        if container.whole:
+            ring.write(slot, device.percent, memory)
+        elif elapsed:
+            share = _percent_of(elapsed, device.charged_ns - ring.charged_ns)
+            throttled = _percent_of(elapsed, device.throttled_ns - ring.throttled_ns)
+            ring.write(slot, share, memory, throttled)
         else:
-            late = since and _rate(device.throttled_ns - row.throttled_ns, since)
-            share = _rate(device.charged_ns - row.charged_ns, since) if since else device.share
-            row.write(slot, share, memory, late)
-        row.last, row.charged_ns = self.kept, device.charged_ns
-        row.throttled_ns = device.throttled_ns
+            ring.write(slot, device.share, memory)
+        ring.last, ring.charged_ns = self.count, device.charged_ns
+        ring.throttled_ns = device.throttled_ns
+
+    def _clear(self, rings: dict[K, Ring], slot: int) -> None:
+        """Empty this slot of each ring; drop rings whose last sample was there."""
+        for key, ring in tuple(rings.items()):
+            if ring.last <= self.count - self.samples:
+                del rings[key]
+            else:
+                ring.write(slot, None, None)
 
 
-def _blank(members: dict[K, HistoryMember], slot: int, forgotten: int) -> None:
-    """Empty a slot until something is noted. forgotten: drop rows that end with this look."""
-    for key, member in tuple(members.items()):
-        if member.row.last <= forgotten:
-            del members[key]
-        else:
-            member.row.write(slot, None, None)
-
-
-def _rate(nanoseconds: int, seconds: float) -> float:
-    """Return percent of this time. Processes that wait side by side come to 100 together."""
+def _percent_of(seconds: float, nanoseconds: int) -> float:
+    """Return at most 100: processes that wait at the same time are summed up."""
     return min(100.0, max(0, nanoseconds) / seconds / 1e7)
 
 
 def _byte(percent: float | None) -> int:
-    return MISSING if percent is None else round(percent * STEPS_A_PERCENT)
+    return NO_PERCENT if percent is None else round(percent * STEPS_PER_PERCENT)
 
 
 PERCENTS: Final = (
-    *(f"{step / STEPS_A_PERCENT:g}" for step in range(100 * STEPS_A_PERCENT + 1)),
-    *("null" for _ in range(100 * STEPS_A_PERCENT + 1, MISSING + 1)),
+    *(f"{step / STEPS_PER_PERCENT:g}" for step in range(100 * STEPS_PER_PERCENT + 1)),
+    *("null" for _ in range(100 * STEPS_PER_PERCENT + 1, NO_PERCENT + 1)),
 )
-"""As JSON has them, by the byte."""
+"""The JSON text for each byte."""

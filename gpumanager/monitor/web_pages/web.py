@@ -82,10 +82,10 @@ class Web:
 
     async def node(self, request: web.BaseRequest) -> web.StreamResponse:
         await self._refresh()
-        found = self._document()
-        if found is None:
+        node = self._document()
+        if node is None:
             return not_sampled_yet()
-        return await streamed(request, _written(found, self.history), JSON, CAREFUL)
+        return await streamed(request, _written(node, self.history), JSON, CAREFUL)
 
     async def listen(self, request: web.BaseRequest) -> web.StreamResponse:
         await self._refresh()
@@ -96,8 +96,8 @@ class Web:
         return await streamed(request, listener, KIND, CAREFUL)
 
     def _newest(self) -> bytes:
-        found = self._document()
-        return b"" if found is None else _encoded(found)
+        node = self._document()
+        return b"" if node is None else _encoded(node)
 
     def _document(self) -> dict[str, Any] | None:
         page = self._page()
@@ -113,20 +113,20 @@ class Web:
         )
 
 
-async def _written(found: Mapping[str, Any], history: ShareHistory) -> AsyncGenerator[bytes, None]:
-    """Yield the document, its history last. Others get their turn between two rows."""
-    yield _encoded(found)[:-1] + b',"history":{"seconds_ago":' + _encoded(history.ages())
+async def _written(node: Mapping[str, Any], history: ShareHistory) -> AsyncGenerator[bytes, None]:
+    """Yield the node's document, its history last. Other tasks run between two series."""
+    yield _encoded(node)[:-1] + b',"history":{"seconds_ago":' + _encoded(history.ages())
     yield b',"series":['
     comma = b""
-    for one in history.series():
-        namespace, pod, container = one.who or (None, None, None)
-        who = {"gpu": one.gpu.uuid, "namespace": namespace, "pod": pod, "container": container}
-        rings = f',"percent":[{one.percent}],"memory_mib":[{one.memory_mib}]}}'
-        yield comma + _encoded(who)[:-1] + rings.encode()
+    for series in history.series():
+        namespace, pod, name = series.container or (None, None, None)
+        head = {"gpu": series.gpu.uuid, "namespace": namespace, "pod": pod, "container": name}
+        samples = f',"percent":[{series.percent}],"memory_mib":[{series.memory_mib}]}}'
+        yield comma + _encoded(head)[:-1] + samples.encode()
         comma = b","
         await asyncio.sleep(0)
     yield b"]}}"
 
 
-def _encoded(found: Any) -> bytes:
-    return json.dumps(found, separators=(",", ":")).encode()
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
