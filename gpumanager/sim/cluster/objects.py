@@ -136,7 +136,7 @@ class Objects:
         return self._replace(key, before, after, status=status)
 
     def update(self, key: Key, item: Object, *, status: bool = False) -> Object:
-        """As PUT does: everything as `item` has it; status: as with `patch`."""
+        """Write as PUT does: everything as `item` has it; status: as with `patch`."""
         before, fixed = self.get(key), ("uid", "creationTimestamp", "deletionTimestamp")
         same = {name: before["metadata"][name] for name in fixed if name in before["metadata"]}
         after = {**before, **item, "metadata": {**item["metadata"], **same}}
@@ -144,7 +144,7 @@ class Objects:
         return self._replace(key, before, after, status=status)
 
     def _replace(self, key: Key, before: Object, after: Object, *, status: bool) -> Object:
-        """An object that was deleted goes with the last of its finalizers."""
+        """Replace an object; one that was deleted is removed with the last of its finalizers."""
         self._agree(key, before, after["metadata"])
         part = {"status": after.get("status", {})} if status else {}
         other = {**before, **part} if status else {**after, "status": before.get("status", {})}
@@ -157,7 +157,7 @@ class Objects:
         return self.remove(key) if ending and not made["metadata"].get("finalizers") else made
 
     def bind(self, key: Key, binding: Any) -> Object:
-        """As pods/binding does: the node and the binding's annotations in one write, once."""
+        """Bind as pods/binding does: the node and the binding's annotations in one write, once."""
         before, said = self.get(key), binding.get("metadata") or {}
         self._agree(key, before, {k: said[k] for k in ("uid", "resourceVersion") if said.get(k)})
         spec, metadata = before.get("spec") or {}, before["metadata"]
@@ -173,8 +173,8 @@ class Objects:
         )
 
     def delete(self, key: Key, preconditions: Object, grace: int | None = None) -> Object:
-        """What has finalizers is only marked; so is a pod that still runs, unless without grace:
-        its kubelet ends it."""
+        """Delete an object, or only mark it: one with finalizers, and a pod that still runs, unless
+        without grace: its kubelet ends it."""
         before = self.get(key)
         self._agree(key, before, preconditions)
         running = (before.get("status") or {}).get("phase") not in FINAL_PHASES
@@ -189,7 +189,7 @@ class Objects:
         return after if waits or kept else self.remove(key)
 
     def remove(self, key: Key) -> Object:
-        """It is gone at once, whatever it was."""
+        """Remove an object at once, whatever it was."""
         before = self.get(key)
         self.version += 1
         del self.rows[key]
@@ -197,7 +197,7 @@ class Objects:
         return before
 
     def forget(self) -> None:
-        """Whoever watches from before now has to list again."""
+        """Forget all changes: a client that watches from before now has to list again."""
         self.forgotten = self.version
         self.changes.clear()
 
@@ -212,7 +212,7 @@ class Objects:
         return self.rows[key]
 
     def _agree(self, key: Key, before: Object, wanted: Object) -> None:
-        """UID and version, where they are given, are preconditions."""
+        """Check UID and version where they are given; raises StatusError."""
         for name in ("uid", "resourceVersion"):
             has, said = before["metadata"][name], wanted.get(name, before["metadata"][name])
             if has != said:

@@ -18,7 +18,7 @@ def patched(kind: str, target: Any, patch: Any) -> Any:
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """Merge by RFC 7386."""
     if not isinstance(patch, Mapping):
         return patch
     result = dict(target) if isinstance(target, Mapping) else {}
@@ -31,9 +31,12 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def strategic(target: Any, patch: Any, field: str = "") -> Any:
-    """As Kubernetes merges its own kinds; without directives."""
+    """Merge as Kubernetes merges its own kinds; without directives."""
     if isinstance(patch, Sequence) and not isinstance(patch, str) and field in KEYS:
-        return _by_key(target or [], patch, KEYS[field])
+        rows = {row[KEYS[field]]: row for row in target or []}
+        for row in patch:
+            rows[row[KEYS[field]]] = strategic(rows.get(row[KEYS[field]]), row)
+        return list(rows.values())
     if not isinstance(patch, Mapping):
         return patch
     result = dict(target) if isinstance(target, Mapping) else {}
@@ -43,10 +46,3 @@ def strategic(target: Any, patch: Any, field: str = "") -> Any:
         else:
             result[key] = strategic(result.get(key), value, key)
     return result
-
-
-def _by_key(target: Sequence[Any], patch: Sequence[Any], key: str) -> list[Any]:
-    rows = {row[key]: row for row in target}
-    for row in patch:
-        rows[row[key]] = strategic(rows.get(row[key]), row)
-    return list(rows.values())

@@ -1,7 +1,7 @@
 """What a request to the simulated API server means. Pure."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -33,7 +33,7 @@ class Call:
         return Key(self.resource, self.namespace, self.name)
 
     def object(self) -> Any:
-        """Return the body; raises Refused."""
+        """Return the body; raises StatusError."""
         try:
             found = json.loads(self.body or b"{}")
         except ValueError as error:
@@ -44,7 +44,7 @@ class Call:
 
 
 def read_call(method: str, target: str, kind: str, body: bytes) -> Call:
-    """Raises Refused for a path that leads nowhere."""
+    """Parse a request; raises StatusError for a path that leads nowhere."""
     url = urlsplit(target)
     words = [unquote(word) for word in url.path.strip("/").split("/")]
     namespace, group = "", ""
@@ -64,7 +64,7 @@ def read_call(method: str, target: str, kind: str, body: bytes) -> Call:
 
 
 def selector(query: Mapping[str, str]) -> Callable[[Object], bool]:
-    """`fieldSelector` and `labelSelector` of a list or a watch as a test of objects.
+    """Return `fieldSelector` and `labelSelector` of a list or a watch as a test of objects.
 
     Of labels: `key=value` and `key`, which is there with any value.
     """
@@ -73,18 +73,18 @@ def selector(query: Mapping[str, str]) -> Callable[[Object], bool]:
     wanted = [(path.split("."), value.removeprefix("=")) for path, _, value in fields]
 
     def matches(item: Object) -> bool:
+        for path, value in wanted:
+            found: Any = item
+            for name in path:
+                found = (found or {}).get(name)
+            if str(found or "") != value:
+                return False
         there = item["metadata"].get("labels") or {}
-        return all(_field(item, path) == value for path, value in wanted) and all(
+        return all(
             key in there and (not equals or there[key] == value) for key, equals, value in labels
         )
 
     return matches
-
-
-def _field(item: Any, path: Iterable[str]) -> str:
-    for name in path:
-        item = (item or {}).get(name)
-    return str(item or "")
 
 
 def status_object(refused: StatusError) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ CREATED: Final = 201
 
 
 class SimulatedApiServer:
-    """Serves `objects`. token: what a caller has to show; empty: everybody is let in."""
+    """Serves `objects`. token: what a caller has to present; empty: every caller is allowed."""
 
     def __init__(self, *, token: str = "", bookmark_seconds: float = BOOKMARK_SECONDS) -> None:
         self.objects = Objects()
@@ -49,7 +49,7 @@ class SimulatedApiServer:
 
     @property
     def kubeconfig(self) -> str:
-        """The text of a file by which clients find it."""
+        """Return the text of a kubeconfig file for clients."""
         named = {"cluster": "simulated", "user": "simulated"}
         return json.dumps(
             {
@@ -68,91 +68,86 @@ class SimulatedApiServer:
         self.port = await self._server.start("127.0.0.1", self.port)
 
     async def stop(self) -> None:
-        """An outage: nobody listens, and every connection is cut."""
+        """Simulate an outage: stop listening, and cut every connection."""
         if self._server is not None:
             server, self._server = self._server, None
             await server.stop(grace=False)
 
     async def cut(self) -> None:
-        """Every connection ends now, in the middle of what it says."""
+        """End every connection now, in the middle of a response."""
         if self._server is not None:
             await self._server.cut()
 
     def refuse(
         self, status: int, reason: str, times: int = 1, headers: Mapping[str, str] | None = None
     ) -> None:
-        """The next calls that change something are refused so."""
+        """Refuse the next calls that change something."""
         refused = StatusError(status, reason, "refused as told")
         self._refusals.extend([(refused, headers or {})] * times)
 
     async def create(self, resource: str, item: Object) -> Object:
-        """As somebody else would."""
+        """Create an object as another client would."""
         metadata = item["metadata"]
         key = Key(resource, metadata.get("namespace", ""), metadata["name"])
         made = self.objects.create(key, item)
-        await self._tell()
+        await self._notify()
         return made
 
     async def change(self, key: Key, kind: str, patch: Object, *, status: bool = False) -> Object:
         made = self.objects.patch(key, kind, patch, status=status)
-        await self._tell()
+        await self._notify()
         return made
 
     async def apply(self, write: Callable[[Objects], object]) -> None:
-        """A change as somebody beside us makes it; raises StatusError, and nothing changed."""
+        """Make a change as another client does; raises StatusError, and nothing changed."""
         write(self.objects)
-        await self._tell()
+        await self._notify()
 
     async def changed_since(self, version: int) -> None:
-        """Returns once there is something after `version`."""
+        """Return once there is something after `version`."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.objects.version > version)
 
     async def remove(self, key: Key) -> None:
-        """As a kubelet does with a pod that has ended."""
+        """Remove an object at once, as a kubelet does with a pod that has ended."""
         self.objects.remove(key)
-        await self._tell()
+        await self._notify()
 
     async def forget(self) -> None:
-        """History is compacted, and watches that are open end."""
+        """Compact the history, and end the watches that are open."""
         self.objects.forget()
         await self.cut()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = bytearray()
         async with asyncio.timeout(REQUEST_SECONDS):
-            body = await _body(request)
+            async for piece in request.content.iter_any():
+                body += piece
+                if len(body) > LONGEST_BODY:
+                    raise web.HTTPRequestEntityTooLarge(LONGEST_BODY, len(body))
         await self.answering.wait()
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            unknown = StatusError(401, "Unauthorized", "Unauthorized")
+            return web.json_response(status_object(unknown), status=401)
+        headers: Mapping[str, str] = {}
         try:
-            self._let_in(request.headers)
             kind = request.headers.get("Content-Type", "")
-            call = read_call(request.method, request.path_qs, kind, body)
+            call = read_call(request.method, request.path_qs, kind, bytes(body))
             self.calls.append(call)
             if call.method == "GET" and call.query.get("watch") in {"true", "1"}:
                 return await self._watch(call, request)
-            status, found = await self._done(call)
-            return web.json_response(found, status=status)
+            if call.method == "GET":
+                found = self.objects.get(call.key) if call.name else self._list(call)
+                return web.json_response(found)
+            if self._refusals:
+                refusal, headers = self._refusals.popleft()
+                raise refusal
+            found = self._change(call)
+            await self._notify()
+            return web.json_response(found, status=CREATED if call.method == "POST" else OK)
         except StatusError as refused:
-            more = self._refusal_headers(refused)
             found = status_object(refused)
-            return web.json_response(found, status=refused.status, headers=more)
-
-    def _let_in(self, headers: Mapping[str, str]) -> None:
-        if self.token and headers.get("Authorization") != f"Bearer {self.token}":
-            raise StatusError(401, "Unauthorized", "Unauthorized")
-
-    def _refusal_headers(self, refused: StatusError) -> Mapping[str, str]:
-        if self._refusals and self._refusals[0][0] is refused:
-            return self._refusals.popleft()[1]
-        return {}
-
-    async def _done(self, call: Call) -> tuple[int, Any]:
-        if call.method == "GET":
-            return OK, self.objects.get(call.key) if call.name else self._list(call)
-        if self._refusals:
-            raise self._refusals[0][0]
-        made = self._change(call)
-        await self._tell()
-        return (CREATED if call.method == "POST" else OK), made
+            return web.json_response(found, status=refused.status, headers=headers)
 
     def _change(self, call: Call) -> Object:
         if call.method == "POST" and call.part == "binding":
@@ -176,21 +171,17 @@ class SimulatedApiServer:
             grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
             same = options.get("preconditions") or {}
             if not call.name:
-                return self._delete_collection(call)
+                collection = self._list(call)
+                for row in collection["items"]:
+                    metadata = row["metadata"]
+                    key = Key(call.resource, metadata.get("namespace", ""), metadata["name"])
+                    self.objects.delete(key, {})
+                return collection
             return self.objects.delete(call.key, same, None if grace is None else int(grace))
         raise StatusError(405, "MethodNotAllowed", f"{call.method} is not allowed here")
 
-    def _delete_collection(self, call: Call) -> Object:
-        """What a list with the same selector has; answers with that list."""
-        found = self._list(call)
-        for row in found["items"]:
-            metadata = row["metadata"]
-            key = Key(call.resource, metadata.get("namespace", ""), metadata["name"])
-            self.objects.delete(key, {})
-        return found
-
     def _list(self, call: Call) -> Object:
-        """Pages go by position: what changes between two of them is not looked at."""
+        """Return a page of a list, by position: changes between two pages are not considered."""
         wanted = selector(call.query)
         rows = [row for row in self.objects.list(call.resource, call.namespace) if wanted(row)]
         first = int(call.query.get("continue", "0"))
@@ -231,36 +222,30 @@ class SimulatedApiServer:
                 await _send(stream, {"type": "ADDED", "object": row})
             version = self.objects.version
         while True:
-            news = tuple(self._since(version, call.resource, wanted))
+            events = [
+                event
+                for change in self.objects.changes
+                if change.version > version and change.key.resource == call.resource
+                if (event := _event(change, wanted))
+            ]
             version = self.objects.version
-            for event in news:
+            for event in events:
                 await _send(stream, event)
-            if not await self._news(version) and "allowWatchBookmarks" in call.query:
-                await _send(stream, _bookmark(call.resource, version))
+            try:
+                async with asyncio.timeout(self._bookmark_seconds):
+                    await self.changed_since(version)
+            except TimeoutError:
+                if "allowWatchBookmarks" in call.query:
+                    await _send(stream, _bookmark(call.resource, version))
 
-    def _since(self, version: int, resource: str, wanted: Any) -> Iterator[Any]:
-        for change in self.objects.changes:
-            if change.version > version and change.key.resource == resource:
-                event = _event(change, wanted)
-                if event:
-                    yield event
-
-    async def _news(self, version: int) -> bool:
-        """True once there is something after `version`; False when a bookmark is due."""
-        try:
-            async with asyncio.timeout(self._bookmark_seconds):
-                await self.changed_since(version)
-        except TimeoutError:
-            return False
-        return True
-
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
 
 def _event(change: Change, wanted: Any) -> dict[str, Any] | None:
-    """As a watcher with a selector sees it: what comes to match is new, what ceases to is gone."""
+    """Return the event for a watcher with a selector: ADDED for an object that comes to match,
+    DELETED for one that ceases to."""
     was = change.before is not None and wanted(change.before)
     is_ = change.after is not None and wanted(change.after)
     if is_:
@@ -276,16 +261,6 @@ def _bookmark(resource: str, version: int) -> dict[str, Any]:
     group = GROUPS.get(resource, "v1")
     item = {"kind": KINDS[resource], "apiVersion": group, "metadata": metadata}
     return {"type": "BOOKMARK", "object": item}
-
-
-async def _body(request: web.BaseRequest) -> bytes:
-    """Raises web.HTTPRequestEntityTooLarge."""
-    body = bytearray()
-    async for piece in request.content.iter_any():
-        body += piece
-        if len(body) > LONGEST_BODY:
-            raise web.HTTPRequestEntityTooLarge(LONGEST_BODY, len(body))
-    return bytes(body)
 
 
 async def _send(stream: web.StreamResponse, event: Any) -> None:

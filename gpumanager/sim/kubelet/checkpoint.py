@@ -10,37 +10,34 @@ import json
 import zlib
 from pathlib import Path
 
-from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
+from gpumanager.sim.kubelet.devices import DeviceBooks
 from gpumanager.sim.kubelet.versions import KubeletVersion
 
 
 def checkpoint_text(books: DeviceBooks, version: KubeletVersion) -> str:
-    entries = [
-        {
-            "PodUID": row.pod_uid,
-            "ContainerName": row.container,
-            "ResourceName": row.resource,
-            "DeviceIDs": _by_node(books, row, version),
-            "AllocResp": base64.b64encode(row.response).decode(),
-        }
-        for row in books.holdings
-    ]
+    entries = []
+    for row in books.holdings:
+        by_node: dict[str, list[str]] = {}
+        for device_id in sorted(row.ids):
+            for node in books.nodes_of(row.resource, device_id) or (version.node_of_none,):
+                by_node.setdefault(str(node), []).append(device_id)
+        entries.append(
+            {
+                "PodUID": row.pod_uid,
+                "ContainerName": row.container,
+                "ResourceName": row.resource,
+                "DeviceIDs": by_node,
+                "AllocResp": base64.b64encode(row.response).decode(),
+            }
+        )
     registered = {name: sorted(ids) for name, ids in books.healthy.items()}
     content = {"PodDeviceEntries": entries or None, "RegisteredDevices": registered}
     checksum = zlib.crc32(json.dumps(content, sort_keys=True).encode())
     return json.dumps({"Data": content, "Checksum": checksum})
 
 
-def _by_node(books: DeviceBooks, row: Holding, version: KubeletVersion) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for device_id in sorted(row.ids):
-        for node in books.nodes_of(row.resource, device_id) or (version.node_of_none,):
-            found.setdefault(str(node), []).append(device_id)
-    return found
-
-
 def write_checkpoint(books: DeviceBooks, version: KubeletVersion, path: Path) -> None:
-    """Atomically, as the real one does."""
+    """Write the file atomically, as the real one does."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(checkpoint_text(books, version))
     temporary.replace(path)

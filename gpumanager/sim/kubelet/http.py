@@ -2,22 +2,22 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from aiohttp import web
 
 from gpumanager.http_server import BoundedServer
+from gpumanager.sim.kubelet.pods import SimulatedPodList
 
 
 class PodsServer:
-    """Answers GET /pods with what `pods` says at that moment.
+    """Answers GET /pods with what `pods` returns at that moment.
 
     token: a caller without it is not authenticated; None: no token is needed. allowed: whether an
     authenticated caller may read pods, which a kubelet asks the API server about. answering: if
     cleared, no request is answered.
     """
 
-    def __init__(self, pods: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, pods: Callable[[], SimulatedPodList]) -> None:
         self._pods = pods
         self._server: BoundedServer | None = None
         self.port = 0
@@ -51,5 +51,5 @@ class PodsServer:
             return web.Response(status=403, text="Forbidden")
         if request.method == "GET" and request.path.rstrip("/") == "/pods":
             self.requests += 1
-            return web.json_response(self._pods())
+            return web.json_response(self._pods().as_json())
         return web.Response(status=404, text="404 page not found\n")

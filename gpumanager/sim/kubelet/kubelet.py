@@ -20,7 +20,6 @@ from gpumanager.sim.kubelet.devices import (
     NONE,
     DeviceBooks,
     Holding,
-    IDs,
     Reusable,
     Unavailable,
     again,
@@ -33,7 +32,7 @@ from gpumanager.sim.kubelet.dra.api import NodeApi
 from gpumanager.sim.kubelet.dra.claims import ClaimRefused
 from gpumanager.sim.kubelet.dra.manager import DraManager
 from gpumanager.sim.kubelet.http import PodsServer
-from gpumanager.sim.kubelet.plugins import Devices, PluginEndpoint, PluginFailed, Plugins
+from gpumanager.sim.kubelet.plugins import Devices, PluginFailed, Plugins
 from gpumanager.sim.kubelet.podresources import ClaimedDevices, SimulatedPodResources
 from gpumanager.sim.kubelet.pods import Phase, Rejection, SimulatedPodList, room_for
 from gpumanager.sim.kubelet.pods_api import PodsApiServer
@@ -94,13 +93,13 @@ class SimulatedKubelet:
         self.version = version
         self.books = DeviceBooks()
         self.pods = SimulatedPodList()
-        self.http = PodsServer(self._pods_json)
+        self.http = PodsServer(lambda: self.pods)
         self.pod_resources_socket = pod_resources
         self.pods_api = PodsApiServer(lambda: self.pods, version)
         self.pods_api_socket = pod_resources.with_name("pods-api.sock")
         self._directory = directory
         self._random = random
-        self._plugins = Plugins(directory, version, self._on_devices)
+        self._plugins = Plugins(directory, version, self._advertise)
         self.dra: DraManager | None = None
         if api is not None and version.dra is not None:
             self.dra = DraManager(
@@ -118,8 +117,12 @@ class SimulatedKubelet:
 
     async def start(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        for old in self._left_overs():
-            old.unlink(missing_ok=True)
+        # A starting kubelet deletes its own sockets, those of plugins, and perhaps any file.
+        kept = self._directory / KUBELET_CHECKPOINT
+        others = [one for one in self._directory.iterdir() if one != kept and not one.is_dir()]
+        old = [one for one in others if self.version.clears_files or one.is_socket()]
+        for path in (self.pod_resources_socket, self.pods_api_socket, *old):
+            path.unlink(missing_ok=True)
         await self.http.start()
         resources = SimulatedPodResources(self, self.version, on_list=self._collect)
         await self._serve(self.pod_resources_socket, *resources.handlers())
@@ -131,7 +134,7 @@ class SimulatedKubelet:
             self.dra.start()
 
     def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimedDevices]:
-        """What drivers have prepared for it, by claim."""
+        """Return what drivers have prepared for the container, by claim."""
         return self.dra.books.claimed(pod, container) if self.dra is not None else ()
 
     async def stop(self) -> None:
@@ -144,7 +147,7 @@ class SimulatedKubelet:
         await self.http.stop()
 
     async def restart(self, *, rebooted: bool = False, before_pods: Step | None = None) -> None:
-        """As the real one: all sockets go, the pods and the holders stay (from its checkpoint).
+        """Restart as the real one: all sockets go, the pods and the holders stay (checkpoint).
 
         Then all pods are admitted once more. rebooted: none of them runs any more. before_pods:
         what happens before that, such as that a plugin registers.
@@ -163,7 +166,7 @@ class SimulatedKubelet:
                 await self.admit(pod)
 
     async def wait_for_devices(self, resources: Sequence[str], seconds: float) -> None:
-        """Until each resource has healthy devices; raises DevicesNotReady."""
+        """Wait until each resource has healthy devices; raises DevicesNotReady."""
         try:
             async with asyncio.timeout(seconds):
                 while not all(self.books.capacity(name) for name in resources):
@@ -176,7 +179,7 @@ class SimulatedKubelet:
             ) from None
 
     async def wait_for_driver(self, driver: str, seconds: float) -> None:
-        """Until a DRA driver is registered and connected; raises DevicesNotReady, ClaimsUnknown."""
+        """Wait until a DRA driver is connected; raises DevicesNotReady, ClaimsUnknown."""
         if self.dra is None:
             raise ClaimsUnknown(f"DRA driver {driver} on a kubelet without an API server")
         try:
@@ -188,7 +191,7 @@ class SimulatedKubelet:
             ) from None
 
     def forget_devices(self) -> None:
-        """Nothing is healthy until a plugin says so again."""
+        """Count no device as healthy until a plugin reports it again."""
         for resource, registered in self.books.registered.items():
             self.books = self.books.advertise(resource, registered, NONE)
 
@@ -196,14 +199,17 @@ class SimulatedKubelet:
         """Admit one pod, after all that came before; None where it may run."""
         async with self._admission:
             self.pods = self.pods.add(pod)
-            rejection = await self._allocate_pod(pod) or self._no_room(pod)
+            rejection = await self._allocate_pod(pod)
+            if rejection is None:
+                others = [other for other in self.pods.active if other.uid != pod.uid]
+                rejection = room_for(pod, others, self.books)
             self.books = self.books.finish_admission()
             if rejection is not None:
                 self._end(pod.uid, Phase.FAILED, rejection.reason, rejection.message)
             return rejection
 
     async def prepare_claims(self, pod: Pod) -> bool:
-        """Before a pod's sandbox: when it returns they are prepared, or False: the pod is gone.
+        """Prepare the claims before a pod's sandbox; return False where the pod is gone.
 
         Raises ClaimsUnknown.
         """
@@ -217,12 +223,12 @@ class SimulatedKubelet:
         return await self.dra.prepare(pod)
 
     async def unprepare_claims(self, pod: Pod) -> None:
-        """After its last container has stopped, and before it counts as ended."""
+        """Unprepare, after the last container has stopped and before the pod counts as ended."""
         if pod.claims and self.dra is not None:
             await self.dra.unprepare(pod)
 
     async def prepare(self, pod: Pod, container: ContainerManifest) -> RunOptions:
-        """PreStartContainer for each resource, before every start; raises CreateContainerError."""
+        """Call PreStartContainer for each resource before a start; raises CreateContainerError."""
         back_off = START_BACK_OFF
         for left in reversed(range(START_TRIES)):
             try:
@@ -233,7 +239,8 @@ class SimulatedKubelet:
                     raise CreateContainerError(f"CreateContainerError: {error}") from error
             await asyncio.sleep(back_off)
             back_off *= 2
-        options = merge(self._responses(pod, container))
+        rows = self.books.of_container(pod.uid, container.name)
+        options = merge([pb.ContainerAllocateResponse.FromString(row.response) for row in rows])
         if self.dra is None or not container.claims:
             return options
         try:
@@ -246,11 +253,11 @@ class SimulatedKubelet:
         self.pods = self.pods.with_phase(uid, Phase.RUNNING)
 
     def ended(self, uid: str, *, failed: bool) -> None:
-        """All containers of a pod have ended: it stays listed, its devices are free."""
+        """Record that a pod's containers have ended: it stays listed, its devices are free."""
         self._end(uid, Phase.FAILED if failed else Phase.SUCCEEDED)
 
     def delete(self, uid: str) -> None:
-        """The pod is gone from the API server."""
+        """Forget a pod that is gone from the API server."""
         self.pods = self.pods.without(uid)
         self._collect()
         if self.dra is not None:
@@ -263,33 +270,19 @@ class SimulatedKubelet:
         if not self._admission.locked():
             self._collect()
 
-    def _no_room(self, pod: Pod) -> Rejection | None:
-        others = [other for other in self.pods.active if other.uid != pod.uid]
-        return room_for(pod, others, self.books)
-
-    def _pods_json(self) -> dict[str, Any]:
-        return self.pods.as_json()
-
     def _collect(self) -> None:
         """The checkpoint on disk keeps ended pods until it is written for another reason."""
         self.books = self.books.collect(self.pods.active_uids)
 
-    def _on_devices(self, told: Devices) -> None:
-        self.books = self.books.advertise(told.resource, told.known, told.healthy, told.nodes)
+    def _advertise(self, devices: Devices) -> None:
+        resource, known, healthy = devices.resource, devices.known, devices.healthy
+        self.books = self.books.advertise(resource, known, healthy, devices.nodes)
         self._write_checkpoint()
         self._changed.set()
 
     def _write_checkpoint(self) -> None:
         with contextlib.suppress(FileNotFoundError):  # the directory went, with the node
             write_checkpoint(self.books, self.version, self._directory / KUBELET_CHECKPOINT)
-
-    def _left_overs(self) -> list[Path]:
-        """What a starting kubelet deletes: its own sockets, those of plugins, perhaps any file."""
-        files = self._directory.iterdir()
-        kept = self._directory / KUBELET_CHECKPOINT
-        others = (one for one in files if one != kept and not one.is_dir())
-        gone = (one for one in others if self.version.clears_files or one.is_socket())
-        return [self.pod_resources_socket, self.pods_api_socket, *gone]
 
     async def _serve(self, socket: Path, *handlers: Any) -> None:
         server = grpc.aio.server()
@@ -318,7 +311,7 @@ class SimulatedKubelet:
     async def _allocate(
         self, pod: Pod, container: ContainerManifest, resource: str, size: int, reusable: Reusable
     ) -> str | None:
-        """One resource of one container; what was refused, or None."""
+        """Allocate one resource of one container; return why it was refused, or None."""
         rows = self.books.of_container(pod.uid, container.name)
         if held := next((row for row in rows if row.resource == resource), None):
             lenient = not self.version.asks_health_again
@@ -326,36 +319,26 @@ class SimulatedKubelet:
             return None if unusable is None else str(unusable)
         endpoint = self._plugins.get(resource)
         if endpoint is None or not self.books.capacity(resource):
-            return self._nothing_healthy(resource, size)
+            if resource not in self.books.registered:
+                return f"cannot allocate unregistered device {resource}"
+            strict = self.version.asks_health_again
+            return str(unhealthy(resource) if strict else Unavailable(resource, size, 0))
+        choice = begin(self.books, resource, size, reusable.get(resource, NONE), self._random)
+        if isinstance(choice, Unavailable):
+            return str(choice)
+        ids = choice.reused
         try:
-            ids = await self._choose(endpoint, size, reusable.get(resource, NONE))
-            if isinstance(ids, Unavailable):
-                return str(ids)
+            if not choice.complete:
+                everything = choice.available | choice.reused
+                preferred = await endpoint.preferred(everything, choice.reused, size)
+                ids = finish(choice, preferred, self._random)
+                self.books = self.books.reserve(resource, ids)
             response = await endpoint.allocate(ids)
         except PluginFailed as error:
             return str(error)
         holding = Holding(pod.uid, container.name, resource, ids, response.SerializeToString())
         self.books = self.books.hold(holding)
         return None
-
-    def _nothing_healthy(self, resource: str, size: int) -> str:
-        if resource not in self.books.registered:
-            return f"cannot allocate unregistered device {resource}"
-        if self.version.asks_health_again:
-            return str(unhealthy(resource))
-        return str(Unavailable(resource, size, 0))
-
-    async def _choose(
-        self, endpoint: PluginEndpoint, size: int, reusable: IDs
-    ) -> IDs | Unavailable:
-        choice = begin(self.books, endpoint.resource, size, reusable, self._random)
-        if isinstance(choice, Unavailable) or choice.complete:
-            return choice if isinstance(choice, Unavailable) else choice.reused
-        everything = choice.available | choice.reused
-        preferred = await endpoint.preferred(everything, choice.reused, size)
-        ids = finish(choice, preferred, self._random)
-        self.books = self.books.reserve(endpoint.resource, ids)
-        return ids
 
     async def _pre_start(self, pod: Pod, container: ContainerManifest) -> None:
         for holding in self.books.of_container(pod.uid, container.name):
@@ -364,15 +347,9 @@ class SimulatedKubelet:
                 raise PluginFailed(f"no device plugin for {holding.resource}")
             await endpoint.pre_start(holding.ids)
 
-    def _responses(
-        self, pod: Pod, container: ContainerManifest
-    ) -> list[pb.ContainerAllocateResponse]:
-        rows = self.books.of_container(pod.uid, container.name)
-        return [pb.ContainerAllocateResponse.FromString(row.response) for row in rows]
-
 
 def merge(responses: Sequence[pb.ContainerAllocateResponse]) -> RunOptions:
-    """One answer of several; of two that name the same thing the first counts."""
+    """Merge several answers; of two that name the same thing the first counts."""
     environment: dict[str, str] = {}
     annotations: dict[str, str] = {}
     mounts: dict[str, pb.Mount] = {}

@@ -34,7 +34,7 @@ EXTENDED: Final = re.compile(r"(?![^/]*kubernetes\.io/)[-.a-z0-9]+/[-._A-Za-z0-9
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What a plugin says of its resource. nodes: NUMA nodes of those that name some."""
+    """What a plugin reports of its resource. nodes: NUMA nodes of those that name some."""
 
     resource: str
     known: IDs = NONE
@@ -89,11 +89,11 @@ class PluginEndpoint:
         self._watch = asyncio.create_task(self._listen())
 
     def drop(self) -> None:
-        """No call reaches it any more."""
+        """Let no call reach it any more."""
         self._stopped = True
 
     def hang_up(self) -> None:
-        """As `drop`, and the plugin sees its stream end."""
+        """Drop it, and end its stream."""
         self.drop()
         self._hanging_up = asyncio.create_task(self.close())
 
@@ -147,7 +147,16 @@ class PluginEndpoint:
         """Follow ListAndWatch to its end."""
         with contextlib.suppress(grpc.aio.AioRpcError):
             async for response in self._client.list_and_watch():
-                self._on_devices(_devices(self.resource, response))
+                rows = response.devices
+                nodes = {row.ID: tuple(node.ID for node in row.topology.nodes) for row in rows}
+                self._on_devices(
+                    Devices(
+                        self.resource,
+                        frozenset(row.ID for row in rows),
+                        frozenset(row.ID for row in rows if row.health == HEALTHY),
+                        {name: found for name, found in nodes.items() if found},
+                    )
+                )
         self._on_end(self)
 
 
@@ -157,7 +166,7 @@ class Plugins:
     def __init__(self, directory: Path, version: KubeletVersion, on_devices: OnDevices) -> None:
         self._directory = directory
         self._version = version
-        self._on_devices = self._remember(on_devices)
+        self._on_devices = on_devices
         self._known: dict[str, Devices] = {}
         self._endpoints: dict[str, PluginEndpoint] = {}
         """By resource, those that are called."""
@@ -173,8 +182,16 @@ class Plugins:
         return self._endpoints.get(resource)
 
     async def register(self, request: pb.RegisterRequest, context: Any) -> pb.Empty:
-        """Return the Registration service."""
-        if refused := _wrong(request):
+        """Add a plugin, or refuse it in the kubelet's words."""
+        refused = ""
+        if request.version != wire.VERSION:
+            refused = (
+                f"requested API version {request.version!r} is not supported by kubelet. "
+                f"Supported version is {wire.VERSION!r}"
+            )
+        elif not EXTENDED.fullmatch(request.resource_name):
+            refused = f"the ResourceName {request.resource_name!r} is invalid"
+        if refused:
             await context.abort(grpc.StatusCode.UNKNOWN, refused)
         adding = asyncio.create_task(self._add(request))
         self._dialling.add(adding)
@@ -197,7 +214,7 @@ class Plugins:
     async def _add(self, request: pb.RegisterRequest) -> None:
         socket = self._directory / request.endpoint
         endpoint = PluginEndpoint(
-            request.resource_name, socket, request.options, self._on_devices, self._ended
+            request.resource_name, socket, request.options, self._advertise, self._ended
         )
         try:
             await endpoint.connect(ask=self._version.dials_back)
@@ -226,7 +243,7 @@ class Plugins:
             raise PluginFailed(f"{CONNECTED} {endpoint.socket}")
 
     def _ended(self, endpoint: PluginEndpoint) -> None:
-        """The stream of `endpoint` is over."""
+        """Follow the end of the stream of `endpoint`."""
         if endpoint in self._unnoticed or endpoint not in self._connected:
             return
         endpoint.drop()
@@ -243,37 +260,11 @@ class Plugins:
             case EndpointKey.NEWEST if current is not endpoint:
                 return
         known = self._known.get(endpoint.resource, Devices(endpoint.resource))
-        self._on_devices(replace(known, healthy=NONE))
+        self._advertise(replace(known, healthy=NONE))
 
-    def _remember(self, on_devices: OnDevices) -> OnDevices:
-        def remember(devices: Devices) -> None:
-            self._known[devices.resource] = devices
-            on_devices(devices)
-
-        return remember
-
-
-def _wrong(request: pb.RegisterRequest) -> str | None:
-    """What is wrong with a registration, in the kubelet's words."""
-    if request.version != wire.VERSION:
-        return (
-            f"requested API version {request.version!r} is not supported by kubelet. "
-            f"Supported version is {wire.VERSION!r}"
-        )
-    if not EXTENDED.fullmatch(request.resource_name):
-        return f"the ResourceName {request.resource_name!r} is invalid"
-    return None
-
-
-def _devices(resource: str, response: pb.ListAndWatchResponse) -> Devices:
-    rows = response.devices
-    nodes = {row.ID: tuple(node.ID for node in row.topology.nodes) for row in rows}
-    return Devices(
-        resource,
-        frozenset(row.ID for row in rows),
-        frozenset(row.ID for row in rows if row.health == HEALTHY),
-        {name: found for name, found in nodes.items() if found},
-    )
+    def _advertise(self, devices: Devices) -> None:
+        self._known[devices.resource] = devices
+        self._on_devices(devices)
 
 
 async def _answer(call: Any) -> Any:

@@ -60,7 +60,7 @@ class Bucket:
 
 
 class SimulatedPodResources:
-    """on_list: what looking does to the kubelet's own books, which the real List does too."""
+    """on_list: what List does to the kubelet's own books, as with the real one."""
 
     def __init__(self, view: View, version: KubeletVersion, on_list: Callable[[], None]) -> None:
         self._view = view
@@ -69,7 +69,7 @@ class SimulatedPodResources:
         self._bucket = Bucket(version.calls, version.burst)
 
     def handlers(self) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
-        """Of both versions, as the kubelet serves them."""
+        """Return the handlers of both versions, as the kubelet serves them."""
         first = wire.pod_resources_handler(self, self._version.methods)
         return first, wire.alpha_handler(self.list_alpha)
 
@@ -86,7 +86,7 @@ class SimulatedPodResources:
     async def list_alpha(
         self, request: pb.ListPodResourcesRequest, context: Any
     ) -> pb.ListPodResourcesResponse:
-        """Of today too it lists what has ended, and names no NUMA nodes and no sidecars."""
+        """List ended pods too, with every version, without NUMA nodes and sidecars."""
         del request
         await self._granted(context)
         self._on_list()
@@ -118,13 +118,16 @@ class SimulatedPodResources:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
 
     def _resources(self, pod: Pod, *, alpha: bool = False) -> pb.PodResources:
-        """Plain init containers are never shown."""
+        """Return a pod without its plain init containers."""
         kinds = {ContainerKind.APP} if alpha else {ContainerKind.APP, ContainerKind.SIDECAR}
         shown = [one for one in pod.containers if one.kind in kinds]
         containers = []
         for container in shown:
             rows = self._view.books.of_container(pod.uid, container.name)
-            devices = [_without_nodes(entry) if alpha else entry for entry in self._entries(rows)]
+            devices = list(self._entries(rows))
+            if alpha:
+                for entry in devices:
+                    entry.ClearField("topology")
             claimed = [] if alpha else [_dynamic(one) for one in self._view.claimed(pod, container)]
             containers.append(
                 pb.ContainerResources(
@@ -136,20 +139,17 @@ class SimulatedPodResources:
     def _entries(self, rows: Iterable[Holding]) -> Iterator[pb.ContainerDevices]:
         for row in rows:
             if self._version.entry_per_device:
-                yield from self._each(row)
+                for device_id in sorted(row.ids):  # an entry for each NUMA node of each device
+                    nodes = self._view.books.nodes_of(row.resource, device_id)
+                    for node in nodes or (None,):
+                        numa = [] if node is None else [pb.NUMANode(ID=node)]
+                        yield pb.ContainerDevices(
+                            resource_name=row.resource,
+                            device_ids=[device_id],
+                            topology=pb.TopologyInfo(nodes=numa) if numa else None,
+                        )
             elif row.ids:
                 yield pb.ContainerDevices(resource_name=row.resource, device_ids=sorted(row.ids))
-
-    def _each(self, row: Holding) -> Iterator[pb.ContainerDevices]:
-        """One entry for each NUMA node of each device."""
-        for device_id in sorted(row.ids):
-            nodes = self._view.books.nodes_of(row.resource, device_id)
-            for node in nodes or (None,):
-                yield pb.ContainerDevices(
-                    resource_name=row.resource,
-                    device_ids=[device_id],
-                    topology=None if node is None else _on_node(node),
-                )
 
 
 def _dynamic(claimed: ClaimedDevices) -> pb.DynamicResource:
@@ -168,11 +168,3 @@ def _dynamic(claimed: ClaimedDevices) -> pb.DynamicResource:
             for driver, device in devices
         ],
     )
-
-
-def _on_node(node: int) -> pb.TopologyInfo:
-    return pb.TopologyInfo(nodes=[pb.NUMANode(ID=node)])
-
-
-def _without_nodes(entry: pb.ContainerDevices) -> pb.ContainerDevices:
-    return pb.ContainerDevices(resource_name=entry.resource_name, device_ids=entry.device_ids)

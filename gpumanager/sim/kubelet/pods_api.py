@@ -18,9 +18,9 @@ INITIALIZING: Final = "Kubelet is initializing"
 
 
 class PodsApiServer:
-    """Answers with what `pods` says at that moment.
+    """Answers with what `pods` returns at that moment.
 
-    ready: cleared, the kubelet has not heard from all its sources of pods yet. lists: how many it
+    ready: cleared, not all sources of pods have reported yet. lists: how many it
     answered.
     """
 
@@ -35,24 +35,20 @@ class PodsApiServer:
         return wire.pods_handler(self.list)
 
     async def list(self, _request: pb.ListPodsRequest, context: Any) -> pb.ListPodsResponse:
-        await self._granted(context)
-        self.lists += 1
-        rows = self._pods().statuses
-        return pb.ListPodsResponse(pods=[self._bytes(rows[uid]) for uid in sorted(rows)])
-
-    async def _granted(self, context: Any) -> None:
         if not self._bucket.take():
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
         if not self.ready:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, INITIALIZING)
-
-    def _bytes(self, status: SimulatedPodStatus) -> bytes:
-        """Made once for each state of a pod: a real kubelet's compiled code takes no longer."""
-        before, made = self._made.get(status.pod.uid, (None, b""))
-        if before is not status:
-            made = _pod(status).SerializeToString()
-            self._made[status.pod.uid] = status, made
-        return made
+        self.lists += 1
+        pods = []
+        for uid, status in sorted(self._pods().statuses.items()):
+            before, made = self._made.get(uid, (None, b""))
+            if before is not status:
+                # Made once for each state: a real kubelet's compiled code takes no longer.
+                made = _pod(status).SerializeToString()
+                self._made[uid] = status, made
+            pods.append(made)
+        return pb.ListPodsResponse(pods=pods)
 
 
 def _pod(status: SimulatedPodStatus) -> pb.Pod:
