@@ -3,13 +3,12 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from gpumanager.ids import ContainerID
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.values import Bind
@@ -45,7 +44,7 @@ _KEPT: Final = ("HOME", "LANG", "LC_ALL", "TERM", "TZ")
 class Finished:
     """A container that ran. allocation: the host's directory of its books, if it has one.
 
-    stopped: it ran on until it was told to end.
+    stopped: it ran on until it was stopped.
     """
 
     options: RunOptions
@@ -71,7 +70,7 @@ Report = Callable[[Pod, ContainerManifest, Finished], ContainerResult]
 class PodRunner:
     """Runs pods of one node.
 
-    runtime: is told what runs. keep: takes every container, to let go of it when the node ends.
+    runtime: gets what runs. keep: takes every container, to let go of it when the node ends.
     """
 
     def __init__(
@@ -111,7 +110,9 @@ class PodRunner:
             refused = str(error)
         finally:
             self._runtime.pod_removed(pod.uid)
-            self._kubelet.ended(pod.uid, failed=not _succeeded(pod, results))
+            apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
+            succeeded = all(name in results and results[name].exit_code == 0 for name in apps)
+            self._kubelet.ended(pod.uid, failed=not succeeded)
         return tuple(
             results.get(one.name) or ContainerResult(pod, one, refused=refused)
             for one in pod.containers
@@ -120,7 +121,7 @@ class PodRunner:
     async def _run_in_order(
         self, pod: Pod, results: dict[str, ContainerResult], stop_pod: asyncio.Event | None
     ) -> None:
-        """Init containers one by one, sidecars beside what follows them, then the apps at once."""
+        """Run init containers one by one, sidecars beside what follows, then the apps at once."""
         sidecars: list[asyncio.Task[ContainerResult]] = []
         stop = asyncio.Event()
         failed: str | None = None
@@ -135,7 +136,9 @@ class PodRunner:
                     sidecars.append(group.create_task(self._run_one(pod, container, stop)))
                 else:
                     result = results[container.name] = await self._run_one(pod, container, stop_pod)
-                    failed = _init_failure(result)
+                    if result.exit_code != 0:
+                        how = result.refused or f"exit {result.exit_code}"
+                        failed = f"init container {container.name} failed: {how}"
             running = [group.create_task(self._run_one(pod, app, stop_pod)) for app in apps]
             finished = [await task for task in running]
             stop.set()
@@ -145,7 +148,7 @@ class PodRunner:
     async def _run_one(
         self, pod: Pod, container: ContainerManifest, stop: asyncio.Event | None = None
     ) -> ContainerResult:
-        """One container from PreStart to its end, or to `stop`."""
+        """Run one container from PreStart to its end, or to `stop`."""
         if stop is not None and stop.is_set():
             return ContainerResult(pod, container, refused="stopped before it was started")
         try:
@@ -153,9 +156,18 @@ class PodRunner:
             volumes = lay_out_volumes(pod, self._directory)
             spec = container_spec(pod, container, options, volumes)
             spec = self._runtime.create(spec, options.cdi_devices)
-            process, container_id = await self._start(pod, container, options, spec)
+            gpus = granted(options, spec).get(GPUS, "")
+            self._on_event(events.ContainerStarted(pod, container, gpus))
+            process = await start_container(
+                spec,
+                self._directory / f"{pod.uid}-{container.name}.json",
+                lambda line: self._on_event(events.ContainerPrinted(pod, container, line)),
+            )
         except (CreateContainerError, CdiUnresolved, ContainerNotStarted) as error:
             return ContainerResult(pod, container, refused=str(error))
+        self._keep(process)
+        run = started(pod, container, options, spec, process.pid)
+        container_id = self._runtime.started(run)
         try:
             code, stopped = await _until(process, stop)
         finally:
@@ -163,33 +175,6 @@ class PodRunner:
         self._on_event(events.ContainerEnded(pod, container, code))
         finished = Finished(options, spec, process.mount_namespace, code, stopped)
         return self._report(pod, container, finished)
-
-    async def _start(
-        self, pod: Pod, container: ContainerManifest, options: RunOptions, spec: ContainerSpec
-    ) -> tuple[ContainerProcess, ContainerID]:
-        gpus = granted(options, spec).get(GPUS, "")
-        self._on_event(events.ContainerStarted(pod, container, gpus))
-        process = await start_container(
-            spec,
-            self._directory / f"{pod.uid}-{container.name}.json",
-            lambda line: self._on_event(events.ContainerPrinted(pod, container, line)),
-        )
-        self._keep(process)
-        run = started(pod, container, options, spec, process.pid)
-        return process, self._runtime.started(run)
-
-
-def _succeeded(pod: Pod, results: Mapping[str, ContainerResult]) -> bool:
-    """All its apps ran and ended well."""
-    apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
-    return all(name in results and results[name].exit_code == 0 for name in apps)
-
-
-def _init_failure(result: ContainerResult) -> str | None:
-    if result.exit_code == 0:
-        return None
-    how = result.refused or f"exit {result.exit_code}"
-    return f"init container {result.container.name} failed: {how}"
 
 
 async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> tuple[int, bool]:
@@ -219,7 +204,7 @@ def granted(options: RunOptions, spec: ContainerSpec) -> Mapping[str, str]:
 
 
 def lay_out_volumes(pod: Pod, directory: Path) -> Mapping[str, Path]:
-    """Where the pod's volumes lie, by their names; made below `directory` for its first container.
+    """Return where the pod's volumes lie, by name; made below `directory` for its first container.
 
     A hostPath is taken as it is; nothing is made on the host for it.
     """
@@ -242,19 +227,30 @@ def container_spec(
     options: RunOptions,
     volumes: Mapping[str, Path] = MappingProxyType({}),
 ) -> ContainerSpec:
-    """What the runtime is told: the pod's words and the plugins' answers.
+    """Return what the runtime is given: the pod's words and the plugins' answers.
 
     `$(NAME)` in its command is of its own variables and the plugins', not of the image's.
     """
     own = expand_environment(container.environment, options.environment)
     variables = {**options.environment, **own}
+    # The image is the host, with our programs and this Python in front.
+    path = (str(PROGRAMS), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+    image = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    image |= {"PATH": os.pathsep.join(path), "HOSTNAME": pod.name}
+    mounts = []
+    for mount in sorted(container.mounts, key=lambda one: one.path.count("/")):  # outer ones first
+        place = volumes[mount.volume] / mount.sub_path
+        if mount.sub_path and not place.exists() and volumes[mount.volume].is_dir():
+            # The volume was made for the pod: a subPath that it lacks is a directory.
+            place.mkdir(parents=True)
+        mounts.append(BindMount(str(place), mount.path, read_only=mount.read_only))
     return ContainerSpec(
         command=tuple(expand(word, variables) for word in container.command),
-        environment={**_image(pod), **variables},
+        environment={**image, **variables},
         directory=container.directory,
         devices=tuple(BindMount(row.host_path, row.container_path) for row in options.devices),
         mounts=(
-            *_mounts(container, volumes),
+            *mounts,
             *(
                 BindMount(row.host_path, row.container_path, read_only=row.read_only)
                 for row in options.mounts
@@ -263,19 +259,10 @@ def container_spec(
     )
 
 
-def _mounts(container: ContainerManifest, volumes: Mapping[str, Path]) -> Iterator[BindMount]:
-    """Of its volumes, the outer ones first. A subPath that a made volume lacks is a directory."""
-    for mount in sorted(container.mounts, key=lambda one: one.path.count("/")):
-        place = volumes[mount.volume] / mount.sub_path
-        if mount.sub_path and not place.exists() and volumes[mount.volume].is_dir():
-            place.mkdir(parents=True)
-        yield BindMount(str(place), mount.path, read_only=mount.read_only)
-
-
 def started(
     pod: Pod, container: ContainerManifest, options: RunOptions, spec: ContainerSpec, pid: int
 ) -> Started:
-    """What the runtime can tell of it."""
+    """Return what the runtime can report of it."""
     return Started(
         pod_uid=pod.uid,
         namespace=pod.namespace,
@@ -287,11 +274,3 @@ def started(
         envs=spec.environment,
         annotations=options.annotations,
     )
-
-
-def _image(pod: Pod) -> dict[str, str]:
-    """Return the variables of the image, which is the host, with our programs and this Python in
-    front."""
-    path = (str(PROGRAMS), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
-    image = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return image | {"PATH": os.pathsep.join(path), "HOSTNAME": pod.name}

@@ -76,7 +76,7 @@ class ClaimState:
 
 
 def allocated_claim(pod: Pod, row: PodClaim, claim: Object) -> ClaimState:
-    """What a pod may have prepared; raises ClaimRefused."""
+    """Return what a pod may have prepared; raises ClaimRefused."""
     metadata, status = claim["metadata"], claim.get("status") or {}
     name, uid = metadata["name"], metadata["uid"]
     owners = metadata.get("ownerReferences") or ()
@@ -110,7 +110,7 @@ class ClaimBooks:
         return ClaimBooks({key: row for key, row in self.rows.items() if key not in gone})
 
     def attach(self, claim: ClaimState, pod: str, *, waits: bool) -> "ClaimBooks":
-        """One more pod of a claim; raises ClaimRefused. waits: not while it is unprepared."""
+        """Add a pod to a claim; raises ClaimRefused. waits: not while it is unprepared."""
         row = self.rows.get(claim.key, claim)
         if row.uid != claim.uid:
             # The pod before was deleted by force and its claim freed and made anew, while the
@@ -126,7 +126,7 @@ class ClaimBooks:
     def detach(
         self, key: ClaimKey, pod: str, *, only_own: bool
     ) -> "tuple[ClaimBooks, ClaimState | None]":
-        """A pod ended; and the claim, if that was its last one: it is to be unprepared.
+        """Remove a pod that ended; return the claim too where it was the last: to be unprepared.
 
         only_own: a pod that was never attached changes nothing; else it takes the claim of the one
         pod that has it.
@@ -152,7 +152,7 @@ class ClaimBooks:
         return frozenset().union(*found)
 
     def devices(self, pod: Pod, claim: str, request: str) -> Iterator[tuple[str, PreparedDevice]]:
-        """Of one row of a container's claims, with their drivers; raises ClaimRefused.
+        """Yield the devices of one row of a container's claims; raises ClaimRefused.
 
         The request's name has to be the driver's own, letter by letter: a driver that answers
         `gpu/small` for an alternative of `gpu` has prepared it for nobody.
@@ -170,7 +170,7 @@ class ClaimBooks:
                     yield driver, device
 
     def cdi_ids(self, pod: Pod, container: ContainerManifest, random: Random) -> tuple[str, ...]:
-        """What the runtime is told; claims come in any order, requests in the container's."""
+        """Return the CDI IDs of a container; claims in any order, requests in the container's."""
         names = list(dict.fromkeys(row.claim for row in container.claims))
         random.shuffle(names)
         return tuple(
@@ -196,7 +196,7 @@ class ClaimBooks:
     def health_rows(
         self, pod: Pod, container: ContainerManifest
     ) -> Iterator[tuple[str, str, PreparedDevice]]:
-        """Resource's name, driver and device, for a container's status; by the request's base name,
+        """Yield resource, driver and device for a container's status, by the request's base name,
         `gpu` of `gpu/small`.
         """
         names = {row.name: ClaimKey(pod.namespace, row.claim) for row in pod.claims}
@@ -209,7 +209,7 @@ class ClaimBooks:
 
 
 def checkpoint_text(books: ClaimBooks) -> str:
-    """As `dra_manager_state` has it, to the byte: Go's JSON in JSON, and its CRC."""
+    """Return `dra_manager_state`, to the byte: Go's JSON in JSON, and its CRC."""
     rows = [
         {
             "ClaimUID": row.uid,
@@ -217,7 +217,19 @@ def checkpoint_text(books: ClaimBooks) -> str:
             "Namespace": row.key.namespace,
             "PodUIDs": {uid: {} for uid in sorted(row.pods)},
             "DriverState": {
-                driver: {"Devices": [_device_row(one) for one in row.devices[driver]] or None}
+                driver: {
+                    "Devices": [
+                        {
+                            "PoolName": one.pool,
+                            "DeviceName": one.name,
+                            "ShareID": one.share,
+                            "RequestNames": list(one.requests) or None,
+                            "CDIDeviceIDs": list(one.cdi_ids) or None,
+                        }
+                        for one in row.devices[driver]
+                    ]
+                    or None
+                }
                 for driver in sorted(row.devices)
             },
         }
@@ -229,39 +241,28 @@ def checkpoint_text(books: ClaimBooks) -> str:
 
 
 def read_checkpoint_text(text: str) -> ClaimBooks:
-    """Raises ValueError where the checksum is wrong: such a kubelet does not start."""
+    """Read it; raises ValueError where the checksum is wrong: such a kubelet does not start."""
     outer = json.loads(text)
     if zlib.crc32(outer["Data"].encode()) != outer["Checksum"]:
         raise ValueError("checkpoint is corrupted")
     books = ClaimBooks()
     for row in json.loads(outer["Data"])["ClaimInfoStateList"] or ():
         devices = {
-            driver: tuple(_device(one) for one in state["Devices"] or ())
+            driver: tuple(
+                PreparedDevice(
+                    one["PoolName"],
+                    one["DeviceName"],
+                    tuple(one["RequestNames"] or ()),
+                    tuple(one["CDIDeviceIDs"] or ()),
+                    one["ShareID"],
+                )
+                for one in state["Devices"] or ()
+            )
             for driver, state in row["DriverState"].items()
         }
         key = ClaimKey(row["Namespace"], row["ClaimName"])
         books = books.put(ClaimState(key, row["ClaimUID"], devices, frozenset(row["PodUIDs"])))
     return books
-
-
-def _device_row(device: PreparedDevice) -> dict[str, Any]:
-    return {
-        "PoolName": device.pool,
-        "DeviceName": device.name,
-        "ShareID": device.share,
-        "RequestNames": list(device.requests) or None,
-        "CDIDeviceIDs": list(device.cdi_ids) or None,
-    }
-
-
-def _device(row: Mapping[str, Any]) -> PreparedDevice:
-    return PreparedDevice(
-        row["PoolName"],
-        row["DeviceName"],
-        tuple(row["RequestNames"] or ()),
-        tuple(row["CDIDeviceIDs"] or ()),
-        row["ShareID"],
-    )
 
 
 def _go_json(value: Any) -> str:

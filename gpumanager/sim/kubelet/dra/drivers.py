@@ -70,7 +70,7 @@ class DriverInstance:
         )
 
     async def follow(self, on_change: Callable[[], None]) -> None:
-        """Keep it connected, and tell of every change; does not return."""
+        """Keep it connected, and call `on_change` at every change; does not return."""
         while True:
             state = self._channel.get_state(try_to_connect=True)
             connected = state is grpc.ChannelConnectivity.READY
@@ -80,7 +80,7 @@ class DriverInstance:
             await self._channel.wait_for_state_change(state)
 
     async def watch(self, on_health: OnHealth, timer: Timer, *, gives_up: bool) -> None:
-        """Its reports. gives_up: at an answer that it has no such service; else asks for ever."""
+        """Follow its reports. gives_up: where it has no such service; else asks for ever."""
         while True:
             await self.connected.wait()
             code: grpc.StatusCode | None = None
@@ -186,7 +186,7 @@ class DriverRegistry:
         return (connected or instances)[-1]
 
     async def connected(self, driver: str) -> None:
-        """Until an instance is."""
+        """Wait until an instance is connected."""
         while not self._is_connected(driver):
             await self._changed.wait()
 
@@ -194,7 +194,7 @@ class DriverRegistry:
         return any(one.connected.is_set() for one in self._instances.get(driver, ()))
 
     def _sync(self, driver: str) -> None:
-        """After every change of an instance."""
+        """Start or cancel the deletion of slices, after every change of an instance."""
         before, self._changed = self._changed, asyncio.Event()
         before.set()
         if self._is_connected(driver):
@@ -204,7 +204,7 @@ class DriverRegistry:
             self._wipes[driver] = asyncio.create_task(self._wipe(driver, WIPE_SECONDS))
 
     async def _wipe(self, driver: str, seconds: float) -> None:
-        """Once for each time that a driver is away, which the finished task says."""
+        """Delete a driver's slices, once for each time that the driver is away."""
         back_off = FIRST_BACK_OFF
         await self._timer.sleep_until(self._timer.now() + round(seconds * NS))
         while True:

@@ -1,4 +1,4 @@
-"""What drivers say of their devices' health, and how long it holds. Pure.
+"""What drivers report of their devices' health, and how long it holds. Pure.
 
 Follows pkg/kubelet/cm/dra/healthinfo.go: a report is the complete list; a device that it leaves out
 keeps its health until that is too old, and then it is unknown.
@@ -11,7 +11,7 @@ from typing import Final
 from gpumanager.dra.api import drahealth_v1_pb2 as pb
 
 RESEND_SECONDS: Final = 30
-"""How long a report holds where the driver does not say."""
+"""How long a report holds where the driver gives no time."""
 LONGEST_MESSAGE: Final = 1024
 UNKNOWN: Final = "Unknown"
 WORDS: Final = {pb.HEALTHY: "Healthy", pb.UNHEALTHY: "Unhealthy"}
@@ -22,7 +22,7 @@ DeviceKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ReportedHealth:
-    """seconds: how long it holds. at: when the kubelet heard it, in nanoseconds of its clock."""
+    """seconds: how long it holds. at: when it was reported, in nanoseconds of its clock."""
 
     health: str = UNKNOWN
     message: str = ""
@@ -46,32 +46,34 @@ class HealthBooks:
     def update(
         self, driver: str, report: Iterable[pb.DeviceHealth], now: int
     ) -> "tuple[HealthBooks, frozenset[DeviceKey]]":
-        """And the devices whose health is another than before."""
+        """Return the new books, and the devices whose health has changed."""
         before = self.drivers.get(driver, {})
-        told = {(row.device.pool_name, row.device.device_name): _read(row, now) for row in report}
+        reported = {}
+        for one in report:
+            message = one.message
+            if len(message) > LONGEST_MESSAGE:
+                message = f"{message[: LONGEST_MESSAGE - 3]}..."
+            seconds = one.health_check_timeout_seconds
+            reported[one.device.pool_name, one.device.device_name] = ReportedHealth(
+                WORDS.get(one.health, UNKNOWN),
+                message,
+                seconds if seconds > 0 else RESEND_SECONDS,
+                now,
+            )
         kept = {key: row for key, row in before.items() if not row.stale(now)}
         changed = {
             key
-            for key, row in told.items()
+            for key, row in reported.items()
             if key not in before or replace(row, at=before[key].at) != before[key]
         }
         gone = {
             key
             for key, row in before.items()
-            if key not in told and key not in kept and row.health != UNKNOWN
+            if key not in reported and key not in kept and row.health != UNKNOWN
         }
-        books = HealthBooks({**self.drivers, driver: {**kept, **told}})
+        books = HealthBooks({**self.drivers, driver: {**kept, **reported}})
         return books, frozenset(changed | gone)
 
     def clear(self, driver: str) -> "HealthBooks":
-        """Its stream has ended, whichever instance's it was."""
+        """Forget a driver: its stream has ended, whichever instance's it was."""
         return HealthBooks({name: row for name, row in self.drivers.items() if name != driver})
-
-
-def _read(row: pb.DeviceHealth, now: int) -> ReportedHealth:
-    message = row.message
-    if len(message) > LONGEST_MESSAGE:
-        message = f"{message[: LONGEST_MESSAGE - 3]}..."
-    seconds = row.health_check_timeout_seconds
-    word = WORDS.get(row.health, UNKNOWN)
-    return ReportedHealth(word, message, seconds if seconds > 0 else RESEND_SECONDS, now)

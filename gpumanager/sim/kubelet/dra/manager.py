@@ -11,6 +11,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
@@ -113,12 +114,12 @@ class DraManager:
         await self.drivers.stop()
 
     def pods_changed(self) -> None:
-        """Whoever waits for the claims of a pod looks whether the pod is still there."""
+        """Wake those that wait for the claims of a pod: the pod may be gone."""
         before, self._pods_changed = self._pods_changed, asyncio.Event()
         before.set()
 
     async def prepare(self, pod: Pod) -> bool:
-        """Before the sandbox: when it returns all are prepared, or False: the pod is gone.
+        """Prepare all claims before the sandbox; return False where the pod is gone.
 
         Each refusal is an event of the pod.
         """
@@ -142,7 +143,7 @@ class DraManager:
         return False
 
     async def unprepare(self, pod: Pod) -> None:
-        """After the last container has stopped; ends when it has succeeded."""
+        """Unprepare, after the last container has stopped; return when it has succeeded."""
         names = [ClaimKey(pod.namespace, row.claim) for row in pod.claims if row.claim]
         while True:
             await self._serving.wait()
@@ -162,8 +163,16 @@ class DraManager:
         return self.books.cdi_ids(pod, container, self._random)
 
     async def _prepare(self, pod: Pod) -> None:
-        """All of a pod's claims, or none is new in the books; raises ClaimRefused."""
-        claims = [await self._fetch(pod, n) for n in range(len(pod.claims))]
+        """Prepare all of a pod's claims, or add none to the books; raises ClaimRefused."""
+        claims = []
+        for wanted in pod.claims:
+            if not wanted.claim:
+                raise ClaimRefused(f'pod "{pod.full_name}": ResourceClaim not created yet')
+            try:
+                found = await self._in_this_run(self._api.claim(pod.namespace, wanted.claim))
+            except (ApiUnavailable, ApiRefused) as error:
+                raise ClaimRefused(f"fetch ResourceClaim {wanted.claim}: {error}") from error
+            claims.append(allocated_claim(pod, wanted, found))
         drivers = {name: self.drivers.get(name) for claim in claims for name in claim.devices}
         batches: dict[str, list[pb.Claim]] = defaultdict(list)
         for claim in claims:
@@ -174,30 +183,21 @@ class DraManager:
             if not row.prepared:
                 for driver in row.devices:
                     batches[driver].append(row.message())
-        keys = {message.uid: ClaimKey(message.namespace, message.name) for message in _all(batches)}
+        every = chain.from_iterable(batches.values())
+        keys = {message.uid: ClaimKey(message.namespace, message.name) for message in every}
         for driver, messages in batches.items():
             answer = await self._in_this_run(drivers[driver].prepare(messages))
             for uid, result in _results("NodePrepareResources", messages, answer.claims):
-                found = map(prepared_device, result.devices)
+                devices = map(prepared_device, result.devices)
                 replaces = self._behavior.replaces_devices
                 row = self._row(keys[uid])
-                self.books = self.books.put(row.with_devices(driver, found, replaces=replaces))
+                self.books = self.books.put(row.with_devices(driver, devices, replaces=replaces))
         for key in keys.values():
-            self.books = self.books.put(_prepared(self._row(key)))
+            self.books = self.books.put(replace(self._row(key), prepared=True))
         self._write()
 
-    async def _fetch(self, pod: Pod, position: int) -> ClaimState:
-        row = pod.claims[position]
-        if not row.claim:
-            raise ClaimRefused(f'pod "{pod.full_name}": ResourceClaim not created yet')
-        try:
-            claim = await self._in_this_run(self._api.claim(pod.namespace, row.claim))
-        except (ApiUnavailable, ApiRefused) as error:
-            raise ClaimRefused(f"fetch ResourceClaim {row.claim}: {error}") from error
-        return allocated_claim(pod, row, claim)
-
     async def _unprepare(self, pod: str, keys: Iterable[ClaimKey]) -> None:
-        """What a pod leaves; raises ClaimRefused."""
+        """Unprepare the claims that a pod leaves; raises ClaimRefused."""
         done: list[ClaimKey] = []
         batches: dict[str, list[pb.Claim]] = defaultdict(list)
         for key in keys:
@@ -214,7 +214,7 @@ class DraManager:
         self._write()
 
     async def _in_this_run(self, call: Awaitable[T]) -> T:
-        """What a call was answered; raises _Restarted where the kubelet that asked has ended."""
+        """Return the answer of a call; raises _Restarted where the kubelet has ended meanwhile."""
         run = self._run
         answer = await call
         if run != self._run:
@@ -231,13 +231,13 @@ class DraManager:
         return self.books.rows[key]
 
     def _write(self) -> None:
-        """Atomically."""
+        """Write the checkpoint atomically."""
         temporary = self._checkpoint.with_name(f".{CHECKPOINT}.new")
         temporary.write_text(checkpoint_text(self.books))
         temporary.replace(self._checkpoint)
 
     async def _reconcile(self) -> None:
-        """Unprepare for pods that are gone without anybody having done so."""
+        """Unprepare for pods that are gone and were not unprepared."""
         while True:
             await self._timer.sleep_until(self._timer.now() + round(RECONCILE_SECONDS * NS))
             known = self._pods().active_uids | self._sandboxes
@@ -263,7 +263,7 @@ class DraManager:
                 await self._report_pod(uid)
 
     async def _sync(self) -> None:
-        """What is too old is seen to be so when its pod is synced, and not before."""
+        """Report health that is too old: when its pod is synced, and not before."""
         while True:
             await self._pause(self._sync_seconds)
             for uid in tuple(self._sandboxes):
@@ -273,24 +273,26 @@ class DraManager:
         status = self._pods().statuses.get(uid)
         if status is None or status.phase is not Phase.RUNNING or not status.pod.claims:
             return
-        apps = (one for one in status.pod.containers if one.kind is ContainerKind.APP)
-        rows = {one.name: self._health_rows(status.pod, one) for one in apps if one.claims}
+        rows = {}
+        for one in status.pod.containers:
+            if one.kind is not ContainerKind.APP or not one.claims:
+                continue
+            # `allocatedResourcesStatus`: by name, each resource once.
+            found: dict[str, dict[str, Mapping[str, Any]]] = {}
+            for name, driver, device in self.books.health_rows(status.pod, one):
+                health = self.health.get(driver, (device.pool, device.name), self._timer.now())
+                resource = next(iter(device.cdi_ids), f"{driver}/{device.pool}/{device.name}")
+                row = {"resourceID": resource, "health": health.health}
+                row |= {"message": health.message} if health.message else {}
+                found.setdefault(name, {}).setdefault(resource, row)
+            rows[one.name] = [
+                {"name": name, "resources": list(of.values())} for name, of in found.items()
+            ]
         with contextlib.suppress(ApiUnavailable, ApiRefused):
             await self._api.report_health(status.pod, rows)
 
-    def _health_rows(self, pod: Pod, container: ContainerManifest) -> list[Mapping[str, Any]]:
-        """`allocatedResourcesStatus`: by name, each resource once."""
-        found: dict[str, dict[str, Mapping[str, Any]]] = {}
-        for name, driver, device in self.books.health_rows(pod, container):
-            health = self.health.get(driver, (device.pool, device.name), self._timer.now())
-            resource = next(iter(device.cdi_ids), f"{driver}/{device.pool}/{device.name}")
-            row = {"resourceID": resource, "health": health.health}
-            told = {**row, "message": health.message} if health.message else row
-            found.setdefault(name, {}).setdefault(resource, told)
-        return [{"name": name, "resources": list(rows.values())} for name, rows in found.items()]
-
     async def _pause(self, seconds: float, *, unless_changed: bool = False) -> None:
-        """So long and up to half as long again; or until the pods change."""
+        """Wait so long and up to half as long again; or until the pods change."""
         jittered = seconds * (1 + JITTER * self._random.random())
         deadline = self._timer.now() + round(jittered * NS)
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._timer.sleep_until(deadline))]
@@ -303,17 +305,8 @@ class DraManager:
                 task.cancel()
 
 
-def _prepared(row: ClaimState) -> ClaimState:
-    return replace(row, prepared=True)
-
-
-def _all(batches: Mapping[str, Sequence[pb.Claim]]) -> Iterator[pb.Claim]:
-    for messages in batches.values():
-        yield from messages
-
-
 def _results(what: str, asked: Sequence[pb.Claim], results: Mapping[str, Any]) -> Iterator[Any]:
-    """UIDs and results; raises ClaimRefused for one that failed, is unknown or is missing."""
+    """Yield UIDs and results; raises ClaimRefused for one that failed, is unknown or missing."""
     names = {message.uid: message.name for message in asked}
     for uid, result in results.items():
         if uid not in names:

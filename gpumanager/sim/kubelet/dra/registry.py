@@ -67,7 +67,13 @@ class PluginWatcher:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            there = dict(self._look())
+            there = {}
+            for path in sorted(self._directory.iterdir()):
+                one = identity(path)
+                if one is not None and not path.name.startswith("."):
+                    with contextlib.suppress(OSError):
+                        if stat.S_ISSOCK(path.lstat().st_mode):
+                            there[path] = one
             for path, (known, _) in tuple(self._sockets.items()):
                 if there.get(path) != known:
                     await self._end(path)
@@ -75,14 +81,6 @@ class PluginWatcher:
                 if path not in self._sockets:
                     task = asyncio.create_task(self._keep_registered(path))
                     self._sockets[path] = (found, task)
-
-    def _look(self) -> dict[Path, Identity]:
-        found = {}
-        for path in sorted(self._directory.iterdir()):
-            one = identity(path)
-            if one is not None and not path.name.startswith(".") and _is_socket(path):
-                found[path] = one
-        return found
 
     async def _end(self, path: Path) -> None:
         """The task deregisters what it has registered."""
@@ -139,9 +137,3 @@ class PluginWatcher:
             self._drivers.register(info.name, endpoint, versions)
         except RegistrationRefused as refused:
             raise RegistrationRefused(f"plugin registration failed with err: {refused}") from None
-
-
-def _is_socket(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return stat.S_ISSOCK(path.lstat().st_mode)
-    return False
