@@ -4,7 +4,7 @@ kube-scheduler accounts for claims; this cache only serves scores. It may be sli
 at worst makes a score less good.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodView
 from gpumanager.names import CLAIM_DRIVER
 from gpumanager.placement.preference import DEFAULT, Preference
-from gpumanager.placement.values import Request
 from gpumanager.scheduler.claims.objects import (
     AskingClaim,
     holder_of,
@@ -32,7 +31,7 @@ BY_DRIVER: Final = f"spec.driver={CLAIM_DRIVER}"
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """Of one kind, for an informer. changed: told of each object by its name; None: it is gone."""
+    """Objects of one kind, for an informer. changed: gets each by its name; None: it is gone."""
 
     path: str
     known: dict[str, Any]
@@ -55,7 +54,7 @@ class ObjectStore:
 
 
 class ClaimCache:
-    """offer: told what a node's slice offers, whenever that changes."""
+    """Keeps claims and slices. offer: gets what a node's slice offers, whenever that changes."""
 
     def __init__(
         self, offer: Callable[[str, Offered], None], preference: Preference = DEFAULT
@@ -65,7 +64,7 @@ class ClaimCache:
         self._slices: dict[str, NodeSlice] = {}
         self._claims: dict[str, AskingClaim] = {}
         self._classes: dict[str, Preference] = {}
-        """Of our driver, and what each says of how a node is chosen."""
+        """Classes of our driver, and how each wants a node to be chosen."""
         self._on: dict[str, dict[str, tuple[AllocatedDevice, ...]]] = {}
         """What claims hold, by node and claim."""
         self.stores = {
@@ -81,7 +80,7 @@ class ClaimCache:
         }
 
     def tasks(self, api: KubeClient, skipped: SkippedErrors | None = None) -> dict[str, Start]:
-        """What follows the API server, by name."""
+        """Return what follows the API server, by name."""
         selected = {"resource slices": BY_DRIVER}
         return {
             name: Informer(api, store, fields=selected.get(name, ""), skipped=skipped).run
@@ -89,13 +88,14 @@ class ClaimCache:
         }
 
     def shape_of(self, pod: PodView, *, waiting: bool = False) -> PodShape | None:
-        """What its claims ask for, of our driver; None where that is nothing, or not known yet.
+        """Return what its claims ask of our driver; None where that is nothing, or not known yet.
 
         waiting: only of those that are not allocated.
         """
         known = [self._claims.get(f"{pod.namespace}/{name}") for name in pod.claims]
         claims = [one for one in known if one and not (waiting and one.allocated)]
-        requests = tuple(self._requests(claims))
+        rows = (row for one in claims for row in one.requests)
+        requests = tuple(request for name, request in rows if f"/{name}" in self._classes)
         if not requests or None in known:
             return None
         preference = self._preference
@@ -104,10 +104,6 @@ class ClaimCache:
                 preference = self._classes.get(f"/{name}", DEFAULT).over(preference)
             preference = one.preference.over(preference)
         return claim_shape_of(pod, requests, preference)
-
-    def _requests(self, claims: Iterable[AskingClaim]) -> Iterable[Request]:
-        rows = (row for one in claims for row in one.requests)
-        return (request for name, request in rows if f"/{name}" in self._classes)
 
     def _slice(self, name: str, said: NodeSlice | None) -> None:
         before = self._slices.pop(name, None)

@@ -53,7 +53,10 @@ def shape_of(
     tiers: shares prefer GPUs that are in use. Raises ValueError as `earlier_claim`.
     """
     earlier = earlier_claim(pod)
-    used = _used(pod)
+    containers = [one for field in LISTS for one in pod["spec"].get(field) or ()]
+    resources = [one.get("resources") or {} for one in containers]
+    claims = [claim for one in resources for claim in one.get("claims") or ()]
+    used = {one.get("request") for one in claims if one.get("name") == CLAIM}
     own = {one.name: one for one in earlier.requests if one.name in used} if earlier else {}
     for ask in asks:
         if ask.kind is not ContainerKind.INIT:
@@ -100,14 +103,6 @@ def convert(
         claims = rows(resources.get("claims"), f"{ask.where}: claims")
         named = {"name": CLAIM, "request": uses[ask.name]}
         yield Operation("add", f"{path}/claims", [*claims, named])
-
-
-def _used(pod: Any) -> set[object]:
-    """Requests of the pod's claim that containers name already."""
-    containers = [one for field in LISTS for one in pod["spec"].get(field) or ()]
-    resources = [one.get("resources") or {} for one in containers]
-    claims = [claim for one in resources for claim in one.get("claims") or ()]
-    return {one.get("request") for one in claims if one.get("name") == CLAIM}
 
 
 def _request(ask: ContainerAmounts) -> RequestShape:

@@ -54,7 +54,7 @@ class TemplateUser:
 
 
 class ClaimPods:
-    """The pods that have such a claim and have not ended. changed: told of each new one."""
+    """The pods that have such a claim and have not ended. changed: gets each new one."""
 
     path = PODS
 
@@ -143,37 +143,39 @@ class TemplateKeeper:
         return all(one.current for one in self._followed)
 
     def users(self) -> Iterator[TemplateUser]:
-        """Of all namespaces."""
+        """Iterate over the users of all namespaces."""
         return iter(tuple(self._pods.users.values()))
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Follow and write, for as long as the task lives."""
         async with asyncio.TaskGroup() as group:
             for one in self._followed:
                 group.create_task(one.run())
             group.create_task(self._writer.run(self.tasks, self._wake, PERIOD))
 
     def tasks(self) -> Iterator[Task]:
-        """What is to be written now. Nothing before both lists were read to their ends."""
+        """Yield what is to be written now: nothing before both lists were read to their ends."""
         if not all(one.listed.is_set() for one in self._followed):
             return
         named = {(one.namespace, one.template) for one in self._pods.users.values()}
         for one in self._pods.users.values():
             key, shape = (one.namespace, one.template), one.shape
             if shape is not None and key not in self._templates.uids:
-                yield Task(("create", key), f"template {'/'.join(key)}", self._create(key, shape))
+                body = shape.template(key[0])
+                write = partial(self._unless, CONFLICT, self._api.create, _path(key[0]), body)
+                yield Task(("create", key), f"template {'/'.join(key)}", write)
         now = self._clock()
         unused = [key for key in self._templates.uids if key not in named]
         self._unused = {key: self._unused.get(key, now) for key in unused}
         for key, since in self._unused.items():
             if now - since >= self._unused_seconds:
                 uid = self._templates.uids[key]
-                yield Task(
-                    ("delete", key, uid), f"template {'/'.join(key)}", self._delete(key, uid)
-                )
+                path, options = f"{_path(key[0])}/{key[1]}", {"preconditions": {"uid": uid}}
+                write = partial(self._unless, MISSING, self._api.delete, path, options)
+                yield Task(("delete", key, uid), f"template {'/'.join(key)}", write)
 
     def counts(self) -> Counter[str]:
-        """For metrics."""
+        """Return the counts for metrics."""
         return Counter(templates=len(self._templates.uids), pods=len(self._pods.users))
 
     def _pod_changed(self, user: TemplateUser | None) -> None:
@@ -181,19 +183,8 @@ class TemplateKeeper:
             self._admitted(user)
         self._wake.set()
 
-    def _create(self, key: Key, shape: ClaimShape) -> Any:
-        return partial(
-            self._unless, CONFLICT, self._api.create, _path(key[0]), shape.template(key[0])
-        )
-
-    def _delete(self, key: Key, uid: str) -> Any:
-        options = {"preconditions": {"uid": uid}}
-        return partial(
-            self._unless, MISSING, self._api.delete, f"{_path(key[0])}/{key[1]}", options
-        )
-
     async def _unless(self, done: int, write: Any, path: str, body: Any) -> None:
-        """Another replica may have done it."""
+        """Write, unless it is refused with `done`: another replica was first."""
         try:
             await write(path, body)
         except ApiRefused as error:

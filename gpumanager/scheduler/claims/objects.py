@@ -4,7 +4,7 @@ Selectors and constraints of a claim are not evaluated: kube-scheduler does that
 scores. Of several alternatives the first one counts.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ from gpumanager.kube.claims import (
     NodeSlice,
     NotAClaim,
     OfferedGpu,
-    RequestedDevices,
     is_allocated,
     list_configs,
     list_devices,
@@ -49,10 +48,19 @@ class AskingClaim:
 
 
 def read_asking_claim(item: Any) -> AskingClaim:
-    """Raises NotAClaim."""
-    firsts = (one for tried in list_requests(item).values() for one in tried[:1])
+    """Read a claim; raises NotAClaim."""
+    rows: list[tuple[str, Request]] = []
+    for asked in (one for tried in list_requests(item).values() for one in tried[:1]):
+        if asked.admin or asked.count is None:
+            continue
+        count = min(asked.count, CLAIM_DEVICES)
+        cores = CORES_PER_GPU if asked.cores is None else max(1, asked.cores)
+        if cores < CORES_PER_GPU and asked.blocks is not None:
+            rows += [(asked.device_class, Request(cores, asked.blocks))] * count
+        else:  # a request without cores or without memory gets the whole GPU
+            rows.append((asked.device_class, Request(CORES_PER_GPU * count, asked.blocks or 0)))
     return AskingClaim(
-        tuple(row for one in firsts for row in _requests(one)),
+        tuple(rows),
         _preference(requested(item)),
         is_allocated(item),
         tuple(one for one in list_devices(item) if not one.admin),
@@ -71,7 +79,7 @@ def read_class(device_class: Any) -> Preference | None:
 def holder_of(
     name: str, claim: AskingClaim, held: Iterable[AllocatedDevice], node: NodeSlice
 ) -> ClaimHolder:
-    """Two requests of a claim may meet on one GPU."""
+    """Return what a claim holds by GPU: two of its requests may meet on one."""
     gpus = {one.name: one for one in node.gpus}
     unknown = OfferedGpu(node.node, "", GpuUUID(""), FreeGpu(0))
     uses: dict[GpuUUID, tuple[int, int]] = {}
@@ -92,18 +100,6 @@ def offered(
         tuple(one.free._replace(cores=0, blocks=0) if one.closing else one.free for one in gpus),
         tuple(holders),
     )
-
-
-def _requests(asked: RequestedDevices) -> Iterator[tuple[str, Request]]:
-    """Whoever does not say how much of both gets all of one, and with it the GPU."""
-    if asked.admin or asked.count is None:
-        return
-    count = min(asked.count, CLAIM_DEVICES)
-    cores = CORES_PER_GPU if asked.cores is None else max(1, asked.cores)
-    if cores < CORES_PER_GPU and asked.blocks is not None:
-        yield from [(asked.device_class, Request(cores, asked.blocks))] * count
-    else:
-        yield asked.device_class, Request(CORES_PER_GPU * count, asked.blocks or 0)
 
 
 def _preference(devices: Any) -> Preference:

@@ -72,7 +72,7 @@ class RequestShape:
         return self.cores < CORES_PER_GPU
 
     def covers(self, other: "RequestShape") -> bool:
-        """Whoever has this has what the other asks for."""
+        """Return whether a container with this has what the other asks for."""
         same = self.is_share == other.is_share
         return same and self.cores >= other.cores and self.blocks >= other.blocks
 
@@ -97,17 +97,17 @@ class ClaimShape:
         *,
         tiers: bool = False,
     ) -> Self:
-        """As a pod with these annotations asks."""
+        """Return the claim of a pod with these annotations."""
         parameters = (
             (field, str(annotations[key]).strip())
             for key, field in PARAMETERS.items()
             if key in annotations
         )
-        wishes = (
-            (field, words)
+        listed = {
+            field: {word.strip() for word in str(annotations.get(key, "")).split(",")} - {""}
             for key, field in WISHES.items()
-            if (words := _words(str(annotations.get(key, ""))))
-        )
+        }
+        wishes = ((field, tuple(sorted(words))) for field, words in listed.items() if words)
         tiers = tiers and any(one.is_share for one in requests)
         return cls(requests, tuple(parameters), tuple(wishes), tiers)
 
@@ -139,6 +139,15 @@ class ClaimShape:
 
     def template(self, namespace: str) -> dict[str, Any]:
         """Return the object to create."""
+        selectors = _selectors(dict(self.wishes))
+        requests = [_request(one, selectors, tiers=self.tiers) for one in self.requests]
+        devices: dict[str, Any] = {"requests": requests}
+        if self.parameters:
+            content = dict[str, Any](self.parameters)
+            if "coreLimit" in content:
+                content["coreLimit"] = min(CORES_PER_GPU, int(content["coreLimit"]))
+            parameters = {"apiVersion": API_VERSION, "kind": KIND, **content}
+            devices["config"] = [{"opaque": {"driver": CLAIM_DRIVER, "parameters": parameters}}]
         return {
             "apiVersion": RESOURCE_API,
             "kind": "ResourceClaimTemplate",
@@ -147,37 +156,26 @@ class ClaimShape:
                 "namespace": namespace,
                 "labels": {MANAGED_BY_LABEL: MANAGED_BY_US},
             },
-            "spec": {"spec": {"devices": self._devices()}},
+            "spec": {"spec": {"devices": devices}},
         }
-
-    def _devices(self) -> dict[str, Any]:
-        selectors = _selectors(dict(self.wishes))
-        requests = [_request(one, selectors, tiers=self.tiers) for one in self.requests]
-        devices: dict[str, Any] = {"requests": requests}
-        if self.parameters:
-            content = dict[str, Any](self.parameters)
-            if "coreLimit" in content:
-                content["coreLimit"] = min(CORES_PER_GPU, int(content["coreLimit"]))
-            parameters = {
-                "apiVersion": API_VERSION,
-                "kind": KIND,
-                **content,
-            }
-            devices["config"] = [{"opaque": {"driver": CLAIM_DRIVER, "parameters": parameters}}]
-        return devices
 
 
 def read_shape(text: str) -> ClaimShape:
-    """What stands in a pod's annotation, which anybody may have written; raises ValueError."""
+    """Read a pod's annotation, which anybody may have written; raises ValueError."""
     if len(text) > TEMPLATE_ANNOTATION_LETTERS:
         raise ValueError(
             f"it has {len(text)} characters; at most {TEMPLATE_ANNOTATION_LETTERS} are read"
         )
+    fields = (*PARAMETERS.values(), UNUSED)  # the template is named after all that stands there
     try:
         content = json.loads(text)
         shape = ClaimShape(
             tuple(RequestShape(*_row(row)) for row in content["requests"]),
-            tuple((field, str(content["parameters"][field])) for field in _known(content)),
+            tuple(
+                (field, str(content["parameters"][field]))
+                for field in fields
+                if field in content["parameters"]
+            ),
             tuple(
                 (field, tuple(str(word) for word in content["wishes"][field]))
                 for field in WISHES.values()
@@ -194,11 +192,6 @@ def read_shape(text: str) -> ClaimShape:
     return shape
 
 
-def _known(content: Any) -> list[str]:
-    fields = (*PARAMETERS.values(), UNUSED)  # the template is named after all that stands there
-    return [field for field in fields if field in content["parameters"]]
-
-
 def _row(row: Any) -> tuple[str, int, int]:
     name, cores, blocks = row
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -206,10 +199,6 @@ def _row(row: Any) -> tuple[str, int, int]:
     if type(cores) is not int or type(blocks) is not int or cores < 1 or blocks < 0:
         raise ValueError(f"{name}: {str(row)[:80]} is no amount")
     return name, cores, blocks
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(sorted({word.strip() for word in text.split(",") if word.strip()}))
 
 
 def _request(one: RequestShape, selectors: tuple[str, ...], *, tiers: bool) -> dict[str, Any]:

@@ -31,12 +31,22 @@ CAPACITIES: Final = (CAPACITY_CORES, CAPACITY_MEMORY)
 def validate_claim(
     kind: str, item: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
 ) -> AdmissionVerdict:
-    """kind: one of DEVICES. Raises PodUnreadable."""
+    """Validate one object. kind: one of DEVICES. Raises PodUnreadable."""
     found, where = mapping(item, "the object"), ""
     for name in DEVICES[kind]:
         where = f"{where}.{name}".lstrip(".")
         found = mapping(found.get(name), where)
-    remarks = [*_parameters(found, where), *_requests(found, where, policy, nodes)]
+    remarks = [*_parameters(found, where)]
+    for place, row in enumerate(rows(found.get("requests"), f"{where}.requests")):
+        path = f"{where}.requests[{place}]"
+        request = mapping(row, path)
+        others = rows(request.get("firstAvailable"), f"{path}.firstAvailable")
+        ways = {f"{path}.exactly": request.get("exactly")}
+        ways |= {f"{path}.firstAvailable[{index}]": one for index, one in enumerate(others)}
+        for of, one in ways.items():
+            asked = mapping(one, of)
+            if asked.get("deviceClassName") == CLAIM_DEVICE_CLASS:
+                remarks += _request(asked, of, policy, nodes)
     return AdmissionVerdict(
         tuple(remark.text for remark in remarks if remark.fatal),
         tuple(remark.text for remark in remarks if not remark.fatal),
@@ -52,22 +62,6 @@ def _parameters(devices: Mapping[str, Any], where: str) -> Iterator[Remark]:
                 read_vcuda_config(opaque.get("parameters"), f"{path}.opaque.parameters")
             except ValueError as error:
                 yield Remark(str(error))
-
-
-def _requests(
-    devices: Mapping[str, Any], where: str, policy: AdmissionPolicy, nodes: Collection[NodeKind]
-) -> Iterator[Remark]:
-    """Each request is one of `exactly`, or has alternatives."""
-    for place, row in enumerate(rows(devices.get("requests"), f"{where}.requests")):
-        path = f"{where}.requests[{place}]"
-        request = mapping(row, path)
-        others = rows(request.get("firstAvailable"), f"{path}.firstAvailable")
-        ways = {f"{path}.exactly": request.get("exactly")}
-        ways |= {f"{path}.firstAvailable[{index}]": one for index, one in enumerate(others)}
-        for of, one in ways.items():
-            asked = mapping(one, of)
-            if asked.get("deviceClassName") == CLAIM_DEVICE_CLASS:
-                yield from _request(asked, of, policy, nodes)
 
 
 def _request(
@@ -96,7 +90,7 @@ def _request(
 def _unmeetable(
     asked: Mapping[str, Any], amounts: Mapping[str, Any], nodes: Collection[NodeKind]
 ) -> Iterator[str]:
-    """Where nodes are known: a claim's GPUs are those of one node."""
+    """Yield what no known node has: a claim's GPUs are those of one node."""
     largest = max((node.blocks[0] for node in nodes if node.blocks), default=0) * MEMORY_BLOCK
     memory, count = exact(amounts.get(CAPACITY_MEMORY, "0")) or 0, asked.get("count")
     if 0 < largest < memory:
@@ -108,7 +102,7 @@ def _unmeetable(
 
 
 def _amount(name: str, written: Any) -> str:
-    """Why no GPU has it; empty where one may."""
+    """Return why no GPU has it; empty where one may."""
     if name not in CAPACITIES:
         near = difflib.get_close_matches(name[:40], CAPACITIES, 1)
         meant = f"did you mean {near[0]}?" if near else f"there are {' and '.join(CAPACITIES)}"

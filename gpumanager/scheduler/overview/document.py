@@ -4,17 +4,17 @@ Long lists are cut at a bound, with their total number.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.ids import PodUID
 from gpumanager.scheduler.cooperative import Work, batches
-from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore, RefusalReason
-from gpumanager.scheduler.node import ClaimHolder, Holder, NodeState
+from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore
+from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.overview.find import PORTION, NodePage
-from gpumanager.scheduler.overview.lines import Amounts, GpuLine, Overview, gpu_lines
-from gpumanager.scheduler.quota.limits import NamespaceQuota, Usage
+from gpumanager.scheduler.overview.lines import Amounts, Overview, gpu_lines
+from gpumanager.scheduler.quota.limits import Usage
 from gpumanager.scheduler.quota.rules import Known, cores_of
 from gpumanager.units import CORES_PER_GPU
 
@@ -78,7 +78,7 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def sums(overview: Overview) -> dict[str, Any]:
-    """Of all nodes, and by product."""
+    """Return the sums of all nodes, and by product."""
     models = sorted(overview.models.items(), key=lambda one: (-one[1].gpus, one[0]))
     counts = {"nodes": len(overview.lines), "pods": overview.pods, "models": len(models)}
     return {
@@ -91,18 +91,50 @@ def sums(overview: Overview) -> dict[str, Any]:
 
 
 def pods_waiting(found: WaitingPods) -> dict[str, Any]:
-    pods = [_waiting(namespace, name, one) for namespace, name, one in found.pods]
+    pods = [
+        {
+            "namespace": namespace,
+            "pod": name,
+            "time": round(one.at, 3),
+            "nodes": one.nodes,
+            "trouble": one.trouble,
+            "reasons": [
+                {
+                    "reason": reason.reason,
+                    "nodes": reason.nodes,
+                    "example": reason.example,
+                    "detail": reason.detail,
+                }
+                for reason in one.reasons[:REASONS]
+            ],
+        }
+        for namespace, name, one in found.pods
+    ]
     return {"total": found.total, "pods": pods}
 
 
 def quotas(known: Known, usage: Usage, word: str) -> Work[dict[str, Any]]:
-    """Those in whose namespace or product the word is; the first by name."""
+    """Return those with the word in their namespace or product; the first by name."""
     total, first = 0, list[Limit]()
     for portion in batches(tuple((known.quotas or {}).items()), PORTION):
-        limits = [one for one in _limits(portion) if word in f"{one[0]}/{one[1]}".lower()]
+        limits = [
+            (namespace, model, gpus)
+            for namespace, quota in portion
+            for model, gpus in (quota.gpus or {}).items()
+            if word in f"{namespace}/{model}".lower()
+        ]
         total, first = total + len(limits), sorted(first + limits)[:QUOTAS]
         yield
-    rows, trouble = [_quota(one, usage) for one in first], known.trouble
+    rows = [
+        {
+            "namespace": namespace,
+            "model": model,
+            "gpus": gpus,
+            "gpus_used": usage.of(namespace, model) / CORES_PER_GPU,
+        }
+        for namespace, model, gpus in first
+    ]
+    trouble = known.trouble
     return {"understood": not trouble, "trouble": trouble, "total": total, "rows": rows}
 
 
@@ -118,92 +150,52 @@ def _amounts(one: Amounts) -> dict[str, Any]:
 
 
 def _node(node: NodeState, word: str) -> dict[str, Any]:
-    pods = _some(tuple(node.holders.values()), word)
-    claims = node.offered.holders[: PODS - len(pods)]
-    left = len(node.holders) - len(pods) + len(node.offered.holders) - len(claims)
+    holders = list(node.holders.values())
+    if len(holders) > PODS:  # those that match come first
+        holders.sort(key=lambda one: word not in f"{one.namespace}/{one.name}".lower())
+    claims = node.offered.holders[: max(0, PODS - len(holders))]
+    left = max(0, len(holders) - PODS) + len(node.offered.holders) - len(claims)
+    index = {gpu.uuid: gpu.index for gpu in node.topology.gpus}
+    pods: list[dict[str, Any]] = [
+        {
+            "namespace": one.namespace,
+            "pod": one.name,
+            "cores": cores_of(one.ask),
+            # None where it is not known which they are.
+            "gpus": [node.topology.gpus[place].index for place in sorted(one.packing.uses)]
+            if one.packing
+            else None,
+            "claim": None,
+        }
+        for one in holders[:PODS]
+    ]
+    pods += [  # one line for all pods that share a claim, without GPUs that the node does not list
+        {
+            "namespace": claim.namespace,
+            "pod": ", ".join(claim.pods),
+            "cores": sum(cores for _, cores, _ in claim.uses),
+            "gpus": [index[uuid] for uuid, _, _ in claim.uses if uuid in index],
+            "claim": claim.claim.partition("/")[2],
+        }
+        for claim in claims
+    ]
+    gpus = [
+        {
+            "index": one.gpu.index,
+            "uuid": one.gpu.uuid,
+            "model": one.gpu.model,
+            "closed": one.closed,
+            "pods": one.pods,
+            "cores_granted_percent": one.cores_granted,
+            "memory_bytes": one.gpu.memory,
+            "memory_granted_bytes": one.memory_granted,
+        }
+        for one in gpu_lines(node)
+    ]
     return {
         "name": node.name,
         "trouble": node.trouble,
-        "gpus": [_gpu(one) for one in gpu_lines(node)],
-        "pods": [
-            *(_pod(node, holder) for holder in pods),
-            *(_claim(node, holder) for holder in claims),
-        ],
+        "gpus": gpus,
+        "pods": pods,
         "pods_left_out": left,
     }
-
-
-def _some(holders: Sequence[Holder], word: str) -> Sequence[Holder]:
-    """As many as are told: those that match first, where not all are."""
-    if len(holders) <= PODS:
-        return holders
-    return sorted(holders, key=lambda one: word not in f"{one.namespace}/{one.name}".lower())[:PODS]
-
-
-def _gpu(one: GpuLine) -> dict[str, Any]:
-    return {
-        "index": one.gpu.index,
-        "uuid": one.gpu.uuid,
-        "model": one.gpu.model,
-        "closed": one.closed,
-        "pods": one.pods,
-        "cores_granted_percent": one.cores_granted,
-        "memory_bytes": one.gpu.memory,
-        "memory_granted_bytes": one.memory_granted,
-    }
-
-
-def _pod(node: NodeState, holder: Holder) -> dict[str, Any]:
-    """gpus: None where nobody has said which they are."""
-    places = sorted(holder.packing.uses) if holder.packing else None
-    return {
-        "namespace": holder.namespace,
-        "pod": holder.name,
-        "cores": cores_of(holder.ask),
-        "gpus": None if places is None else [node.topology.gpus[one].index for one in places],
-        "claim": None,
-    }
-
-
-def _claim(node: NodeState, holder: ClaimHolder) -> dict[str, Any]:
-    """One line for all pods that share it. gpus: without those that the node does not list."""
-    index = {gpu.uuid: gpu.index for gpu in node.topology.gpus}
-    return {
-        "namespace": holder.namespace,
-        "pod": ", ".join(holder.pods),
-        "cores": sum(cores for _, cores, _ in holder.uses),
-        "gpus": [index[uuid] for uuid, _, _ in holder.uses if uuid in index],
-        "claim": holder.claim.partition("/")[2],
-    }
-
-
-def _waiting(namespace: str, name: str, one: Explanation) -> dict[str, Any]:
-    return {
-        "namespace": namespace,
-        "pod": name,
-        "time": round(one.at, 3),
-        "nodes": one.nodes,
-        "trouble": one.trouble,
-        "reasons": [_reason(reason) for reason in one.reasons[:REASONS]],
-    }
-
-
-def _reason(one: RefusalReason) -> dict[str, Any]:
-    return {
-        "reason": one.reason,
-        "nodes": one.nodes,
-        "example": one.example,
-        "detail": one.detail,
-    }
-
-
-def _limits(quotas: Iterable[tuple[str, NamespaceQuota]]) -> Iterator[Limit]:
-    for namespace, quota in quotas:
-        for model, gpus in (quota.gpus or {}).items():
-            yield namespace, model, gpus
-
-
-def _quota(limit: Limit, usage: Usage) -> dict[str, Any]:
-    namespace, model, gpus = limit
-    used = usage.of(namespace, model) / CORES_PER_GPU
-    return {"namespace": namespace, "model": model, "gpus": gpus, "gpus_used": used}

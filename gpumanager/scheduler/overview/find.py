@@ -47,33 +47,24 @@ class NodePage:
 
 
 def find(overview: Overview, wanted: Wanted) -> Work[NodePage]:
-    """A page beyond the last is the last."""
-    matching = yield from _matching(overview, wanted)
+    """Return the page of matching lines; a page beyond the last is the last."""
+    lines, word, fits = overview.lines, wanted.word, STATES[wanted.state]
+    matching: list[NodeLine] = []
+    for names in batches(overview.order, PORTION):
+        some = [lines[name] for _, name in names]
+        matching += [line for line in some if word in line.text and fits(line)]
+        yield
     if wanted.sort != "name":
-        matching = yield from _by_granted(matching, fullest=wanted.sort == "granted")
+        # Lines alike stay in the order of names: in classes, of which there are few.
+        classes: dict[float, list[NodeLine]] = {}
+        for portion in batches(matching, PORTION):
+            for line in portion:
+                classes.setdefault(line.granted, []).append(line)
+            yield
+        order = sorted(classes, reverse=wanted.sort == "granted")
+        matching = list(chain.from_iterable(classes[one] for one in order))
     pages = max(1, -(-len(matching) // wanted.per_page))
     page = min(wanted.page, pages)
     begin = (page - 1) * wanted.per_page
     shown = tuple(matching[begin : begin + wanted.per_page])
     return NodePage(shown, len(matching), page, pages)
-
-
-def _matching(overview: Overview, wanted: Wanted) -> Work[list[NodeLine]]:
-    """By name."""
-    lines, word, fits = overview.lines, wanted.word, STATES[wanted.state]
-    found: list[NodeLine] = []
-    for portion in batches(overview.order, PORTION):
-        some = [lines[name] for _, name in portion]
-        found += [line for line in some if word in line.text and fits(line)]
-        yield
-    return found
-
-
-def _by_granted(lines: list[NodeLine], *, fullest: bool) -> Work[list[NodeLine]]:
-    """Those alike in the order they had: in classes, of which there are few."""
-    classes: dict[float, list[NodeLine]] = {}
-    for portion in batches(lines, PORTION):
-        for line in portion:
-            classes.setdefault(line.granted, []).append(line)
-        yield
-    return list(chain.from_iterable(classes[one] for one in sorted(classes, reverse=fullest)))

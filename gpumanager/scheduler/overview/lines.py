@@ -87,33 +87,28 @@ class Overview:
     """By name, node-9 before node-10."""
 
     def tells(self, name: str, node: NodeState | None) -> bool:
-        """Return whether what it tells is of the node as this value."""
+        """Return whether its line is of the node as this value."""
         line = self.lines.get(name)
         return line.node is node if line else not _matters(node)
 
     def put(self, name: str, node: NodeState | None) -> None:
-        """A node is this now; None, or one without GPUs: there is nothing to tell of it."""
+        """Update a node's line; None, or a node without GPUs, has none."""
         before = self.lines.get(name)
         after = line_of(node) if node and _matters(node) else None
         if before is not None:
             self._count(before, -1)
         if after is not None:
             self._count(after, 1)
-        self._place(name, before, after)
+            self.lines[name] = after
+            if before is None:
+                insort(self.order, (_natural(name), name))
+        elif before is not None:
+            del self.lines[name]
+            del self.order[bisect_left(self.order, (_natural(name), name))]
 
     @property
     def total(self) -> Amounts:
         return _sum(self.models)
-
-    def _place(self, name: str, before: NodeLine | None, after: NodeLine | None) -> None:
-        if after is not None:
-            self.lines[name] = after
-        elif before is not None:
-            del self.lines[name]
-        if before is None and after is not None:
-            insort(self.order, (_natural(name), name))
-        elif before is not None and after is None:
-            del self.order[bisect_left(self.order, (_natural(name), name))]
 
     def _count(self, line: NodeLine, sign: int) -> None:
         self.pods += sign * line.pods
@@ -129,13 +124,11 @@ def _matters(node: NodeState | None) -> bool:
 
 
 def line_of(node: NodeState) -> NodeLine:
-    rows: dict[str, list[int]] = {}
+    amounts: dict[str, Amounts] = {}
     for one in gpu_lines(node):
-        row = rows.get(one.gpu.model)
-        if row is None:
-            row = rows[one.gpu.model] = [0] * len(NO_AMOUNTS)
-        _add(row, one)
-    amounts = {model: Amounts(*row) for model, row in rows.items()}
+        gpu, cores, memory, _, closed = one
+        more = Amounts(1, one.free, closed, cores, gpu.memory, memory)
+        amounts[gpu.model] = amounts.get(gpu.model, NO_AMOUNTS).plus(more)
     total = next(iter(amounts.values())) if len(amounts) == 1 else _sum(amounts)
     granted = total.cores_granted / total.gpus if total.gpus else 0.0
     who = [f"{one.namespace}/{one.name}" for one in node.holders.values()]
@@ -145,9 +138,18 @@ def line_of(node: NodeState) -> NodeLine:
 
 
 def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
-    """A GPU that is closed has nothing free in the books: what is granted there stands in who
-    holds it."""
-    held, claimed = _held(node), _claimed(node)
+    """Yield a line for each GPU. A closed one has nothing free in the books: what is granted there
+    is read from the holders whose GPUs are known."""
+    held: dict[int, tuple[int, int]] = {}
+    for holder in node.holders.values() if node.closed else ():
+        for place, (cores, memory, _) in holder.packing.uses.items() if holder.packing else ():
+            before = held.get(place, (0, 0))
+            held[place] = (before[0] + cores, before[1] + memory)
+    claimed: dict[GpuUUID, tuple[int, int, int]] = {}  # cores, blocks and claims
+    for claim in node.offered.holders:
+        for uuid, cores, blocks in claim.uses:
+            had = claimed.get(uuid, (0, 0, 0))
+            claimed[uuid] = (had[0] + cores, had[1] + blocks, had[2] + 1)
     for place, gpu in enumerate(node.topology.gpus):
         free, closed = node.gpus[place], gpu.uuid in node.closed
         cores, memory = CORES_PER_GPU - free.cores, free.memory - free.blocks
@@ -161,16 +163,6 @@ def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
 NO_AMOUNTS: Final = Amounts()
 
 
-def _add(row: list[int], one: GpuLine) -> None:
-    """In the order of Amounts."""
-    row[0] += 1
-    row[1] += one.free
-    row[2] += one.closed
-    row[3] += one.cores_granted
-    row[4] += one.gpu.memory
-    row[5] += one.memory_granted
-
-
 def _sum(amounts: Mapping[str, Amounts]) -> Amounts:
     total = NO_AMOUNTS
     for one in amounts.values():
@@ -178,27 +170,7 @@ def _sum(amounts: Mapping[str, Amounts]) -> Amounts:
     return total
 
 
-def _held(node: NodeState) -> dict[int, tuple[int, int]]:
-    """Cores and blocks by position, of those whose GPUs are known; only for closed GPUs."""
-    found: dict[int, tuple[int, int]] = {}
-    for holder in node.holders.values() if node.closed else ():
-        for place, (cores, memory, _) in holder.packing.uses.items() if holder.packing else ():
-            before = found.get(place, (0, 0))
-            found[place] = (before[0] + cores, before[1] + memory)
-    return found
-
-
-def _claimed(node: NodeState) -> dict[GpuUUID, tuple[int, int, int]]:
-    """Cores, blocks and claims of each GPU that any claim has."""
-    found: dict[GpuUUID, tuple[int, int, int]] = {}
-    for claim in node.offered.holders:
-        for uuid, cores, blocks in claim.uses:
-            before = found.get(uuid, (0, 0, 0))
-            found[uuid] = (before[0] + cores, before[1] + blocks, before[2] + 1)
-    return found
-
-
 def _natural(name: str) -> list[tuple[int, str]]:
-    """node-9 before node-10."""
+    """Return a sort key: node-9 before node-10."""
     words = NUMBERS.split(name)
     return [(int(word), "") if word.isdigit() else (-1, word) for word in words]

@@ -66,19 +66,17 @@ class OverviewPages:
         if missing := self._extender.missing:
             raise HttpRefusal(503, f"the cluster's {missing} are still being read", **LATER)
         async with self._looking:
-            body = await run_cooperatively(self._look(wanted))
+            body = await run_cooperatively(self._document(wanted))
         head = {"Content-Type": JSON, "Cache-Control": "no-store", **CAREFUL}
         return web.Response(body=body, headers=head)
 
-    def _look(self, wanted: Wanted) -> Work[bytes]:
-        yield from self._follow()
-        return (yield from self._document(wanted))
-
     def _follow(self) -> Work[None]:
-        """Every node as it is at this moment; only changed ones are read. A request that is
-        cancelled meanwhile leaves the rest to the next one."""
+        """Read the nodes that have changed until now. A request that is cancelled meanwhile leaves
+        the rest to the next one."""
         state, overview = self._extender.state, self._overview
-        seen, names, nodes = state.changes, self._changed(), dict(state.nodes)
+        seen, nodes = state.changes, dict(state.nodes)
+        since = state.since(self._seen) if seen - self._seen <= FEW_CHANGES else None
+        names = tuple(nodes.keys() | overview.lines if since is None else set(since))
         changed: list[str] = []
         for portion in batches(names, PORTION):
             changed += [one for one in portion if not overview.tells(one, nodes.get(one))]
@@ -89,14 +87,8 @@ class OverviewPages:
             yield
         self._seen = seen
 
-    def _changed(self) -> Sequence[str]:
-        """Names of the nodes that may have."""
-        state = self._extender.state
-        few = state.changes - self._seen <= FEW_CHANGES
-        since = state.since(self._seen) if few else None
-        return tuple(state.nodes.keys() | self._overview.lines if since is None else set(since))
-
     def _document(self, wanted: Wanted) -> Work[bytes]:
+        yield from self._follow()
         extender, now = self._extender, self._now()
         rules, word = extender.rules, wanted.word
         known = rules if isinstance(rules, QuotaRules) else None
@@ -123,7 +115,7 @@ class OverviewPages:
 
 
 def read_wanted(query: Mapping[str, str]) -> Wanted:
-    """Raises HttpRefusal."""
+    """Read the parameters of a request; raises HttpRefusal."""
     if strange := sorted(query.keys() - set(FIELDS)):
         known = f"{', '.join(FIELDS[:-1])} and {FIELDS[-1]}"
         raise HttpRefusal(400, f"{strange[0][:LONGEST_SEARCH]!r} is not known; there are {known}")
@@ -136,7 +128,7 @@ def read_wanted(query: Mapping[str, str]) -> Wanted:
 
 
 def _word(query: Mapping[str, str], name: str, words: Sequence[str]) -> str:
-    """The first unless one is said. Raises HttpRefusal."""
+    """Return the parameter, by default the first word; raises HttpRefusal."""
     word = query.get(name, words[0])
     if word not in words:
         raise HttpRefusal(400, f"{name}: write one of {', '.join(words)}")
