@@ -152,7 +152,7 @@ class ClaimsNode:
     async def run(
         self, manifest: Manifest, stop: asyncio.Event | None = None
     ) -> tuple[ContainerResult, ...]:
-        """As `SimulatedNode.run`; pods with claims are bound by the simulated scheduler."""
+        """Run as `SimulatedNode.run`; the simulated scheduler binds pods with claims."""
         using = {}
         self._data = manifest.data
         for one in manifest.objects:
@@ -190,12 +190,16 @@ class ClaimsNode:
         asked = {one.name: self._with_amounts(bound, one) for one in bound.containers}
         results = await self.node.run([bound], stop)
         await self._end(key, failed=any(one.exit_code != 0 for one in results))
-        return tuple(_as_claimed(one, asked[one.container.name]) for one in results)
+        return tuple(
+            replace(one, container=container, memory_limit=memory_limit(container, one.gpus))
+            for one, container in ((one, asked[one.container.name]) for one in results)
+        )
 
     async def _wait_for_node(self, key: Key) -> str:
-        """Why there is none, once no other pod could make room; empty when it is bound."""
+        """Return why there is none, once no other pod could make room; empty when it is bound."""
         while not (item := self.server.objects.get(key))["spec"].get("nodeName"):
-            if not any(map(_is_running, self.server.objects.list("pods"))):
+            pods = self.server.objects.list("pods")
+            if not any(one["spec"].get("nodeName") and not is_done(one) for one in pods):
                 conditions = item["status"]["conditions"]
                 return next(str(one["message"]) for one in conditions)
             await self._next_end(self._ends)
@@ -206,7 +210,7 @@ class ClaimsNode:
             await self._ended.wait_for(lambda: self._ends > seen)
 
     async def _end(self, key: Key, *, failed: bool) -> None:
-        """The pod's phase, and what becomes of its claims by it; then others may look again."""
+        """Write the pod's phase and settle its claims; then wake the pods that wait."""
         patch = {"status": {"phase": "Failed" if failed else "Succeeded"}}
         await self.server.change(key, MERGE, patch, status=True)
         await self.plane.settle()
@@ -215,7 +219,7 @@ class ClaimsNode:
             self._ended.notify_all()
 
     def _with_amounts(self, pod: Pod, container: ContainerManifest) -> ContainerManifest:
-        """What its claims hold, in the units of the two lines; with admin access nothing."""
+        """Return it with what its claims hold, as the two lines count; nothing by admin access."""
         asks: dict[str, int] = {}
         for one in self._held(pod, container):
             if not one.admin:
@@ -232,12 +236,3 @@ class ClaimsNode:
             for one in list_devices(self.server.objects.get(key)):
                 if any(not row or base(one.request) == row for row in rows):
                     yield one
-
-
-def _is_running(pod: Object) -> bool:
-    return bool(pod["spec"].get("nodeName")) and not is_done(pod)
-
-
-def _as_claimed(result: ContainerResult, container: ContainerManifest) -> ContainerResult:
-    limit = memory_limit(container, result.gpus)
-    return replace(result, container=container, memory_limit=limit)

@@ -84,7 +84,7 @@ class NodePool:
 
 
 def read_slice(item: Object) -> PoolSlice:
-    """Of a ResourceSlice; raises KeyError, ValueError, TypeError."""
+    """Read a ResourceSlice; raises KeyError, ValueError, TypeError."""
     spec, pool = item["spec"], item["spec"]["pool"]
     identity = PoolID(spec["driver"], pool["name"])
     per_device = bool(spec.get("perDeviceNodeSelection"))
@@ -137,7 +137,8 @@ def pools_of(node: Object, slices: Sequence[PoolSlice]) -> tuple[NodePool, ...]:
     # Those that name a node come before the others: which of two unlike slices of one pool says
     # how many there are depends on it.
     for one in sorted(slices, key=lambda one: not one.nodes.get("nodeName")):
-        if not _is_for(node, one):
+        places = [device.nodes for device in one.devices] if one.per_device else [one.nodes]
+        if not any(node_matches(node, place) for place in places):
             continue
         known = found.setdefault(one.pool, [one])
         if one.generation > known[0].generation:
@@ -148,14 +149,8 @@ def pools_of(node: Object, slices: Sequence[PoolSlice]) -> tuple[NodePool, ...]:
     return tuple(pool for pool in pools if pool is not None)
 
 
-def _is_for(node: Object, one: PoolSlice) -> bool:
-    if one.per_device:
-        return any(node_matches(node, device.nodes) for device in one.devices)
-    return node_matches(node, one.nodes)
-
-
 def _pool(mine: Sequence[PoolSlice], slices: Iterable[PoolSlice]) -> NodePool | None:
-    """None where a newer generation has replaced it with nothing for this node."""
+    """Return the pool; None where a newer generation has nothing for this node."""
     identity, generation = mine[0].pool, mine[0].generation
     every = list(mine)
     if len(mine) != mine[0].slices:
@@ -167,29 +162,16 @@ def _pool(mine: Sequence[PoolSlice], slices: Iterable[PoolSlice]) -> NodePool | 
     counters = [pair for one in every for pair in one.counters]
     devices = _devices(sorted(mine, key=lambda one: one.name))
     elsewhere = _devices(one for one in every if one not in mine)
-    return NodePool(
-        identity,
-        devices,
-        elsewhere,
-        dict(counters),
-        invalid=_invalid(devices, elsewhere, counters),
-    )
+    # Invalid: a device or a counter twice, or a device that takes of a counter that is not there.
+    known = dict(counters)
+    taken = {key for device in (*devices, *elsewhere) for key, _ in device.counters}
+    twice = len({device.id for device in devices}) < len(devices) or len(known) < len(counters)
+    invalid = twice or not taken <= known.keys()
+    return NodePool(identity, devices, elsewhere, known, invalid=invalid)
 
 
 def _devices(slices: Iterable[PoolSlice]) -> tuple[PoolDevice, ...]:
     return tuple(device for one in slices for device in one.devices)
-
-
-def _invalid(
-    devices: Sequence[PoolDevice],
-    elsewhere: Sequence[PoolDevice],
-    counters: Sequence[tuple[tuple[str, str], Fraction]],
-) -> bool:
-    """Return a device or a counter twice, or one that takes of a counter that is not there."""
-    known = {key for key, _ in counters}
-    taken = {key for device in (*devices, *elsewhere) for key, _ in device.counters}
-    twice = len({device.id for device in devices}) < len(devices) or len(known) < len(counters)
-    return twice or not taken <= known
 
 
 def node_matches(node: Object, nodes: Object) -> bool:

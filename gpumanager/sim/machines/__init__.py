@@ -35,7 +35,7 @@ A pair in several groups has the tightest PCIe level and the NVLinks of all; a p
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -125,10 +125,7 @@ def read_machine(path: Path) -> Machine:
     values = documents(read_text(path), str(path))
     if len(values) != 1:
         raise InputError(path, f"expected one description of a machine, found {len(values)}")
-    return _machine(values[0], path.stem)
-
-
-def _machine(value: Value, name: str) -> Machine:
+    value = values[0]
     fields = _known(value, _FIELDS)
     models = [_model(item) for item in _required(fields, "models", value).items()]
     if not models:
@@ -137,11 +134,19 @@ def _machine(value: Value, name: str) -> Machine:
     if len(by_name) < len(models):
         raise fields["models"].error("two models of one name")
     chosen = _gpu_models(_required(fields, "gpus", value), models[0], by_name)
+    found = _topology(fields, value, len(chosen))
+    gpus = [
+        replace(gpu, model=model.name, memory=memory)
+        for gpu, (model, memory) in zip(found.gpus, chosen, strict=True)
+    ]
+    version = fields.get("cuda-version")
+    if version is not None and version.integer() not in _CUDA_VERSIONS:
+        raise version.error(f"expected for example 12050 for CUDA 12.5, found {version.integer()}")
     return Machine(
-        name=name,
-        topology=_with_models(_topology(fields, value, len(chosen)), chosen),
+        name=path.stem,
+        topology=topology(gpus, found.bonds),
         models={model.name: model for model, _ in models},
-        cuda_version=_cuda_version(fields.get("cuda-version")),
+        cuda_version=12050 if version is None else version.integer(),
         driver=_driver(fields.get("driver")),
     )
 
@@ -156,7 +161,9 @@ def _driver(value: Value | None) -> DriverBehaviour:
         if name == "like":
             base = _one_of(BEHAVIOURS, field)
         elif name in _MICROSECONDS:
-            found[_MICROSECONDS[name]] = _microseconds(field)
+            if not 0 <= field.integer() <= 1 << 20:
+                raise field.error(f"expected microseconds from 0, found {field.integer()}")
+            found[_MICROSECONDS[name]] = field.integer() * 1000
         elif name in _SIZES:
             found[_SIZES[name]] = _size(field)
         elif name in _SWITCHES:
@@ -168,25 +175,10 @@ def _driver(value: Value | None) -> DriverBehaviour:
     return replace(base, **found)
 
 
-def _microseconds(value: Value) -> int:
-    """In nanoseconds; 0 is one of them."""
-    if not 0 <= value.integer() <= 1 << 20:
-        raise value.error(f"expected microseconds from 0, found {value.integer()}")
-    return value.integer() * 1000
-
-
 def _one_of(words: Mapping[str, T], value: Value) -> T:
     if value.text() not in words:
         raise value.error(f"expected one of {', '.join(words)}, found {value.text()!r}")
     return words[value.text()]
-
-
-def _cuda_version(value: Value | None) -> int:
-    if value is None:
-        return 12050
-    if value.integer() not in _CUDA_VERSIONS:
-        raise value.error(f"expected for example 12050 for CUDA 12.5, found {value.integer()}")
-    return value.integer()
 
 
 def _known(value: Value, names: frozenset[str]) -> dict[str, Value]:
@@ -276,14 +268,6 @@ def _gpu_models(
     return [known[name.text()] for name in names]
 
 
-def _with_models(found: Topology, chosen: Sequence[ModelAndMemory]) -> Topology:
-    gpus = [
-        replace(gpu, model=model.name, memory=memory)
-        for gpu, (model, memory) in zip(found.gpus, chosen, strict=True)
-    ]
-    return topology(gpus, found.bonds)
-
-
 def _topology(fields: Mapping[str, Value], value: Value, size: int) -> Topology:
     if "topology" not in fields:
         return _from_links(fields, value, size)
@@ -312,8 +296,23 @@ def _from_links(fields: Mapping[str, Value], value: Value, size: int) -> Topolog
         bond = _bond(name, groups)
         for group in groups.items():
             for a, b in combinations(_members(group, size), 2):
-                bonds[a][b] = bonds[b][a] = _joined(bonds[a][b], bond)
-    return topology([_gpu(index, numa[index]) for index in range(size)], bonds)
+                # Not None: the members of a group are different GPUs.
+                had = bonds[a][b] or bond
+                nvlinks = had.nvlinks + bond.nvlinks
+                bonds[a][b] = bonds[b][a] = Bond(max(had.level, bond.level), nvlinks)
+    gpus = [
+        Gpu(
+            index=index,
+            minor=index,
+            uuid=GpuUUID(f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'gpu {index}')}"),
+            bus_id=f"00000000:{index + 1:02X}:00.0",
+            model="",
+            memory=MEMORY_BLOCK,
+            numa_node=numa[index],
+        )
+        for index in range(size)
+    ]
+    return topology(gpus, bonds)
 
 
 def _bond(name: str, where: Value) -> Bond:
@@ -322,12 +321,6 @@ def _bond(name: str, where: Value) -> Bond:
     if name not in Level.__members__:
         raise where.error(f"no such link; known are NV1, NV2, …, {', '.join(Level.__members__)}")
     return Bond(Level[name])
-
-
-def _joined(first: Bond | None, second: Bond) -> Bond:
-    if first is None:
-        return second
-    return Bond(max(first.level, second.level), first.nvlinks + second.nvlinks)
 
 
 def _members(group: Value, size: int) -> list[int]:
@@ -346,15 +339,3 @@ def _numa_nodes(value: Value | None, size: int) -> list[int | None]:
     if len(nodes) != size or any(node not in _NUMA_NODES for node in nodes):
         raise value.error(f"expected a NUMA node of 0 to 1023 for each of {size} GPUs")
     return list(nodes)
-
-
-def _gpu(index: int, numa_node: int | None) -> Gpu:
-    return Gpu(
-        index=index,
-        minor=index,
-        uuid=GpuUUID(f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'gpu {index}')}"),
-        bus_id=f"00000000:{index + 1:02X}:00.0",
-        model="",
-        memory=MEMORY_BLOCK,
-        numa_node=numa_node,
-    )

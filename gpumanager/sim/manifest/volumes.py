@@ -4,7 +4,7 @@ emptyDir and hostPath are there, and ConfigMaps and Secrets given in the same YA
 is refused by its name, because a container that finds no data would tell nothing about the pod.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
@@ -43,24 +43,22 @@ class VolumeMount:
 
 
 def read_volumes(value: Value | None, namespace: str, sources: ConfigData) -> tuple[PodVolume, ...]:
-    """Of `spec.volumes`; raises InputError."""
-    return tuple(_volumes(rows(value), namespace, sources))
-
-
-def _volumes(values: list[Value], namespace: str, sources: ConfigData) -> Iterator[PodVolume]:
-    for value in values:
-        fields = value.fields()
-        name = required(fields, "name", value)
+    """Read `spec.volumes`; raises InputError."""
+    found = []
+    for row in rows(value):
+        fields = row.fields()
+        name = required(fields, "name", row)
         checked_name(name.text(), name, LABEL)
         kinds = [key for key in fields if key != "name"]
         if name.text().startswith(_TOKEN_VOLUME):
             continue
         if kinds not in [[kind] for kind in _KINDS]:
-            found = ", ".join(kinds) or "volume without a kind"
-            raise value.error(
-                f"volume {name.text()}: a simulated node has no {found}, only {', '.join(_KINDS)}"
+            other = ", ".join(kinds) or "volume without a kind"
+            raise row.error(
+                f"volume {name.text()}: a simulated node has no {other}, only {', '.join(_KINDS)}"
             )
-        yield _volume(name.text(), kinds[0], fields[kinds[0]], namespace, sources)
+        found.append(_volume(name.text(), kinds[0], fields[kinds[0]], namespace, sources))
+    return tuple(found)
 
 
 def _volume(name: str, kind: str, value: Value, namespace: str, sources: ConfigData) -> PodVolume:
@@ -92,14 +90,11 @@ def _files(items: Value | None, data: Data) -> Mapping[str, bytes]:
 
 
 def read_mounts(value: Value | None, volumes: Mapping[str, PodVolume]) -> tuple[VolumeMount, ...]:
-    """Of a container's `volumeMounts`; raises InputError."""
-    return tuple(_mounts(rows(value), volumes))
-
-
-def _mounts(values: list[Value], volumes: Mapping[str, PodVolume]) -> Iterator[VolumeMount]:
-    for value in values:
-        fields = value.known_fields(_MOUNT)
-        name, path = required(fields, "name", value), required(fields, "mountPath", value)
+    """Read a container's `volumeMounts`; raises InputError."""
+    found = []
+    for row in rows(value):
+        fields = row.known_fields(_MOUNT)
+        name, path = required(fields, "name", row), required(fields, "mountPath", row)
         if path.text() == SERVICE_ACCOUNT:
             continue
         if (volume := volumes.get(name.text())) is None:
@@ -107,12 +102,10 @@ def _mounts(values: list[Value], volumes: Mapping[str, PodVolume]) -> Iterator[V
         if "subPathExpr" in fields:
             raise fields["subPathExpr"].error("a simulated node has only subPath")
         inside, read_only = optional(fields, "subPath"), optional(fields, "readOnly")
-        yield VolumeMount(
-            name.text(),
-            absolute(path),
-            _inside(inside) if inside else "",
-            volume.read_only or bool(read_only and read_only.boolean()),
-        )
+        sub_path = _inside(inside) if inside else ""
+        fixed = volume.read_only or bool(read_only and read_only.boolean())
+        found.append(VolumeMount(name.text(), absolute(path), sub_path, fixed))
+    return tuple(found)
 
 
 def _inside(value: Value) -> str:
