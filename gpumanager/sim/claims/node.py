@@ -210,7 +210,7 @@ class ClaimsNode:
             await self._ended.wait_for(lambda: self._ends > seen)
 
     async def _end(self, key: Key, *, failed: bool) -> None:
-        """Write the pod's phase and settle its claims; then wake the pods that wait."""
+        """Write the pod's phase and write all that its claims need; then wake the pods that wait."""
         patch = {"status": {"phase": "Failed" if failed else "Succeeded"}}
         await self.server.change(key, MERGE, patch, status=True)
         await self.plane.settle()
