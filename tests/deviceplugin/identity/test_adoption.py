@@ -11,7 +11,14 @@ from gpumanager.deviceplugin.identity.adoption import (
     adopt_used,
 )
 from gpumanager.deviceplugin.identity.evidence import Evidence
-from gpumanager.grants.grant import DevicePluginSource, EvidenceSource, Grant, Share, State
+from gpumanager.grants.grant import (
+    Claimant,
+    DevicePluginSource,
+    EvidenceSource,
+    Grant,
+    Share,
+    State,
+)
 from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, ContainerID, PodUID
@@ -19,6 +26,7 @@ from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS
 from gpumanager.kubelet.checkpoint import DeviceHolder
 from gpumanager.limits.values import Limit
 from gpumanager.names import ANNOTATION_DEVICE, CONTAINER_VCUDA, VCORE, VMEMORY
+from gpumanager.placement.values import Evaluator
 from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from tests.deviceplugin.admission.admission_node import container, gpus, pod
@@ -129,3 +137,63 @@ def test_a_name_of_another_pod_s_directory_is_not_believed() -> None:
     found = used(live(envs={ENV_ALLOCATION: "n"}), LIMITS, ())
 
     assert [one[0] for one in found] == [f"adopted-{PodUID('uid-a')}-main"]
+
+
+HALF = DevicePluginSource("", (), ids(VMEMORY, 4))
+MAIN = Claimant(POD.uid, "default", "a", "main")
+OTHER = Claimant(PodUID("uid-b"), "default", "b", "main")
+NAMED = f"adopted-{POD.uid}-main"
+KNOWN: list[tuple[str, Grant, list[str]]] = [
+    ("a half", Grant(AllocationID("n"), HALF), ["n"]),
+    (
+        "without a proof",
+        Grant(AllocationID("n"), EvidenceSource("adm"), state=State.CONFIRMED, pod=MAIN),
+        ["n"],
+    ),
+    ("proved", Grant(AllocationID("n"), HALF, state=State.CONFIRMED, pod=MAIN), []),
+    (
+        "another pod's, proved",
+        Grant(AllocationID("n"), HALF, state=State.CONFIRMED, pod=OTHER),
+        [NAMED],
+    ),
+    (
+        "another pod's, of another name",
+        Grant(AllocationID("m"), HALF, state=State.CONFIRMED, pod=OTHER),
+        ["n"],
+    ),
+]
+
+
+def test_what_the_kubelet_gave_replaces_what_is_known_by_its_name_unless_that_is_proved() -> None:
+    found = {
+        what: [one.id for one in booked(LiveGrants([grant]), OURS, ids(VCORE, 30))]
+        for what, grant, _ in KNOWN
+    }
+
+    assert found == {what: names for what, _, names in KNOWN}
+
+
+def test_whose_it_is_and_what_its_pod_may_use_is_told_by_whatever_knows_the_pod() -> None:
+    held = (DeviceHolder(*KEY, VCORE, frozenset(ids(VCORE, 30))),)
+    cases = {
+        "the list of pods": (Evidence(held, {KEY: OURS}, view=(POD,)), MAIN, 60),
+        "the runtime": (Evidence(held, {KEY: OURS}, live=(live(),)), MAIN, None),
+        "nothing": (Evidence(held, {KEY: OURS}), Claimant(POD.uid, "", "", "main"), None),
+    }
+
+    found = {
+        what: [(one.pod, one.ceiling) for one in adopt_booked(LEDGER, LiveGrants(), seen, 5.0)]
+        for what, (seen, _, _) in cases.items()
+    }
+
+    assert found == {what: [(who, ceiling)] for what, (_, who, ceiling) in cases.items()}
+
+
+def test_whole_gpus_in_use_were_placed_as_so_many_are() -> None:
+    theirs = {ENV_ALLOCATION: "w", ENV_GPUS: TWO.uuid}
+    both = {ENV_ALLOCATION: "w", ENV_GPUS: f"{ONE.uuid},{TWO.uuid}"}
+    seen = [Evidence(live=(live(envs=envs),), view=(POD,)) for envs in (theirs, both)]
+
+    found = [adopt_used(TOPOLOGY, (), one, 5.0)[0].evaluator for one in seen]
+
+    assert found == [Evaluator.FRAGMENT, Evaluator.LINK]

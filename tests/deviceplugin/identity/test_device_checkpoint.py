@@ -11,8 +11,12 @@ from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant
 from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID
+from gpumanager.kubelet.checkpoint import CheckpointFile, DeviceHolder
 from gpumanager.kubelet.pod_resources import NamedHolder
 from gpumanager.names import VCORE
+from gpumanager.sim.kubelet.checkpoint import write_checkpoint
+from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
+from gpumanager.sim.kubelet.versions import KUBELET_1_36
 from tests.deviceplugin.admission.admission_node import container, pod
 
 A, B = pod("a", container(30, 4)), pod("b", container(30, 4))
@@ -89,3 +93,29 @@ async def test_all_pods_are_asked_for_only_while_none_may_be_under_admission(
 
 async def test_a_pod_of_an_unknown_uid_is_left_out(tmp_path: Path) -> None:
     assert await holders(tmp_path, PodResources("b", by_get=False)) == []
+
+
+async def test_a_checkpoint_is_read_once_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, reads = tmp_path / "checkpoint", list[int]()
+    books = DeviceCheckpoint(path)
+    assert await books.read() is None
+
+    read = CheckpointFile.read
+
+    def counted(file: CheckpointFile) -> tuple[DeviceHolder, ...]:
+        reads.append(1)
+        return read(file)
+
+    monkeypatch.setattr(CheckpointFile, "read", counted)
+    given = DeviceBooks(holdings=(Holding(A.uid, "main", VCORE, frozenset(IDS)),))
+    for held in (given, DeviceBooks()):
+        write_checkpoint(held, KUBELET_1_36, path)
+        again = [await books.read() for _ in range(3)]
+        assert (
+            again
+            == [tuple(DeviceHolder(A.uid, "main", VCORE, one.ids) for one in held.holdings)] * 3
+        )
+
+    assert len(reads) == 2

@@ -77,6 +77,15 @@ async def test_a_container_that_denies_its_allocation_has_it_all_the_same(node: 
     assert lived_on((silent,), node.allocator.node.journal.live()) == {name}
 
 
+async def test_a_share_is_named_by_the_mount_of_its_container_whatever_that_says(
+    node: Node,
+) -> None:
+    live, name = await running(node, pod("a", container(30, 4)))
+
+    assert allocation_of(replace(live, envs={})) == name
+    assert allocation_of(replace(live, envs={"VCUDA_ALLOCATION": "other"})) == name
+
+
 async def test_a_pod_without_gpus_is_not_held_for_what_its_environment_says(node: Node) -> None:
     """The whole node could be taken so, after the journal was lost or at any reconciliation."""
     claims = {
