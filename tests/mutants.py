@@ -66,7 +66,7 @@ _TESTS: Final[Mapping[str, str]] = {
     "deviceplugin/identity/resolution": "deviceplugin/identity/test_resolution",
     "deviceplugin/identity/resolver": (
         "deviceplugin/identity/test_put_back deviceplugin/admission/test_allocator "
-        "recovery/test_restarts"
+        "recovery/test_restarts recovery/test_reconciling"
     ),
     "dra/plan": "dra/test_plan",
 }

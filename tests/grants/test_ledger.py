@@ -1,5 +1,7 @@
 """Sums on a node of two GPUs with 16 blocks each, as tables."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpumanager.gpu.values import GpuUUID
@@ -102,6 +104,19 @@ def test_a_grant_fits_where_its_gpus_have_the_cores_and_the_memory(ledger: Ledge
     assert {what: ledger.fits(others, one) for what, others, one, _ in FITS} == {
         what: fits for what, _, _, fits in FITS
     }
+
+
+def test_a_block_that_the_gpu_had_once_is_no_block_too_many(ledger: Ledger) -> None:
+    """A grant of more memory than the GPU has now, by the IDs that are gone."""
+    last = next(i for i, gpu in ledger.ids.of(VMEMORY) if gpu == ONE).rsplit("-", 1)[0]
+    gone = tuple(f"{last}-{BLOCKS + index}" for index in range(2))
+    source = DevicePluginSource("admission", (), gone)
+    fits = [
+        ledger.fits([], replace(grant(30, blocks), source=source))
+        for blocks in (BLOCKS + 2, BLOCKS + 3)
+    ]
+
+    assert fits == [True, False]
 
 
 def test_nothing_fits_on_a_gpu_of_another_interface(ledger: Ledger) -> None:
