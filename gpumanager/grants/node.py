@@ -112,20 +112,14 @@ class Node:
     def foreign(self, interface: str) -> GpuSet:
         """Return the GPUs that another interface offers, or of which it still has a grant."""
         offered = {gpu for gpu, one in self.offers.items() if one.interface != interface}
-        # A claim that only looks holds nothing. What device plugins granted may still run, though
-        # the kubelet has given its devices to another pod since.
-        granted = (one for one in self._others(interface) if one.counts or interface == CLAIMS)
-        return frozenset(offered.union(*(one.gpus for one in granted)))
+        return frozenset(offered.union(*(one.gpus for one in self._others(interface))))
 
     def closed(self, interface: str) -> Mapping[GpuUUID, str]:
         """Return the GPUs of which an interface grants nothing, and why not."""
         unfit = self.unhealthy if interface == DEVICE_PLUGINS else ()
         foreign = self.foreign(interface)
         holders = {
-            gpu: f"{one.pod or one.candidate or one.source} holds it"
-            for one in self._others(interface)
-            for gpu in one.gpus
-            if gpu in foreign
+            gpu: f"{_holder(one)} holds it" for one in self._others(interface) for gpu in one.gpus
         }
         return {
             **dict.fromkeys(unfit, "it is unhealthy"),
@@ -139,7 +133,11 @@ class Node:
         }
 
     def _others(self, interface: str) -> Iterator[Grant]:
-        return (one for other in SOURCES if other != interface for one in self.grants(other))
+        """Yield the grants that keep their GPUs from an interface: not those of claims that only
+        look; but what device plugins granted may still run, though the kubelet has given its
+        devices to another pod since."""
+        others = (one for other in SOURCES if other != interface for one in self.grants(other))
+        return (one for one in others if one.counts or interface == CLAIMS)
 
     def ledger(self, interface: str) -> Ledger:
         """Return the sums of an interface; the same object until its GPUs change. Unhealthy GPUs
@@ -224,3 +222,9 @@ class Node:
     async def release(self, names: Iterable[AllocationID]) -> None:
         """Release these. Raises JournalUnwritable, and then nothing has changed."""
         await self.store.release(names)
+
+
+def _holder(grant: Grant) -> str:
+    """Return who has it, for people; never by the device IDs, which are hundreds."""
+    claim = grant.source if isinstance(grant.source, ClaimSource) else "an unknown pod"
+    return str(grant.pod or grant.candidate or claim)

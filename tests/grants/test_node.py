@@ -77,6 +77,20 @@ async def test_a_claim_that_only_looks_takes_its_gpu_from_nobody(node: Node) -> 
     assert A in node.closed(DEVICE_PLUGINS)
 
 
+async def test_who_holds_a_gpu_is_told_without_device_ids(node: Node) -> None:
+    """They are hundreds, and the text is for the user of a claim."""
+    for source in (DevicePluginSource("adm", ("0-c-0", "0-c-1")), EvidenceSource("adm")):
+        await node.grant(replace(by_devices(), source=source, candidate=None))
+        assert node.closed(CLAIMS)[A] == "an unknown pod holds it"
+
+
+async def test_a_claim_that_only_looks_is_not_said_to_hold_its_gpu(node: Node) -> None:
+    node.offer({A: GpuOffer(CLAIMS), B: GpuOffer(CLAIMS)})
+    await node.grant(replace(by_claim(admin=True), pod=POD))
+
+    assert node.closed(DEVICE_PLUGINS)[A] == "it is offered as claims"
+
+
 async def test_what_device_plugins_granted_may_still_run_when_it_is_suspect(node: Node) -> None:
     await node.grant(by_devices(suspect=True))
 
