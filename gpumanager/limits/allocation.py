@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.nvml_service import NvmlReader
-from gpumanager.gpu.usage.nvml_pass import NvmlQuery
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery, lacks
 from gpumanager.gpu.usage.process_memory import ProcessMemory
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
@@ -379,6 +379,8 @@ class ServedAllocation:
         reading = await nvml.read(NvmlQuery(processes=self.gpus))
         if reading is None:
             return HelloRefused(errno.EIO, f"memory of processes: {nvml.failure}")
+        if lacks(reading, self.gpus):
+            return HelloRefused(errno.EIO, "memory of processes: a GPU does not answer NVML")
         if self._slots.get(owner) is not taken:
             return OverheadOutcome.UNLISTED  # it died, or is another program by now
         return self.enter({**marks, owner: mark}, plain(reading.held), exited)[owner]

@@ -25,7 +25,7 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.nvml_service import READ_SECONDS, NvmlReader, NvmlService
-from gpumanager.gpu.usage.nvml_pass import NvmlQuery
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery, lacks
 from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
@@ -228,8 +228,13 @@ class VirtualManager:
         if reading is None:
             return  # what was known stands
         held = plain(reading.held)
-        self._staleness.measured(stale)
-        for name in stale.keys() & self._served.keys():
+        there = {
+            name: version
+            for name, version in stale.items()
+            if name in self._served and not lacks(reading, self._served[name].gpus)
+        }
+        self._staleness.measured(there)
+        for name in there:
             self._served[name].enter(marks[name], held, exited[name])
 
     async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:

@@ -38,6 +38,7 @@ def nvml_of(
         return NvmlReading(
             held=meter(gpus) if meter and gpus else {},
             samples=utilization(query.samples) if utilization and query.samples else {},
+            complete=not getattr(meter, "hanging", False),
         )
 
     return NvmlService(answer, **options)

@@ -67,6 +67,12 @@ class NvmlReading:
     cost: float = 0.0
 
 
+def lacks(reading: NvmlReading, gpus: Collection[GpuUUID]) -> bool:
+    """Return whether the processes of one of these, by bare UUIDs, may be missing from a reading
+    because a GPU hangs."""
+    return not reading.complete and not set(map(bare, reading.held)).issuperset(gpus)
+
+
 class NvmlPasses(NvmlSession):
     """NVML, kept open. hanging: indexes of GPUs that are not asked.
 

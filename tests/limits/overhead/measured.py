@@ -27,6 +27,8 @@ class Driver:
         self.passes = 0
         self.asked_about: list[frozenset[GpuUUID]] = []
         self.broken = False
+        self.hanging = False
+        """A GPU is left out, because it does not answer."""
         self.meanwhile: Any = lambda: None
 
     def __call__(self, gpus: Collection[GpuUUID]) -> Mapping[GpuUUID, Mapping[int, Bytes | None]]:

@@ -181,6 +181,29 @@ async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
     assert caplog.text.count("driver overhead: no driver") == 2
 
 
+async def test_nothing_is_assumed_of_a_process_on_a_gpu_that_hangs(
+    process: Process, driver: Driver
+) -> None:
+    driver.held, driver.hanging = {}, True
+
+    assert await process.measure() == -errno.EIO
+
+    assert process.context_size() == 0
+
+
+async def test_a_gpu_that_hung_is_measured_once_it_answers(
+    process: Process, driver: Driver, pid: int
+) -> None:
+    process.books.used[0][process.slot] = MIB
+    driver.held, driver.hanging = {}, True
+    await process.manager.measure()
+    driver.held, driver.hanging = {GPU: {pid: Bytes(300 * MIB)}}, False
+
+    await process.manager.measure()
+
+    assert process.overhead == 299 * MIB
+
+
 async def test_a_driver_that_hangs_costs_its_bound_and_one_thread(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
