@@ -153,7 +153,7 @@ class ClaimInterface:
             self._outside.volumes.version,
             await self._attributes.of(node.topology),
             self._settings.unhealthy_taint,
-            node.cordoned,
+            node.cordoned if node.cordon_known else None,
         )
 
     async def _publish(self) -> None:

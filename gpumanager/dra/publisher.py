@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gpumanager.dra.slice import PATH, TAINT, NodeGpus, resource_slice, slice_name
+from gpumanager.dra.slice import CORDON_TAINT, PATH, TAINT, NodeGpus, resource_slice, slice_name
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.claims import device_name
@@ -46,13 +46,13 @@ class PublishedSlice:
         spec = (self.object or {}).get("spec") or {}
         return frozenset(str(one["name"]) for one in spec.get("devices") or ())
 
-    def tainted(self, gpus: NodeGpus) -> frozenset[GpuUUID]:
-        """Return those of these GPUs that were out of use by the last slice that there was."""
+    def tainted(self, gpus: NodeGpus, key: str = TAINT) -> frozenset[GpuUUID]:
+        """Return those of these GPUs that had this taint in the last slice that there was."""
         spec = (self.last or {}).get("spec") or {}
         names = {
             one["name"]
             for one in spec.get("devices") or ()
-            if any(taint["key"] == TAINT for taint in one.get("taints") or ())
+            if any(taint["key"] == key for taint in one.get("taints") or ())
         }
         uuids = (gpu.uuid for gpu in gpus.topology.gpus)
         return frozenset(uuid for uuid in uuids if device_name(uuid) in names)
@@ -80,8 +80,9 @@ class PublishedSlice:
 class SlicePublisher:
     """Publishes one node's slice. gpus: called for each write. writes: how many so far.
 
-    judged: set once the health of the GPUs is known. Until then the taints are those of the agent
-    before this one: without them pods would be placed on a GPU that is out of use.
+    judged: set once the health of the GPUs is known. Until then, and until it is known which are
+    cordoned, the taints are those of the agent before this one: without them pods would be placed
+    on a GPU that is out of use.
     """
 
     def __init__(
@@ -146,6 +147,8 @@ class SlicePublisher:
         gpus = await self._gpus()
         if not self._judged.is_set():
             gpus = replace(gpus, unhealthy=self.published.tainted(gpus).union(gpus.unhealthy))
+        if gpus.cordoned is None:
+            gpus = replace(gpus, cordoned=self.published.tainted(gpus, CORDON_TAINT))
         wanted = resource_slice(self._node, self._uid, gpus)
         if same(self.published.object, wanted):
             return

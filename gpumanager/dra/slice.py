@@ -39,7 +39,7 @@ class NodeGpus:
 
     withheld: GPUs that are not offered: another interface has them. driver: its version,
     `555.58.02`. known: what else is known of them. effect: of the taint of unhealthy ones.
-    cordoned: GPUs on which an operator wants nothing new.
+    cordoned: GPUs on which an operator wants nothing new; None: not known yet.
     """
 
     topology: Topology
@@ -49,7 +49,7 @@ class NodeGpus:
     driver: str = ""
     known: DeviceAttributes = field(default_factory=DeviceAttributes)
     effect: str = "NoSchedule"
-    cordoned: Collection[GpuUUID] = frozenset()
+    cordoned: Collection[GpuUUID] | None = frozenset()
 
 
 def slice_name(node: str) -> str:
@@ -87,7 +87,7 @@ def devices(gpus: NodeGpus) -> list[dict[str, Any]]:
             continue
         memory = quantity(blocks(gpu.memory) * MEMORY_BLOCK)
         taints = [(TAINT, gpus.effect)] * (gpu.uuid in gpus.unhealthy)
-        taints += [(CORDON_TAINT, "NoSchedule")] * (gpu.uuid in gpus.cordoned)
+        taints += [(CORDON_TAINT, "NoSchedule")] * (gpu.uuid in (gpus.cordoned or ()))
         listed = [{"key": key, "value": "true", "effect": effect} for key, effect in taints]
         device = {
             "name": device_name(gpu.uuid),

@@ -59,6 +59,8 @@ class Node:
         self.unhealthy: GpuSet = frozenset()
         """GPUs that are out of use."""
         self._cordon = ""
+        self.cordon_known = False
+        """Whether it was said which GPUs are cordoned."""
         self.withdrawn: GpuSet = frozenset()
         """GPUs that another manager has."""
         self.offers: Offers = {}
@@ -184,7 +186,7 @@ class Node:
 
     def cordon(self, text: str) -> None:
         """From now on the GPUs that this text names get no new containers: UUIDs, or `*`."""
-        self._cordon = text
+        self._cordon, self.cordon_known = text, True
         self.notify()
 
     def withdraw(self, gpus: GpuSet) -> None:

@@ -20,7 +20,7 @@ class NodeWishes:
     """Kept by an informer of one node.
 
     claims_gpus: where the node says nothing, or no number. fixed: it holds whatever the node says.
-    cordon: called with the text of the annotation, when that changes.
+    cordon: called with the text of the annotation, once it is read and when it changes.
     """
 
     path = "/api/v1/nodes"
@@ -32,7 +32,7 @@ class NodeWishes:
         self._default = claims_gpus
         self._fixed = fixed
         self._cordon = cordon
-        self._cordoned = ""
+        self._cordoned: str | None = None
         self.claims_gpus: int | None = claims_gpus if fixed else None
         """None until the node has been read: nothing moves before."""
 

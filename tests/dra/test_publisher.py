@@ -60,6 +60,7 @@ class Node:
         self.topology: Topology = gpus(2)
         self.held: dict[GpuUUID, int] = {}
         self.ill: set[GpuUUID] = set()
+        self.cordoned: set[GpuUUID] | None = set()
         self.api = OneSliceApi()
         api: Any = self.api
         self.judged = asyncio.Event()
@@ -71,7 +72,7 @@ class Node:
             gpu.uuid: FreeGpu(100 - (held := self.held.get(gpu.uuid, 0)), BLOCKS, held > 0, BLOCKS)
             for gpu in self.topology.gpus
         }
-        return NodeGpus(self.topology, FreeGpus(free), unhealthy=self.ill)
+        return NodeGpus(self.topology, FreeGpus(free), unhealthy=self.ill, cordoned=self.cordoned)
 
     def began(self) -> dict[str, str]:
         """When the taint of each GPU began, by the GPU's UUID."""
@@ -139,6 +140,22 @@ async def test_taints_of_before_stay_until_the_health_of_the_gpus_is_known(node:
     after.judged.set()
     await after.publisher.publish()
     assert set(node.began()) == {second}
+
+
+async def test_a_cordon_of_before_stays_until_the_node_s_annotation_is_read(node: Node) -> None:
+    first, second = (gpu.uuid for gpu in node.topology.gpus)
+    node.cordoned = {first}
+    await node.publisher.publish()
+    after = next_agent(node)
+    after.cordoned = None
+
+    after.held[second] = 30
+    await after.publisher.publish()
+    assert set(node.began()) == {first}
+
+    after.cordoned = set()
+    await after.publisher.publish()
+    assert not node.began()
 
 
 async def test_it_is_written_again_when_the_kubelet_has_deleted_it(node: Node) -> None:

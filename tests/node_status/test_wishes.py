@@ -43,3 +43,14 @@ def test_a_cordon_is_told_once_and_ends_with_the_annotation_or_the_node() -> Non
     wishes.only({"n2"})
 
     assert told == ["GPU-1", "", "*", ""]
+
+
+def test_that_nothing_is_cordoned_is_told_too() -> None:
+    """Until it is, a slice keeps the taints of the agent before this one."""
+    told: list[str] = []
+    wishes = NodeWishes("n1", 1, told.append)
+
+    wishes.put(node())
+    wishes.put(node(other="x"))
+
+    assert told == [""]
