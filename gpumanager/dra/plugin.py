@@ -284,7 +284,7 @@ class ClaimPlugin:
                 devices = await self._timer.timed(wire.PREPARE.name, CLAIM_DRIVER, work)
             except (GpuManagerError, OSError) as error:
                 log.warning("claim %s is not prepared: %s", ref, error)
-                prepared.error = str(error)
+                prepared.error = str(error) or type(error).__name__  # empty would say: prepared
                 self._refused(ref, prepared.error)
                 continue
             if isinstance(devices, Refused):

@@ -101,6 +101,20 @@ async def test_every_claim_of_a_call_has_its_own_answer(
     assert node.left() == (set(), set(), set())
 
 
+async def test_an_error_without_a_text_is_an_error_too(
+    node: ClaimNode, plugin: ClaimPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(node.api, "claim", late)
+
+    async with wire.dial(plugin.sockets.service) as channel:
+        answer = await wire.DRAPluginClient(channel).prepare(request("a"), LONG)
+
+    assert answer.claims["uid-a"].error == "TimeoutError"
+
+
 async def test_the_answer_is_the_same_to_the_byte(node: ClaimNode, plugin: ClaimPlugin) -> None:
     shares = (node.share(0, 30, request="one"), node.share(1, 60, request="two"))
     node.claim("a", *shares)
