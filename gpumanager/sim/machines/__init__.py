@@ -52,7 +52,7 @@ from gpumanager.sim.machine import (
     Machine,
     UtilizationSamples,
 )
-from gpumanager.sim.manifest.yaml_text import Value, documents, read_text
+from gpumanager.sim.manifest.yaml_text import Value, documents, read_text, required
 from gpumanager.units import MEMORY_BLOCK, Bytes, parse_bytes
 
 MOST_GPUS: Final = 16
@@ -127,13 +127,13 @@ def read_machine(path: Path) -> Machine:
         raise InputError(path, f"expected one description of a machine, found {len(values)}")
     value = values[0]
     fields = _known(value, _FIELDS)
-    models = [_model(item) for item in _required(fields, "models", value).items()]
+    models = [_model(item) for item in required(fields, "models", value).items()]
     if not models:
         raise fields["models"].error("names no model")
     by_name = {model.name: (model, memory) for model, memory in models}
     if len(by_name) < len(models):
         raise fields["models"].error("two models of one name")
-    chosen = _gpu_models(_required(fields, "gpus", value), models[0], by_name)
+    chosen = _gpu_models(required(fields, "gpus", value), models[0], by_name)
     found = _topology(fields, value, len(chosen))
     gpus = [
         replace(gpu, model=model.name, memory=memory)
@@ -189,29 +189,27 @@ def _known(value: Value, names: frozenset[str]) -> dict[str, Value]:
     return fields
 
 
-def _required(fields: Mapping[str, Value], name: str, of: Value) -> Value:
-    if name not in fields or fields[name].empty:
-        raise of.error(f"{name} is missing")
-    return fields[name]
-
-
 def _model(value: Value) -> ModelAndMemory:
     fields = _known(value, _MODEL_FIELDS)
-    capability = _required(fields, "compute-capability", value)
+    capability = required(fields, "compute-capability", value)
     match = _CAPABILITY.fullmatch(capability.scalar())
     if match is None:
         raise capability.error(f"expected for example 8.0, found {capability.scalar()!r}")
+    name = required(fields, "name", value)
+    written = name.text()
+    if not written.strip() or not written.isprintable() or len(written.encode()) > _LONGEST_NAME:
+        raise name.error(f"expected a name of 1 to {_LONGEST_NAME} printable characters")
     model = GpuModel(
-        name=_model_name(_required(fields, "name", value)),
-        sm_count=_positive(_required(fields, "sms", value)),
+        name=written,
+        sm_count=_positive(required(fields, "sms", value)),
         compute_capability=(int(match[1]), int(match[2])),
         max_threads_per_sm=_positive(fields.get("threads-per-sm"), 2048),
         context_bytes=_size(fields["context-memory"]) if "context-memory" in fields else 0,
         reserved_bytes=_size(fields["reserved-memory"]) if "reserved-memory" in fields else 0,
-        link_bandwidth=_optional(fields, "link-bandwidth") * GB,
-        memory_bandwidth=_optional(fields, "memory-bandwidth") * GB,
+        link_bandwidth=_positive(fields.get("link-bandwidth"), 0) * GB,
+        memory_bandwidth=_positive(fields.get("memory-bandwidth"), 0) * GB,
     )
-    memory = _required(fields, "memory", value)
+    memory = required(fields, "memory", value)
     if _size(memory) < MEMORY_BLOCK:
         raise memory.error("less than one memory block of 256 MiB")
     if model.context_bytes + model.reserved_bytes >= _size(memory):
@@ -220,24 +218,12 @@ def _model(value: Value) -> ModelAndMemory:
     return model, _size(memory)
 
 
-def _model_name(value: Value) -> str:
-    name = value.text()
-    if not name.strip() or not name.isprintable() or len(name.encode()) > _LONGEST_NAME:
-        raise value.error(f"expected a name of 1 to {_LONGEST_NAME} printable characters")
-    return name
-
-
 def _positive(value: Value | None, default: int = 1) -> int:
     if value is None:
         return default
     if not 0 < value.integer() <= 1 << 20:
         raise value.error(f"expected a number from 1, found {value.integer()}")
     return value.integer()
-
-
-def _optional(fields: Mapping[str, Value], name: str) -> int:
-    """Return a positive number, or 0 if it is not given."""
-    return _positive(fields[name]) if name in fields else 0
 
 
 def _size(value: Value) -> Bytes:
@@ -254,18 +240,14 @@ def _gpu_models(
     value: Value, first: ModelAndMemory, known: Mapping[str, ModelAndMemory]
 ) -> list[ModelAndMemory]:
     """Return the model of each GPU: a count, or a list of names."""
-    if value.kind != "a list":
-        count = value.integer()
-        if not 0 < count <= MOST_GPUS:
-            raise value.error(f"expected 1 to {MOST_GPUS} GPUs, found {count}")
-        return [first] * count
-    names = value.items()
-    if not 0 < len(names) <= MOST_GPUS:
-        raise value.error(f"expected 1 to {MOST_GPUS} GPUs, found {len(names)}")
+    names = value.items() if value.kind == "a list" else []
+    count = len(names) if value.kind == "a list" else value.integer()
+    if not 0 < count <= MOST_GPUS:
+        raise value.error(f"expected 1 to {MOST_GPUS} GPUs, found {count}")
     for name in names:
         if name.text() not in known:
             raise name.error(f"no model {name.text()!r} among {', '.join(known)}")
-    return [known[name.text()] for name in names]
+    return [known[name.text()] for name in names] or [first] * count
 
 
 def _topology(fields: Mapping[str, Value], value: Value, size: int) -> Topology:
@@ -288,12 +270,22 @@ def _topology(fields: Mapping[str, Value], value: Value, size: int) -> Topology:
 def _from_links(fields: Mapping[str, Value], value: Value, size: int) -> Topology:
     if size > 1 and "links" not in fields:
         raise value.error("topology or links is missing")
-    numa = _numa_nodes(fields.get("numa"), size)
+    numa: list[int | None] = [None] * size
+    if (nodes := fields.get("numa")) is not None:
+        numa = [item.integer() for item in nodes.items()]
+        if len(numa) != size or any(node not in _NUMA_NODES for node in numa):
+            raise nodes.error(f"expected a NUMA node of 0 to 1023 for each of {size} GPUs")
     bonds: list[list[Bond | None]] = [
         [None if a == b else Bond(Level.SYS) for b in range(size)] for a in range(size)
     ]
     for name, groups in (fields["links"].fields() if "links" in fields else {}).items():
-        bond = _bond(name, groups)
+        if match := _NVLINKS.fullmatch(name):
+            bond = Bond(Level.SYS, int(match[1]))
+        elif name in Level.__members__:
+            bond = Bond(Level[name])
+        else:
+            known = ", ".join(Level.__members__)
+            raise groups.error(f"no such link; known are NV1, NV2, …, {known}")
         for group in groups.items():
             for a, b in combinations(_members(group, size), 2):
                 # Not None: the members of a group are different GPUs.
@@ -315,14 +307,6 @@ def _from_links(fields: Mapping[str, Value], value: Value, size: int) -> Topolog
     return topology(gpus, bonds)
 
 
-def _bond(name: str, where: Value) -> Bond:
-    if match := _NVLINKS.fullmatch(name):
-        return Bond(Level.SYS, int(match[1]))
-    if name not in Level.__members__:
-        raise where.error(f"no such link; known are NV1, NV2, …, {', '.join(Level.__members__)}")
-    return Bond(Level[name])
-
-
 def _members(group: Value, size: int) -> list[int]:
     members = [item.integer() for item in group.items()]
     if len(members) < 2 or len(set(members)) != len(members):  # noqa: PLR2004 - a pair
@@ -330,12 +314,3 @@ def _members(group: Value, size: int) -> list[int]:
     if not all(0 <= member < size for member in members):
         raise group.error(f"names a GPU that is not among 0 to {size - 1}")
     return members
-
-
-def _numa_nodes(value: Value | None, size: int) -> list[int | None]:
-    if value is None:
-        return [None] * size
-    nodes = [item.integer() for item in value.items()]
-    if len(nodes) != size or any(node not in _NUMA_NODES for node in nodes):
-        raise value.error(f"expected a NUMA node of 0 to 1023 for each of {size} GPUs")
-    return list(nodes)

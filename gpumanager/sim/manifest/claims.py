@@ -3,7 +3,7 @@
 An unknown field is refused as with pods: who writes `capcity` shall not be given a whole GPU.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpumanager.sim.cluster.resource_rules import defaulted, problems
@@ -86,9 +86,9 @@ def _check(value: Value, known: Any) -> None:
 
 
 def plain(value: Value) -> Any:
-    """As JSON has it; what is empty is left out, as an API server does."""
+    """Return it as JSON has it; what is empty is left out, as an API server does."""
     if value.kind == "a mapping":
-        return dict(_present(value.fields().items()))
+        return {name: plain(one) for name, one in value.fields().items() if not one.empty}
     if value.kind == "a list":
         return [plain(item) for item in value.items()]
     match value.kind:
@@ -100,7 +100,3 @@ def plain(value: Value) -> Any:
             return float(value.scalar())
         case _:
             return value.text()
-
-
-def _present(fields: Iterable[tuple[str, Value]]) -> Iterator[tuple[str, Any]]:
-    return ((name, plain(value)) for name, value in fields if not value.empty)

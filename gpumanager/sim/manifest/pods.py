@@ -229,7 +229,7 @@ def _listed(value: Value) -> Iterator[tuple[str, Value]]:
 def _objects(
     kind: str, value: Value, sources: ConfigData, notes: list[str]
 ) -> Iterator[Pod | ApiObject]:
-    """What one object gives; of what gives nothing, a note says so."""
+    """Yield what one object gives; of what gives nothing, add a note."""
     if kind == "Pod":
         yield from _with_claims(_pod(value.known_fields(pod_fields.POD), value, sources), value)
     elif kind in pod_fields.WORKLOADS:
@@ -250,13 +250,9 @@ def _with_claims(pod: Pod, value: Value) -> Iterator[Pod | ApiObject]:
     """Yield the pod, and the object that the API server has of it where claims are made by it."""
     yield pod
     if pod.claims or any(WHOLE_GPU in one.asks for one in pod.containers):
-        yield ApiObject("pods", _as_api_object(pod, value))
-
-
-def _as_api_object(pod: Pod, value: Value) -> Mapping[str, Any]:
-    item = claims.plain(value)
-    same = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-    return {**item, "metadata": {**item.get("metadata", {}), **same}}
+        item = claims.plain(value)
+        same = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        yield ApiObject("pods", {**item, "metadata": {**item.get("metadata", {}), **same}})
 
 
 def _pod(
@@ -266,8 +262,9 @@ def _pod(
     made: TemplatePod | None = None,
     namespace: str = "",
 ) -> Pod:
-    """made, namespace: of a pod that a controller makes by the template in `value`."""
-    meta = _metadata(fields, value, named=made is None)
+    """Read one pod. made, namespace: of a pod that a controller makes by the template `value`."""
+    metadata = optional(fields, "metadata") if made else required(fields, "metadata", value)
+    meta = metadata.known_fields(pod_fields.METADATA) if metadata else {}
     if made is None:
         written = required(meta, "name", fields["metadata"])
         name = checked_name(written.text(), written, SUBDOMAIN)
@@ -291,20 +288,19 @@ def _pod(
         made.environment if made else (),
     )
     containers = _containers(specification, name, context)
+    pod_claims = list(_pod_claims(specification, told))
+    if extended is not None:
+        claim = required(extended.fields(), "resourceClaimName", extended)
+        pod_claims.append(PodClaim(EXTENDED, claim.text()))
     return Pod(
         namespace=namespace,
         name=name,
         containers=tuple(_with_extended(one, extended) for one in containers),
         annotations=_texts(optional(meta, "annotations")),
         uid=uid,
-        claims=(*_pod_claims(specification, told), *_extended_claim(extended)),
+        claims=tuple(pod_claims),
         volumes=volumes,
     )
-
-
-def _metadata(fields: Mapping[str, Value], value: Value, *, named: bool) -> Mapping[str, Value]:
-    metadata = required(fields, "metadata", value) if named else optional(fields, "metadata")
-    return metadata.known_fields(pod_fields.METADATA) if metadata else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +317,8 @@ class _PodContext:
 def _downward(
     meta: Mapping[str, Value], spec: Mapping[str, Value], names: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """The fields of a pod that a variable may have, by their path. Its address is this machine's,
-    because containers share the network of the host."""
+    """Yield the fields of a pod that a variable may have, by their path. Its address is this
+    machine's, because containers share the network of the host."""
     for key, text in names.items():
         yield f"metadata.{key}", text
     for key in ("labels", "annotations"):
@@ -336,7 +332,7 @@ def _downward(
 
 
 def _pod_claims(specification: Value, status: Mapping[str, Value]) -> Iterator[PodClaim]:
-    """spec.resourceClaims; the status says which claim was made from a template."""
+    """Read spec.resourceClaims; the status says which claim was made from a template."""
     made = {
         row["name"].text(): row["resourceClaimName"].text()
         for row in map(Value.fields, rows(optional(status, "resourceClaimStatuses")))
@@ -356,14 +352,8 @@ def _pod_claims(specification: Value, status: Mapping[str, Value]) -> Iterator[P
         yield PodClaim(name, claim.text() if claim else made.get(name, ""), template is not None)
 
 
-def _extended_claim(extended: Value | None) -> Iterator[PodClaim]:
-    if extended is not None:
-        claim = required(extended.fields(), "resourceClaimName", extended)
-        yield PodClaim(EXTENDED, claim.text())
-
-
 def _with_extended(container: ContainerManifest, extended: Value | None) -> ContainerManifest:
-    """With the requests that the scheduler made for this container's extended resources, which no
+    """Return it with the requests that the scheduler made for its extended resources, which no
     device plugin is asked for then."""
     mappings = optional(extended.fields(), "requestMappings") if extended else None
     mine = [
@@ -407,37 +397,31 @@ def _container(value: Value, context: _PodContext, *, is_app: bool) -> Container
     name = required(fields, "name", value)
     directory = optional(fields, "workingDir")
     resources = optional(fields, "resources")
+    kind, policy = ContainerKind.APP, optional(fields, "restartPolicy")
+    if not is_app:
+        kind = ContainerKind.SIDECAR if policy else ContainerKind.INIT
+        if policy and policy.text() != "Always":
+            raise policy.error(f"expected Always, found {policy.text()!r}")
+    container_claims = []
+    for row in rows(optional(resources.fields(), "claims") if resources else None):
+        claim = row.known_fields(pod_fields.RESOURCE_CLAIM)
+        request = optional(claim, "request")
+        named = required(claim, "name", row).text()
+        container_claims.append(ContainerClaim(named, request.text() if request else ""))
     return ContainerManifest(
         name=checked_name(name.text(), name, LABEL),
-        kind=ContainerKind.APP if is_app else _init_kind(fields),
+        kind=kind,
         command=_command(fields, value),
         environment=tuple(_environment(fields, context)),
         directory=absolute(directory) if directory else None,
         asks=_asks(resources),
-        claims=tuple(_container_claims(resources)),
+        claims=tuple(container_claims),
         mounts=read_mounts(optional(fields, "volumeMounts"), context.volumes),
     )
 
 
-def _container_claims(resources: Value | None) -> Iterator[ContainerClaim]:
-    for value in rows(optional(resources.fields(), "claims") if resources else None):
-        fields = value.known_fields(pod_fields.RESOURCE_CLAIM)
-        request = optional(fields, "request")
-        claim = required(fields, "name", value).text()
-        yield ContainerClaim(claim, request.text() if request else "")
-
-
-def _init_kind(fields: Mapping[str, Value]) -> ContainerKind:
-    policy = optional(fields, "restartPolicy")
-    if policy is None:
-        return ContainerKind.INIT
-    if policy.text() != "Always":
-        raise policy.error(f"expected Always, found {policy.text()!r}")
-    return ContainerKind.SIDECAR
-
-
 def _command(fields: Mapping[str, Value], of: Value) -> tuple[str, ...]:
-    """There is no image here, hence no program of its own that args could be meant for."""
+    """Return command and args. There is no image, whose program args alone could be meant for."""
     if "command" not in fields or fields["command"].empty:
         raise of.error(NO_COMMAND)
     command = fields["command"]
@@ -457,35 +441,31 @@ def _word(value: Value) -> str:
 
 
 def _environment(fields: Mapping[str, Value], context: _PodContext) -> Iterator[tuple[str, str]]:
-    """envFrom, what the controller adds, env: of a name given twice the last one counts."""
-    for value in rows(optional(fields, "envFrom")):
-        row = value.known_fields(pod_fields.ENV_FROM)
+    """Yield envFrom, what the controller adds, env: of a name given twice the last one counts."""
+    for item in rows(optional(fields, "envFrom")):
+        row = item.known_fields(pod_fields.ENV_FROM)
         prefix = optional(row, "prefix")
         for field_name, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
             if (of := optional(row, field_name)) is None:
                 continue
             found = context.sources.find(kind, context.namespace, of, optional(of.fields(), "name"))
-            for key, text in (found or {}).items():
-                yield (prefix.text() if prefix else "") + key, _variable_text(text, of)
+            for key, data in (found or {}).items():
+                yield (prefix.text() if prefix else "") + key, _variable_text(data, of)
     yield from context.added
-    for value in rows(optional(fields, "env")):
-        yield from _variable(value, context)
-
-
-def _variable(item: Value, context: _PodContext) -> Iterator[tuple[str, str]]:
-    """Nothing where it comes from a key that is not there and need not be."""
-    fields = item.known_fields(pod_fields.VARIABLE)
-    name = required(fields, "name", item)
-    if not _word(name) or "=" in name.text():
-        raise name.error(f"{name.text()!r} is not a name of a variable")
-    value, source = optional(fields, "value"), fields.get("valueFrom")
-    if source is None:
-        yield name.text(), _word(value) if value else ""
-    elif (text := _value_from(source, context)) is not None:
-        yield name.text(), text
+    for item in rows(optional(fields, "env")):
+        variable = item.known_fields(pod_fields.VARIABLE)
+        name = required(variable, "name", item)
+        if not _word(name) or "=" in name.text():
+            raise name.error(f"{name.text()!r} is not a name of a variable")
+        value, source = optional(variable, "value"), variable.get("valueFrom")
+        if source is None:
+            yield name.text(), _word(value) if value else ""
+        elif (text := _value_from(source, context)) is not None:
+            yield name.text(), text
 
 
 def _value_from(source: Value, context: _PodContext) -> str | None:
+    """Return the text; None where it comes from a key that is not there and need not be."""
     fields = source.fields()
     if field_ref := optional(fields, "fieldRef"):
         path = required(field_ref.known_fields(pod_fields.FIELD), "fieldPath", field_ref)
@@ -499,19 +479,17 @@ def _value_from(source: Value, context: _PodContext) -> str | None:
         row = of.known_fields(pod_fields.KEY)
         key = required(row, "key", of)
         found = context.sources.find(kind, context.namespace, of, optional(row, "name"))
-        if found is None or (key.text() not in found and _is_optional(row)):
+        if found is None:
             return None
         if key.text() not in found:
+            if "optional" in row and row["optional"].boolean():
+                return None
             raise key.error(f"no key {key.text()} in it")
         return _variable_text(found[key.text()], key)
     raise source.error(
         "a simulated node has no config maps, secrets or fields but those of fieldRef, "
         f"configMapKeyRef and secretKeyRef; found {', '.join(fields) or 'nothing'}"
     )
-
-
-def _is_optional(fields: Mapping[str, Value]) -> bool:
-    return "optional" in fields and fields["optional"].boolean()
 
 
 def _variable_text(data: bytes, of: Value) -> str:
@@ -521,7 +499,7 @@ def _variable_text(data: bytes, of: Value) -> str:
 
 
 def _asks(value: Value | None) -> dict[str, int]:
-    """Limits of our two resources; requests, where given, have to say the same."""
+    """Return the limits of our resources; requests, where given, have to be the same."""
     fields = value.known_fields(pod_fields.RESOURCES) if value else {}
     limits = _amounts(optional(fields, "limits"))
     for resource, (amount, where) in _amounts(optional(fields, "requests")).items():
@@ -540,14 +518,15 @@ def _amounts(value: Value | None) -> dict[str, tuple[int, Value]]:
             raise amount.error(
                 f"a simulated node has no such resource, only {', '.join(RESOURCES)}{whole}"
             )
-    return {name: (_amount(fields[name]), fields[name]) for name in RESOURCES if name in fields}
-
-
-def _amount(value: Value) -> int:
-    written = value.scalar().strip()
-    number = whole_number(written)
-    if number is None or number < 0:
-        raise value.error(f"{written[:40]!r} is not a whole number of 0 or more")
-    if number > LARGEST_AMOUNT:
-        raise value.error(f"{written[:40]} is too large")
-    return number
+    found = {}
+    for name in RESOURCES:
+        if name not in fields:
+            continue
+        written = fields[name].scalar().strip()
+        number = whole_number(written)
+        if number is None or number < 0:
+            raise fields[name].error(f"{written[:40]!r} is not a whole number of 0 or more")
+        if number > LARGEST_AMOUNT:
+            raise fields[name].error(f"{written[:40]} is too large")
+        found[name] = number, fields[name]
+    return found

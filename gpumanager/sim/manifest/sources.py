@@ -44,7 +44,7 @@ class ConfigData:
 
 
 def read_source(kind: str, value: Value) -> tuple[tuple[str, str, str], Data]:
-    """Its key in `ConfigData`, and what is in it; raises InputError."""
+    """Return its key in `ConfigData`, and what is in it; raises InputError."""
     fields = value.known_fields(_FIELDS[kind])
     if (metadata := optional(fields, "metadata")) is None:
         raise value.error("metadata is missing")
@@ -55,18 +55,16 @@ def read_source(kind: str, value: Value) -> tuple[tuple[str, str, str], Data]:
     key = (kind, namespace.text() if namespace else "default", name.text())
     encoded = "data" if kind == "Secret" else "binaryData"
     plain = "stringData" if kind == "Secret" else "data"
-    decoded = {row: _decoded(text) for row, text in _rows(fields, encoded)}
-    return key, decoded | {row: text.text().encode() for row, text in _rows(fields, plain)}
+    data = {}
+    for row, text in _rows(fields, encoded):
+        try:
+            data[row] = base64.b64decode("".join(text.text().split()), validate=True)
+        except binascii.Error as error:
+            raise text.error("not base64; stringData takes plain text") from error
+    return key, data | {row: text.text().encode() for row, text in _rows(fields, plain)}
 
 
 def _rows(fields: Mapping[str, Value], name: str) -> Iterator[tuple[str, Value]]:
     found = optional(fields, name)
     for key, text in (found.fields() if found else {}).items():
         yield checked_name(key, text, DATA_KEY), text
-
-
-def _decoded(value: Value) -> bytes:
-    try:
-        return base64.b64decode("".join(value.text().split()), validate=True)
-    except binascii.Error as error:
-        raise value.error("not base64; stringData takes plain text") from error

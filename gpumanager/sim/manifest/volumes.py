@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
-from gpumanager.sim.manifest.sources import ConfigData, Data
+from gpumanager.sim.manifest.sources import ConfigData
 from gpumanager.sim.manifest.yaml_text import Value, checked_name, optional, required, rows
 from gpumanager.sim.names import LABEL
 
@@ -71,22 +71,17 @@ def _volume(name: str, kind: str, value: Value, namespace: str, sources: ConfigD
         return PodVolume(name, host=absolute(required(fields, "path", value)))
     fields = value.known_fields(_SOURCE)
     named, of = ("secretName", "Secret") if kind == "secret" else ("name", "ConfigMap")
-    data = sources.find(of, namespace, value, optional(fields, named))
-    return PodVolume(name, files=_files(optional(fields, "items"), data or {}), read_only=True)
-
-
-def _files(items: Value | None, data: Data) -> Mapping[str, bytes]:
-    """Return all keys as files, or those of `items` under the paths given there."""
-    if items is None:
-        return data
-    found = {}
+    data = sources.find(of, namespace, value, optional(fields, named)) or {}
+    if (items := optional(fields, "items")) is None:
+        return PodVolume(name, files=data, read_only=True)
+    files = {}
     for item in items.items():
-        fields = item.known_fields(("key", "mode", "path"))
-        key, path = required(fields, "key", item), required(fields, "path", item)
+        row = item.known_fields(("key", "mode", "path"))
+        key, path = required(row, "key", item), required(row, "path", item)
         if key.text() not in data:
             raise key.error(f"no key {key.text()} in it")
-        found[_inside(path)] = data[key.text()]
-    return found
+        files[_inside(path)] = data[key.text()]
+    return PodVolume(name, files=files, read_only=True)
 
 
 def read_mounts(value: Value | None, volumes: Mapping[str, PodVolume]) -> tuple[VolumeMount, ...]:

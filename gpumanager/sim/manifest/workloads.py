@@ -7,7 +7,7 @@ runs show the same names.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +42,7 @@ class PodsByTemplate:
 
 
 def read_workload(kind: str, value: Value) -> PodsByTemplate:
-    """Raises InputError."""
+    """Read a Deployment or the like; raises InputError."""
     fields = value.known_fields(pod_fields.POD)
     metadata = required(fields, "metadata", value)
     meta = metadata.known_fields(pod_fields.METADATA)
@@ -59,21 +59,17 @@ def read_workload(kind: str, value: Value) -> PodsByTemplate:
         kind, spec = "Job", specification.known_fields(pod_fields.WORKLOADS["Job"])
     template = required(spec, "template", specification)
     template.known_fields(("metadata", "spec"))
-    count, note = (_job if kind == "Job" else _replicas)(spec)
+    count, note = _count(kind, spec)
     if count > MOST_PODS:
         raise specification.error(f"{count} pods: a simulated node takes at most {MOST_PODS}")
-    pods = tuple(_NAMED.get(kind, _generated)(name, spec, count))
-    return PodsByTemplate(namespace, template, pods, note)
+    return PodsByTemplate(namespace, template, tuple(_pods(kind, name, spec, count)), note)
 
 
-def _replicas(spec: Mapping[str, Value]) -> tuple[int, str]:
-    """A DaemonSet has one pod on a node."""
-    replicas = optional(spec, "replicas")
-    return max(0, replicas.integer()) if replicas else 1, ""
-
-
-def _job(spec: Mapping[str, Value]) -> tuple[int, str]:
-    """As many as run at once; the others would follow when these have succeeded."""
+def _count(kind: str, spec: Mapping[str, Value]) -> tuple[int, str]:
+    """Return how many pods run at once, and the note. A DaemonSet has one pod on a node."""
+    if kind != "Job":
+        replicas = optional(spec, "replicas")
+        return max(0, replicas.integer()) if replicas else 1, ""
     if (suspended := optional(spec, "suspend")) and suspended.boolean():
         return 0, "is suspended: none of its pods runs"
     parallel, wanted = (
@@ -86,31 +82,22 @@ def _job(spec: Mapping[str, Value]) -> tuple[int, str]:
     return at_once, f"runs {at_once} of its {wanted} completions: as many as run at the same time"
 
 
-def _generated(name: str, _spec: Mapping[str, Value], count: int) -> Iterator[TemplatePod]:
-    """Of a ReplicaSet, a DaemonSet and a Job; an Indexed one numbers them."""
-    mode = optional(_spec, "completionMode")
+def _pods(kind: str, name: str, spec: Mapping[str, Value], count: int) -> Iterator[TemplatePod]:
+    """Yield the pods; those of an Indexed Job are numbered, as a StatefulSet's are."""
+    if kind == "StatefulSet":
+        ordinals = optional(spec, "ordinals")
+        start = optional(ordinals.fields(), "start") if ordinals else None
+        first = start.integer() if start else 0
+        yield from (TemplatePod(f"{name}-{first + index}") for index in range(count))
+        return
+    if kind == "Deployment":
+        name = f"{name}-{_letters(name, _HASH)}"
+    mode = optional(spec, "completionMode")
     indexed = mode is not None and mode.text() == "Indexed"
     for index in range(count):
         base = f"{name}-{index}" if indexed else name
         variables = (("JOB_COMPLETION_INDEX", str(index)),) if indexed else ()
         yield TemplatePod(f"{base}-{_letters(f'{name}/{index}', _SUFFIX)}", variables)
-
-
-def _of_deployment(name: str, spec: Mapping[str, Value], count: int) -> Iterator[TemplatePod]:
-    return _generated(f"{name}-{_letters(name, _HASH)}", spec, count)
-
-
-def _of_stateful_set(name: str, spec: Mapping[str, Value], count: int) -> Iterator[TemplatePod]:
-    ordinals = optional(spec, "ordinals")
-    start = optional(ordinals.fields(), "start") if ordinals else None
-    first = start.integer() if start else 0
-    return (TemplatePod(f"{name}-{first + index}") for index in range(count))
-
-
-_NAMED: Final[Mapping[str, Callable[[str, Mapping[str, Value], int], Iterator[TemplatePod]]]] = {
-    "Deployment": _of_deployment,
-    "StatefulSet": _of_stateful_set,
-}
 
 
 def _letters(text: str, count: int) -> str:

@@ -6,7 +6,7 @@ Values are read as PyYAML resolves them: `30` is an integer, `"30"` a string.
 import difflib
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -116,7 +116,7 @@ class Value:
         return int(written)
 
     def boolean(self) -> bool:
-        """As YAML 1.1 has them: true, false, yes, no, on, off."""
+        """Return a boolean of YAML 1.1: true, false, yes, no, on, off."""
         written = self.scalar()
         if self.node.tag != "tag:yaml.org,2002:bool":
             raise self.error(f"expected true or false, found {self.kind} {written!r}")
@@ -130,7 +130,7 @@ class Value:
 
 
 def required(fields: Mapping[str, Value], name: str, of: Value) -> Value:
-    """A field that has to be there and to say something; raises InputError."""
+    """Return a field that has to be there and not empty; raises InputError."""
     if name not in fields or fields[name].empty:
         raise of.error(f"{name} is missing")
     return fields[name]
@@ -146,7 +146,7 @@ def rows(value: Value | None) -> list[Value]:
 
 
 def checked_name(name: str, value: Value, rule: re.Pattern[str]) -> str:
-    """The name; raises InputError, which points at `value`."""
+    """Return the name; raises InputError, which points at `value`."""
     if not rule.fullmatch(name):
         raise value.error(f"{name[:80]!r} is not a name: {RULES[rule]}")
     return name
@@ -160,7 +160,11 @@ def read_text(path: Path) -> str:
     """Return the text of a file a user named, or of standard input for `-`; raises InputError."""
     source = name_of(path)
     try:
-        content = _content(path)
+        if path == STDIN:
+            content = sys.stdin.buffer.read(LARGEST_FILE + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise InputError(source, f"cannot be read: {getattr(error, 'strerror', error)}") from error
     if len(content) > LARGEST_FILE:
@@ -173,13 +177,6 @@ def read_text(path: Path) -> str:
 
 def name_of(path: Path) -> str:
     return "standard input" if path == STDIN else str(path)
-
-
-def _content(path: Path) -> bytes:
-    if path == STDIN:
-        return sys.stdin.buffer.read(LARGEST_FILE + 1)
-    with path.open("rb") as file:
-        return file.read(LARGEST_FILE + 1)
 
 
 def documents(text: str, source: str) -> list[Value]:
@@ -202,16 +199,12 @@ def documents(text: str, source: str) -> list[Value]:
 
 
 def _height(node: yaml.Node, known: dict[int, int]) -> int:
-    """Levels below and with a node; one that an alias puts inside itself is higher than any."""
+    """Return the levels below and with a node; one that an alias puts inside itself is higher than
+    any."""
     if id(node) not in known:
         known[id(node)] = DEEPEST
-        known[id(node)] = 1 + max((_height(child, known) for child in _children(node)), default=0)
+        children = node.value if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            children = [one for pair in node.value for one in pair]
+        known[id(node)] = 1 + max((_height(child, known) for child in children), default=0)
     return known[id(node)]
-
-
-def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.SequenceNode):
-        yield from node.value
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield from (key, value)
