@@ -32,7 +32,7 @@ class ContainerFiles:
         """Devices (st_dev) of our own tmpfs, in which names can be made."""
 
     def own_dev(self, devices: tuple[BindMount, ...]) -> None:
-        """A /dev with the usual nodes and only the granted devices."""
+        """Make a /dev with the usual nodes and only the granted devices."""
         with _Beneath(Path("/dev")) as host:
             kernel.tmpfs("/dev", 0o755)
             for name in HOST_DEVICES:
@@ -48,19 +48,15 @@ class ContainerFiles:
         if not source.exists():
             raise FileNotFoundError(f"the host has no {source} to be mounted at {target}")
         if not target.exists():
-            self._make_room(target.parent)
+            nearest = next(path for path in target.parents if path.is_dir())
+            if nearest.stat().st_dev not in self._own:
+                self._cover(nearest.resolve())
+            target.parent.mkdir(parents=True, exist_ok=True)
             _mount_point(target, directory=source.is_dir())
         kernel.bind(str(source), str(target), read_only=mount.read_only)
 
-    def _make_room(self, directory: Path) -> None:
-        """Make `directory` a place where names can be made without the host noticing."""
-        nearest = next(path for path in (directory, *directory.parents) if path.is_dir())
-        if nearest.stat().st_dev not in self._own:
-            self._cover(nearest.resolve())
-        directory.mkdir(parents=True, exist_ok=True)
-
     def _cover(self, directory: Path) -> None:
-        """A tmpfs over `directory`, in which everything that was there is shown again."""
+        """Mount a tmpfs over `directory`, and show everything that was there in it again."""
         mode = stat.S_IMODE(directory.stat().st_mode)
         place = directory
         if directory == Path("/"):  # over which nothing can be mounted: make another one

@@ -67,17 +67,12 @@ def own_mount_namespace() -> None:
     try:
         _check(_LIBC.unshare(CLONE_NEWNS), "unshare(CLONE_NEWNS)")
     except PermissionError:
-        _own_user_namespace()
+        user, group = os.geteuid(), os.getegid()
+        _check(_LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNS), "unshare(CLONE_NEWUSER | CLONE_NEWNS)")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
-
-
-def _own_user_namespace() -> None:
-    """A user namespace, and mounts of its own in it."""
-    user, group = os.geteuid(), os.getegid()
-    _check(_LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNS), "unshare(CLONE_NEWUSER | CLONE_NEWNS)")
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
 def die_with_parent() -> None:

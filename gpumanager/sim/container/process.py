@@ -49,25 +49,10 @@ class ContainerNotStarted(GpuManagerError):
 
 
 def namespaces_available() -> str | None:
-    """None where containers can be started, else what this kernel refuses and what to do.
+    """Return None where containers can be started, else what this kernel refuses and what to do.
 
-    Raises ContainerNotStarted where it takes too long to tell.
+    Raises ContainerNotStarted where the probe takes too long.
     """
-    refused = _probe()
-    if refused is None:
-        return None
-    lines = refused.strip().splitlines()
-    return (
-        "cannot make a mount namespace for containers "
-        f"({lines[-1] if lines else 'no reason given'}): "
-        "run as root (in a container: with CAP_SYS_ADMIN), or allow unprivileged user namespaces "
-        "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
-        "kernel.apparmor_restrict_unprivileged_userns=0)"
-    )
-
-
-def _probe() -> str | None:
-    """What a container's first steps say that fail; None where they do not."""
     try:
         finished = subprocess.run(
             [*OUR_PYTHON, "-m", _MODULE, "--probe"],
@@ -83,7 +68,16 @@ def _probe() -> str | None:
             f"whether containers can be made here was not known after {START_SECONDS:.0f} s: "
             "the machine is too busy"
         ) from None
-    return finished.stderr if finished.returncode else None
+    if finished.returncode == 0:
+        return None
+    lines = finished.stderr.strip().splitlines()
+    return (
+        "cannot make a mount namespace for containers "
+        f"({lines[-1] if lines else 'no reason given'}): "
+        "run as root (in a container: with CAP_SYS_ADMIN), or allow unprivileged user namespaces "
+        "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+        "kernel.apparmor_restrict_unprivileged_userns=0)"
+    )
 
 
 class ContainerProcess:
@@ -103,7 +97,7 @@ class ContainerProcess:
         self._output = output
 
     async def wait(self) -> int:
-        """Exit status of the command, 128 + N for signal N; then nothing of it runs any more."""
+        """Return the command's exit status, 128 + N for signal N, once nothing of it runs."""
         status = await self._process.wait()
         self.kill()
         await asyncio.wait((self._output,), timeout=LAST_WORDS_SECONDS)
@@ -225,19 +219,11 @@ def kill_namespace(namespace: int) -> None:
     if namespace == kernel.mount_namespace():
         raise ValueError("that is our own mount namespace")
     for _ in range(100):
-        members = _members(namespace)
-        if not members:
-            return
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _members(namespace: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+        found = False
+        for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if kernel.mount_namespace(entry.name) == namespace:
-                    found.append(int(entry.name))
-    return found
+                if entry.name.isdigit() and kernel.mount_namespace(entry.name) == namespace:
+                    found = True
+                    os.kill(int(entry.name), signal.SIGKILL)
+        if not found:
+            return

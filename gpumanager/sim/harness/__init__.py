@@ -15,7 +15,7 @@ account, and whenever something changes. On the system's clock they load all at 
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
@@ -23,12 +23,12 @@ from typing import Final, Literal, TypeAlias
 from gpumanager.errors import GpuManagerError
 from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
-from gpumanager.sim.clock import NS, Clock, RealClock, VirtualClock, virtual_clock
+from gpumanager.sim.clock import NS, Clock, RealClock, virtual_clock
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.harness.tenants import LimiterKind, TenantGroup
 from gpumanager.sim.harness.values import HarnessFailed, HarnessResult, Tenant
-from gpumanager.sim.host import NodeDisk, furnish, make_disk
-from gpumanager.sim.machine import DriverBehaviour, Machine
+from gpumanager.sim.host import furnish, make_disk
+from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.utilization import SimulatedUtilization
 
@@ -79,10 +79,13 @@ async def play(
     async with contextlib.AsyncExitStack() as last_first:
         disk = make_disk()
         last_first.callback(disk.remove)
-        time = last_first.enter_context(_clock(clock, disk))
-        if wake_ns is not None and isinstance(time, VirtualClock):
-            time.set_wake(wake_ns)
-        simulated = furnish(disk, _machine(driver, gpus))
+        time: Clock = RealClock()
+        if clock == "virtual":
+            time = virtual = last_first.enter_context(virtual_clock(disk.base / "clock"))
+            if wake_ns is not None:
+                virtual.set_wake(wake_ns)
+        machine = load_machine(MACHINE if gpus == 1 else SEVERAL)
+        simulated = furnish(disk, machine if driver is None else replace(machine, driver=driver))
         last_first.callback(simulated.close)
         world = time.world() if limiter == "shim" else 0
         manager = VirtualManager(disk.virtual, turns=Turns(disk.turns, world=world))
@@ -93,7 +96,11 @@ async def play(
         )
         last_first.push_async_callback(company.close)
         count = sum(tenant.processes for tenant in tenants)
-        begin = await _assembled(company, time, count)
+        begin = time.now() + round((ASSEMBLY_SECONDS + EACH_SECONDS * count) * NS)
+        await company.assemble(time, begin)
+        await time.sleep_until(begin)
+        if time.now() > begin + LATE_NS:
+            raise HarnessFailed("not all programs were loaded in time: the machine is busy")
         marks, lost = [company.received()], [company.lost()]
         utilization = SimulatedUtilization(simulated, time.now, same_pids=same_pids)
         for at, moment in agenda(tenants, seconds, interval, managed=managed):
@@ -107,36 +114,20 @@ async def play(
                 case "mark":
                     marks.append(company.received())
                     lost.append(company.lost())
-        await _curtain(company, time)
-        return HarnessResult(seconds, interval, _received(marks), company.reports(), _steps(lost))
-
-
-def _machine(driver: DriverBehaviour | None, gpus: int) -> Machine:
-    machine = load_machine(MACHINE if gpus == 1 else SEVERAL)
-    return machine if driver is None else replace(machine, driver=driver)
-
-
-def _clock(kind: ClockKind, disk: NodeDisk) -> contextlib.AbstractContextManager[Clock]:
-    if kind == "virtual":
-        return virtual_clock(disk.base / "clock")
-    return contextlib.nullcontext(RealClock())
-
-
-async def _assembled(company: TenantGroup, clock: Clock, count: int) -> int:
-    """The clock at the stage's start, which is now."""
-    begin = clock.now() + round((ASSEMBLY_SECONDS + EACH_SECONDS * count) * NS)
-    await company.assemble(clock, begin)
-    await clock.sleep_until(begin)
-    if clock.now() > begin + LATE_NS:
-        raise HarnessFailed("not all programs were loaded in time: the machine is busy")
-    return begin
+        # The programs end by themselves; those that do not are ended with the harness.
+        last = time.now() + round(DRAIN_SECONDS * NS)
+        while time.now() < last and not company.ended:
+            await time.sleep_until(time.now() + DRAIN_STEP)
+        company.check()
+        received = {name: _steps([mark[name] for mark in marks]) for name in marks[0]}
+        return HarnessResult(seconds, interval, received, company.reports(), _steps(lost))
 
 
 def agenda(
     tenants: Sequence[Tenant], seconds: float, interval: float, *, managed: bool = True
 ) -> Sequence[tuple[float, Moment]]:
-    """What happens at which second: a tenant's guarantee changes, the manager looks, an interval
-    ends."""
+    """Return what happens at which second: a tenant's guarantee changes, the manager looks, an
+    interval ends."""
     return sorted(
         [
             *_every(interval, seconds, "mark")[1:],
@@ -149,19 +140,6 @@ def agenda(
 
 def _every(step: float, seconds: float, moment: Moment) -> list[tuple[float, Moment]]:
     return [(number * step, moment) for number in range(round(seconds / step) + 1)]
-
-
-async def _curtain(company: TenantGroup, clock: Clock) -> None:
-    """Let the programs end by themselves; the others are ended with the harness."""
-    last = clock.now() + round(DRAIN_SECONDS * NS)
-    while clock.now() < last and not company.ended:
-        await clock.sleep_until(clock.now() + DRAIN_STEP)
-    company.check()
-
-
-def _received(marks: Sequence[Mapping[str, int]]) -> Mapping[str, tuple[float, ...]]:
-    """Of each tenant, the seconds between one mark and the next."""
-    return {name: _steps([mark[name] for mark in marks]) for name in marks[0]}
 
 
 def _steps(marks: Sequence[int]) -> tuple[float, ...]:

@@ -51,12 +51,12 @@ class TenantGroup:
         shim = self._limiter == "shim"
         libraries = lay_out(self._disk.base / "lib", cuda, nvml, shim=shim)
         starts = []
-        settings = [await self._surroundings(tenant, libraries) for tenant in self._tenants]
+        setups = [await self._program_setup(tenant, libraries) for tenant in self._tenants]
         if shim and any(tenant.cores < CORES_PER_GPU for tenant in self._tenants):
             await clock.line_up_threads()  # the arbiter's
-        for tenant, surroundings in zip(self._tenants, settings, strict=True):
+        for tenant, setup in zip(self._tenants, setups, strict=True):
             starts += [
-                self._start(tenant, number, surroundings, clock, begin)
+                self._start(tenant, number, setup, clock, begin)
                 for number in range(tenant.processes)
             ]
         if clock.one_by_one:
@@ -65,7 +65,7 @@ class TenantGroup:
         else:
             await asyncio.gather(*starts)
 
-    async def _surroundings(self, tenant: Tenant, libraries: Path) -> ProgramSetup:
+    async def _program_setup(self, tenant: Tenant, libraries: Path) -> ProgramSetup:
         names = ("nvidiactl", *(f"nvidia{gpu.minor}" for gpu in self._shared), "nvidia-uvm")
         folder = self._gpus.device_directory
         devices = tuple(BindMount(str(folder / name), f"/dev/{name}") for name in names)
@@ -81,7 +81,7 @@ class TenantGroup:
         return ProgramSetup(libraries, devices, allocation, turns)
 
     async def guarantee(self, tenant: Tenant) -> Path:
-        """What the manager writes for it, in running programs too; the allocation's directory."""
+        """Write its limits, for running programs too; return the allocation's directory."""
         ceiling = max(tenant.cores, tenant.ceiling or 0)
         memory = Bytes(self._shared[0].memory // len(self._tenants))
         limits = [Limit(gpu.uuid, memory, tenant.cores, ceiling) for gpu in self._shared]
@@ -89,7 +89,7 @@ class TenantGroup:
         return await self._manager.open(allocation, limits)
 
     async def _start(
-        self, tenant: Tenant, number: int, surroundings: ProgramSetup, clock: Clock, begin: int
+        self, tenant: Tenant, number: int, setup: ProgramSetup, clock: Clock, begin: int
     ) -> None:
         start = begin + round(tenant.start * NS)
         words = words_of(tenant.workload, start)
@@ -97,10 +97,10 @@ class TenantGroup:
         program = Program(f"{tenant.name}-{number}", start if waits else 0)
         self._programs[tenant.name].append(program)
         spec_path = self._disk.base / f"{program.name}.json"
-        await program.begin(surroundings.spec(words, clock), spec_path, clock)
+        await program.begin(setup.spec(words, clock), spec_path, clock)
 
     def received(self) -> dict[str, int]:
-        """Nanoseconds of GPU time that each tenant has received until now."""
+        """Return the nanoseconds of GPU time that each tenant has received until now."""
         accounts = {row.mount_namespace: row for row in self._gpus.tenants()}
         received = dict.fromkeys(self._programs, 0)
         for name, programs in self._programs.items():
@@ -111,7 +111,7 @@ class TenantGroup:
         return received
 
     def lost(self) -> int:
-        """Nanoseconds of GPU time that went into switches between processes until now."""
+        """Return the nanoseconds of GPU time that switches between processes took until now."""
         return sum(self._gpus.lost_ns(gpu.uuid) for gpu in self._shared)
 
     def _all(self) -> Iterator[Program]:
@@ -119,7 +119,7 @@ class TenantGroup:
             yield from programs
 
     def check(self) -> None:
-        """Raises StageFailed if a program has failed."""
+        """Raise HarnessFailed if a program has failed."""
         for program in self._all():
             program.check()
 
@@ -142,7 +142,7 @@ _SUMS: Final = frozenset({"launches", "kernels", "bytes", "gpu_seconds", "proces
 
 
 def together(told: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """One report of several processes: see Played."""
+    """Merge the reports of several processes into one: see HarnessResult."""
     if len(told) < 2:  # noqa: PLR2004 - none, or one
         return told[0] if told else {}
     merged: dict[str, Any] = {"each": tuple(told)}
