@@ -61,7 +61,7 @@ class AllocatedDevices:
 
 
 def allocated_devices(allocations: Iterable[Object]) -> AllocatedDevices:
-    """Of the `status.allocation` of claims. Admin access takes nothing."""
+    """Return what the `status.allocation` of claims hold. Admin access takes nothing."""
     whole: set[DeviceID] = set()
     shared: dict[DeviceID, dict[str, Fraction]] = {}
     for allocation in allocations:
@@ -111,7 +111,7 @@ class _Constraint:
     values: list[tuple[str, Any]] = field(default_factory=list)
 
     def add(self, request: DeviceRequest, device: PoolDevice) -> bool:
-        """False, and nothing changed, where the device does not go with those before it."""
+        """Return False, and change nothing, where the device does not go with those before it."""
         if not self._is_for(request):
             return True
         value = device.attribute(self.attribute)
@@ -130,12 +130,6 @@ class _Constraint:
 
     def _is_for(self, request: DeviceRequest) -> bool:
         return not self.requests or not self.requests.isdisjoint({request.name, request.full_name})
-
-
-def _constraint(item: Object) -> _Constraint:
-    distinct = not item.get("matchAttribute")  # which counts where both are given
-    attribute = item["distinctAttribute" if distinct else "matchAttribute"]
-    return _Constraint(frozenset(item.get("requests") or ()), attribute, distinct)
 
 
 class _Search:
@@ -162,14 +156,21 @@ class _Search:
             for device in pool.devices
         ]
         self._taken: Counter[tuple[DeviceID, int]] = Counter()
-        self._shared: dict[DeviceID, list[Mapping[str, Quantity]]] = {}
+        self._shared: dict[DeviceID, list[Mapping[str, Fraction]]] = {}
         self._counters: dict[tuple[PoolID, tuple[str, str]], Fraction] = defaultdict(Fraction)
         self._requests = [
             [alternatives(one) for one in claim["spec"]["devices"].get("requests") or ()]
             for claim in claims
         ]
         self._constraints = [
-            [_constraint(one) for one in claim["spec"]["devices"].get("constraints") or ()]
+            [
+                _Constraint(  # matchAttribute counts where both are given
+                    frozenset(one.get("requests") or ()),
+                    one.get("matchAttribute") or one["distinctAttribute"],
+                    distinct=not one.get("matchAttribute"),
+                )
+                for one in claim["spec"]["devices"].get("constraints") or ()
+            ]
             for claim in claims
         ]
         for request in chain.from_iterable(chain.from_iterable(self._requests)):
@@ -185,7 +186,9 @@ class _Search:
         for claim, requests in enumerate(self._requests):
             least = sum(min(self._count(claim, one) for one in options) for options in requests)
             if least > CLAIM_DEVICES:
-                raise CannotAllocate(f"{_name(claims[claim])}: more than {CLAIM_DEVICES} devices")
+                metadata = claims[claim]["metadata"]
+                name = f"{metadata.get('namespace', '')}/{metadata['name']}"
+                raise CannotAllocate(f"{name}: more than {CLAIM_DEVICES} devices")
 
     def run(self) -> bool:
         try:
@@ -198,7 +201,7 @@ class _Search:
         return len(every) if request.count is None else request.count
 
     def _all_devices(self, request: DeviceRequest) -> list[PoolDevice]:
-        """What "all" means. Of each, what it has must be enough; what is left is seen later."""
+        """Return what "all" means. What each has must be enough; what is left of it comes later."""
         if broken := [pool.id for pool in self._pools.values() if pool.incomplete or pool.invalid]:
             raise CannotAllocate(f"{request.full_name}: all devices, but {broken} is being updated")
         return [
@@ -206,7 +209,7 @@ class _Search:
         ]
 
     def _request(self, claim: int, index: int) -> bool:
-        """Everything from this request on."""
+        """Allocate everything from this request on."""
         if claim == len(self._requests):
             return True
         if index == len(self._requests[claim]):
@@ -228,7 +231,7 @@ class _Search:
         return False
 
     def _device(self, claim: int, index: int, request: DeviceRequest, has: int, start: int) -> bool:
-        """Return the request's next device, of those from `start` on, and everything after it."""
+        """Allocate the request's next device, of those from `start` on, and all after it."""
         count = self._count(claim, request)
         if request.count is None and not count:
             return False
@@ -242,7 +245,12 @@ class _Search:
         )
         for position in range(0 if every else start, len(candidates)):
             device = candidates[position]
-            if not every and not self._suits(claim, request, device):
+            # In this order: what is wrong with a selector shows only at devices that are free.
+            if not every and not (
+                self._free(claim, request, device)
+                and self._selects(request, device)
+                and _holds(device, request, self._held(device))
+            ):
                 continue
             undo = self._take(claim, request, device, must=every)
             if undo is None:
@@ -257,16 +265,11 @@ class _Search:
                 return True
         return False
 
-    def _suits(self, claim: int, request: DeviceRequest, device: PoolDevice) -> bool:
-        """In this order: what is wrong with a selector shows only at devices that are free."""
-        free, held = self._free(claim, request, device), self._held(device)
-        return free and self._selects(request, device) and _holds(device, request, held)
-
-    def _held(self, device: PoolDevice) -> list[Mapping[str, Any]]:
+    def _held(self, device: PoolDevice) -> list[Mapping[str, Fraction]]:
         return [self._allocated.shared.get(device.id, {}), *self._shared.get(device.id, ())]
 
     def _free(self, claim: int, request: DeviceRequest, device: PoolDevice) -> bool:
-        """Not in anybody's hands as a whole; who only watches may share it with other claims."""
+        """Return whether nobody has it as a whole; admin access is for each claim once."""
         if request.admin:
             return not self._taken[device.id, claim]
         whole = device.id in self._allocated.whole
@@ -277,7 +280,8 @@ class _Search:
     def _take(
         self, claim: int, request: DeviceRequest, device: PoolDevice, *, must: bool
     ) -> list[Callable[[], object]] | None:
-        """How to give it back, last first; None where it cannot be had. must: it or nothing."""
+        """Return how to give it back, last first; None where it cannot be had. must: it or
+        nothing."""
         if not self._free(claim, request, device) or any(
             taint.get("effect") in {"NoSchedule", "NoExecute"} and not request.tolerates(taint)
             for taint in device.taints
@@ -300,14 +304,16 @@ class _Search:
             _undo(undo)
             return None
         for key, amount in counters:
-            self._counters[device.id.pool, key] += amount
-            undo.append(partial(self._return_counter, device.id.pool, key, amount))
+            counter = device.id.pool, key
+            undo.append(partial(self._counters.__setitem__, counter, self._counters[counter]))
+            self._counters[counter] += amount
         consumed: dict[str, Quantity] = {}
         if device.shareable:
             consumed = {
                 name: one.consumed(request.capacity.get(name)) for name, one in device.capacity
             }
-            self._shared.setdefault(device.id, []).append(consumed)
+            amounts = {name: amount.value for name, amount in consumed.items()}
+            self._shared.setdefault(device.id, []).append(amounts)
             undo.append(self._shared[device.id].pop)
         else:
             self._taken[device.id, claim] += 1
@@ -316,9 +322,6 @@ class _Search:
         self.results[claim].append(Result(request, device, share, consumed))
         undo.append(self.results[claim].pop)
         return undo
-
-    def _return_counter(self, pool: PoolID, key: tuple[str, str], amount: Fraction) -> None:
-        self._counters[pool, key] -= amount
 
     def _counters_suffice(
         self, device: PoolDevice, wanted: Iterable[tuple[tuple[str, str], Fraction]]
@@ -349,7 +352,9 @@ def _undo(steps: Sequence[Callable[[], object]]) -> None:
         step()
 
 
-def _holds(device: PoolDevice, request: DeviceRequest, held: Iterable[Mapping[str, Any]]) -> bool:
+def _holds(
+    device: PoolDevice, request: DeviceRequest, held: Iterable[Mapping[str, Fraction]]
+) -> bool:
     """Return whether each capacity suffices for the request beside what is held, by the device's
     policy.
 
@@ -364,16 +369,7 @@ def _holds(device: PoolDevice, request: DeviceRequest, held: Iterable[Mapping[st
     for name, capacity, amount in wanted:
         if capacity.policy and capacity.policy.violated_by(amount.value):
             return False
-        used = sum((_plain(each.get(name, 0)) for each in held), amount.value)
+        used = sum((each.get(name, Fraction(0)) for each in held), amount.value)
         if used > capacity.value.value:
             return False
     return True
-
-
-def _plain(amount: Quantity | Fraction | int) -> Fraction:
-    return amount.value if isinstance(amount, Quantity) else Fraction(amount)
-
-
-def _name(claim: Object) -> str:
-    metadata = claim["metadata"]
-    return f"{metadata.get('namespace', '')}/{metadata['name']}"

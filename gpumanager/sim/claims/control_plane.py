@@ -15,10 +15,6 @@ from gpumanager.sim.cluster.server import SimulatedApiServer
 Object = Mapping[str, Any]
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 class ClaimControlPlane:
     """choose: among nodes that fit a pod equally well; kube-scheduler takes any."""
 
@@ -30,11 +26,11 @@ class ClaimControlPlane:
     ) -> None:
         self._server = server
         self._choose = choose
-        self._slices: dict[str, tuple[str, PoolSlice]] = {}
-        """By name, with the version that they were read of."""
+        self._slices: dict[tuple[str, str], PoolSlice] = {}
+        """By name and version, so that each is read once."""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Settle after each change, until it is cancelled."""
         while True:
             version = self._server.objects.version
             await self.settle()
@@ -42,7 +38,7 @@ class ClaimControlPlane:
                 await self._server.changed_since(version)
 
     async def settle(self) -> None:
-        """Write what is to be written, until there is nothing more."""
+        """Write what claims need, until there is nothing more; then schedule what waits."""
         objects = self._server.objects
         while True:
             writes = claim_writes(
@@ -54,58 +50,43 @@ class ClaimControlPlane:
                 break
             await self._server.apply(partial(apply_writes, writes=writes))
         for pod in sorted(objects.list("pods"), key=_age):
-            if _is_pending(pod):
+            spec = pod.get("spec") or {}
+            waits = pod["metadata"].get("deletionTimestamp") or spec.get("schedulingGates")
+            if not (spec.get("nodeName") or waits or is_done(pod)):
                 await self._schedule(pod)
 
     async def _schedule(self, pod: Object) -> None:
         objects = self._server.objects
+        known, self._slices = self._slices, {}
+        for item in objects.list("resourceslices"):
+            read = item["metadata"]["name"], item["metadata"]["resourceVersion"]
+            self._slices[read] = known.get(read) or read_slice(item)
         found = schedule(
             pod,
             list(objects.list("nodes")),
             list(objects.list("resourceclaims")),
             list(objects.list("deviceclasses")),
-            self._published(),
-            now=_now(),
+            list(self._slices.values()),
+            now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             choose=self._choose,
         )
+        writes = list(found.writes)
         if isinstance(found, PodUnschedulable):
-            writes: Sequence[ObjectWrite] = [*found.writes, *_condition(pod, found.reason)]
-        else:
-            writes = found.writes
+            conditions = (pod.get("status") or {}).get("conditions") or ()
+            others = [one for one in conditions if one["type"] != "PodScheduled"]
+            scheduled = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": found.reason,
+            }
+            if scheduled not in conditions:
+                changed = with_status(pod, conditions=[*others, scheduled])
+                writes.append(ObjectWrite("update_status", "pods", changed))
         if writes:
             await self._server.apply(partial(apply_writes, writes=writes))
-
-    def _published(self) -> list[PoolSlice]:
-        known, self._slices = self._slices, {}
-        for item in self._server.objects.list("resourceslices"):
-            name, version = item["metadata"]["name"], item["metadata"]["resourceVersion"]
-            before = known.get(name)
-            same = before is not None and before[0] == version
-            self._slices[name] = before if before and same else (version, read_slice(item))
-        return [one for _, one in self._slices.values()]
 
 
 def _age(pod: Object) -> tuple[str, int]:
     metadata = pod["metadata"]
     return metadata["creationTimestamp"], int(metadata["resourceVersion"])
-
-
-def _is_pending(pod: Object) -> bool:
-    spec = pod.get("spec") or {}
-    waits = pod["metadata"].get("deletionTimestamp") or spec.get("schedulingGates")
-    return not (spec.get("nodeName") or waits or is_done(pod))
-
-
-def _condition(pod: Object, reason: str) -> list[ObjectWrite]:
-    """Nothing where the pod's status says so already."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    others = [one for one in conditions if one["type"] != "PodScheduled"]
-    said = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": reason,
-    }
-    if said in conditions:
-        return []
-    return [ObjectWrite("update_status", "pods", with_status(pod, conditions=[*others, said]))]

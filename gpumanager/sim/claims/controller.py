@@ -6,7 +6,7 @@ claims of pods that are gone. Followed is pkg/controller/resourceclaim of Kubern
 pod groups.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpumanager.sim.claims.pod_claims import (
@@ -39,7 +39,7 @@ def claim_writes(
     templates: Sequence[Object],
     suffix: Callable[[], str] = random_suffix,
 ) -> list[ObjectWrite]:
-    """What is to be written now; nothing where all is as it should be.
+    """Return what is to be written now; nothing where all is as it should be.
 
     suffix: five characters that a generated name ends with.
     """
@@ -48,10 +48,10 @@ def claim_writes(
     writes: list[ObjectWrite] = []
     for pod in pods:
         if not pod["metadata"].get("deletionTimestamp") and not is_done(pod):
-            writes += _of_pod(pod, found, by_name, suffix)
+            writes += _pod_writes(pod, found, by_name, suffix)
     known = {_full_name(one): one for one in pods}
     for claim in claims:
-        writes += _of_claim(claim, known)
+        writes += _claim_writes(claim, known)
     return writes
 
 
@@ -59,7 +59,7 @@ def _full_name(item: Object) -> tuple[str, str]:
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
-def _of_pod(
+def _pod_writes(
     pod: Object,
     claims: Mapping[tuple[str, str], Object],
     templates: Mapping[tuple[str, str], Object],
@@ -67,18 +67,32 @@ def _of_pod(
 ) -> Iterator[ObjectWrite]:
     namespace, _ = _full_name(pod)
     made: dict[str, str] = {}
-    for used in (pod.get("spec") or {}).get("resourceClaims") or ():
+    spec, mine = pod.get("spec") or {}, (pod["metadata"]["name"], pod["metadata"]["uid"])
+    for used in spec.get("resourceClaims") or ():
         name = claim_name(pod, used)
         claim = claims.get((namespace, name or ""))
         if claim is None and "resourceClaimTemplateName" in used:
-            claim = _generated(pod, used["name"], claims.values())
+            # It may have been made before, though the pod's status does not say so yet.
+            for one in claims.values():
+                notes = one["metadata"].get("annotations") or {}
+                if owner(one) == mine and notes.get(POD_CLAIM) == used["name"]:
+                    claim = one
+                    break
             template = templates.get((namespace, used["resourceClaimTemplateName"]))
             if claim is None and template is not None:
                 claim = _from_template(pod, used["name"], template, suffix())
                 yield ObjectWrite("create", "resourceclaims", claim)
             if claim is not None:
                 made[used["name"]] = claim["metadata"]["name"]
-        elif claim is not None and _lacks(claim, pod):
+        elif (
+            # A pod that was given its node by its maker, not by a scheduler, uses an allocated
+            # claim.
+            spec.get("nodeName")
+            and claim is not None
+            and allocation_of(claim) is not None
+            and len(consumers(claim)) < CONSUMERS
+            and not is_reserved_for(claim, pod)
+        ):
             reserved = [*consumers(claim), consumer(pod)]
             yield ObjectWrite(
                 "update_status", "resourceclaims", with_status(claim, reservedFor=reserved)
@@ -90,26 +104,8 @@ def _of_pod(
         yield ObjectWrite("update_status", "pods", with_status(pod, resourceClaimStatuses=statuses))
 
 
-def _lacks(claim: Object, pod: Object) -> bool:
-    """A pod that was given its node by its maker, not by a scheduler, uses an allocated
-    claim."""
-    bound = (pod.get("spec") or {}).get("nodeName")
-    free = allocation_of(claim) is not None and len(consumers(claim)) < CONSUMERS
-    return bool(bound) and free and not is_reserved_for(claim, pod)
-
-
-def _generated(pod: Object, name: str, claims: Iterable[Object]) -> Object | None:
-    """A claim that was made for the pod before, though the pod's status does not say so yet."""
-    mine = (pod["metadata"]["name"], pod["metadata"]["uid"])
-    for claim in claims:
-        notes = claim["metadata"].get("annotations") or {}
-        if owner(claim) == mine and notes.get(POD_CLAIM) == name:
-            return claim
-    return None
-
-
 def _from_template(pod: Object, name: str, template: Object, suffix: str) -> Object:
-    """Named after pod and claim, each shortened in proportion where they are too long."""
+    """Return the claim, named after pod and claim, each shortened in proportion if too long."""
     metadata, spec = pod["metadata"], template["spec"]
     base, length = f"{metadata['name']}-{name}-", len(f"{metadata['name']}-{name}-")
     if length > LONGEST_BASE:
@@ -129,11 +125,18 @@ def _from_template(pod: Object, name: str, template: Object, suffix: str) -> Obj
     }
 
 
-def _of_claim(claim: Object, pods: Mapping[tuple[str, str], Object]) -> Iterator[ObjectWrite]:
+def _claim_writes(claim: Object, pods: Mapping[tuple[str, str], Object]) -> Iterator[ObjectWrite]:
     """Release what no pod uses any more: allocation, finalizer, and a generated claim itself."""
     namespace = claim["metadata"].get("namespace", "")
     before = consumers(claim)
-    remaining = [one for one in before if _uses(pods.get((namespace, one["name"])), one)]
+    remaining = []
+    for one in before:
+        pod = pods.get((namespace, one["name"]))
+        # Those that are no pods are not ours to judge.
+        if (one.get("apiGroup") or one["resource"] != "pods") or (
+            pod is not None and pod["metadata"]["uid"] == one["uid"] and not is_done(pod)
+        ):
+            remaining.append(one)
     finalizers = list(claim["metadata"].get("finalizers") or ())
     deleted = bool(claim["metadata"].get("deletionTimestamp"))
     unprotected = [one for one in finalizers if one != PROTECTED]
@@ -152,11 +155,3 @@ def _of_claim(claim: Object, pods: Mapping[tuple[str, str], Object]) -> Iterator
         pod = pods.get((namespace, of_pod[0]))
         if pod is None or pod["metadata"]["uid"] != of_pod[1] or is_done(pod):
             yield ObjectWrite("delete", "resourceclaims", claim)
-
-
-def _uses(pod: Object | None, entry: Object) -> bool:
-    """Return whether an entry of reservedFor still holds; those that are no pods are not ours to
-    judge."""
-    if entry.get("apiGroup") or entry["resource"] != "pods":
-        return True
-    return pod is not None and pod["metadata"]["uid"] == entry["uid"] and not is_done(pod)

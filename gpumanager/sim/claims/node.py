@@ -11,7 +11,7 @@ room for its claim waits as long as another one runs.
 import asyncio
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.access import Access
-from gpumanager.kube.claims import AllocatedDevice, base, list_devices
+from gpumanager.kube.claims import base, list_devices
 from gpumanager.kube.client import KubeClient
 from gpumanager.names import (
     CLAIM_DEVICE_CLASS,
@@ -130,24 +130,22 @@ class ClaimsNode:
             api=HttpNodeApi(client, NODE),
         )
         self._node = await stack.enter_async_context(node)
-        await node.unless_agent_dies(self._published())
+        await node.unless_agent_dies(self._wait_until_published())
         if self._claims_gpus is not None:
             ready = node.kubelet.wait_for_devices((VCORE, VMEMORY), PUBLISHED_SECONDS)
             await node.unless_agent_dies(ready)
 
-    async def _published(self) -> None:
+    async def _wait_until_published(self) -> None:
         objects, wanted = self.server.objects, self._claims_gpus or 1
         try:
             async with asyncio.timeout(PUBLISHED_SECONDS):
-                while len(list(self._devices())) < wanted:
+                while wanted > sum(
+                    len(one["spec"].get("devices") or ()) for one in objects.list("resourceslices")
+                ):
                     await self.server.changed_since(objects.version)
         except TimeoutError:
             words = self.node.agent.last_words()
             raise SliceNotPublished(f"no slice; the agent's log ends with: {words}") from None
-
-    def _devices(self) -> Iterator[Object]:
-        for one in self.server.objects.list("resourceslices"):
-            yield from one["spec"].get("devices") or ()
 
     async def run(
         self, manifest: Manifest, stop: asyncio.Event | None = None
@@ -189,7 +187,13 @@ class ClaimsNode:
         bound = replace(bound, containers=tuple(found))
         asked = {one.name: self._with_amounts(bound, one) for one in bound.containers}
         results = await self.node.run([bound], stop)
-        await self._end(key, failed=any(one.exit_code != 0 for one in results))
+        failed = any(one.exit_code != 0 for one in results)
+        patch = {"status": {"phase": "Failed" if failed else "Succeeded"}}
+        await self.server.change(key, MERGE, patch, status=True)
+        await self.plane.settle()
+        async with self._ended:
+            self._ends += 1
+            self._ended.notify_all()
         return tuple(
             replace(one, container=container, memory_limit=memory_limit(container, one.gpus))
             for one, container in ((one, asked[one.container.name]) for one in results)
@@ -209,30 +213,15 @@ class ClaimsNode:
         async with self._ended:
             await self._ended.wait_for(lambda: self._ends > seen)
 
-    async def _end(self, key: Key, *, failed: bool) -> None:
-        """Write the pod's phase and write all that its claims need; then wake the pods that wait."""
-        patch = {"status": {"phase": "Failed" if failed else "Succeeded"}}
-        await self.server.change(key, MERGE, patch, status=True)
-        await self.plane.settle()
-        async with self._ended:
-            self._ends += 1
-            self._ended.notify_all()
-
     def _with_amounts(self, pod: Pod, container: ContainerManifest) -> ContainerManifest:
         """Return it with what its claims hold, as the two lines count; nothing by admin access."""
         asks: dict[str, int] = {}
-        for one in self._held(pod, container):
-            if not one.admin:
-                asks[VCORE] = asks.get(VCORE, 0) + (one.cores or 0)
-                asks[VMEMORY] = asks.get(VMEMORY, 0) + (one.blocks or 0)
-        return replace(container, asks=asks) if asks else container
-
-    def _held(self, pod: Pod, container: ContainerManifest) -> Iterator[AllocatedDevice]:
-        """Yield the devices of the requests that the container names; of all where it names
-        none."""
         for used in pod.claims:
+            # The devices of the requests that the container names; of all where it names none.
             rows = [one.request for one in container.claims if one.claim == used.name]
             key = Key("resourceclaims", pod.namespace, used.claim)
             for one in list_devices(self.server.objects.get(key)):
-                if any(not row or base(one.request) == row for row in rows):
-                    yield one
+                if not one.admin and any(not row or base(one.request) == row for row in rows):
+                    asks[VCORE] = asks.get(VCORE, 0) + (one.cores or 0)
+                    asks[VMEMORY] = asks.get(VMEMORY, 0) + (one.blocks or 0)
+        return replace(container, asks=asks) if asks else container

@@ -26,20 +26,17 @@ class DeviceRequest:
     tolerations: tuple[Object, ...]
 
     def tolerates(self, taint: Object) -> bool:
-        return any(_tolerates(one, taint) for one in self.tolerations)
-
-
-def _tolerates(toleration: Object, taint: Object) -> bool:
-    """An empty key or effect means any."""
-    for name in ("effect", "key"):
-        if toleration.get(name) and toleration[name] != taint.get(name):
-            return False
-    same = (toleration.get("value") or "") == (taint.get("value") or "")
-    return bool(toleration.get("operator") == "Exists" or same)
+        """Return whether a toleration is for the taint; an empty key or effect means any."""
+        for one in self.tolerations:
+            named = all(one.get(key) in (None, "", taint.get(key)) for key in ("effect", "key"))
+            same = (one.get("value") or "") == (taint.get("value") or "")
+            if named and (one.get("operator") == "Exists" or same):
+                return True
+        return False
 
 
 def alternatives(request: Object) -> tuple[DeviceRequest, ...]:
-    """Of one request of a claim: one, or those of its firstAvailable in their order."""
+    """Read one request of a claim: itself, or those of its firstAvailable in their order."""
     if not request.get("firstAvailable"):
         return (_read(request["name"], request["name"], request["exactly"]),)
     name = request["name"]

@@ -1,6 +1,6 @@
 """The allocation of a claim as the API has it: devices, configuration, nodes. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ def _result(one: Result) -> Object:
 def _config(
     claim: Object, results: Sequence[Result], classes: Mapping[str, Object]
 ) -> list[dict[str, Any]]:
-    """Classes' first, each once with the requests of its class, then the claim's own.
+    """Return the classes' first, each once with its class's requests, then the claim's own.
 
     One that is for all requests names none.
     """
@@ -85,7 +85,7 @@ def _config(
 def _node_selector(devices: Sequence[PoolDevice], node: str) -> Object | None:
     """Return the node itself where a device is on it; else what all devices' selectors ask; None
     for anywhere."""
-    terms: dict[str, list[Object]] = {"matchFields": [], "matchExpressions": []}
+    terms: dict[str, dict[Hashable, Object]] = {"matchFields": {}, "matchExpressions": {}}
     for device in devices:
         if device.nodes.get("nodeName") is not None or device.binds_to_node:
             fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
@@ -93,13 +93,8 @@ def _node_selector(devices: Sequence[PoolDevice], node: str) -> Object | None:
         selector = device.nodes.get("nodeSelector") or {}
         for term in selector.get("nodeSelectorTerms") or ():
             for name, known in terms.items():
-                known += [one for one in term.get(name) or () if not _is_known(one, known)]
-    found = {name: known for name, known in terms.items() if known}
+                for one in term.get(name) or ():
+                    same = one["key"], one["operator"], frozenset(one.get("values") or ())
+                    known.setdefault(same, one)
+    found = {name: list(known.values()) for name, known in terms.items() if known}
     return {"nodeSelectorTerms": [found]} if found else None
-
-
-def _is_known(requirement: Object, known: Sequence[Object]) -> bool:
-    def key(one: Object) -> tuple[str, str, frozenset[str]]:
-        return one["key"], one["operator"], frozenset(one.get("values") or ())
-
-    return any(key(one) == key(requirement) for one in known)

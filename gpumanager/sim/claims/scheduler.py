@@ -67,7 +67,7 @@ def schedule(
     suffix: Callable[[], str] = random_suffix,
     choose: Callable[[Sequence[Object]], Object] = lambda best: best[0],
 ) -> PodScheduled | PodUnschedulable:
-    """claims: of all pods. now: the time of the allocation, `2026-11-23T08:00:00Z`.
+    """Find a node for the pod. claims: of all pods. now: of the allocation, `2026-11-23T08:00:00Z`.
 
     suffix: five characters that the name of a claim for extended resources ends with.
     """
@@ -83,10 +83,15 @@ def schedule(
         return PodUnschedulable("cannot schedule extended resource claim", away)
     to_allocate = [one for one in mine if allocation_of(one) is None]
     allocated = allocated_devices(held for one in claims if (held := allocation_of(one)))
+    wanted = (pod.get("spec") or {}).get("nodeSelector") or {}
+    selectors = [(allocation_of(one) or {}).get("nodeSelector") for one in mine]
+    held_to = [one for one in selectors if one is not None]
     by_name = {one["metadata"]["name"]: one for one in classes}
     fits: list[tuple[int, Object, dict[str, Object], ExtendedClaim | None]] = []
     for node in nodes:
-        if not _is_allowed(pod, node) or not all(_is_available(one, node) for one in mine):
+        labels = node["metadata"].get("labels") or {}
+        # A claim that is allocated already holds its pods to its nodes.
+        if not wanted.items() <= labels.items() or not all(selects(one, node) for one in held_to):
             continue
         special = extended_claim(pod, node, resources, suffix())
         asked = [*to_allocate, *([special.claim] if special else ())]
@@ -145,19 +150,8 @@ def _claims_of(pod: Object, claims: Sequence[Object]) -> list[Object] | PodUnsch
     return found
 
 
-def _is_allowed(pod: Object, node: Object) -> bool:
-    wanted = (pod.get("spec") or {}).get("nodeSelector") or {}
-    return wanted.items() <= (node["metadata"].get("labels") or {}).items()
-
-
-def _is_available(claim: Object, node: Object) -> bool:
-    """A claim that is allocated already holds its pods to its nodes."""
-    selector = (allocation_of(claim) or {}).get("nodeSelector")
-    return selector is None or selects(selector, node)
-
-
 def _score(claim: Object, made: Object | None) -> int:
-    """Return the earlier the alternative of a request, the better."""
+    """Return how good it is: the earlier the alternative of a request, the better."""
     results = (made or allocation_of(claim) or {})["devices"].get("results") or ()
     taken = {one["request"] for one in results}
     return sum(
@@ -171,7 +165,7 @@ def _score(claim: Object, made: Object | None) -> int:
 def _reserve(
     pod: Object, claims: Sequence[Object], made: Mapping[str, Object], now: str
 ) -> list[ObjectWrite]:
-    """The finalizer comes before the allocation that it protects."""
+    """Return the writes; the finalizer comes before the allocation that it protects."""
     writes = []
     for claim in claims:
         new, changed = made.get(claim["metadata"]["uid"]), claim

@@ -28,9 +28,10 @@ class ObjectWrite:
 
 
 def apply_writes(objects: Objects, writes: Iterable[ObjectWrite]) -> bool:
-    """In their order, up to the first that is in conflict with what others wrote.
+    """Make them in their order, up to the first that is in conflict with what others wrote.
 
-    An object that is written twice carries the version of its first write. True: all were made.
+    An object that is written twice carries the version of its first write. Return whether all were
+    made.
     """
     versions: dict[Key, str] = {}
     for write in writes:
@@ -38,7 +39,17 @@ def apply_writes(objects: Objects, writes: Iterable[ObjectWrite]) -> bool:
         if version := versions.get(write.key):
             item = {**item, "metadata": {**item["metadata"], "resourceVersion": version}}
         try:
-            made = _apply(objects, write, item)
+            match write.verb:
+                case "create":
+                    made = objects.create(write.key, item)
+                case "bind":
+                    target = {"name": item["spec"]["nodeName"]}
+                    same = {"uid": item["metadata"]["uid"]}
+                    made = objects.bind(write.key, {"metadata": same, "target": target})
+                case "delete":
+                    made = objects.delete(write.key, {"uid": item["metadata"]["uid"]})
+                case verb:
+                    made = objects.update(write.key, item, status=verb == "update_status")
         except StatusError as refused:
             if refused.reason not in {"Conflict", "NotFound", "AlreadyExists"}:
                 raise
@@ -47,22 +58,8 @@ def apply_writes(objects: Objects, writes: Iterable[ObjectWrite]) -> bool:
     return True
 
 
-def _apply(objects: Objects, write: ObjectWrite, item: Object) -> Object:
-    match write.verb:
-        case "create":
-            return objects.create(write.key, item)
-        case "bind":
-            target = {"name": item["spec"]["nodeName"]}
-            same = {"uid": item["metadata"]["uid"]}
-            return objects.bind(write.key, {"metadata": same, "target": target})
-        case "delete":
-            return objects.delete(write.key, {"uid": item["metadata"]["uid"]})
-        case verb:
-            return objects.update(write.key, item, status=verb == "update_status")
-
-
 def random_suffix() -> str:
-    """Of a generated name."""
+    """Return the end of a generated name."""
     return secrets.token_hex(3)[:5]
 
 
