@@ -80,7 +80,7 @@ def _pod_writes(
                     break
             template = templates.get((namespace, used["resourceClaimTemplateName"]))
             if claim is None and template is not None:
-                claim = _from_template(pod, used["name"], template, suffix())
+                claim = _claim_from_template(pod, used["name"], template, suffix())
                 yield ObjectWrite("create", "resourceclaims", claim)
             if claim is not None:
                 made[used["name"]] = claim["metadata"]["name"]
@@ -104,7 +104,7 @@ def _pod_writes(
         yield ObjectWrite("update_status", "pods", with_status(pod, resourceClaimStatuses=statuses))
 
 
-def _from_template(pod: Object, name: str, template: Object, suffix: str) -> Object:
+def _claim_from_template(pod: Object, name: str, template: Object, suffix: str) -> Object:
     """Return the claim, named after pod and claim, each shortened in proportion if too long."""
     metadata, spec = pod["metadata"], template["spec"]
     base, length = f"{metadata['name']}-{name}-", len(f"{metadata['name']}-{name}-")

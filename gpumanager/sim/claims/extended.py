@@ -32,7 +32,7 @@ class ExtendedClaim:
 
 
 def extended_resources(pod: Object, classes: Sequence[Object]) -> dict[str, str]:
-    """Those that the pod asks for and a class has: the class's name by the resource's."""
+    """Return those that the pod requests and a class has: the class's name by the resource's."""
     known = {IMPLICIT + one["metadata"]["name"]: one["metadata"]["name"] for one in classes}
     for one in sorted(classes, key=lambda one: one["metadata"].get("creationTimestamp", "")):
         if name := (one.get("spec") or {}).get("extendedResourceName"):
@@ -42,7 +42,7 @@ def extended_resources(pod: Object, classes: Sequence[Object]) -> dict[str, str]
 
 
 def extended_claim_of(pod: Object, claims: Sequence[Object]) -> Object | None:
-    """One that was made for the pod already."""
+    """Return the claim that was made for the pod already."""
     mine = (pod["metadata"]["name"], pod["metadata"]["uid"])
     for claim in claims:
         notes = claim["metadata"].get("annotations") or {}
@@ -54,7 +54,7 @@ def extended_claim_of(pod: Object, claims: Sequence[Object]) -> Object | None:
 def extended_claim(
     pod: Object, node: Object, resources: Mapping[str, str], suffix: str
 ) -> ExtendedClaim | None:
-    """None where the node has device plugins for all of them. suffix: of its name."""
+    """Make the claim, None where the node has device plugins for all. suffix: of its name."""
     by_plugin = (node.get("status") or {}).get("allocatable") or {}
     wanted = {name: of for name, of in resources.items() if not whole_number(by_plugin.get(name))}
     if not wanted:
@@ -82,8 +82,8 @@ def extended_claim(
 def _requests(
     pod: Object, resource: str, device_class: str
 ) -> tuple[list[Object], list[dict[str, str]]]:
-    """One for each container that runs on. Those that end before use later ones' first, and share
-    the largest of what they need besides."""
+    """Make a request for each container that runs on. Those that end before use later ones' first,
+    and share the largest of what they need besides."""
     init = len((pod.get("spec") or {}).get("initContainers") or ())
     lasting: dict[int, Object] = {}
     mappings: list[dict[str, str]] = []
@@ -113,7 +113,7 @@ def _requests(
 def _request(
     place: int, container: Object, resource: str, device_class: str, reuse: Sequence[Object] = ()
 ) -> tuple[Object | None, list[dict[str, str]]]:
-    """What it needs beside the requests that it may use again, and a row for each that it has."""
+    """Return what it needs beside the requests that it may reuse, and a row for each it has."""
     missing = _asked(container).get(resource, 0)
     used: list[Object] = []
     for one in reuse:
@@ -140,7 +140,7 @@ def _containers(pod: Object) -> list[Object]:
 
 
 def _resources(container: Object) -> Mapping[str, Any]:
-    """Its requests; the API server makes them of the limits."""
+    """Return its requests; the API server makes them of the limits."""
     resources = container.get("resources") or {}
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
 

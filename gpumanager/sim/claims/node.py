@@ -101,39 +101,36 @@ class ClaimsNode:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            await self._start(stack)
+            await self.server.start()
+            stack.push_async_callback(self.server.stop)
+            await self.server.create("nodes", {"metadata": {"name": NODE}})
+            for one in CLASSES:
+                await self.server.create("deviceclasses", one)
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-"))
+            kubeconfig = Path(directory) / "kubeconfig"
+            kubeconfig.write_text(self.server.kubeconfig)
+            client = await stack.enter_async_context(KubeClient(Access(self.server.url)))
+            flags: dict[str, object] = {"kubeconfig": kubeconfig, "hostname-override": NODE}
+            flags |= {"interface": "claims", **self._agent_flags}
+            if self._claims_gpus is not None:
+                flags |= {"interface": "both", "claims-gpus": self._claims_gpus, **FAST_FLAGS}
+            node = SimulatedNode(
+                self._machine,
+                seed=self._seed,
+                on_event=self._on_event,
+                agent_flags=flags,
+                api=HttpNodeApi(client, NODE),
+            )
+            self._node = await stack.enter_async_context(node)
+            await node.unless_agent_dies(self._wait_until_published())
+            if self._claims_gpus is not None:
+                ready = node.kubelet.wait_for_devices((VCORE, VMEMORY), PUBLISHED_SECONDS)
+                await node.unless_agent_dies(ready)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-
-    async def _start(self, stack: AsyncExitStack) -> None:
-        await self.server.start()
-        stack.push_async_callback(self.server.stop)
-        await self.server.create("nodes", {"metadata": {"name": NODE}})
-        for one in CLASSES:
-            await self.server.create("deviceclasses", one)
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-"))
-        kubeconfig = Path(directory) / "kubeconfig"
-        kubeconfig.write_text(self.server.kubeconfig)
-        client = await stack.enter_async_context(KubeClient(Access(self.server.url)))
-        flags: dict[str, object] = {"kubeconfig": kubeconfig, "hostname-override": NODE}
-        flags |= {"interface": "claims", **self._agent_flags}
-        if self._claims_gpus is not None:
-            flags |= {"interface": "both", "claims-gpus": self._claims_gpus, **FAST_FLAGS}
-        node = SimulatedNode(
-            self._machine,
-            seed=self._seed,
-            on_event=self._on_event,
-            agent_flags=flags,
-            api=HttpNodeApi(client, NODE),
-        )
-        self._node = await stack.enter_async_context(node)
-        await node.unless_agent_dies(self._wait_until_published())
-        if self._claims_gpus is not None:
-            ready = node.kubelet.wait_for_devices((VCORE, VMEMORY), PUBLISHED_SECONDS)
-            await node.unless_agent_dies(ready)
 
     async def _wait_until_published(self) -> None:
         objects, wanted = self.server.objects, self._claims_gpus or 1

@@ -7,7 +7,7 @@ Object = Mapping[str, Any]
 
 
 def claim_name(pod: Object, used: Object) -> str | None:
-    """Of one of the pod's `resourceClaims`; None while none was generated from its template."""
+    """Return the claim of a row of `resourceClaims`; None before one is made by its template."""
     if name := used.get("resourceClaimName"):
         return str(name)
     made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
@@ -15,7 +15,7 @@ def claim_name(pod: Object, used: Object) -> str | None:
 
 
 def owner(claim: Object) -> tuple[str, str] | None:
-    """Name and UID of the pod that the claim was generated for; None for a user's own."""
+    """Return name and UID of the pod that the claim was made for; None for a user's own."""
     for one in claim["metadata"].get("ownerReferences") or ():
         if one.get("controller") and one["kind"] == "Pod":
             return one["name"], one["uid"]
@@ -41,7 +41,7 @@ def allocation_of(claim: Object) -> Object | None:
 
 
 def is_done(pod: Object) -> bool:
-    """It will not run any more: it has ended, or was deleted before it had a node."""
+    """Return whether it will not run any more: has ended, or was deleted before it had a node."""
     ended = (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
     bound = (pod.get("spec") or {}).get("nodeName")
     return ended or bool(pod["metadata"].get("deletionTimestamp") and not bound)

@@ -45,7 +45,7 @@ def _shortened(number: int, step: int, suffixes: tuple[str, ...]) -> str:
 
 
 def read_quantity(text: object) -> Quantity:
-    """Raises ValueError."""
+    """Read a quantity; raises ValueError."""
     value = exact(text)
     if value is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -64,7 +64,7 @@ class RequestPolicy:
 
     @property
     def unit(self) -> int:
-        """1000 where the whole range is in thousandths that an int64 can hold, otherwise 1."""
+        """Return 1000 where the whole range is in thousandths that an int64 holds, otherwise 1."""
         bounds = [each.value * 1000 for each in (self.least, self.most, self.step) if each]
         fits = all(each.denominator == 1 and abs(each) <= LARGEST_QUANTITY for each in bounds)
         return 1000 if fits else 1
@@ -80,7 +80,7 @@ class RequestPolicy:
         return steps % (self.step.value * self.unit) != 0
 
     def rounded(self, asked: Quantity) -> Quantity:
-        """Raises NotRepresentable."""
+        """Return the least allowed amount for what is asked; raises NotRepresentable."""
         if self.values:
             return next((each for each in self.values if asked.value <= each.value), asked)
         if self.least is None or self.step is None or asked.value <= self.least.value:
@@ -105,7 +105,7 @@ class DeviceCapacity:
     policy: RequestPolicy | None = None
 
     def consumed(self, asked: Quantity | None) -> Quantity:
-        """By one request; raises NotRepresentable."""
+        """Return what one request consumes; raises NotRepresentable."""
         if asked is None:
             found = (self.policy and self.policy.default) or self.value
         else:
@@ -116,7 +116,7 @@ class DeviceCapacity:
 
 
 def read_capacity(item: Mapping[str, Any]) -> DeviceCapacity:
-    """Raises ValueError, KeyError."""
+    """Read a device's capacity; raises ValueError, KeyError."""
     policy = item.get("requestPolicy")
     return DeviceCapacity(read_quantity(item["value"]), _policy(policy) if policy else None)
 

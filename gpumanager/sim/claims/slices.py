@@ -49,7 +49,7 @@ class PoolDevice:
     binds_to_node: bool = field(default=False, compare=False)
 
     def attribute(self, name: str) -> tuple[str, Any] | None:
-        """By its full name `gpu.tencent.com/numa`; the driver's own may be published without."""
+        """Return one by its full name, `gpu.tencent.com/numa`; the driver may omit its domain."""
         known, (domain, _, short) = dict(self.attributes), name.partition("/")
         return known.get(name) or (known.get(short) if domain == self.driver else None)
 

@@ -33,7 +33,7 @@ def apply(spec: ContainerSpec) -> None:
 
 
 def start(spec: ContainerSpec) -> Never:
-    """Become the command; what keeps it from starting is said as a runtime says it."""
+    """Become the command; report what keeps it from starting as a runtime does."""
     program = spec.command[0]
     try:
         os.chdir(spec.directory or "/")
@@ -70,7 +70,7 @@ def enter(spec_path: Path, parent: socket.socket) -> Never:
 
 
 def probe() -> None:
-    """Try what a container needs; the reason of a failure goes to stderr, the status is 1."""
+    """Try what a container needs; write why it failed to stderr, with status 1."""
     try:
         apply(ContainerSpec(command=()))
     except OSError as error:

@@ -76,7 +76,7 @@ def own_mount_namespace() -> None:
 
 
 def die_with_parent() -> None:
-    """SIGKILL when the process that started us dies; set after any change of credentials."""
+    """Have us killed when the process that started us dies; call after changing credentials."""
     _check(_LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
 
 

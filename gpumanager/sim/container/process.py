@@ -109,7 +109,7 @@ class ContainerProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL to every process of the container."""
+        """Send SIGKILL to every process of the container."""
         kill_namespace(self.mount_namespace)
 
     async def close(self) -> None:
@@ -212,9 +212,9 @@ def _text(line: bytes) -> str:
 
 
 def kill_namespace(namespace: int) -> None:
-    """SIGKILL to every process in a mount namespace, until a look finds none alive.
+    """Send SIGKILL to every process in a mount namespace, until none is found alive.
 
-    Bounded: a process that forks faster than we look is met again in the next round.
+    Bounded: a process that forks faster is met again in the next round.
     """
     if namespace == kernel.mount_namespace():
         raise ValueError("that is our own mount namespace")

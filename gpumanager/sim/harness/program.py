@@ -89,7 +89,7 @@ class Program:
 
     @property
     def mount_namespace(self) -> int | None:
-        """By which the GPU's account knows it; None while it is not started."""
+        """Return the namespace by which the GPU's account has it; None before it is started."""
         return None if self._process is None else self._process.mount_namespace
 
     @property
@@ -97,7 +97,7 @@ class Program:
         return self._ending is not None and self._ending.done()
 
     def check(self) -> None:
-        """Raises HarnessFailed if it has ended otherwise than well."""
+        """Raise HarnessFailed if it has ended otherwise than well."""
         if self._ending is not None and self._ending.done() and self._ending.result() != 0:
             raise self._failed(f"exit {self._ending.result()}")
 
@@ -105,7 +105,7 @@ class Program:
         return HarnessFailed("\n".join([f"{self.name}: {how}:", *self._lines[-LAST_WORDS:]]))
 
     def report(self) -> Mapping[str, Any] | None:
-        """What it told in JSON, if it did."""
+        """Return what it printed in JSON, if it did."""
         for line in reversed(self._lines):
             with contextlib.suppress(json.JSONDecodeError):
                 told = json.loads(line)

@@ -39,7 +39,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from gpumanager.errors import InputError
 from gpumanager.gpu.topology_text import parse_topology
@@ -103,7 +103,6 @@ _NVLINKS: Final = re.compile(r"NV([1-9][0-9]?)")
 _CAPABILITY: Final = re.compile(r"([0-9]{1,2})\.([0-9])")
 
 T = TypeVar("T")
-ModelAndMemory: TypeAlias = tuple[GpuModel, Bytes]
 
 
 def machine_names() -> tuple[str, ...]:
@@ -133,7 +132,15 @@ def read_machine(path: Path) -> Machine:
     by_name = {model.name: (model, memory) for model, memory in models}
     if len(by_name) < len(models):
         raise fields["models"].error("two models of one name")
-    chosen = _gpu_models(required(fields, "gpus", value), models[0], by_name)
+    wanted = required(fields, "gpus", value)
+    names = wanted.items() if wanted.kind == "a list" else []
+    count = len(names) if wanted.kind == "a list" else wanted.integer()
+    if not 0 < count <= MOST_GPUS:
+        raise wanted.error(f"expected 1 to {MOST_GPUS} GPUs, found {count}")
+    for name in names:
+        if name.text() not in by_name:
+            raise name.error(f"no model {name.text()!r} among {', '.join(by_name)}")
+    chosen = [by_name[name.text()] for name in names] or [models[0]] * count
     found = _topology(fields, value, len(chosen))
     gpus = [
         replace(gpu, model=model.name, memory=memory)
@@ -189,7 +196,7 @@ def _known(value: Value, names: frozenset[str]) -> dict[str, Value]:
     return fields
 
 
-def _model(value: Value) -> ModelAndMemory:
+def _model(value: Value) -> tuple[GpuModel, Bytes]:
     fields = _known(value, _MODEL_FIELDS)
     capability = required(fields, "compute-capability", value)
     match = _CAPABILITY.fullmatch(capability.scalar())
@@ -234,20 +241,6 @@ def _size(value: Value) -> Bytes:
     if amount > _LARGEST_GPU:
         raise value.error("larger than any GPU")
     return amount
-
-
-def _gpu_models(
-    value: Value, first: ModelAndMemory, known: Mapping[str, ModelAndMemory]
-) -> list[ModelAndMemory]:
-    """Return the model of each GPU: a count, or a list of names."""
-    names = value.items() if value.kind == "a list" else []
-    count = len(names) if value.kind == "a list" else value.integer()
-    if not 0 < count <= MOST_GPUS:
-        raise value.error(f"expected 1 to {MOST_GPUS} GPUs, found {count}")
-    for name in names:
-        if name.text() not in known:
-            raise name.error(f"no model {name.text()!r} among {', '.join(known)}")
-    return [known[name.text()] for name in names] or [first] * count
 
 
 def _topology(fields: Mapping[str, Value], value: Value, size: int) -> Topology:

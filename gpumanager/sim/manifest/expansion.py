@@ -31,5 +31,5 @@ def expand_environment(
 
 
 def verbatim(text: str) -> str:
-    """Text that stays what it is when it is expanded: of a field, a ConfigMap or a Secret."""
+    """Return text that expansion leaves as it is: of a field, a ConfigMap or a Secret."""
     return text.replace("$", "$$")

@@ -149,7 +149,7 @@ class ApiObject:
 
     @property
     def name(self) -> str:
-        """Among all of all kinds."""
+        """Return its name among all objects of all kinds."""
         metadata = self.item["metadata"]
         return f"{self.resource} {metadata.get('namespace', '')}/{metadata['name']}"
 
@@ -207,7 +207,7 @@ def _manifest(texts: Sequence[tuple[str, str]], data: ConfigData = NO_DATA) -> M
 
 
 def _listed(value: Value) -> Iterator[tuple[str, Value]]:
-    """Kind and value of one document; a List is what is in it."""
+    """Yield kind and value of one document, or of all that is in a List."""
     fields = value.fields()
     kind = fields["kind"].text() if "kind" in fields else ""
     version = fields["apiVersion"].text() if "apiVersion" in fields else ""

@@ -30,7 +30,7 @@ class ConfigData:
     data: Mapping[tuple[str, str, str], Data] = field(default_factory=dict)
 
     def find(self, kind: str, namespace: str, of: Value, name: Value | None) -> Data | None:
-        """None where it is not there and `optional` says that it need not be; raises InputError."""
+        """Return its data, None where it is not there and is `optional`; raises InputError."""
         if name is None:
             raise of.error("name is missing")
         found = self.data.get((kind, namespace, name.text()))

@@ -48,7 +48,7 @@ class Value:
 
     @property
     def place(self) -> str:
-        """File and line, for a message."""
+        """Return file and line, for a message."""
         return f"{self.source}:{self.line}"
 
     @property
