@@ -203,12 +203,11 @@ class ClaimsNode:
             if not any(one["spec"].get("nodeName") and not is_done(one) for one in pods):
                 conditions = item["status"]["conditions"]
                 return next(str(one["message"]) for one in conditions)
-            await self._next_end(self._ends)
+            seen = self._ends
+            async with self._ended:
+                while self._ends == seen:
+                    await self._ended.wait()
         return ""
-
-    async def _next_end(self, seen: int) -> None:
-        async with self._ended:
-            await self._ended.wait_for(lambda: self._ends > seen)
 
     def _with_amounts(self, pod: Pod, container: ContainerManifest) -> ContainerManifest:
         """Return it with what its claims hold, as the two lines count; nothing by admin access."""
