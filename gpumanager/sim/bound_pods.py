@@ -8,7 +8,7 @@ container that has ended is not started again.
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from gpumanager.errors import InputError
@@ -25,7 +25,7 @@ RETRY_SECONDS: Final = 0.5
 
 
 def pod_of(item: Object) -> Pod:
-    """An object of the API server as nodes here run it; raises ValueError for what they cannot."""
+    """Return an object of the API server as nodes here run it; raises ValueError if they cannot."""
     try:
         (pod,) = parse_pods(
             json.dumps({**item, "apiVersion": "v1", "kind": "Pod"}), "the API server"
@@ -49,7 +49,7 @@ class BoundPods:
         self._group = asyncio.TaskGroup()
 
     async def run(self) -> None:
-        """Until it is cancelled; containers that run then are killed."""
+        """Run until cancelled; containers that run then are killed."""
         async with self._group as group:
             group.create_task(self._informer.run())
 
@@ -90,7 +90,7 @@ class _PodWorker:
         self._there = True
 
     def stop(self, *, there: bool) -> None:
-        """there: whether the API server still has it."""
+        """Stop the containers. there: whether the API server still has the pod."""
         self._there = self._there and there
         self._stopping.set()
         if not self._running.is_set():
@@ -100,11 +100,11 @@ class _PodWorker:
         results: tuple[ContainerResult, ...] = ()
         if rejection := await self._node.admit(self._pod):
             status = {"reason": rejection.reason, "message": rejection.message}
-            await self._tell({"phase": "Failed", **status})
+            await self._write_status({"phase": "Failed", **status})
         else:
             if self._stopping.is_set():  # before the kubelet knew it
                 self._node.kubelet.delete(self._pod.uid)
-            telling = asyncio.create_task(self._tell_running())
+            telling = asyncio.create_task(self._report_running())
             try:
                 results = await self._node.run_admitted(
                     self._pod, running=self._running, stop=self._stopping
@@ -113,47 +113,37 @@ class _PodWorker:
                 telling.cancel()
                 await asyncio.wait((telling,))
             well = all(one.exit_code == 0 for one in results)
+            rows = []
+            for one in results:
+                if one.container.kind is ContainerKind.APP:
+                    state: dict[str, Any] = {"terminated": {"exitCode": one.exit_code}}
+                    if one.exit_code is None:  # it never ran: as far as anybody knows it waits
+                        why = {"reason": "CreateContainerError", "message": one.refused or ""}
+                        state = {"waiting": why}
+                    rows.append({"name": one.container.name, "restartCount": 0, "state": state})
             phase = "Succeeded" if well else "Failed"
-            await self._tell({"phase": phase, "containerStatuses": list(_ended(results))})
+            await self._write_status({"phase": phase, "containerStatuses": rows})
         if self._stopping.is_set():
             self._node.kubelet.delete(self._pod.uid)
-            await self._delete()
+            options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._pod.uid}}
+            await self._persist(lambda: self._client.delete(self._path, options))
         return results
 
-    async def _tell_running(self) -> None:
+    async def _report_running(self) -> None:
         await self._running.wait()
         apps = [one for one in self._pod.containers if one.kind is ContainerKind.APP]
         rows = [{"name": one.name, "restartCount": 0, "state": {"running": {}}} for one in apps]
-        await self._tell({"phase": "Running", "containerStatuses": rows})
+        await self._write_status({"phase": "Running", "containerStatuses": rows})
 
-    async def _tell(self, status: Mapping[str, Any]) -> None:
-        """Of this very pod, however often it takes, while the API server has it."""
+    async def _write_status(self, status: Mapping[str, Any]) -> None:
         patch = {"metadata": {"uid": self._pod.uid}, "status": status}
+        await self._persist(lambda: self._client.patch(f"{self._path}/status", patch))
+
+    async def _persist(self, call: Callable[[], Awaitable[Any]]) -> None:
+        """Make a call however often it takes, while the API server has this very pod."""
         while self._there:
             with contextlib.suppress(ApiUnavailable):
                 with contextlib.suppress(ApiRefused):
-                    await self._client.patch(f"{self._path}/status", patch)
+                    await call()
                 return
             await asyncio.sleep(RETRY_SECONDS)
-
-    async def _delete(self) -> None:
-        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._pod.uid}}
-        while self._there:
-            with contextlib.suppress(ApiUnavailable):
-                with contextlib.suppress(ApiRefused):
-                    await self._client.delete(self._path, options)
-                return
-            await asyncio.sleep(RETRY_SECONDS)
-
-
-def _ended(results: Sequence[ContainerResult]) -> Sequence[Mapping[str, Any]]:
-    """containerStatuses; a container that never ran waits for ever, as far as anybody knows."""
-    rows = []
-    for one in results:
-        if one.container.kind is not ContainerKind.APP:
-            continue
-        waiting = {"waiting": {"reason": "CreateContainerError", "message": one.refused or ""}}
-        ended = {"terminated": {"exitCode": one.exit_code}}
-        state = waiting if one.exit_code is None else ended
-        rows.append({"name": one.container.name, "restartCount": 0, "state": state})
-    return rows

@@ -66,7 +66,14 @@ def read_specs(directories: Sequence[Path]) -> CdiSpecs:
     found: dict[str, SpecDevice] = {}
     errors: list[str] = []
     conflicts: set[str] = set()
-    for path in chain.from_iterable(map(_spec_files, directories)):
+    files = [
+        path
+        for directory in directories
+        if directory.is_dir()
+        for path in sorted(directory.iterdir())
+        if path.suffix in SUFFIXES and not path.is_dir()
+    ]
+    for path in files:
         try:
             devices = dict(_read(path))
         except (OSError, yaml.YAMLError, *NOT_UNDERSTOOD) as error:
@@ -83,7 +90,7 @@ def read_specs(directories: Sequence[Path]) -> CdiSpecs:
 
 
 def inject(spec: ContainerSpec, registry: CdiSpecs, names: Sequence[str]) -> ContainerSpec:
-    """`spec` with the devices, each once; raises CdiUnresolved, in containerd's words."""
+    """Return `spec` with the devices, each once; raises CdiUnresolved, in containerd's words."""
     wanted = tuple(dict.fromkeys(names))
     if missing := [name for name in wanted if name not in registry.devices]:
         raise CdiUnresolved(
@@ -103,7 +110,7 @@ def inject(spec: ContainerSpec, registry: CdiSpecs, names: Sequence[str]) -> Con
 
 
 def _replaced(before: Sequence[BindMount], added: Iterator[BindMount]) -> tuple[BindMount, ...]:
-    """Of two at one path of the container the later one, in its place."""
+    """Return both; of two at one path of the container the later one, in its place."""
     found = {one.container: one for one in before}
     for one in added:
         found.pop(one.container, None)
@@ -112,19 +119,12 @@ def _replaced(before: Sequence[BindMount], added: Iterator[BindMount]) -> tuple[
 
 
 def _depth(mount: BindMount) -> int:
-    """Mounts below others come after them."""
+    """Sort mounts below others after them."""
     return len(PurePosixPath(mount.container).parts)
 
 
-def _spec_files(directory: Path) -> list[Path]:
-    if not directory.is_dir():
-        return []
-    files = (path for path in directory.iterdir() if path.suffix in SUFFIXES)
-    return sorted(path for path in files if not path.is_dir())
-
-
 def _read(path: Path) -> Iterator[tuple[str, SpecDevice]]:
-    """Devices of one file by qualified name; raises ValueError."""
+    """Yield the devices of one file by qualified name; raises ValueError."""
     spec = _known(yaml.safe_load(path.read_text()), SPEC)
     kind, version = str(spec.get("kind", "")), str(spec.get("cdiVersion", ""))
     if version.removeprefix("v") not in VERSIONS:
@@ -145,7 +145,7 @@ def _read(path: Path) -> Iterator[tuple[str, SpecDevice]]:
 
 
 def _versions_needed(spec: Mapping[str, Any]) -> Iterator[str]:
-    """The first versions that have what a spec uses (specs-go/version.go)."""
+    """Yield the first versions that have what a spec uses (specs-go/version.go)."""
     devices = spec.get("devices") or ()
     edits = [row.get("containerEdits") or {} for row in (spec, *devices)]
     if any(mount.get("type") for one in edits for mount in one.get("mounts") or ()):

@@ -137,14 +137,14 @@ class ManualTimer:
                 self._sleepers.discard(sleeper)
 
     def advance(self, seconds: float) -> None:
-        """Wakes who sleeps no longer; they run when the caller awaits something."""
+        """Wake who sleeps no longer; they run when the caller awaits something."""
         self._now += round(seconds * NS)
         for deadline, waking in self._sleepers:
             if deadline <= self._now and not waking.done():
                 waking.set_result(None)
 
     def sleeping(self) -> Sequence[float]:
-        """In how many seconds each of the sleepers wakes, the next one first."""
+        """Return in how many seconds each of the sleepers wakes, the next one first."""
         return sorted((deadline - self._now) / NS for deadline, _ in self._sleepers)
 
 
@@ -155,7 +155,9 @@ class VirtualClock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._page: Any = _opened(path)
+        page = _sim.ffi.new("struct simclock **")
+        _check(_sim.lib.simclock_open(bytes(path), page), "opening", path)
+        self._page: Any = page[0]
         self._self: int = _sim.lib.simclock_join(self._page, os.getpid(), os.getpid(), True)
         _check(min(self._self, 0), "joining", path)
         _check(_sim.lib.simclock_wait(self._page, self._self, 1000), "beginning", path)
@@ -167,16 +169,13 @@ class VirtualClock:
     async def sleep_until(self, deadline: int) -> None:
         """Let everybody go on until then; raises ClockStuck. One caller at a time."""
         loop = asyncio.get_running_loop()
-        if await loop.run_in_executor(self._sleeper, self._sleep, deadline) != 0:
+        until = (self._page, self._self, deadline, int(PATIENCE_SECONDS * 1000))
+        if await loop.run_in_executor(self._sleeper, _sim.lib.simclock_sleep, *until) != 0:
             states = ", ".join(f"process {one.pid} {one.state}" for one in self.takers())
             raise ClockStuck(f"virtual time stands since {PATIENCE_SECONDS:.0f} s: {states}")
 
-    def _sleep(self, deadline: int) -> int:
-        patience = int(PATIENCE_SECONDS * 1000)
-        return int(_sim.lib.simclock_sleep(self._page, self._self, deadline, patience))
-
     def set_wake(self, nanoseconds: int) -> None:
-        """How long it takes a thread to go on that is woken from now on; 20 us until then."""
+        """Set how long a thread that is woken takes to go on; 20 us until then."""
         _sim.lib.simclock_set_wake(self._page, nanoseconds)
 
     def world(self) -> int:
@@ -195,22 +194,16 @@ class VirtualClock:
         return {"LD_PRELOAD": str(vcuda_shim.SIM_CLOCK), "SIM_CLOCK": str(self._path)}
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
-        """Until all its threads sleep, and not to go on before `start`; 0: and then not at once."""
+        """Wait until all its threads sleep, up to `start` or later; 0: and not to go on at once."""
         while not ended():
-            until, now = self._asleep_until(pid), self.now()
-            if until is None:
+            found, now = [taker for taker in self.takers() if taker.pid == pid], self.now()
+            if not found or any(taker.state != "asleep" for taker in found):
                 await asyncio.sleep(_LOOK_SECONDS)
-            elif until >= start and until > now:
+                continue
+            until = min(taker.deadline for taker in found)
+            if until >= start and until > now:
                 return
-            else:
-                await self.sleep_until(max(until, now) + 1)  # it goes first, and we after it
-
-    def _asleep_until(self, pid: int) -> int | None:
-        """When the first thread of a process goes on; None if one is awake, or none known."""
-        found = [taker for taker in self.takers() if taker.pid == pid]
-        if not found or any(taker.state != "asleep" for taker in found):
-            return None
-        return min(taker.deadline for taker in found)
+            await self.sleep_until(max(until, now) + 1)  # it goes first, and we after it
 
     def takers(self) -> Sequence[Taker]:
         """Return all threads that take part, the conductor's among them; exited ones are
@@ -231,7 +224,7 @@ class VirtualClock:
 
     @contextlib.contextmanager
     def for_the_simulator(self) -> Iterator[None]:
-        """What this process itself sees of simulated GPUs is by this clock. One at a time."""
+        """Let this process see its simulated GPUs by this clock. One at a time."""
         if not _SIMULATOR.acquire(blocking=False):
             raise GpuManagerError("this process has simulated GPUs on a virtual clock already")
         try:
@@ -244,7 +237,7 @@ class VirtualClock:
 
 @contextlib.contextmanager
 def virtual_clock(path: Path) -> Iterator[VirtualClock]:
-    """A clock whose page is a new file at `path`, for simulated GPUs made under it."""
+    """Make a clock whose page is a new file at `path`, for simulated GPUs made under it."""
     _check(_sim.lib.simclock_create(bytes(path), EPOCH_NS), "creating", path)
     clock = VirtualClock(path)
     try:
@@ -252,12 +245,6 @@ def virtual_clock(path: Path) -> Iterator[VirtualClock]:
             yield clock
     finally:
         clock.close()
-
-
-def _opened(path: Path) -> Any:
-    page = _sim.ffi.new("struct simclock **")
-    _check(_sim.lib.simclock_open(bytes(path), page), "opening", path)
-    return page[0]
 
 
 def _check(result: int, doing: str, path: Path) -> None:

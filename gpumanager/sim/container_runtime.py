@@ -119,13 +119,13 @@ class SimulatedRuntime:
             await server.stop(None)
 
     def create(self, spec: ContainerSpec, cdi_devices: Sequence[str]) -> ContainerSpec:
-        """What is started: `spec` with its CDI devices; raises CdiUnresolved."""
+        """Return what is started: `spec` with its CDI devices; raises CdiUnresolved."""
         if not self.kind.cdi or not cdi_devices:
             return spec
         return inject(spec, read_specs(self._cdi), cdi_devices)
 
     def started(self, run: Started) -> ContainerID:
-        """Another run of a container gets another ID."""
+        """Record a run of a container, each under another ID."""
         key = (run.pod_uid, run.container)
         run = replace(run, attempt=self._attempts[key])
         self._attempts[key] += 1
@@ -133,11 +133,11 @@ class SimulatedRuntime:
         return run.container_id
 
     def ended(self, container_id: ContainerID) -> None:
-        """It stays known, as one that has exited."""
+        """Keep it, as one that has exited."""
         self._runs[container_id] = replace(self._runs[container_id], running=False)
 
     def pod_removed(self, pod_uid: str) -> None:
-        """Nothing is known of its containers any more."""
+        """Forget its containers."""
         self._runs = {name: run for name, run in self._runs.items() if run.pod_uid != pod_uid}
 
     async def version(self, request: pb.VersionRequest, context: Any) -> pb.VersionResponse:
@@ -153,7 +153,20 @@ class SimulatedRuntime:
         self, request: pb.ListContainersRequest, context: Any
     ) -> pb.ListContainersResponse:
         del context
-        rows = [_listed(run) for run in self._runs.values() if _matches(run, request.filter)]
+        wanted = request.filter
+        rows = [
+            pb.Container(
+                id=run.container_id,
+                metadata=pb.ContainerMetadata(name=run.container, attempt=run.attempt),
+                state=run.state,
+                labels=run.labels,
+                annotations=run.annotations,
+            )
+            for run in self._runs.values()
+            if wanted.id in {"", run.container_id}
+            and (not wanted.HasField("state") or wanted.state.state == run.state)
+            and wanted.label_selector.items() <= run.labels.items()
+        ]
         return pb.ListContainersResponse(containers=rows)
 
     async def container_status(
@@ -164,65 +177,38 @@ class SimulatedRuntime:
             name = f"an error occurred when try to find container {request.container_id!r}"
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{name}: not found")
             raise AssertionError("abort raises")
-        info = {"info": json.dumps(_verbose(run))} if request.verbose else {}
-        return pb.ContainerStatusResponse(status=_status(run), info=info)
+        status = pb.ContainerStatus(
+            id=run.container_id,
+            metadata=pb.ContainerMetadata(name=run.container, attempt=run.attempt),
+            state=run.state,
+            labels=run.labels,
+            annotations=run.annotations,
+            mounts=[pb.Mount(host_path=m.host, container_path=m.container) for m in run.mounts],
+        )
+        if not request.verbose:
+            return pb.ContainerStatusResponse(status=status)
+        info = {
+            "pid": run.pid if run.running else 0,
+            "config": {
+                "envs": [{"key": key, "value": value} for key, value in run.envs.items()],
+                "mounts": list(_binds(run.mounts)),
+                "devices": list(_binds(run.devices)),
+            },
+            "runtimeSpec": {
+                "process": {"env": [f"{key}={value}" for key, value in run.envs.items()]},
+                "linux": {"devices": [{"path": one.container} for one in run.devices]},
+            },
+        }
+        return pb.ContainerStatusResponse(status=status, info={"info": json.dumps(info)})
 
     async def status(self, request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
+        """Return what concerns CDI; a containerd that knows nothing of it does not say so."""
         del context
-        return pb.StatusResponse(
-            info={"config": json.dumps(self._config())} if request.verbose else {}
-        )
-
-    def _config(self) -> dict[str, Any]:
-        """Of containerd's, what tells of CDI; one that knows nothing of it does not say so."""
-        if self.kind == CONTAINERD_1_6:
-            return {}
-        return {"enableCDI": self.kind.cdi, "cdiSpecDirs": [str(path) for path in self._cdi]}
-
-
-def _matches(run: Started, wanted: pb.ContainerFilter) -> bool:
-    return (
-        wanted.id in {"", run.container_id}
-        and (not wanted.HasField("state") or wanted.state.state == run.state)
-        and wanted.label_selector.items() <= run.labels.items()
-    )
-
-
-def _listed(run: Started) -> pb.Container:
-    return pb.Container(
-        id=run.container_id,
-        metadata=pb.ContainerMetadata(name=run.container, attempt=run.attempt),
-        state=run.state,
-        labels=run.labels,
-        annotations=run.annotations,
-    )
-
-
-def _status(run: Started) -> pb.ContainerStatus:
-    return pb.ContainerStatus(
-        id=run.container_id,
-        metadata=pb.ContainerMetadata(name=run.container, attempt=run.attempt),
-        state=run.state,
-        labels=run.labels,
-        annotations=run.annotations,
-        mounts=[pb.Mount(host_path=m.host, container_path=m.container) for m in run.mounts],
-    )
-
-
-def _verbose(run: Started) -> dict[str, Any]:
-    """What containerd adds; an ended container has no pid."""
-    return {
-        "pid": run.pid if run.running else 0,
-        "config": {
-            "envs": [{"key": key, "value": value} for key, value in run.envs.items()],
-            "mounts": list(_binds(run.mounts)),
-            "devices": list(_binds(run.devices)),
-        },
-        "runtimeSpec": {
-            "process": {"env": [f"{key}={value}" for key, value in run.envs.items()]},
-            "linux": {"devices": [{"path": one.container} for one in run.devices]},
-        },
-    }
+        config: dict[str, Any] = {}
+        if self.kind != CONTAINERD_1_6:
+            paths = [str(path) for path in self._cdi]
+            config = {"enableCDI": self.kind.cdi, "cdiSpecDirs": paths}
+        return pb.StatusResponse(info={"config": json.dumps(config)} if request.verbose else {})
 
 
 def _binds(binds: Sequence[Bind]) -> Iterator[dict[str, str]]:

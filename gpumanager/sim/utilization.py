@@ -35,16 +35,16 @@ class SimulatedUtilization:
         self._seen: dict[GpuUUID, int] = {}
 
     def __call__(self) -> UtilizationByGpu:
-        return {gpu.uuid: self._ask(gpu.uuid) for gpu in self._gpus.machine.topology.gpus}
-
-    def _ask(self, gpu: GpuUUID) -> GpuUtilization:
-        now = self._now()
-        rows = self._gpus.utilization(gpu, self._seen.setdefault(gpu, max(0, now - LOOK_BACK_NS)))
-        busy = self._gpus.busy_percent(gpu)
-        if rows is None:
-            return GpuUtilization(now, None, busy)
-        self._seen[gpu] = max((row.sampled_ns for row in rows), default=self._seen[gpu])
-        samples = (
-            ProcessSample(row.pid + self._shift, row.sampled_ns, row.percent) for row in rows
-        )
-        return GpuUtilization(now, tuple(samples), busy)
+        found = {}
+        for uuid in (gpu.uuid for gpu in self._gpus.machine.topology.gpus):
+            now = self._now()
+            seen = self._seen.setdefault(uuid, max(0, now - LOOK_BACK_NS))
+            samples = None
+            if (rows := self._gpus.utilization(uuid, seen)) is not None:
+                self._seen[uuid] = max((row.sampled_ns for row in rows), default=seen)
+                samples = tuple(
+                    ProcessSample(row.pid + self._shift, row.sampled_ns, row.percent)
+                    for row in rows
+                )
+            found[uuid] = GpuUtilization(now, samples, self._gpus.busy_percent(uuid))
+        return found

@@ -47,60 +47,48 @@ class Frame:
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """Of several runs with the same load: at each whole percent asked, and where they end."""
+    """Average several runs with the same load: at each whole percent asked, and where they end."""
     whole = range(1, 1 + math.floor(min(curve[-1][0] for curve in curves)))
-    points = [[_at(curve, asked) for curve in curves] for asked in whole]
+    points = [
+        [next(point for point in curve if point[0] >= asked) for curve in curves] for asked in whole
+    ]
     ends = [curve[-1] for curve in curves]
     return tuple((mean(x for x, _ in of), mean(y for _, y in of)) for of in (*points, ends))
 
 
-def _at(curve: Curve, asked: float) -> tuple[float, float]:
-    return next(point for point in curve if point[0] >= asked)
-
-
 def chart(curves: Mapping[str, Curve]) -> str:
-    """One SVG document. curves: by the name that is written at each."""
+    """Return one SVG document. curves: by the name that is written at each."""
     frame = Frame([curve[-1] for curve in curves.values() if curve])
-    body = "\n".join((*_axes(frame), *_lines(frame, curves), *_names(frame, curves)))
+    rows = [_text(LEFT, 22, "GPUs given away (%) against GPUs asked for (%)", "font-size='14'")]
+    for percent in range(int(frame.start), 101, 5 if frame.start >= LATEST_START else 10):
+        y = frame.y(percent)
+        rows.append(f"<path class='grid' d='M{LEFT} {y:.1f}H{WIDTH - RIGHT}'/>")
+        rows.append(_text(LEFT - 8, y + 4, str(percent), "text-anchor='end'"))
+    for percent in range(int(frame.start), int(frame.most) + 1, frame.step):
+        x = frame.x(percent)
+        rows.append(_text(x, HEIGHT - BOTTOM + 20, str(percent), "text-anchor='middle'"))
+    corner = frame.x(min(100, frame.most)), frame.y(min(100, frame.most))
+    start = f"M{LEFT} {HEIGHT - BOTTOM}"
+    rows.append(f"<path class='most' fill='none' d='{start}L{corner[0]:.1f} {corner[1]:.1f}'/>")
+    for number, curve in reversed(list(enumerate(curves.values()))):  # the first lies on top
+        shown = [(x, y) for x, y in curve if min(x, y) >= frame.start]
+        if points := "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in shown):
+            colour = f"class='l{number % len(COLOURS)}'"
+            rows.append(f"<path {colour} fill='none' stroke-width='1.8' d='M{points}'/>")
+    body = "\n".join((*rows, *_names(frame, curves)))
+    light = "".join(f".l{at}{{stroke:{pair[0]}}}" for at, pair in enumerate(COLOURS))
+    dark = "".join(f".l{at}{{stroke:{pair[1]}}}" for at, pair in enumerate(COLOURS))
+    colours = f"{light}@media(prefers-color-scheme:dark){{{dark}}}"
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' "
         f"font-family='Helvetica, Arial, sans-serif' font-size='12'>\n"
-        f"<style>{STYLE}{_colours()}</style>\n"
+        f"<style>{STYLE}{colours}</style>\n"
         f"<rect class='page' width='{WIDTH}' height='{HEIGHT}'/>\n{body}\n</svg>\n"
     )
 
 
-def _colours() -> str:
-    light = "".join(f".l{at}{{stroke:{pair[0]}}}" for at, pair in enumerate(COLOURS))
-    dark = "".join(f".l{at}{{stroke:{pair[1]}}}" for at, pair in enumerate(COLOURS))
-    return f"{light}@media(prefers-color-scheme:dark){{{dark}}}"
-
-
-def _axes(frame: Frame) -> Iterator[str]:
-    yield _text(LEFT, 22, "GPUs given away (%) against GPUs asked for (%)", "font-size='14'")
-    for percent in range(int(frame.start), 101, 5 if frame.start >= LATEST_START else 10):
-        y = frame.y(percent)
-        yield f"<path class='grid' d='M{LEFT} {y:.1f}H{WIDTH - RIGHT}'/>"
-        yield _text(LEFT - 8, y + 4, str(percent), "text-anchor='end'")
-    for percent in range(int(frame.start), int(frame.most) + 1, frame.step):
-        x = frame.x(percent)
-        yield _text(x, HEIGHT - BOTTOM + 20, str(percent), "text-anchor='middle'")
-    corner = frame.x(min(100, frame.most)), frame.y(min(100, frame.most))
-    start = f"M{LEFT} {HEIGHT - BOTTOM}"
-    yield f"<path class='most' fill='none' d='{start}L{corner[0]:.1f} {corner[1]:.1f}'/>"
-
-
-def _lines(frame: Frame, curves: Mapping[str, Curve]) -> Iterator[str]:
-    for number, curve in reversed(list(enumerate(curves.values()))):  # the first lies on top
-        shown = [(x, y) for x, y in curve if min(x, y) >= frame.start]
-        points = "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in shown)
-        if points:
-            colour = f"class='l{number % len(COLOURS)}'"
-            yield f"<path {colour} fill='none' stroke-width='1.8' d='M{points}'/>"
-
-
 def _names(frame: Frame, curves: Mapping[str, Curve]) -> Iterator[str]:
-    """At the right, as high as the lines end, none upon another."""
+    """Yield the names, at the right, as high as the lines end, none upon another."""
     ends = sorted(
         (frame.y(max(frame.start, curve[-1][1])), number, f"{name} {curve[-1][1]:.1f}")
         for number, (name, curve) in enumerate(curves.items())

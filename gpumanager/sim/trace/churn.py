@@ -21,7 +21,7 @@ class Churn:
     load: float
 
     def run(self, pods: int) -> Iterator[Step]:
-        """Steps of so many pods. Raises ValueError where the load is less than one pod."""
+        """Yield the steps of so many pods; raises ValueError where the load is below a pod."""
         chance = random.Random(f"churn {self.replay.seed}")  # noqa: S311 - repeatable, not secret
         most = self.load * self.replay.workload.capacity_milli
         there: list[tuple[TracePod, Spot | None]] = []
@@ -29,7 +29,9 @@ class Churn:
         for _ in range(pods):
             pod = chance.choice(self.replay.workload.pods)
             while there and asked + pod.gpu_milli > most:
-                gone, spot = _drawn(there, chance)
+                drawn = chance.randrange(len(there))
+                there[drawn], there[-1] = there[-1], there[drawn]
+                gone, spot = there.pop()
                 self.replay.remove(gone.ask, spot)
                 asked -= gone.gpu_milli
                 given -= gone.gpu_milli if spot is not None else 0
@@ -38,11 +40,3 @@ class Churn:
             asked += pod.gpu_milli
             given += pod.gpu_milli if spot is not None else 0
             yield Step(asked, given, spot is not None)
-
-
-def _drawn(
-    there: list[tuple[TracePod, Spot | None]], chance: random.Random
-) -> tuple[TracePod, Spot | None]:
-    place = chance.randrange(len(there))
-    there[place], there[-1] = there[-1], there[place]
-    return there.pop()

@@ -52,7 +52,11 @@ class Fragmentation:
         self._terms: dict[Frees, tuple[int, list[tuple[int, int]]]] = {}
 
     def of(self, room: FreeNode) -> float:
-        free, usable = self._sums(tuple([gpu.cores for gpu in room.gpus]))
+        frees = tuple([gpu.cores for gpu in room.gpus])
+        if frees not in self._terms:
+            usable = [_usable(frees, ask.requests[0]) for ask, _ in self._typical]
+            self._terms[frees] = sum(frees), usable
+        free, usable = self._terms[frees]
         if not free:
             return 0.0
         fragments = self._useless * free
@@ -64,23 +68,16 @@ class Fragmentation:
                 fragments += share * free
         return fragments / CORES_PER_GPU
 
-    def _sums(self, frees: Frees) -> tuple[int, list[tuple[int, int]]]:
-        found = self._terms.get(frees)
-        if found is None:
-            usable = [_usable(frees, ask.requests[0]) for ask, _ in self._typical]
-            found = self._terms[frees] = sum(frees), usable
-        return found
-
 
 def _usable(frees: Frees, request: Request) -> tuple[int, int]:
-    """Whether it fits, and how much is free on GPUs that have enough for it."""
+    """Return whether it fits, and how much is free on GPUs that have enough for it."""
     each = min(request.cores, CORES_PER_GPU)
     enough = [free for free in frees if free >= each]
     return len(enough) >= max(1, request.whole_gpus), sum(enough)
 
 
 def typical_of(pods: Sequence[TracePod]) -> Mix:
-    """As published: shapes are told apart by GPUs, CPU and models, not by memory."""
+    """Return the typical pods as published: told apart by GPUs, CPU and models, not by memory."""
     shapes = (PodRequest(pod.ask.requests, pod.ask.cpu_milli, 0, pod.ask.models) for pod in pods)
     return mix_of(tuple(Counter(shapes).items()), COVERAGE)
 

@@ -3,7 +3,7 @@
 from bisect import insort
 
 from gpumanager.placement.policy import Gpus, Positions, take
-from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest, Request
+from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest
 from gpumanager.sim.trace.values import TraceNode, kind_of, kinds_on
 from gpumanager.units import CORES_PER_GPU
 
@@ -12,7 +12,7 @@ Given = tuple[Positions, ...]
 
 
 def after(node: FreeNode, pod: PodRequest, gpus: Given) -> FreeNode:
-    """The node when the pod has those GPUs; ValueError where it has not the room for it."""
+    """Return the node when the pod has those GPUs; raises ValueError where it lacks the room."""
     left = node.gpus
     for request, positions in zip(pod.requests, gpus, strict=True):
         left = take(left, request, positions)
@@ -26,24 +26,20 @@ def after(node: FreeNode, pod: PodRequest, gpus: Given) -> FreeNode:
 
 
 def given_back(node: FreeNode, pod: PodRequest, gpus: Given) -> FreeNode:
-    """The node when the pod that had those GPUs has gone."""
+    """Return the node when the pod that had those GPUs has gone."""
     left = list(node.gpus)
     for request, positions in zip(pod.requests, gpus, strict=True):
         for position in positions:
-            left[position] = _more(left[position], request)
+            gpu = left[position]
+            cores, blocks = gpu.cores + request.cores, gpu.blocks + request.blocks
+            if request.whole_gpus:
+                cores, blocks = CORES_PER_GPU, gpu.memory
+            left[position] = FreeGpu(cores, blocks, gpu.processes - 1, gpu.memory)
     kinds = list(kinds_on(node))
     if pod.requests:
         kinds.remove(kind_of(pod))
     cpu, memory = node.cpu_milli + pod.cpu_milli, node.memory_mib + pod.memory_mib
     return _node(node, tuple(left), cpu, memory, kinds)
-
-
-def _more(gpu: FreeGpu, request: Request) -> FreeGpu:
-    processes = gpu.processes - 1
-    if request.whole_gpus:
-        return FreeGpu(CORES_PER_GPU, gpu.memory, processes, gpu.memory)
-    cores, blocks = gpu.cores + request.cores, gpu.blocks + request.blocks
-    return FreeGpu(cores, blocks, processes, gpu.memory)
 
 
 def _node(node: FreeNode, gpus: Gpus, cpu: int, memory: int, kinds: list[str]) -> FreeNode:

@@ -8,7 +8,7 @@ Columns are found by their names; others are passed over. `gpu_milli` is of each
 """
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -49,7 +49,7 @@ def idle_node(
 
 
 def requests_for(gpus: int, milli: int) -> tuple[Request, ...]:
-    """As one container asks. milli: of each GPU; a part of one is rounded up to whole cores."""
+    """Return what one container asks for. milli: of each GPU, rounded up to whole cores."""
     if not gpus:
         return ()
     if milli == MILLI_PER_GPU:
@@ -58,35 +58,27 @@ def requests_for(gpus: int, milli: int) -> tuple[Request, ...]:
 
 
 def _read(path: Path, columns: tuple[str, ...], make: Callable[[Row], Made]) -> tuple[Made, ...]:
+    made = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            made = tuple(_rows(path, csv.DictReader(file, strict=True), columns, make))
+            reader = csv.DictReader(file, strict=True)
+            if missing := [name for name in columns if name not in (reader.fieldnames or ())]:
+                raise InputError(path, f"no column {', '.join(missing)} in its header", line=1)
+            for row in reader:
+                cells = {key: value or "" for key, value in row.items() if key is not None}
+                try:
+                    made.append(make(cells))
+                except ValueError as error:
+                    raise InputError(path, str(error), line=reader.line_num) from error
+    except csv.Error as error:
+        raise InputError(path, f"not a CSV file: {error}", line=reader.reader.line_num) from error
     except OSError as error:
         raise InputError(path, error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:
         raise InputError(path, "not a text file in UTF-8") from error
     if not made:
         raise InputError(path, "has no rows below its header")
-    return made
-
-
-def _rows(
-    path: Path,
-    reader: "csv.DictReader[str]",
-    columns: tuple[str, ...],
-    make: Callable[[Row], Made],
-) -> Iterator[Made]:
-    try:
-        missing = [name for name in columns if name not in (reader.fieldnames or ())]
-        if missing:
-            raise InputError(path, f"no column {', '.join(missing)} in its header", line=1)
-        for row in reader:
-            try:
-                yield make({key: value or "" for key, value in row.items() if key is not None})
-            except ValueError as error:
-                raise InputError(path, str(error), line=reader.line_num) from error
-    except csv.Error as error:
-        raise InputError(path, f"not a CSV file: {error}", line=reader.reader.line_num) from error
+    return tuple(made)
 
 
 def _pod(row: Row) -> TracePod:

@@ -16,7 +16,7 @@ from gpumanager.sim.trace.values import TracePod, Workload
 def arrange(
     nodes: Sequence[FreeNode], pods: Sequence[TracePod], load: float, seed: int
 ) -> Workload:
-    """load: GPUs asked for in all, per GPU of the nodes. Raises InputError."""
+    """Order the pods; raises InputError. load: GPUs asked for in all, per GPU of the nodes."""
     idle = Workload(tuple(nodes), ())
     wanted = load * idle.capacity_milli
     if not any(pod.gpu_milli for pod in pods):
@@ -26,21 +26,10 @@ def arrange(
     chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
     shuffled = list(pods)
     chance.shuffle(shuffled)
-    return Workload(idle.nodes, tuple(_until(wanted, shuffled, list(pods), chance)))
-
-
-def _until(
-    wanted: float, first: list[TracePod], all_pods: list[TracePod], chance: random.Random
-) -> list[TracePod]:
     chosen: list[TracePod] = []
     asked = 0
-    for pod in first:
-        if asked >= wanted:
-            return chosen
-        chosen.append(pod)
-        asked += pod.gpu_milli
     while asked < wanted:
-        pod = chance.choice(all_pods)
+        pod = shuffled[len(chosen)] if len(chosen) < len(shuffled) else chance.choice(pods)
         chosen.append(pod)
         asked += pod.gpu_milli
-    return chosen
+    return Workload(idle.nodes, tuple(chosen))

@@ -76,10 +76,13 @@ class Replay:
             yield Step(asked, allocated, placed)
 
     def place(self, ask: PodRequest) -> Spot | None:
-        """None where it fits nowhere."""
+        """Place a pod; return None where it fits nowhere."""
         if ask.requests and self._turnover.count_arrival():
-            self._look()
-        scores = self._up_to_date(ask)
+            leaving = self._turnover.leaving
+            if abs(leaving - self._mix.leaving) > MIX_DIFFERENCE:
+                self._mix = replace(self._mix, leaving=leaving)
+                self._scores.clear()
+        scores = self._rate(ask)
         best = max(scores.points, default=NO_FIT)
         if best == NO_FIT:
             return None
@@ -91,18 +94,11 @@ class Replay:
         return spot
 
     def remove(self, ask: PodRequest, spot: Spot | None) -> None:
-        """A pod leaves, from where it was placed if it was."""
+        """Remove a pod that leaves, from where it was placed if it was."""
         if ask.requests:
             self._turnover.count_departure()
         if spot is not None:
             self._put(spot.node, given_back(self.rooms[spot.node], ask, spot.gpus))
-
-    def _look(self) -> None:
-        """Another mix, and all scores anew, where pods leave more or less than before."""
-        leaving = self._turnover.leaving
-        if abs(leaving - self._mix.leaving) > MIX_DIFFERENCE:
-            self._mix = replace(self._mix, leaving=leaving)
-            self._scores.clear()
 
     def _put(self, node: int, room: FreeNode) -> None:
         self.rooms[node] = room
@@ -110,10 +106,11 @@ class Replay:
         self._changes.append(node)
 
     def _state(self, room: FreeNode) -> int:
-        """The same number for rooms that are equal but for the name."""
+        """Return the same number for rooms that are equal but for the name."""
         return self._states.setdefault(replace(room, name=""), len(self._states))
 
-    def _up_to_date(self, ask: PodRequest) -> Scores:
+    def _rate(self, ask: PodRequest) -> Scores:
+        """Bring the scores of a shape up to date."""
         scores = self._scores.get(ask)
         if scores is None:
             everywhere = len(self.rooms)
@@ -122,19 +119,16 @@ class Replay:
             changed: Sequence[int] = range(everywhere)
         else:
             changed = list(set(self._changes[scores.seen :]))
-        self._rate(scores, changed, ask)
-        scores.seen = len(self._changes)
-        return scores
-
-    def _rate(self, scores: Scores, nodes: Sequence[int], ask: PodRequest) -> None:
         rated: dict[int, Score | None] = {}
-        for node in nodes:
+        for node in changed:
             state = self._state_of[node]
             if state not in rated:
                 rated[state] = self.policy.score(self.rooms[node], ask, self._mix)
             score = rated[state]
             scores.points[node] = NO_FIT if score is None else score.points
             scores.gpus[node] = () if score is None else score.gpus
+        scores.seen = len(self._changes)
+        return scores
 
 
 def usual(workload: Workload) -> Mix:

@@ -7,7 +7,7 @@ GPUs ask for, how many pods want no GPU, how many name models, and how much CPU 
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -88,7 +88,7 @@ def make_nodes(count: int, seed: int) -> tuple[FreeNode, ...]:
 
 
 def make_pods(nodes: tuple[FreeNode, ...], mix: SyntheticMix, seed: int) -> tuple[TracePod, ...]:
-    """Pods that ask for nearly all GPUs of `nodes`."""
+    """Make pods that ask for nearly all GPUs of `nodes`."""
     made = PodGenerator(mix, seed)
     capacity = sum(len(node.gpus) for node in nodes) * MILLI_PER_GPU
     return tuple(made.until(capacity))
@@ -107,29 +107,25 @@ class PodGenerator:
         self._alone = [self._shape(0, 0) for _ in range(len(CPU_ALONE))]
 
     def until(self, capacity_milli: int) -> Iterator[TracePod]:
+        """Yield pods until they ask for so much."""
+        mix, chance = self._mix, self._chance
+        # Kinds are as frequent as their part of the GPUs over what one of them asks for.
+        kinds = (self._shares, self._ones, self._several)
+        parts = (mix.shared / 0.45, 1 - mix.shared - mix.several, mix.several / 4.7)
         asked = number = 0
         while asked < capacity_milli:
-            ask, milli = self._draw()
+            alone = chance.random() < mix.cpu_only
+            shapes = self._alone if alone else chance.choices(kinds, parts)[0]
+            weights = [2.0 ** (-place / 2) for place in range(len(shapes))]
+            ask, milli = chance.choices(shapes, weights)[0]
             asked += milli
-            yield TracePod(f"pod-{number:06}", self._constrain(ask), milli)
+            if ask.requests and chance.random() < mix.constrained:
+                gpus = max(1, ask.requests[0].whole_gpus)
+                able = [kind for kind in KINDS if kind.gpus >= gpus]
+                wanted = chance.choices(able, [kind.part * kind.gpus for kind in able], k=2)
+                ask = replace(ask, models=frozenset(kind.model for kind in wanted))
+            yield TracePod(f"pod-{number:06}", ask, milli)
             number += 1
-
-    def _draw(self) -> tuple[PodRequest, int]:
-        """Kinds are as frequent as their part of the GPUs over what one of them asks for."""
-        mix = self._mix
-        if self._chance.random() < mix.cpu_only:
-            return self._one_of(self._alone)
-        each = (
-            (self._shares, mix.shared / 0.45),
-            (self._ones, 1 - mix.shared - mix.several),
-            (self._several, mix.several / 4.7),
-        )
-        shapes = self._chance.choices([kind for kind, _ in each], [part for _, part in each])[0]
-        return self._one_of(shapes)
-
-    def _one_of(self, shapes: list[tuple[PodRequest, int]]) -> tuple[PodRequest, int]:
-        weights = [2.0 ** (-place / 2) for place in range(len(shapes))]
-        return self._chance.choices(shapes, weights)[0]
 
     def _shape(self, gpus: int, milli: int) -> tuple[PodRequest, int]:
         if not gpus:
@@ -141,12 +137,3 @@ class PodGenerator:
         cpu = int(cpu * self._mix.cpu)
         memory = cpu * self._chance.choice(MIB_PER_CPU) // 1000
         return PodRequest(requests_for(gpus, milli), cpu, memory), gpus * milli
-
-    def _constrain(self, ask: PodRequest) -> PodRequest:
-        if not ask.requests or self._chance.random() >= self._mix.constrained:
-            return ask
-        gpus = max(1, ask.requests[0].whole_gpus)
-        able = [kind for kind in KINDS if kind.gpus >= gpus]
-        wanted = self._chance.choices(able, [kind.part * kind.gpus for kind in able], k=2)
-        models = frozenset(kind.model for kind in wanted)
-        return PodRequest(ask.requests, ask.cpu_milli, ask.memory_mib, models)

@@ -27,7 +27,7 @@ NAMES = sorted(policies(0))
 def test_kept_scores_are_those_of_the_rooms_as_they_are(name: str) -> None:
     replay = Replay(made_up(nodes=8), policies(1)[name], 1)
     for pod in replay.workload.pods:
-        assert replay._up_to_date(pod.ask).points == anew(replay, pod.ask)
+        assert replay._rate(pod.ask).points == anew(replay, pod.ask)
         replay.place(pod.ask)
 
 
@@ -39,10 +39,10 @@ def anew(replay: Replay, ask: PodRequest) -> list[float]:
 class Plain(Replay):
     """Rates every node for every pod."""
 
-    def _up_to_date(self, ask: PodRequest) -> Scores:
+    def _rate(self, ask: PodRequest) -> Scores:
         self._scores.clear()
         self._state_of = list(range(len(self.rooms)))
-        return super()._up_to_date(ask)
+        return super()._rate(ask)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "random"])
@@ -220,7 +220,7 @@ def test_a_replay_that_learns_that_pods_leave_keeps_no_old_scores() -> None:
         if replay._mix is not mixes[-1]:
             mixes.append(replay._mix)
             for pod in workload.pods:
-                assert replay._up_to_date(pod.ask).points == anew(replay, pod.ask)
+                assert replay._rate(pod.ask).points == anew(replay, pod.ask)
 
     leaving = [mix.leaving for mix in mixes]
     assert leaving == sorted(set(leaving))
