@@ -121,21 +121,23 @@ class SimulatedGpus:
                 (devices / name).touch()
         except OSError as error:
             raise GpuManagerError(f"{devices}: no simulated device nodes: {error}") from error
-        return cls(machine, devices, _mapped(control))
+        state = _sim.ffi.new("struct sim_state **")
+        _check(_sim.lib.sim_open(bytes(control), state), "opening", control)
+        return cls(machine, devices, state[0])
 
     @property
     def faults(self) -> SimulatedFaults:
-        """What can go wrong with them; good until they are closed."""
+        """Return what can go wrong with them; good until they are closed."""
         return SimulatedFaults(self.machine, self.device_directory, self._open)
 
     def tenants(self) -> Sequence[TenantAccount]:
-        """In the order in which they first used a GPU."""
+        """Return the tenants in the order in which they first used a GPU."""
         ask = _sim.lib.account_tenants
         accounts = _filled("struct sim_tenant[]", ask, self._open, self._account)
         return sorted(accounts, key=lambda account: account.serial)
 
     def retire(self, mount_namespace: int) -> TenantAccount | None:
-        """The account of a container that has ended, and the end of that account."""
+        """End the account of a container that has ended, and return it."""
         row = _sim.ffi.new("struct sim_tenant *")
         found = _sim.lib.account_retire(self._open, mount_namespace, row) == 0
         return self._account(row[0]) if found else None
@@ -146,19 +148,19 @@ class SimulatedGpus:
         return tuple(_filled("struct sim_occupant[]", ask, self._open, self._occupant))
 
     def device_bytes(self, gpu: GpuUUID) -> int:
-        """What all processes together hold on a GPU; raises KeyError for one of another machine."""
+        """Return what all processes hold on a GPU; raises KeyError for one of another machine."""
         return int(_sim.lib.account_used(self._open, self._position(gpu)))
 
     def busy_percent(self, gpu: GpuUUID) -> int:
-        """For how much of its last sample period anybody used a GPU; KeyError as above."""
+        """Return for how much of its last sample period anybody used a GPU; KeyError as above."""
         return int(_sim.lib.account_busy_percent(self._open, self._position(gpu)))
 
     def lost_ns(self, gpu: GpuUUID) -> int:
-        """GPU time lost while work waited for a switch to its process; KeyError as above."""
+        """Return GPU time lost while work waited for a switch to its process; KeyError as above."""
         return int(_sim.lib.account_lost_ns(self._open, self._position(gpu)))
 
     def utilization(self, gpu: GpuUUID, after_ns: int) -> Sequence[Utilization] | None:
-        """What NVML answers about sample periods that ended later than that; None: it never does.
+        """Return what NVML answers of sample periods that ended later; None: it never does.
 
         KeyError as above.
         """
@@ -170,9 +172,9 @@ class SimulatedGpus:
         return tuple(Utilization(row.pid, row.percent, row.sample_ns) for row in rows[0:count])
 
     def continue_stopped(self) -> int:
-        """Processes that were stopped inside of the driver, where no kernel stops any; how many.
+        """Continue processes that were stopped inside of the driver, where no kernel stops any.
 
-        To be called again and again: until then everybody waits for them.
+        Return how many. To be called again and again: until then everybody waits for them.
         """
         return int(_sim.lib.stopped_continue(self._open))
 
@@ -206,8 +208,20 @@ class SimulatedGpus:
         )
 
     def _account(self, row: Any) -> TenantAccount:
-        gpus = enumerate(self.machine.topology.gpus)
-        devices = {gpu.uuid: _device_account(row.gpus[position]) for position, gpu in gpus}
+        gpus = zip(self.machine.topology.gpus, row.gpus, strict=False)
+        devices = {
+            gpu.uuid: DeviceAccount(
+                bytes_now=usage.bytes,
+                bytes_peak=usage.peak_bytes,
+                refused=usage.refused,
+                busy_ns=usage.busy_ns,
+                first_work_ns=usage.first_work_ns,
+                last_end_ns=usage.last_end_ns,
+                launches=usage.launches,
+                sm_ns=usage.sm_ns,
+            )
+            for gpu, usage in gpus
+        }
         return TenantAccount(row.mount_namespace, row.serial, devices)
 
 
@@ -216,7 +230,12 @@ def install_driver(root: Path, cuda_version: int) -> Path:
     folder = root / LIBRARIES
     folder.mkdir(parents=True, exist_ok=True)
     for file in driver_files(cuda_version):
-        _link_or_copy(file, folder / file.name)
+        target = folder / file.name
+        target.unlink(missing_ok=True)
+        try:
+            os.link(file, target)
+        except OSError:  # another filesystem
+            shutil.copy2(file, target)
         name = file.name[: file.name.index(".so") + len(".so")]
         _symlink(folder / SONAMES[name], file.name)
         _symlink(folder / name, SONAMES[name])
@@ -224,7 +243,7 @@ def install_driver(root: Path, cuda_version: int) -> Path:
 
 
 def driver_files(cuda_version: int) -> list[Path]:
-    """libcuda and libnvidia-ml, in this order, of the release for that version of CUDA."""
+    """Return libcuda and libnvidia-ml, in this order, of the release for that version of CUDA."""
     newer = cuda_version >= CUDA_13
     folder = vcuda_shim.SIMULATED_DRIVER_13 if newer else vcuda_shim.SIMULATED_DRIVER
     files = sorted(folder.glob("lib*.so.*.*"))
@@ -233,23 +252,15 @@ def driver_files(cuda_version: int) -> list[Path]:
     return files
 
 
-def _link_or_copy(source: Path, target: Path) -> None:
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:  # another filesystem
-        shutil.copy2(source, target)
-
-
 def _symlink(link: Path, target: str) -> None:
     link.unlink(missing_ok=True)
     link.symlink_to(target)
 
 
 def _filled(kind: str, ask: Any, state: Any, read: Callable[[Any], T]) -> list[T]:
-    """What is read of all rows of a question that fills an array and says how many there are.
+    """Read all rows of a call that fills an array and returns how many there are.
 
-    Read here: a row is a place in the array, and does not keep it.
+    Here, because a row is a place in the array, and does not keep it.
     """
     capacity = 64
     while True:
@@ -260,32 +271,13 @@ def _filled(kind: str, ask: Any, state: Any, read: Callable[[Any], T]) -> list[T
         capacity = count
 
 
-def _device_account(usage: Any) -> DeviceAccount:
-    return DeviceAccount(
-        bytes_now=usage.bytes,
-        bytes_peak=usage.peak_bytes,
-        refused=usage.refused,
-        busy_ns=usage.busy_ns,
-        first_work_ns=usage.first_work_ns,
-        last_end_ns=usage.last_end_ns,
-        launches=usage.launches,
-        sm_ns=usage.sm_ns,
-    )
-
-
-def _mapped(control: Path) -> Any:
-    state = _sim.ffi.new("struct sim_state **")
-    _check(_sim.lib.sim_open(bytes(control), state), "opening", control)
-    return state[0]
-
-
 def _check(result: int, doing: str, path: Path) -> None:
     if result != 0:
         raise GpuManagerError(f"{doing} {path}: {os.strerror(-result)}")
 
 
 def _description(machine: Machine) -> Any:
-    """The machine as the simulated driver reads it; raises InputError for one it cannot be."""
+    """Return the machine as the simulated driver reads it; raises InputError if it cannot."""
     gpus = machine.topology.gpus
     if not 0 < len(gpus) <= _sim.lib.SIM_GPUS:
         raise InputError(machine.name, f"{len(gpus)} GPUs; a machine has 1 to {_sim.lib.SIM_GPUS}")
@@ -297,16 +289,15 @@ def _description(machine: Machine) -> Any:
         raise InputError(machine.name, f"a queue of {machine.driver.queue_depth}; at most {most}")
     for name in DriverBehaviour.__slots__:
         setattr(described.driver, name, getattr(machine.driver, name))
-    described.driver_version = _driver_version(machine).encode()
-    for position, gpu in enumerate(gpus):
-        _describe_gpu(described.gpus[position], gpu, machine)
-        for other in range(position):
-            _describe_bond(described, position, other, machine)
+    version = driver_files(machine.cuda_version)[0].name.partition(".so.")[2]
+    described.driver_version = version.encode()
+    for a, gpu in enumerate(gpus):
+        _describe_gpu(described.gpus[a], gpu, machine)
+        for b in range(a):
+            bond = machine.topology.bond(a, b)
+            described.level[a][b] = described.level[b][a] = LEVELS[bond.level]
+            described.nvlinks[a][b] = described.nvlinks[b][a] = bond.nvlinks
     return described
-
-
-def _driver_version(machine: Machine) -> str:
-    return driver_files(machine.cuda_version)[0].name.partition(".so.")[2]
 
 
 def _describe_gpu(row: Any, gpu: Gpu, machine: Machine) -> None:
@@ -327,9 +318,3 @@ def _describe_gpu(row: Any, gpu: Gpu, machine: Machine) -> None:
     row.sm_count, row.threads_per_sm = model.sm_count, model.max_threads_per_sm
     row.link_bandwidth, row.memory_bandwidth = model.link_bandwidth, model.memory_bandwidth
     row.capability_major, row.capability_minor = model.compute_capability
-
-
-def _describe_bond(described: Any, a: int, b: int, machine: Machine) -> None:
-    bond = machine.topology.bond(a, b)
-    described.level[a][b] = described.level[b][a] = LEVELS[bond.level]
-    described.nvlinks[a][b] = described.nvlinks[b][a] = bond.nvlinks

@@ -102,25 +102,30 @@ class NodeDisk:
 
     @property
     def libraries(self) -> Path:
-        """Where the driver's libraries lie in the root."""
+        """Return where the driver's libraries lie in the root."""
         found = next(self.root.rglob("libnvidia-ml.so.1"), None)
         if found is None:
             raise GpuManagerError(f"no driver was installed under {self.root}")
         return found.parent
 
     def remove(self) -> None:
-        """Once: nothing of the node is left."""
+        """Remove all of the node; once."""
         shutil.rmtree(self.base, ignore_errors=True)
         os.close(self.lock)
 
 
 def make_disk() -> NodeDisk:
-    """A fresh directory with a name short enough for the sockets in it."""
+    """Make a fresh directory with a name short enough for the sockets in it."""
     parent = SHORT if SHORT.is_dir() else Path(tempfile.gettempdir())
     sweep(parent)
     try:
         base = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        return NodeDisk(base, _locked(base))
+        # The lock goes with this process; it gets its name when it is held already.
+        temporary = base / f"{LOCK}.new"
+        lock = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        temporary.rename(base / LOCK)
+        return NodeDisk(base, lock)
     except OSError as error:
         raise GpuManagerError(f"no place for the simulated node's files: {error}") from error
 
@@ -137,15 +142,6 @@ def sweep(parent: Path) -> None:
                 os.close(descriptor)
 
 
-def _locked(base: Path) -> int:
-    """Return a lock that goes with this process; it gets its name when it is held already."""
-    temporary = base / f"{LOCK}.new"
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    temporary.rename(base / LOCK)
-    return descriptor
-
-
 def furnish(disk: NodeDisk, machine: Machine) -> SimulatedGpus:
     """Put GPUs and driver in place; the caller closes the GPUs."""
     gpus = SimulatedGpus.create(disk.base, machine)
@@ -159,7 +155,7 @@ def furnish(disk: NodeDisk, machine: Machine) -> SimulatedGpus:
 
 
 def write_kernel(disk: NodeDisk, machine: Machine) -> None:
-    """What the kernel would tell of the driver's module, and of memory that a GPU shares."""
+    """Write the kernel's files on the driver's module, and on memory that a GPU shares."""
     memory = max(gpu.memory for gpu in machine.topology.gpus)
     files = {
         HMM: "N\n" if machine.driver.hmm else "Y\n",
@@ -172,7 +168,7 @@ def write_kernel(disk: NodeDisk, machine: Machine) -> None:
 
 
 def write_cache(disk: NodeDisk) -> None:
-    """What ldconfig would have written after the driver's installation."""
+    """Write what ldconfig would have written after the driver's installation."""
     flags = FLAGS.get(platform.machine())
     if flags is None:
         raise GpuManagerError(f"no simulated driver for this processor, {platform.machine()}")

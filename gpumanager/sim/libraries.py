@@ -4,6 +4,7 @@ The volume manager mirrors a whole driver (gpumanager.volume); this is the littl
 program needs to find the driver and nothing else.
 """
 
+import contextlib
 from pathlib import Path
 
 from gpumanager.volume.errors import SymbolsUnreadable
@@ -14,30 +15,22 @@ from vcuda_shim import LINK_CUDA, LINK_NVML, SHIM_CUDA, SHIM_NVML
 def lay_out(folder: Path, cuda: Path, nvml: Path, *, shim: bool = True) -> Path:
     """Make `folder`, for LD_LIBRARY_PATH, over a driver's two files.
 
-    Under the names by which whatever stands in front of the driver needs it, it is there in any
-    case.
+    The driver is always there under the names by which what stands in front of it needs it.
     """
     folder.mkdir(parents=True)
     (folder / "libvcuda-real.so.1").symlink_to(cuda)
     (folder / "libvcuda-real-ml.so.1").symlink_to(nvml)
     if shim:
-        _put_shims(folder, cuda, nvml)
+        for driver, files in ((cuda, (SHIM_CUDA, LINK_CUDA)), (nvml, (SHIM_NVML, LINK_NVML))):
+            for file in files:
+                content = file.read_bytes()
+                # Unreadable where it is a few functions of a test in front of a driver.
+                with contextlib.suppress(SymbolsUnreadable):
+                    content = keep_exports(content, exported_names(driver))
+                (folder / file.name).write_bytes(content)
+        (folder / "libvcuda-shim.so.1").symlink_to(SHIM_CUDA.name)
+        (folder / "libvcuda-shim-ml.so.1").symlink_to(SHIM_NVML.name)
     else:
         (folder / SHIM_CUDA.name).symlink_to(cuda)
         (folder / SHIM_NVML.name).symlink_to(nvml)
     return folder
-
-
-def _put_shims(folder: Path, cuda: Path, nvml: Path) -> None:
-    for driver, files in ((cuda, (SHIM_CUDA, LINK_CUDA)), (nvml, (SHIM_NVML, LINK_NVML))):
-        for file in files:
-            (folder / file.name).write_bytes(_exporting_as(driver, file))
-    (folder / "libvcuda-shim.so.1").symlink_to(SHIM_CUDA.name)
-    (folder / "libvcuda-shim-ml.so.1").symlink_to(SHIM_NVML.name)
-
-
-def _exporting_as(driver: Path, file: Path) -> bytes:
-    try:
-        return keep_exports(file.read_bytes(), exported_names(driver))
-    except SymbolsUnreadable:  # a few functions of a test in front of a driver
-        return file.read_bytes()

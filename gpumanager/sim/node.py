@@ -106,7 +106,7 @@ class SimulatedNode:
         await _to_its_end(self.stop())
 
     async def start(self) -> None:
-        """Everything up to the agent's registration; raises GpuManagerError."""
+        """Start everything up to the agent's registration; raises GpuManagerError."""
         if missing := await asyncio.to_thread(namespaces_available):
             raise GpuManagerError(missing)
         disk = make_disk()
@@ -128,12 +128,12 @@ class SimulatedNode:
         self._on_event(events.NodeReady(len(self.machine.topology.gpus)))
 
     async def _furnish(self, disk: NodeDisk) -> None:
-        """In a thread, which nobody can stop: what it writes must not come after the removal."""
+        """Furnish in a thread, which nobody can stop: it must not write after the removal."""
         self._gpus = await asyncio.to_thread(furnish, disk, self.machine)
         self._watch = asyncio.create_task(self._continue_stopped(self._gpus))
 
     async def _continue_stopped(self, gpus: SimulatedGpus) -> None:
-        """As a kernel, that stops nobody inside of a driver."""
+        """Act as a kernel, that stops nobody inside of a driver."""
         while True:
             gpus.continue_stopped()
             await asyncio.sleep(STOPPED_SECONDS)
@@ -178,17 +178,17 @@ class SimulatedNode:
             ) from error
 
     async def restart_agent(self, **flags: object) -> None:
-        """As a rolling update does. flags: beside those that it had, `interface="claims"`."""
+        """Restart it as a rolling update does. flags: beside those it had, `interface="claims"`."""
         await self.agent.stop()
         self._agent_flags.update(flags)
         await self.start_agent()
 
     async def kill_agent(self) -> None:
-        """SIGKILL, as a crash; containers keep running."""
+        """Kill it, as a crash; containers keep running."""
         await self.agent.kill()
 
     def kill_containers(self) -> None:
-        """SIGKILL to every container, as a node that is drained by force."""
+        """Kill every container, as a node that is drained by force."""
         for container in self._containers:
             container.kill()
 
@@ -240,14 +240,20 @@ class SimulatedNode:
         return tuple(result for task in running for result in task.result())
 
     async def unless_agent_dies(self, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of `work`; raises AgentDied where the agent ends by itself before it."""
+        """Return the outcome of `work`; raises AgentDied where the agent ends before it."""
         working = asyncio.create_task(work)
         dying = asyncio.create_task(self.agent.died())
         try:
             await asyncio.wait((working, dying), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 raise dying.result()
-            return _first_of(working)
+            return working.result()
+        except BaseExceptionGroup as group:
+            # Of errors raised together the first of ours, which the others followed from.
+            ours, _ = group.split(GpuManagerError)
+            while isinstance(ours, BaseExceptionGroup):
+                ours = ours.exceptions[0]  # type: ignore[assignment]
+            raise ours or group from group
         finally:
             for task in (working, dying):
                 task.cancel()
@@ -286,17 +292,6 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await task
         raise
-
-
-def _first_of(task: "asyncio.Task[T]") -> T:
-    """Its result; of errors raised together the first of ours, which the others followed from."""
-    try:
-        return task.result()
-    except BaseExceptionGroup as group:
-        ours, _ = group.split(GpuManagerError)
-        while isinstance(ours, BaseExceptionGroup):
-            ours = ours.exceptions[0]  # type: ignore[assignment]
-        raise ours or group from group
 
 
 async def _refused(pod: Pod, rejection: Rejection) -> tuple[ContainerResult, ...]:

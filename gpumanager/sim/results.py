@@ -4,6 +4,7 @@ Memory and time used are the simulated GPUs' own account of the container's moun
 knows nothing of limits; refusals are from the books that the shim keeps.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +73,12 @@ def memory_limit(container: ContainerManifest, gpus: Sequence[Gpu]) -> int:
 
 
 def measure(account: TenantAccount | None, allocation: Path | None) -> MeasuredUse:
-    """account: of its namespace; None if it never met a GPU. allocation: its books' directory."""
+    """Sum up its use. account: None if it never met a GPU. allocation: its books' directory."""
     devices = account.devices.values() if account is not None else ()
-    used = _counted(allocation) if allocation is not None else ()
+    used: tuple[DeviceUsage, ...] = ()
+    # The container may have made nonsense of its books, or the disk fail.
+    with contextlib.suppress(RegionBroken, RegionUnreadable):
+        used = read_usage(allocation).devices if allocation is not None else ()
     shares = [
         share
         for device in devices
@@ -90,16 +94,8 @@ def measure(account: TenantAccount | None, allocation: Path | None) -> MeasuredU
     )
 
 
-def _counted(allocation: Path) -> tuple[DeviceUsage, ...]:
-    """What its books say; nothing where the container made nonsense of them, or the disk fails."""
-    try:
-        return read_usage(allocation).devices
-    except (RegionBroken, RegionUnreadable):
-        return ()
-
-
 def share_of(busy: int, first_work: int, last_end: int) -> float | None:
-    """Percent of the time between the first kernel, fill or copy and the end of the last."""
+    """Return percent of the time from the first kernel, fill or copy to the end of the last."""
     return 100 * busy / (last_end - first_work) if last_end > first_work else None
 
 

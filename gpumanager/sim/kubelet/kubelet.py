@@ -271,7 +271,7 @@ class SimulatedKubelet:
             self._collect()
 
     def _collect(self) -> None:
-        """The checkpoint on disk keeps ended pods until it is written for another reason."""
+        """Free ended pods' devices; the checkpoint keeps them until written for another reason."""
         self.books = self.books.collect(self.pods.active_uids)
 
     def _advertise(self, devices: Devices) -> None:

@@ -45,24 +45,23 @@ class PodsApiServer:
             before, made = self._made.get(uid, (None, b""))
             if before is not status:
                 # Made once for each state: a real kubelet's compiled code takes no longer.
-                made = _pod(status).SerializeToString()
+                pod = status.pod
+                made = pb.Pod(
+                    metadata=pb.ObjectMeta(
+                        name=pod.name,
+                        namespace=pod.namespace,
+                        uid=pod.uid,
+                        annotations=pod.annotations,
+                    ),
+                    spec=pb.PodSpec(
+                        initContainers=[_container(c) for c in pod.containers if c.kind is not APP],
+                        containers=[_container(c) for c in pod.containers if c.kind is APP],
+                    ),
+                    status=pb.PodStatus(phase=status.phase.value),
+                ).SerializeToString()
                 self._made[uid] = status, made
             pods.append(made)
         return pb.ListPodsResponse(pods=pods)
-
-
-def _pod(status: SimulatedPodStatus) -> pb.Pod:
-    pod = status.pod
-    return pb.Pod(
-        metadata=pb.ObjectMeta(
-            name=pod.name, namespace=pod.namespace, uid=pod.uid, annotations=pod.annotations
-        ),
-        spec=pb.PodSpec(
-            initContainers=[_container(c) for c in pod.containers if c.kind is not APP],
-            containers=[_container(c) for c in pod.containers if c.kind is APP],
-        ),
-        status=pb.PodStatus(phase=status.phase.value),
-    )
 
 
 def _container(container: ContainerManifest) -> pb.Container:

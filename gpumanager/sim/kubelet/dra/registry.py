@@ -83,13 +83,13 @@ class PluginWatcher:
                     self._sockets[path] = (found, task)
 
     async def _end(self, path: Path) -> None:
-        """The task deregisters what it has registered."""
+        """End the task, which deregisters what it has registered."""
         _, task = self._sockets.pop(path)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     async def _keep_registered(self, path: Path) -> None:
-        """Until it is cancelled, which is when its socket ends."""
+        """Run until cancelled, which is when its socket ends."""
         back_off = FIRST_BACK_OFF
         while True:
             with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError, RegistrationRefused):
@@ -102,38 +102,31 @@ class PluginWatcher:
             back_off = min(back_off * 2, LONGEST_BACK_OFF)
 
     async def _register(self, path: Path) -> tuple[str, str]:
-        """The driver's name and endpoint; raises AioRpcError, TimeoutError, RegistrationRefused."""
+        """Return name and endpoint; raises AioRpcError, TimeoutError, RegistrationRefused."""
         async with wire.dial(path) as channel:
             async with asyncio.timeout(DIAL_SECONDS):
                 await channel.channel_ready()
             client = wire.RegistrationClient(channel)
             info = await client.get_info(INFO_SECONDS)
             endpoint = info.endpoint or str(path)
-            try:
-                self._take(path, info, endpoint)
-            except RegistrationRefused as refused:
-                told = pb.RegistrationStatus(plugin_registered=False, error=f"{FAILED} {refused}")
+            versions, error = tuple(info.supported_versions), ""
+            if info.type != wire.PLUGIN_TYPE:
+                error = f"no handler registered for plugin type: {info.type} at socket {path}"
+            else:
+                step = "validation"
+                try:
+                    self._drivers.validate(info.name, endpoint, versions)
+                    step = "registration"
+                    self._drivers.register(info.name, endpoint, versions)
+                except RegistrationRefused as refused:
+                    error = f"plugin {step} failed with err: {refused}"
+            if error:
+                told = pb.RegistrationStatus(plugin_registered=False, error=f"{FAILED} {error}")
                 await client.notify(told, NOTIFY_SECONDS)
-                raise
+                raise RegistrationRefused(error)
             try:
                 await client.notify(pb.RegistrationStatus(plugin_registered=True), NOTIFY_SECONDS)
             except BaseException:
                 await self._drivers.deregister(info.name, endpoint)
                 raise
         return info.name, endpoint
-
-    def _take(self, path: Path, info: pb.PluginInfo, endpoint: str) -> None:
-        """Raises RegistrationRefused."""
-        if info.type != wire.PLUGIN_TYPE:
-            raise RegistrationRefused(
-                f"no handler registered for plugin type: {info.type} at socket {path}"
-            )
-        versions = tuple(info.supported_versions)
-        try:
-            self._drivers.validate(info.name, endpoint, versions)
-        except RegistrationRefused as refused:
-            raise RegistrationRefused(f"plugin validation failed with err: {refused}") from None
-        try:
-            self._drivers.register(info.name, endpoint, versions)
-        except RegistrationRefused as refused:
-            raise RegistrationRefused(f"plugin registration failed with err: {refused}") from None
