@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 
 import vcuda_shim
 from gpumanager.errors import GpuManagerError, InputError
-from gpumanager.gpu.values import Gpu, GpuUUID, Level
+from gpumanager.gpu.values import GpuUUID, Level
 from gpumanager.sim.faults import SimulatedFaults
 from gpumanager.sim.machine import DriverBehaviour, Machine
 from vcuda_shim import _sim
@@ -292,29 +292,25 @@ def _description(machine: Machine) -> Any:
     version = driver_files(machine.cuda_version)[0].name.partition(".so.")[2]
     described.driver_version = version.encode()
     for a, gpu in enumerate(gpus):
-        _describe_gpu(described.gpus[a], gpu, machine)
+        model, row = machine.models.get(gpu.model), described.gpus[a]
+        if model is None:
+            raise InputError(machine.name, f"GPU {gpu.index}: unknown model {gpu.model!r}")
+        try:
+            domain, bus, device = (int(part, 16) for part in gpu.bus_id.split(".")[0].split(":"))
+            row.uuid = uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes
+        except ValueError as error:
+            raise InputError(machine.name, f"GPU {gpu.index}: {gpu.bus_id}, {gpu.uuid}") from error
+        row.name = model.name.encode()[: _sim.lib.SIM_NAME_SIZE - 1]
+        row.memory_bytes, row.context_bytes = gpu.memory, model.context_bytes
+        row.reserved_bytes = model.reserved_bytes
+        row.pci_domain, row.pci_bus, row.pci_device = domain, bus, device
+        row.minor = gpu.minor
+        row.numa_node = _sim.lib.SIM_NOWHERE if gpu.numa_node is None else gpu.numa_node
+        row.sm_count, row.threads_per_sm = model.sm_count, model.max_threads_per_sm
+        row.link_bandwidth, row.memory_bandwidth = model.link_bandwidth, model.memory_bandwidth
+        row.capability_major, row.capability_minor = model.compute_capability
         for b in range(a):
             bond = machine.topology.bond(a, b)
             described.level[a][b] = described.level[b][a] = LEVELS[bond.level]
             described.nvlinks[a][b] = described.nvlinks[b][a] = bond.nvlinks
     return described
-
-
-def _describe_gpu(row: Any, gpu: Gpu, machine: Machine) -> None:
-    model = machine.models.get(gpu.model)
-    if model is None:
-        raise InputError(machine.name, f"GPU {gpu.index}: unknown model {gpu.model!r}")
-    try:
-        domain, bus, device = (int(part, 16) for part in gpu.bus_id.split(".")[0].split(":"))
-        row.uuid = uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes
-    except ValueError as error:
-        raise InputError(machine.name, f"GPU {gpu.index}: {gpu.bus_id}, {gpu.uuid}") from error
-    row.name = model.name.encode()[: _sim.lib.SIM_NAME_SIZE - 1]
-    row.memory_bytes, row.context_bytes = gpu.memory, model.context_bytes
-    row.reserved_bytes = model.reserved_bytes
-    row.pci_domain, row.pci_bus, row.pci_device = domain, bus, device
-    row.minor = gpu.minor
-    row.numa_node = _sim.lib.SIM_NOWHERE if gpu.numa_node is None else gpu.numa_node
-    row.sm_count, row.threads_per_sm = model.sm_count, model.max_threads_per_sm
-    row.link_bandwidth, row.memory_bandwidth = model.link_bandwidth, model.memory_bandwidth
-    row.capability_major, row.capability_minor = model.compute_capability

@@ -24,8 +24,7 @@ from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
-from gpumanager.sim.reasons import why
-from gpumanager.sim.results import ContainerResult, chosen, measure, memory_limit
+from gpumanager.sim.results import ContainerResult, chosen, measure, memory_limit, why
 from gpumanager.sim.runner import ALLOCATION, GPUS, Finished, PodRunner
 
 STOPPED_SECONDS: Final = 0.01

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.grants.journal_file import FILE_NAME, JournalFile
+from gpumanager.ids import AllocationID
 from gpumanager.limits.pages.mapping import RegionBroken, RegionUnreadable
 from gpumanager.limits.pages.region import read_usage
 from gpumanager.limits.values import DeviceUsage
@@ -92,6 +94,17 @@ def measure(account: TenantAccount | None, allocation: Path | None) -> MeasuredU
         throttled_seconds=round(sum(one.throttled_ns for one in used) / 1e9, 3),
         seconds=max((one.last_end_ns - one.first_work_ns for one in devices), default=0) / 1e9,
     )
+
+
+def why(checkpoint: Path, allocation: str) -> str:
+    """Return the sentence that the agent wrote into its journal on why a container got its GPUs.
+
+    Empty for a container without GPUs; raises JournalUnreadable.
+    """
+    if not allocation:
+        return ""
+    found = JournalFile(checkpoint / FILE_NAME).load().get(AllocationID(allocation))
+    return found.why if found is not None else ""
 
 
 def share_of(busy: int, first_work: int, last_end: int) -> float | None:

@@ -148,7 +148,7 @@ class PodRunner:
     async def _run_one(
         self, pod: Pod, container: ContainerManifest, stop: asyncio.Event | None = None
     ) -> ContainerResult:
-        """Run one container from PreStart to its end, or to `stop`."""
+        """Run one container from PreStart to its end, or end it once `stop` is set."""
         if stop is not None and stop.is_set():
             return ContainerResult(pod, container, refused="stopped before it was started")
         try:
@@ -168,32 +168,23 @@ class PodRunner:
         self._keep(process)
         run = started(pod, container, options, spec, process.pid)
         container_id = self._runtime.started(run)
+        ending, stopped = asyncio.create_task(process.wait()), False
         try:
-            code, stopped = await _until(process, stop)
+            if stop is not None:
+                asking = asyncio.create_task(stop.wait())
+                await asyncio.wait((ending, asking), return_when=asyncio.FIRST_COMPLETED)
+                stopped = not ending.done()
+                asking.cancel()
+                process.terminate()
+                await asyncio.wait((ending,), timeout=SIDECAR_GRACE_SECONDS)
+                process.kill()
+            code = await ending
         finally:
+            process.kill()
             self._runtime.ended(container_id)
         self._on_event(events.ContainerEnded(pod, container, code))
         finished = Finished(options, spec, process.mount_namespace, code, stopped)
         return self._report(pod, container, finished)
-
-
-async def _until(process: ContainerProcess, stop: asyncio.Event | None) -> tuple[int, bool]:
-    """Return the exit status, and whether it ran until `stop` was set: it is asked to end then, and
-    ended if it does not."""
-    ending = asyncio.create_task(process.wait())
-    stopped = False
-    try:
-        if stop is not None:
-            asking = asyncio.create_task(stop.wait())
-            await asyncio.wait((ending, asking), return_when=asyncio.FIRST_COMPLETED)
-            stopped = not ending.done()
-            asking.cancel()
-            process.terminate()
-            await asyncio.wait((ending,), timeout=SIDECAR_GRACE_SECONDS)
-            process.kill()
-        return await ending, stopped
-    finally:
-        process.kill()
 
 
 def granted(options: RunOptions, spec: ContainerSpec) -> Mapping[str, str]:

@@ -128,7 +128,23 @@ class SimulatedPodResources:
             if alpha:
                 for entry in devices:
                     entry.ClearField("topology")
-            claimed = [] if alpha else [_dynamic(one) for one in self._view.claimed(pod, container)]
+            claimed = [
+                pb.DynamicResource(
+                    claim_name=key.name,
+                    claim_namespace=key.namespace,
+                    claim_resources=[
+                        pb.ClaimResource(
+                            cdi_devices=[pb.CDIDevice(name=name) for name in device.cdi_ids],
+                            driver_name=driver,
+                            pool_name=device.pool,
+                            device_name=device.name,
+                            share_id=device.share,
+                        )
+                        for driver, device in prepared
+                    ],
+                )
+                for key, prepared in (() if alpha else self._view.claimed(pod, container))
+            ]
             containers.append(
                 pb.ContainerResources(
                     name=container.name, devices=devices, dynamic_resources=claimed
@@ -150,21 +166,3 @@ class SimulatedPodResources:
                         )
             elif row.ids:
                 yield pb.ContainerDevices(resource_name=row.resource, device_ids=sorted(row.ids))
-
-
-def _dynamic(claimed: ClaimedDevices) -> pb.DynamicResource:
-    key, devices = claimed
-    return pb.DynamicResource(
-        claim_name=key.name,
-        claim_namespace=key.namespace,
-        claim_resources=[
-            pb.ClaimResource(
-                cdi_devices=[pb.CDIDevice(name=name) for name in device.cdi_ids],
-                driver_name=driver,
-                pool_name=device.pool,
-                device_name=device.name,
-                share_id=device.share,
-            )
-            for driver, device in devices
-        ],
-    )

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpumanager.placement.policy import Score, put
-from gpumanager.placement.values import FreeNode, PodRequest, Request
+from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.placement.workload_mix import Mix, mix_of
 from gpumanager.sim.trace.values import TracePod
 from gpumanager.units import CORES_PER_GPU
@@ -49,31 +49,30 @@ class Fragmentation:
     def __init__(self, mix: Mix) -> None:
         self._typical = [(ask, share) for ask, share in mix.typical if ask.requests]
         self._useless = 1 - sum(share for _, share in self._typical)
-        self._terms: dict[Frees, tuple[int, list[tuple[int, int]]]] = {}
+        self._terms: dict[Frees, tuple[int, list[tuple[bool, int]]]] = {}
 
     def of(self, room: FreeNode) -> float:
         frees = tuple([gpu.cores for gpu in room.gpus])
         if frees not in self._terms:
-            usable = [_usable(frees, ask.requests[0]) for ask, _ in self._typical]
+            # For each pod: whether it fits, and what is free on GPUs with enough.
+            usable: list[tuple[bool, int]] = []
+            for ask, _ in self._typical:
+                each = min(ask.requests[0].cores, CORES_PER_GPU)
+                enough = [free for free in frees if free >= each]
+                fits = len(enough) >= max(1, ask.requests[0].whole_gpus)
+                usable.append((fits, sum(enough)))
             self._terms[frees] = sum(frees), usable
-        free, usable = self._terms[frees]
+        free, usables = self._terms[frees]
         if not free:
             return 0.0
         fragments = self._useless * free
-        for (ask, share), (fits, amount) in zip(self._typical, usable, strict=True):
+        for (ask, share), (fits, amount) in zip(self._typical, usables, strict=True):
             here = fits and ask.cpu_milli <= room.cpu_milli
             if here and (not ask.models or room.model in ask.models):
                 fragments += share * (free - amount)
             else:
                 fragments += share * free
         return fragments / CORES_PER_GPU
-
-
-def _usable(frees: Frees, request: Request) -> tuple[int, int]:
-    """Return whether it fits, and how much is free on GPUs that have enough for it."""
-    each = min(request.cores, CORES_PER_GPU)
-    enough = [free for free in frees if free >= each]
-    return len(enough) >= max(1, request.whole_gpus), sum(enough)
 
 
 def typical_of(pods: Sequence[TracePod]) -> Mix:
