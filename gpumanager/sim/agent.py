@@ -68,7 +68,7 @@ class AgentProcess:
         return [sys.executable, "-I", "-S", parent_death.__file__, *agent]
 
     def environment(self) -> dict[str, str]:
-        """The agent finds the simulated NVML and GPUs where it would find the host's.
+        """Return variables by which the agent finds simulated NVML and GPUs instead of the host's.
 
         It does not find the cluster whose pod this simulation may run in.
         """
@@ -95,7 +95,7 @@ class AgentProcess:
         return self._process.pid
 
     async def died(self) -> AgentDied:
-        """Returns when it ended by itself; not when it was killed or stopped here."""
+        """Return when it ended by itself; not when it was killed or stopped here."""
         while True:
             await self._ours.wait()
             status = await self._process.wait() if self._process is not None else 0
@@ -103,12 +103,12 @@ class AgentProcess:
                 return AgentDied(f"the node agent ended with status {status}: {self.last_words()}")
 
     async def kill(self) -> None:
-        """SIGKILL, as a crash."""
+        """Kill it, as a crash."""
         self._ours.clear()
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL for who does not listen."""
+        """End it by SIGTERM, or by SIGKILL if it does not end."""
         self._ours.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
@@ -116,7 +116,7 @@ class AgentProcess:
         await self._end(signal.SIGKILL)
 
     def last_words(self) -> str:
-        """The end of its log, for a message."""
+        """Return the end of its log, for a message."""
         with contextlib.suppress(OSError):
             lines = self._disk.agent_log.read_text(errors="replace").splitlines()
             return " | ".join(line.strip() for line in lines[-LAST_LINES:])

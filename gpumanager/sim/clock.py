@@ -74,7 +74,7 @@ class Clock(Timer, Protocol):
     one_by_one: bool
 
     def environment(self) -> Mapping[str, str]:
-        """What a program needs to live by it."""
+        """Return what a program needs to live by it."""
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
         """Let a process that was started just now come to where it sleeps until its start."""
@@ -87,7 +87,7 @@ class Clock(Timer, Protocol):
         """Let so many threads of ours take part in the world and come to their first sleep."""
 
     def end_world(self) -> None:
-        """Its threads take no part any more, and do not block: they can be joined."""
+        """Let its threads take no part any more, and not block: they can be joined."""
 
 
 class RealClock:
@@ -105,16 +105,16 @@ class RealClock:
         return {}
 
     async def line_up(self, pid: int, start: int, ended: Callable[[], bool]) -> None:
-        """Nothing: it gets there by itself."""
+        """Do nothing: it gets there by itself."""
 
     def world(self) -> int:
         return 0
 
     async def line_up_threads(self, count: int = 1) -> None:
-        """Nothing, as above."""
+        """Do nothing, as above."""
 
     def end_world(self) -> None:
-        """Nothing: it has no end."""
+        """Do nothing: it has no end."""
 
 
 class ManualTimer:

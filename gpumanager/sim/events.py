@@ -53,5 +53,5 @@ OnEvent = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """For who wants to see nothing."""
+    """Ignore an event, for who wants to see nothing."""
     del event

@@ -34,40 +34,40 @@ class SimulatedFaults:
     _state: Any
 
     def xid(self, gpu: GpuUUID, code: int) -> None:
-        """The driver reports an Xid."""
+        """Report an Xid, as the driver does."""
         _sim.lib.faults_event(self._state, self._position(gpu), _sim.lib.SIM_EVENT_XID, code)
 
     def double_bit_error(self, gpu: GpuUUID) -> None:
-        """A memory error that could not be corrected: an event, and one more to count."""
+        """Report a memory error that could not be corrected, and count it."""
         with self._changed(gpu) as faults:
             faults.double_bits += 1
         kind = _sim.lib.SIM_EVENT_DOUBLE_BIT
         _sim.lib.faults_event(self._state, self._position(gpu), kind, 0)
 
     def remap(self, gpu: GpuUUID, *, pending: bool = False, failed: bool = False) -> None:
-        """A row of its memory is to be replaced at the next reset, or could not be."""
+        """Mark a row of its memory to be replaced at the next reset, or one that could not be."""
         with self._changed(gpu) as faults:
             faults.remap_pending, faults.remap_failed = pending, failed
 
     def lose(self, gpu: GpuUUID) -> None:
-        """It falls off the bus: those who know it cannot ask it any more."""
+        """Drop it off the bus: those who know it cannot ask it any more."""
         with self._changed(gpu) as faults:
             faults.lost = True
 
     def unplug(self, gpu: GpuUUID) -> None:
-        """It is lost, and who opens the driver from now on does not see it at all."""
+        """Lose it, and hide it from who opens the driver from now on."""
         self.lose(gpu)
         self._node(gpu).unlink(missing_ok=True)
 
     def restore(self, gpu: GpuUUID) -> None:
-        """It was reset, or plugged in again: nothing is wrong with it."""
+        """Reset it, or plug it in again: nothing is wrong with it."""
         self._node(gpu).touch()
         with self._changed(gpu) as faults:
             faults.lost = faults.remap_pending = faults.remap_failed = faults.call_ns = 0
             faults.double_bits = 0
 
     def slow(self, seconds: float, gpu: GpuUUID | None = None) -> None:
-        """Every call of NVML, or those about one GPU, take so long; 0: no longer than they need."""
+        """Make each call of NVML, or of one GPU, take so long; 0: no longer than needed."""
         nanoseconds = _LONGEST if seconds == FOREVER else round(seconds * _SECOND)
         if gpu is not None:
             with self._changed(gpu) as faults:
@@ -79,17 +79,17 @@ class SimulatedFaults:
     def unsupported(
         self, *, topology: bool = False, events: bool = False, ecc: bool = False
     ) -> None:
-        """What this machine's NVML does not support."""
+        """Set what this machine's NVML does not support."""
         with self._machine() as faults:
             faults.no_topology, faults.no_events, faults.no_ecc = topology, events, ecc
 
     def unload(self) -> None:
-        """The kernel module goes."""
+        """Unload the kernel module."""
         with self._machine() as faults:
             faults.unloaded = True
 
     def load(self) -> None:
-        """It comes (again), and with it every GPU that has a device node, as new."""
+        """Load it (again), and with it every GPU that has a device node, as new."""
         _sim.lib.faults_reload(self._state)
         with self._machine() as faults:
             faults.unloaded = False

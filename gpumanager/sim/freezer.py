@@ -37,7 +37,7 @@ class SimulatedFreezer:
         return cgroup in self.frozen
 
     def end(self, cgroup: Cgroup) -> None:
-        """The container has ended, and its cgroup is removed."""
+        """End a container: its cgroup is removed."""
         self.frozen.discard(cgroup)
         self.containers = {pid: one for pid, one in self.containers.items() if one[1] != cgroup}
 

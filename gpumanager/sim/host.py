@@ -65,7 +65,7 @@ class NodeDisk:
 
     @property
     def cdi(self) -> tuple[Path, Path]:
-        """The static directory and the dynamic one."""
+        """Return the static directory and the dynamic one."""
         return self.base / "cdi" / "static", self.base / "cdi" / "dynamic"
 
     @property

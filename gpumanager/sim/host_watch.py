@@ -56,7 +56,7 @@ class HostWatch:
 
 
 def _waited_seconds(schedstat: Path) -> float | None:
-    """How long the thread has waited for a processor; None where the kernel does not count it."""
+    """Return how long the thread has waited for a processor; None if the kernel does not count."""
     try:
         return int(schedstat.read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):

@@ -23,7 +23,7 @@ Results = tuple[ContainerResult, ...]
 async def keep_running(
     pods: Sequence[Pod], run: Callable[[Pod], Awaitable[Results]], stop: asyncio.Event
 ) -> Results:
-    """run: one pod once, to its end or to `stop`. The results of the last run of each."""
+    """Run pods again and again; return their last results. run: one pod once, or to `stop`."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_keep_one_running(pod, run, stop)) for pod in pods]
     return tuple(one for task in tasks for one in task.result())

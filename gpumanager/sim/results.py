@@ -58,17 +58,17 @@ class ContainerResult:
 
     @property
     def failed(self) -> bool:
-        """It never ran, or ended badly by itself."""
+        """Return whether it never ran, or ended badly by itself."""
         return self.exit_code != 0 and not self.stopped
 
     @property
     def share_target(self) -> int | None:
-        """Percent of each GPU's time; None for a container without GPUs."""
+        """Return percent of each GPU's time; None for a container without GPUs."""
         return min(self.container.cores, CORES_PER_GPU) if self.container.cores else None
 
 
 def memory_limit(container: ContainerManifest, gpus: Sequence[Gpu]) -> int:
-    """What was granted: the blocks asked for, or whole cards."""
+    """Return what was granted: the blocks asked for, or whole cards."""
     if container.cores >= CORES_PER_GPU:
         return sum(gpu.memory for gpu in gpus)
     return container.blocks * MEMORY_BLOCK

@@ -51,17 +51,17 @@ class DeviceBooks:
         )
 
     def capacity(self, resource: str) -> int:
-        """Allocatable: the healthy devices."""
+        """Count the healthy devices."""
         return len(self.healthy.get(resource, NONE))
 
     def capacity_for(self, pod_uid: str, resource: str) -> int:
-        """Allocatable as computed for one pod: devices in use are part of it."""
+        """Count what is allocatable for one pod: devices in use are part of it."""
         if not any(row.pod_uid == pod_uid for row in self.holdings):
             return self.capacity(resource)
         return max(self.capacity(resource), len(self.held(resource)))
 
     def nodes_of(self, resource: str, device_id: str) -> tuple[int, ...]:
-        """Of one device; empty where it names none."""
+        """Return the NUMA nodes of one device; empty where it names none."""
         return self.nodes.get(resource, {}).get(device_id, ())
 
     def held(self, resource: str) -> IDs:
@@ -80,7 +80,7 @@ class DeviceBooks:
         return replace(self, holdings=(*self.holdings, holding))
 
     def finish_admission(self) -> "DeviceBooks":
-        """The admission is over, well or badly: what is in use is what containers hold."""
+        """End an admission, well or badly: what is in use is what containers hold."""
         return replace(self, pending={})
 
     def collect(self, active: frozenset[str]) -> "DeviceBooks":
@@ -123,45 +123,35 @@ class Unavailable:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
-    """Devices that a pod holds and cannot have again, in the kubelet's words."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def again(books: DeviceBooks, holding: Holding, size: int, *, running: bool) -> Unusable | None:
-    """Whether a container that holds devices keeps them when its pod is admitted once more.
+def again(books: DeviceBooks, holding: Holding, size: int, *, running: bool) -> str | None:
+    """Return why a container cannot keep its devices when its pod is admitted once more.
 
     running: nobody asks about the health of what a running container has.
     """
     resource = holding.resource
     if len(holding.ids) != size:
-        return Unusable(f"changed request for resource {resource!r} from {len(holding.ids)}")
+        return f"changed request for resource {resource!r} from {len(holding.ids)}"
     if running:
         return None
     if not books.capacity(resource):
         return unhealthy(resource)
     if not holding.ids <= books.healthy[resource]:
-        return Unusable(
+        return (
             "previously allocated devices are no longer healthy; "
             f"cannot allocate unhealthy devices {resource}"
         )
     return None
 
 
-def unhealthy(resource: str) -> Unusable:
-    """Said where nothing of a resource is healthy, for example before its plugin is back."""
-    return Unusable(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+def unhealthy(resource: str) -> str:
+    """Return the refusal where nothing is healthy, for example before its plugin is back."""
+    return f"no healthy devices present; cannot allocate unhealthy devices {resource}"
 
 
 def begin(
     books: DeviceBooks, resource: str, size: int, reusable: IDs, random: Random
 ) -> Choice | Unavailable:
-    """First what init containers leave, then what is free."""
+    """Pick first what init containers leave, then what is free."""
     reused = _some(reusable, size, random)
     free = books.free(resource)
     missing = size - len(reused)
@@ -171,7 +161,7 @@ def begin(
 
 
 def finish(choice: Choice, preferred: Sequence[str], random: Random) -> IDs:
-    """The plugin's preference as far as it may be had, the remainder at random."""
+    """Pick the plugin's preference as far as it may be had, the remainder at random."""
     missing = choice.size - len(choice.reused)
     wanted = [name for name in dict.fromkeys(preferred) if name in choice.available]
     taken = choice.reused.union(wanted[:missing])
@@ -190,7 +180,7 @@ Reusable = Mapping[str, IDs]
 def leave(
     reusable: Reusable, container: ContainerManifest, holdings: Sequence[Holding]
 ) -> Reusable:
-    """What can be reused after `container`: an init container adds, one that stays takes away."""
+    """Return what is left to reuse: an init container adds to it, one that stays takes away."""
     left = dict(reusable)
     for holding in holdings:
         before = left.get(holding.resource, NONE)

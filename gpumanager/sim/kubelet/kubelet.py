@@ -315,14 +315,13 @@ class SimulatedKubelet:
         rows = self.books.of_container(pod.uid, container.name)
         if held := next((row for row in rows if row.resource == resource), None):
             lenient = not self.version.asks_health_again
-            unusable = again(self.books, held, size, running=lenient)
-            return None if unusable is None else str(unusable)
+            return again(self.books, held, size, running=lenient)
         endpoint = self._plugins.get(resource)
         if endpoint is None or not self.books.capacity(resource):
             if resource not in self.books.registered:
                 return f"cannot allocate unregistered device {resource}"
             strict = self.version.asks_health_again
-            return str(unhealthy(resource) if strict else Unavailable(resource, size, 0))
+            return unhealthy(resource) if strict else str(Unavailable(resource, size, 0))
         choice = begin(self.books, resource, size, reusable.get(resource, NONE), self._random)
         if isinstance(choice, Unavailable):
             return str(choice)

@@ -230,7 +230,7 @@ class Plugins:
         endpoint.listen()
 
     def _refuse_connected(self, endpoint: PluginEndpoint) -> None:
-        """Raises PluginFailed for a second endpoint of a path, where that is the key.
+        """Refuse a second endpoint of a path, where that is the key; raises PluginFailed.
 
         As 1.37.2 cleans up after the refusal it forgets the first one's connection, too: its end is
         not noticed any more, its devices stay healthy, and its path is refused for ever. Example: a

@@ -31,7 +31,7 @@ class View(Protocol):
     def pods(self) -> SimulatedPodList: ...
 
     def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimedDevices]:
-        """What drivers have prepared for it, by claim."""
+        """Return what drivers have prepared for it, by claim."""
         ...
 
 

@@ -60,7 +60,7 @@ class SimulatedPodList:
         return SimulatedPodList({**self.statuses, uid: changed})
 
     def all_pending(self) -> "SimulatedPodList":
-        """After a reboot: nothing runs, what has ended stays so."""
+        """Reset after a reboot: nothing runs, what has ended stays so."""
         rows = {
             uid: row if row.phase.terminal else replace(row, phase=Phase.PENDING)
             for uid, row in self.statuses.items()
@@ -89,7 +89,7 @@ class SimulatedPodList:
 
 
 def requested(containers: Iterable[ContainerManifest], resource: str) -> int:
-    """What a pod needs at its busiest moment: init containers run alone, but beside sidecars."""
+    """Return a pod's need at its busiest: init containers run alone, but beside sidecars."""
     sidecars = apps = peak = 0
     for container in containers:
         amount = container.asks.get(resource, 0)
@@ -120,7 +120,7 @@ def room_for(pod: Pod, others: Iterable[Pod], books: DeviceBooks) -> Rejection |
 
 
 def pod_json(status: SimulatedPodStatus) -> dict[str, Any]:
-    """As much of a v1 Pod as decides about GPUs."""
+    """Return as much of a v1 Pod as decides about GPUs."""
     pod = status.pod
     inits = [one for one in pod.containers if one.kind is not ContainerKind.APP]
     apps = [one for one in pod.containers if one.kind is ContainerKind.APP]

@@ -59,32 +59,32 @@ class StockClaims:
 
 
 def least_allocated(left: FreeNode) -> int:
-    """NodeResourcesFit, as it is by default: 0 to 100, from what would be left."""
+    """Score as NodeResourcesFit by default: 0 to 100, from what would be left."""
     cpu = left.cpu_milli * BEST // left.total_cpu_milli if left.total_cpu_milli else 0
     memory = left.memory_mib * BEST // left.total_memory_mib if left.total_memory_mib else 0
     return (cpu + memory) // 2
 
 
 def fullest_gpu(room: FreeNode) -> Callable[[FreeNode], float]:
-    """Best fit on one node: the less was free on the GPU that is taken, the better."""
+    """Prefer on one node the GPU on which the least was free."""
     before = sum(gpu.cores**2 for gpu in room.gpus)
     return lambda left: sum(gpu.cores**2 for gpu in left.gpus) - before
 
 
 def best_fit(room: FreeNode, ask: PodRequest) -> float:
-    """Least left over, of CPU and GPU alike."""
+    """Prefer the least left over, of CPU and GPU alike."""
     cpu = (room.cpu_milli - ask.cpu_milli) / LARGEST_CPU_MILLI
     return BEST * (1 - (cpu + (free_cores(room) - ask.cores) / LARGEST_CORES) / 2)
 
 
 def dot_product(room: FreeNode, ask: PodRequest) -> float:
-    """Least alike: the product of what is free and what is asked, of CPU and GPU."""
+    """Prefer the least alike: the product of what is free and asked, of CPU and GPU."""
     cpu = room.cpu_milli * ask.cpu_milli / LARGEST_CPU_MILLI**2
     return BEST * (1 - (cpu + free_cores(room) * ask.cores / LARGEST_CORES**2) / 2)
 
 
 def gpu_clustering(room: FreeNode, ask: PodRequest) -> float:
-    """Pods of a kind together: shares, one GPU, two… In each class the fullest node first."""
+    """Put pods of a kind together: shares, one GPU, two… The fullest node of each class first."""
     if not ask.requests:
         return 0.0
     fullness = int(BEST / 4 * (LARGEST_CORES - free_cores(room)) / LARGEST_CORES)
@@ -97,7 +97,7 @@ def gpu_clustering(room: FreeNode, ask: PodRequest) -> float:
 
 
 def gpu_packing(room: FreeNode, ask: PodRequest) -> float:
-    """Shared GPUs first, the fullest of them; then free ones on used nodes; then idle nodes."""
+    """Prefer shared GPUs, the fullest first; then free ones on used nodes; then idle nodes."""
     if not ask.requests:
         return 0.0
     untouched = sum(gpu.cores == CORES_PER_GPU for gpu in room.gpus)

@@ -30,12 +30,12 @@ NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 
 
 def read_pods(path: Path) -> tuple[TracePod, ...]:
-    """Raises InputError with file and line."""
+    """Read pods; raises InputError with file and line."""
     return _read(path, POD_COLUMNS, _pod)
 
 
 def read_nodes(path: Path) -> tuple[FreeNode, ...]:
-    """Raises InputError with file and line."""
+    """Read nodes; raises InputError with file and line."""
     return _read(path, NODE_COLUMNS, _node)
 
 

@@ -19,7 +19,7 @@ class ReplayOutcome:
     models: dict[str, tuple[int, float]]
 
     def at(self, load_percent: float) -> float | None:
-        """Allocation in percent when this much had been asked for; None where it never was."""
+        """Return the allocation in percent when so much had been asked for; None if it never was."""
         return next((got for asked, got in self.curve if asked >= load_percent), None)
 
 
@@ -69,7 +69,7 @@ class SteadyRecorder:
 
 
 def allocation_by_model(rooms: Sequence[FreeNode]) -> dict[str, tuple[int, float]]:
-    """GPUs, and percent of their cores that are given away, by model; most GPUs first."""
+    """Return GPUs, and percent of their cores given away, by model; most GPUs first."""
     gpus: Counter[str] = Counter()
     free: Counter[str] = Counter()
     for room in rooms:

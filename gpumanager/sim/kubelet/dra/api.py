@@ -21,13 +21,13 @@ class NodeApi(Protocol):
         """Return the ResourceClaim, as it is now."""
 
     async def delete_slices(self, driver: str) -> None:
-        """ResourceSlices of the node: of one driver, or of all for an empty name."""
+        """Delete the node's ResourceSlices of one driver, or of all for an empty name."""
 
     async def event(self, pod: Pod, reason: str, message: str) -> None:
-        """A warning about a pod."""
+        """Warn about a pod."""
 
     async def report_health(self, pod: Pod, rows: Mapping[str, Sequence[Object]]) -> None:
-        """`allocatedResourcesStatus` by container, in the pod's status."""
+        """Write `allocatedResourcesStatus` by container, into the pod's status."""
 
 
 class HttpNodeApi:
@@ -47,7 +47,7 @@ class HttpNodeApi:
         await self._client.delete(f"{GROUP}/resourceslices", {}, fieldSelector=selector)
 
     async def event(self, pod: Pod, reason: str, message: str) -> None:
-        """The same once more is counted."""
+        """Count the same once more."""
         about = ObjectReference("Pod", pod.name, pod.uid, pod.namespace)
         event = KubeEvent(about, warning=True, reason=reason, message=message)
         path = f"/api/v1/namespaces/{pod.namespace}/events"

@@ -67,7 +67,7 @@ class ClaimState:
     def with_devices(
         self, driver: str, found: Iterable[PreparedDevice], *, replaces: bool
     ) -> "ClaimState":
-        """replaces: what an earlier answer had is forgotten; else it stays, twice perhaps."""
+        """Add devices. replaces: forget an earlier answer's; else they stay, twice perhaps."""
         before = () if replaces else self.devices[driver]
         return replace(self, devices={**self.devices, driver: (*before, *found)})
 

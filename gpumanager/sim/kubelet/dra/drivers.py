@@ -58,12 +58,12 @@ class DriverInstance:
         )
 
     async def prepare(self, claims: Sequence[pb.Claim]) -> pb.NodePrepareResourcesResponse:
-        """Raises ClaimRefused."""
+        """Prepare them; raises ClaimRefused."""
         request = pb.NodePrepareResourcesRequest(claims=claims)
         return await _answer("NodePrepareResources", self._client.prepare(request, CALL_SECONDS))
 
     async def unprepare(self, claims: Sequence[pb.Claim]) -> pb.NodeUnprepareResourcesResponse:
-        """Raises ClaimRefused."""
+        """Unprepare them; raises ClaimRefused."""
         request = pb.NodeUnprepareResourcesRequest(claims=claims)
         return await _answer(
             "NodeUnprepareResources", self._client.unprepare(request, CALL_SECONDS)
@@ -151,7 +151,7 @@ class DriverRegistry:
         )
 
     def register(self, driver: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Raises RegistrationRefused."""
+        """Register an instance; raises RegistrationRefused."""
         service = self.validate(driver, endpoint, versions)
         instances = self._instances.setdefault(driver, [])
         if endpoint in {one.endpoint for one in instances}:
@@ -239,5 +239,5 @@ async def _cancel(tasks: Iterable["asyncio.Task[None]"]) -> None:
 
 
 def _quoted(words: Sequence[str]) -> str:
-    """As Go prints a list of strings."""
+    """Print a list of strings as Go does."""
     return "[" + " ".join(f'"{word}"' for word in words) + "]"
