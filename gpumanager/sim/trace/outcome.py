@@ -19,7 +19,7 @@ class ReplayOutcome:
     models: dict[str, tuple[int, float]]
 
     def at(self, load_percent: float) -> float | None:
-        """Return the allocation in percent when so much had been asked for; None if it never was."""
+        """Return the allocation in percent when so much had been asked; None if it never was."""
         return next((got for asked, got in self.curve if asked >= load_percent), None)
 
 
