@@ -98,6 +98,7 @@ class Interfaces:
             containers,
             events=latencies.admissions,
             skipped=supervisor.skipped,
+            claim_of=self._claim_of,
         )
         self.node = node
         self.allocator = Allocator(node, deps)
@@ -187,6 +188,14 @@ class Interfaces:
         if isinstance(grant.source, ClaimSource):
             return self.claims.users(grant.source) if self.claims else ()
         return () if grant.pod is None else (grant.pod,)
+
+    def _claim_of(self, container: Claimant) -> ClaimSource | None:
+        """Return a claim prepared on this node that a container uses, as far as known."""
+        own = container.uid, container.container
+        for grant in self.node.grants(CLAIMS):
+            if any((user.uid, user.container) == own for user in self.users(grant)):
+                return grant.source if isinstance(grant.source, ClaimSource) else None
+        return None
 
     def offers(self) -> Mapping[GpuUUID, str]:
         """Return which interface has which GPU."""

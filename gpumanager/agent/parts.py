@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from gpumanager.deviceplugin.dependencies import AdmissionEvents, Dependencies
+from gpumanager.deviceplugin.dependencies import AdmissionEvents, ClaimOf, Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.gpu.discovery import DeviceDiscovery
 from gpumanager.gpu.nvml_service import NvmlService
@@ -56,6 +56,7 @@ def dependencies(
     *,
     events: AdmissionEvents,
     skipped: SkippedErrors,
+    claim_of: ClaimOf,
 ) -> Dependencies:
     """Return what the allocator works with."""
     return Dependencies(
@@ -70,6 +71,7 @@ def dependencies(
         annotations=outside.cluster,
         inherited=partial(inherited_grants, settings.checkpoint_path / FILE_NAME),
         events=events,
+        claim_of=claim_of,
         share_mode=settings.share_mode,
         gpu_policy=settings.gpu_policy,
         skipped=skipped,

@@ -8,7 +8,7 @@ from typing import Protocol
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.deviceplugin.identity.evidence import Evidence
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
-from gpumanager.grants.grant import Claimant, Grant
+from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.ids import PodUID
 from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import PodsSource
@@ -58,6 +58,15 @@ Inheritance = Callable[[Topology, Evidence, float], tuple[Grant, ...]]
 the epoch."""
 
 
+ClaimOf = Callable[[Claimant], ClaimSource | None]
+"""Returns a claim that a container uses, as far as known."""
+
+
+def no_claim(_container: Claimant) -> ClaimSource | None:
+    """Return no claim: this node serves none."""
+    return None
+
+
 def nothing_inherited(_topology: Topology, _evidence: Evidence, _now: float) -> tuple[Grant, ...]:
     """Return no grants: no other manager was here."""
     return ()
@@ -87,6 +96,7 @@ class Dependencies:
     share_mode: bool = True
     gpu_policy: str = BINPACK
     events: AdmissionEvents = field(default_factory=NoEvents)
+    claim_of: ClaimOf = no_claim
     grace: float = 30.0
     skipped: SkippedErrors = field(default_factory=SkippedErrors)
     clock: Callable[[], float] = time.time

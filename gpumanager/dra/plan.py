@@ -17,7 +17,7 @@ from typing import Final
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource, Grant, Share, State
 from gpumanager.grants.ledger import Ledger
-from gpumanager.grants.refusals import Refused
+from gpumanager.grants.refusals import ONE_INTERFACE, Refused
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.table import isolation_of, whole_gpus
 from gpumanager.kube.claims import (
@@ -149,8 +149,7 @@ def _check_containers(
             if use.claim == claim.name and use.container in pod.shares:
                 return Refused(
                     f"container {use.container} of pod {pod} asks for {VCORE} or {VMEMORY} beside "
-                    f"claim {claim.name}: each brings limits of its own, and one hides the other; "
-                    "ask for all GPUs of a container by one claim",
+                    f"claim {claim.name}: {ONE_INTERFACE}",
                     "several-grants",
                 )
         for container in dict.fromkeys(use.container for use in pod.uses):

@@ -5,8 +5,15 @@ raised      `RetryLater`: not decided now; the kubelet asks again
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from gpumanager.errors import GpuManagerError
+
+ONE_INTERFACE: Final = (
+    "each brings limits of its own, and one hides the other; "
+    "ask for all GPUs of a container by one claim"
+)
+"""Why a container gets GPUs by one interface only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,8 +117,10 @@ class NodeOfClaims:
         containers: Mapping[str, Sequence[tuple[str, str]]],
         command: str,
         within: float = SECONDS,
+        limits: Mapping[str, str] = MappingProxyType({}),
     ) -> Pod:
-        """Scheduled. containers: by name, each a claim and a request of it, empty for all."""
+        """Scheduled. containers: by name, each a claim and a request of it, empty for all. limits:
+        of each container."""
         claims = dict.fromkeys(claim for used in containers.values() for claim, _ in used)
         spec = {
             "resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims],
@@ -128,10 +130,11 @@ class NodeOfClaims:
                     "image": "none",
                     "command": ["sh", "-c", command],
                     "resources": {
+                        "limits": dict(limits),
                         "claims": [
                             {"name": claim} | ({"request": request} if request else {})
                             for claim, request in used
-                        ]
+                        ],
                     },
                 }
                 for container, used in containers.items()

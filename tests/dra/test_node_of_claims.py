@@ -16,7 +16,7 @@ from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.access import Access
 from gpumanager.kube.claims import device_name
 from gpumanager.kube.client import KubeClient
-from gpumanager.names import CLAIM_DRIVER
+from gpumanager.names import CLAIM_DRIVER, VCORE, VMEMORY
 from gpumanager.sim.agent import AgentProcess
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.container.process import namespaces_available
@@ -124,6 +124,31 @@ async def test_a_container_with_two_claims_waits_and_its_events_say_why(
     node.node.kubelet.delete(pod.uid)
     await running
     assert list(node.node.disk.cdi[1].iterdir()) == []
+
+
+async def test_a_second_pod_of_a_claim_does_not_start_with_a_share_beside_it(
+    tmp_path: Path,
+) -> None:
+    """The kubelet has prepared the claim, and does not ask its driver again."""
+    flags = {"interface": "both", "claims-gpus": 2}
+    async with NodeOfClaims(tmp_path, flags=flags) as node:
+        await until(lambda: node.offered() == 2)
+        await node.claim("a", request("gpu", 30, "1Gi"))
+        first = await node.pod("first", {"main": [("a", "")]}, "exec sleep 600")
+        running = asyncio.create_task(node.run(first))
+        await until(lambda: list(node.node.disk.cdi[1].iterdir()))
+        second = await node.pod(
+            "second", {"main": [("a", "")]}, SAY, limits={VCORE: "30", VMEMORY: "4"}
+        )
+
+        (result,) = await node.run(second)
+
+        assert "second (main) asks for tencent.com/vcuda-core beside claim default/a" in (
+            result.refused or ""
+        )
+        assert "by one claim" in (result.refused or "")
+        node.node.kill_containers()
+        await running
 
 
 async def test_the_slice_is_there_again_after_the_kubelet_deleted_it(node: NodeOfClaims) -> None:

@@ -25,10 +25,10 @@ from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
-from gpumanager.grants.refusals import NotResolved
+from gpumanager.grants.refusals import ONE_INTERFACE, NotResolved
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION
-from gpumanager.names import DEVICE_PLUGINS
+from gpumanager.names import DEVICE_PLUGINS, VCORE
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +109,9 @@ class IdentityResolver:
     ) -> None:
         pod = next((pod for pod in view or () if pod.uid == container.uid), None)
         owned = confirmed(self._ledger, allocation, container, pod)
+        # The kubelet prepares a claim once: its second pod is not asked about by way of the driver.
+        if owned.pod and (claim := self._deps.claim_of(owned.pod)):
+            raise NotResolved(f"{owned.pod} asks for {VCORE} beside {claim}: {ONE_INTERFACE}")
         found = rivals(self._live(), owned, checkpoint)
         if found.standing:
             raise NotResolved(f"its devices are still held by {found.standing[0].pod}")

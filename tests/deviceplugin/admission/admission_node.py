@@ -20,7 +20,7 @@ from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.device_ids import Device
-from gpumanager.grants.grant import Claimant
+from gpumanager.grants.grant import Claimant, ClaimSource
 from gpumanager.grants.journal_file import CHANGE_BYTES, JournalFile
 from gpumanager.grants.node import Node as GrantedNode
 from gpumanager.grants.refusals import Refused
@@ -241,6 +241,8 @@ class Node:
         self.runtime = Runtime()
         self.tenants = Tenanted()
         self.annotated = Annotated()
+        self.claims: dict[tuple[PodUID, str], ClaimSource] = {}
+        """By container: a claim that it uses."""
         self.handover: AllocationFiles | None = None
         self.allocator = self.new_allocator()
 
@@ -263,6 +265,7 @@ class Node:
                 inherited=partial(inherited_grants, self.directory / ORIGINAL),
                 share_mode=self.share_mode,
                 gpu_policy=self.gpu_policy,
+                claim_of=lambda who: self.claims.get((who.uid, who.container)),
                 grace=0.0,
                 clock=lambda: self.clock() + self.set_by,
                 elapsed=self.clock,

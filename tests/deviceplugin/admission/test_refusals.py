@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.grants.grant import ClaimedDevice, ClaimSource
+from gpumanager.grants.refusals import NotResolved
 from gpumanager.names import VCORE, VMEMORY
 from tests.deviceplugin.admission.admission_node import (
     BLOCKS,
@@ -51,6 +53,24 @@ async def test_what_cannot_be_granted_is_refused_in_words(
         await node.admit(refused, order=order)
 
     assert node.allocator.node.journal.live() == ()
+
+
+async def test_a_container_that_uses_a_claim_does_not_start_with_a_share(node: Node) -> None:
+    """The second pod of a claim: the kubelet does not ask the claims' driver about it."""
+    alone, other = pod("a", container(30, 4)), pod("b", container(30, 4))
+    node.claims = {
+        (alone.uid, "main"): ClaimSource("c", "default", "c", (ClaimedDevice("gpu-0", "gpu"),)),
+        (other.uid, "another"): ClaimSource("c", "default", "c", ()),
+    }
+    await node.admit(alone)
+    await node.admit(other)
+
+    with pytest.raises(NotResolved, match=r"default/a \(main\) asks for .* beside claim default/c"):
+        await node.start(alone)
+    await node.start(other)
+
+    confirmed = [one.owner for one in node.allocator.node.journal.live() if one.pod]
+    assert confirmed == [other.uid]
 
 
 async def test_where_sharing_is_off_a_share_is_refused(tmp_path: Path) -> None:
