@@ -40,28 +40,30 @@ class PodsApiServer:
         if not self.ready:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, INITIALIZING)
         self.lists += 1
-        pods = []
-        for uid, status in sorted(self._pods().statuses.items()):
-            before, made = self._made.get(uid, (None, b""))
-            if before is not status:
-                # Made once for each state: a real kubelet's compiled code takes no longer.
-                pod = status.pod
-                made = pb.Pod(
-                    metadata=pb.ObjectMeta(
-                        name=pod.name,
-                        namespace=pod.namespace,
-                        uid=pod.uid,
-                        annotations=pod.annotations,
-                    ),
-                    spec=pb.PodSpec(
-                        initContainers=[_container(c) for c in pod.containers if c.kind is not APP],
-                        containers=[_container(c) for c in pod.containers if c.kind is APP],
-                    ),
-                    status=pb.PodStatus(phase=status.phase.value),
-                ).SerializeToString()
-                self._made[uid] = status, made
-            pods.append(made)
-        return pb.ListPodsResponse(pods=pods)
+        return pb.ListPodsResponse(
+            pods=[self._bytes(status) for _, status in sorted(self._pods().statuses.items())]
+        )
+
+    def _bytes(self, status: SimulatedPodStatus) -> bytes:
+        """Return a pod, made once a state: a real kubelet's compiled code takes no longer."""
+        pod = status.pod
+        before, made = self._made.get(pod.uid, (None, b""))
+        if before is not status:
+            made = pb.Pod(
+                metadata=pb.ObjectMeta(
+                    name=pod.name,
+                    namespace=pod.namespace,
+                    uid=pod.uid,
+                    annotations=pod.annotations,
+                ),
+                spec=pb.PodSpec(
+                    initContainers=[_container(c) for c in pod.containers if c.kind is not APP],
+                    containers=[_container(c) for c in pod.containers if c.kind is APP],
+                ),
+                status=pb.PodStatus(phase=status.phase.value),
+            ).SerializeToString()
+            self._made[pod.uid] = status, made
+        return made
 
 
 def _container(container: ContainerManifest) -> pb.Container:

@@ -79,6 +79,11 @@ class DriverInstance:
                 on_change()
             await self._channel.wait_for_state_change(state)
 
+    @property
+    def answers(self) -> bool:
+        """Return whether it is connected now: `follow` may not have been woken yet."""
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
+
     async def watch(self, on_health: OnHealth, timer: Timer, *, gives_up: bool) -> None:
         """Follow its reports. gives_up: where it has no such service; else asks for ever."""
         while True:
@@ -182,7 +187,7 @@ class DriverRegistry:
         instances = self._instances.get(driver)
         if not instances:
             raise ClaimRefused(f"DRA driver {driver} is not registered")
-        connected = [one for one in instances if one.connected.is_set()]
+        connected = [one for one in instances if one.connected.is_set() and one.answers]
         return (connected or instances)[-1]
 
     async def connected(self, driver: str) -> None:

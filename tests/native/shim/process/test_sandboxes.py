@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.limits.allocation import ServedAllocation
+from gpumanager.limits.processes import Watcher
 from gpumanager.units import MIB
 from tests.native.measured_node import CONTEXT, LIMIT, MeasuredNode
 from tests.native.programs import sandbox
@@ -244,7 +244,7 @@ async def test_a_manager_that_hangs_up_after_each_answer_is_connected_to_each_ti
     measured: MeasuredNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one of before does."""
-    monkeypatch.setattr(ServedAllocation, "_keep", lambda *_: None)
+    monkeypatch.setattr(Watcher, "keep", lambda _, __, connection, ___: connection.close())
 
     told = await measured.run(
         f"""
