@@ -35,8 +35,8 @@ async def in_cgroup(pod: Pod) -> AsyncIterator[Pod]:
     try:
         yield replace(pod, containers=(replace(main, command=(*enter, *main.command)),))
     finally:
-        _kill_all(path)
-        await until(lambda: not (path / "cgroup.procs").read_text())
+        # An agent that pauses the container may freeze it again, and v1 keeps what is frozen alive.
+        await until(lambda: _is_empty_once_killed(path))
         _remove(path)
 
 
@@ -53,6 +53,11 @@ def _hierarchy() -> Path:
 def _remove(path: Path) -> None:
     path.rmdir()
     path.parent.rmdir()
+
+
+def _is_empty_once_killed(path: Path) -> bool:
+    _kill_all(path)
+    return not (path / "cgroup.procs").read_text()
 
 
 def _kill_all(path: Path) -> None:
