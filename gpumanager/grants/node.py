@@ -126,7 +126,7 @@ class Node:
         return {
             **dict.fromkeys(unfit, "it is unhealthy"),
             **{
-                gpu: f"it is offered as {self.offers[gpu].interface}"
+                gpu: f"it is offered by the interface {self.offers[gpu].interface}"
                 for gpu in foreign
                 if gpu in self.offers
             },

@@ -88,7 +88,7 @@ async def test_a_claim_that_only_looks_is_not_said_to_hold_its_gpu(node: Node) -
     node.offer({A: GpuOffer(CLAIMS), B: GpuOffer(CLAIMS)})
     await node.grant(replace(by_claim(admin=True), pod=POD))
 
-    assert node.closed(DEVICE_PLUGINS)[A] == "it is offered as claims"
+    assert node.closed(DEVICE_PLUGINS)[A] == "it is offered by the interface claims"
 
 
 async def test_what_device_plugins_granted_may_still_run_when_it_is_suspect(node: Node) -> None:
@@ -106,7 +106,7 @@ async def test_a_gpu_that_the_other_interface_offers_is_closed(
 ) -> None:
     node.offer({A: GpuOffer(other), B: GpuOffer(interface, leaving=True)})
 
-    assert node.closed(interface)[A] == f"it is offered as {other}"
+    assert node.closed(interface)[A] == f"it is offered by the interface {other}"
     assert node.ledger(interface).closed.keys() == {A}
     assert node.leaving == node.closing == {B}
 
@@ -209,4 +209,4 @@ async def test_a_third_interface_is_a_source_and_a_row(
     for other in (DEVICE_PLUGINS, CLAIMS):
         assert node.closed(other)[A] == "team/job (main) holds it"
     node.offer({A: GpuOffer("third"), B: GpuOffer(CLAIMS)})
-    assert node.closed("third")[B] == "it is offered as claims"
+    assert node.closed("third")[B] == "it is offered by the interface claims"

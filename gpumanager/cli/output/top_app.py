@@ -148,20 +148,20 @@ class TopApp(App[None]):
         status = ["gpumanager top"]
         if self._held:
             status.append("held (z: go on)")
-        for one in [one for one in self._seen if one.away][:1]:
-            age = seconds(max(0.0, self._clock() - one.at)) if one.node else "never"
-            status.append(f"{one.name} away, last seen {age} ago: {one.trouble}; trying again")
-        nothing = NOBODY
+        if (away := next((node for node in self._seen if node.away), None)) is not None:
+            age = seconds(max(0.0, self._clock() - away.at)) if away.node else "never"
+            status.append(f"{away.name} away, last seen {age} ago: {away.trouble}; trying again")
+        empty_text = NOBODY
         if wish.needle:
             status.append(f"only {wish.needle!r} (Esc: all)")
-            nothing = f"Nothing here matches {wish.needle!r}. Esc shows all."
+            empty_text = f"Nothing here matches {wish.needle!r}. Esc shows all."
         if not any(gpu.containers for one in self._seen if one.node for gpu in one.node.gpus):
             status.append(NOBODY)
         self._put("status", cut(f" {self._signs.dot} ".join(status), width, self._signs))
         self._put("summary", cut(summary(self._seen, self._signs), width, self._signs))
         columns = heading(layout(width), self._signs, wish.sort, turned=wish.turned)
         self._put("heading", styled(columns))
-        self._main.query_one(RowsView).show(listed, self._before, nothing)
+        self._main.query_one(RowsView).show(listed, self._before, empty_text)
         self._put("foot", FOOT if len(FOOT) <= width else SHORT_FOOT[:width])
         self._draw_details()
 

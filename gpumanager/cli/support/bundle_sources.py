@@ -102,6 +102,12 @@ def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Sou
         "device-plugins": settings.device_plugin_path,
         "checkpoint": settings.checkpoint_path,
     }
+    if settings.interface != DEVICE_PLUGINS:
+        directories |= {
+            "plugins": settings.plugins_path,
+            "plugins-registry": settings.plugins_registry_path,
+            "cdi": settings.cdi_path,
+        }
     for name, directory in directories.items():
         yield Source(f"listings/{name}.txt", str(directory), partial(listing, directory))
     if settings.interface != DEVICE_PLUGINS:
@@ -116,13 +122,6 @@ def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Sou
             yield Source(f"claims/{name}.json", path, read)
         for file in sorted(settings.cdi_path.glob(f"{CLAIM_DRIVER}*"))[:CDI_FILES]:
             yield Source(f"claims/cdi/{file.name}", str(file), partial(end_of, file))
-        directories = {
-            "plugins": settings.plugins_path,
-            "plugins-registry": settings.plugins_registry_path,
-            "cdi": settings.cdi_path,
-        }
-        for name, directory in directories.items():
-            yield Source(f"listings/{name}.txt", str(directory), partial(listing, directory))
     url, root, devices = agent_url(settings), settings.driver_root, settings.device_directory
     for name, path in PAGES.items():
         yield Source(name, url + path, partial(agent_page, url, path))
