@@ -153,7 +153,7 @@ class Pauser:
         frozen = []
         for cgroup in tuple(state.cgroups):
             try:
-                if freezer.terminates(cgroup):
+                if freezer.terminates(cgroup):  # its processes have to run to be able to end
                     freezer.thaw(cgroup)
                 else:
                     freezer.freeze(cgroup)
