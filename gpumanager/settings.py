@@ -78,6 +78,8 @@ class AgentSettings:
     probe_socket: Path | None = None
     """Of /healthz and /readyz, for our own account alone; None: there is none."""
     sample_period: float = 1.0
+    page_history: float = 0.0
+    """Seconds of samples that the node's page shows when it is opened."""
     volume_base: Path | None = None
     """Where mirrors are kept; None: where volume.conf says."""
     driver_root: Path = Path("/")

@@ -25,7 +25,6 @@ MAY_IMPORT = {
     "settings": {"names", "units"},
     "http_server": {"errors"},
     "grpc_wire": set[str](),
-    "web": set[str](),
     "gpu": {"units", "errors", "names"},
     "placement": {"gpu", "units", "errors"},
     "grants": {"gpu", "ids", "names", "placement", "units", "errors"},
@@ -43,10 +42,10 @@ MAY_IMPORT = {
     "legacy": VALUES | {"grpc_wire", "grants", "isolation", "limits", "deviceplugin"},
     "doctor": VALUES | {"kubelet"},
     "view": {"gpu", "units", "errors", "names"},
-    "scheduler": VALUES | {"deprecated_metrics", "http_server", "kube", "web"},
+    "scheduler": VALUES | {"deprecated_metrics", "http_server", "kube", "view"},
     "monitor": VALUES
     | {"deprecated_metrics", "http_server", "kube", "kubelet", "runtime", "limits", "grants"}
-    | {"isolation", "web"},
+    | {"isolation", "view"},
     "agent": VALUES
     | {"deviceplugin", "dra", "grants", "isolation", "kube", "kubelet", "legacy", "limits"}
     | {"monitor", "node_status", "runtime", "settings", "volume"},
@@ -66,7 +65,7 @@ MAY_IMPORT = {
 """What each package may import of ours, besides itself. `cli` and `__main__` may import all."""
 
 SHOWN = VALUES | {"cli", "settings", "view"}
-CONTROL_PLANE = VALUES | {"cli", "settings", "kube", "scheduler", "http_server", "web"}
+CONTROL_PLANE = VALUES | {"cli", "settings", "kube", "scheduler", "http_server", "view.page"}
 LOADS = {
     "doctor": SHOWN
     | {"agent.host", "doctor", "dra", "grants", "grpc_wire", "isolation", "kube", "kubelet"}
@@ -88,7 +87,7 @@ OWNERS = {
     "grpc": {"grpc_wire", "deviceplugin", "dra", "kubelet", "runtime", "legacy", "monitor", "sim"},
     "pynvml": {"gpu"},
     "kubernetes": {"kube"},
-    "prometheus_client": {"deprecated_metrics", "monitor", "scheduler", "view"},
+    "prometheus_client": {"deprecated_metrics", "monitor", "scheduler"},
     "aiohttp": {"http_server", "kube", "kubelet", "monitor", "scheduler", "sim"},
     "elftools": {"volume"},
     "celpy": {"sim"},

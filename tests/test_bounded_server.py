@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from gpumanager.http_server import BoundedServer, ConnectionBounds
-from gpumanager.monitor.web_pages.routes import answer, routed
+from gpumanager.monitor.pages import answer, routed
 from tests.waiting import until
 
 SHORT = ConnectionBounds(

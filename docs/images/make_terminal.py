@@ -21,7 +21,7 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod, read_pods
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.view.glyphs import UNICODE
-from gpumanager.view.values import Seen
+from gpumanager.view.node import Seen
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "examples"

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.web.page import web_page
+from gpumanager.view.page import web_page
 
 HERE: Final = Path(__file__).parent
 NOTES: Final = HERE / "pictures.json"

@@ -27,7 +27,6 @@ from gpumanager.isolation.table import Isolations
 from gpumanager.kube.claims import device_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kubelet.pod_resources import PodResources
-from gpumanager.monitor.admissions import AdmissionKind
 from gpumanager.names import CLAIM_DRIVER, CLAIMS
 from gpumanager.runtime.cdi_support import obstacle_of
 from gpumanager.runtime.processes import Containers
@@ -63,7 +62,7 @@ class ClaimInterface:
     ) -> None:
         self._node, self._settings, self._outside = node, settings, outside
         self._api = api
-        self._admissions = monitoring.latencies.admissions
+        self._events = monitoring.latencies.events
         self._cluster = ClaimCluster(api, name)
         cdi = CdiFiles(settings.cdi_path)
         self.driver = ClaimDriver(node, ClaimDependencies(isolation, self._cluster, cdi, name))
@@ -171,7 +170,7 @@ class ClaimInterface:
         pods: dict[str, Claimant | None] = {one.uid: one for one in users}
         for one in pods.values() or (None,):
             name = f"{claim.namespace}/{claim.name}"
-            self._admissions.add(AdmissionKind.PUT_OFF, one, text, claim=name)
+            self._events.claim_refused(one, name, text)
 
 
 async def until_answerable(node: Node, listening: asyncio.Event) -> None:

@@ -96,7 +96,7 @@ class Interfaces:
             outside,
             isolation,
             containers,
-            events=latencies.admissions,
+            events=latencies.events,
             skipped=supervisor.skipped,
             claim_of=self._claim_of,
         )

@@ -173,6 +173,7 @@ class Monitoring:
             address=self._settings.query_addr,
             port=(self._settings.query_port or None) if self._standing_by is None else None,
             period=self._settings.sample_period,
+            history=self._settings.page_history,
             version=__version__,
             probes=self._settings.probe_socket,
         )

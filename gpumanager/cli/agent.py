@@ -265,6 +265,14 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     help="How often GPUs and containers are measured, however often metrics are read.",
 )
 @click.option(
+    "--page-history",
+    type=click.FloatRange(0, 3600),
+    default=DEFAULTS.page_history,
+    show_default=True,
+    metavar="SECONDS",
+    help="How much of the past the node's page shows when it is opened; 0: what it has seen since.",
+)
+@click.option(
     "--reserved-memory",
     metavar="SIZE",
     callback=_size,

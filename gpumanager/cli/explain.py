@@ -22,15 +22,14 @@ from gpumanager.cli.explain_claims import ClaimAnswer, ClusterClaims, PodAnswer
 from gpumanager.cli.flags import authority_option, extender_option
 from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
-from gpumanager.cli.node_agents import AgentUnavailable, fetch_json, fetch_metrics
+from gpumanager.cli.node_agents import AgentUnavailable, fetch_node
 from gpumanager.cli.output.explain_report import print_answers
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.access import read_kubeconfig
 from gpumanager.kube.client import KubeClient
 from gpumanager.view import story
-from gpumanager.view.placement import Placement, read_placement
+from gpumanager.view.node import NodeView
 from gpumanager.view.pod_story import pod_story
-from gpumanager.view.values import NodeView
 
 ANSWER_SECONDS: Final = 10.0
 KINDS: Final = ("pod", "claim")
@@ -94,32 +93,37 @@ def command(
     path = f"/explain/{quote(namespace)}/{quote(name)}"
     answer = get_record_or_error(extender, path, authority)
     pod = f"{namespace}/{name}"
-    placement, admission = read_admission(partial(story.story, pod), agent)
+    node, admission = read_admission(partial(story.story, pod), agent)
     cluster = (
         asyncio.run(read_pod_answer(namespace, name, kubeconfig)) if kubeconfig else PodAnswer()
     )
     if isinstance(answer, GpuManagerError) and not (admission or cluster.sentences):
         if agent is None:
             raise answer
-        node = placement.node if placement else "its node"
+        where = node.name if node else "its node"
         raise GpuManagerError(
-            f"{pod}: the agent of {node} knows nothing of it: it is on another node, has ended, or "
-            f"was never admitted; and the extender does not say: {answer}"
+            f"{pod}: the agent of {where} knows nothing of it: it is on another node, has ended, "
+            f"or was never admitted; and the extender does not say: {answer}"
         )
     if as_json:
         record: dict[str, Any] = {"pod": pod, "extender_error": str(answer)}
         if not isinstance(answer, GpuManagerError):
             record = dict(answer)
-        if placement is not None and admission:
-            record["admission"] = {**story.as_json(pod, placement), "sentences": list(admission)}
+        if node is not None and admission:
+            record["admission"] = {
+                "node": node.name,
+                "containers": [one.document for one in node.grants if one.is_for(pod)],
+                "events": [one.document for one in node.events if one.is_for(pod)],
+                "sentences": list(admission),
+            }
         record |= {"cluster": list(cluster.sentences)} if cluster.sentences else {}
         if cluster.claims:
             record["claims"] = [one.as_json() for one in cluster.claims]
         click.echo(json.dumps(record))
         return
-    rows = [(one.name, _with_node(one, placement), one.reasons) for one in cluster.claims]
+    rows = [(one.name, _with_node(one, node), one.reasons) for one in cluster.claims]
     # The extender may never have been asked about a pod that has its GPUs by claims.
-    grants = placement.grants if placement else ()
+    grants = node.grants if node else ()
     by_claims = cluster.uses_claims or any(one.claim and one.is_for(pod) for one in grants)
     silent = isinstance(answer, GpuManagerError) and by_claims
     print_answers(pod, None if silent else answer, admission, cluster.sentences, rows)
@@ -129,16 +133,16 @@ def _explain_claim(
     namespace: str, name: str, agent: str | None, kubeconfig: Path | None, *, as_json: bool
 ) -> None:
     claim = f"{namespace}/{name}"
-    placement, admission = read_admission(partial(story.claim_story, claim), agent)
+    node, admission = read_admission(partial(story.claim_story, claim), agent)
     found = asyncio.run(read_claim_answer(namespace, name, kubeconfig)) if kubeconfig else None
     if found is None and not admission:
-        node = placement.node if placement else "this node"
+        where = node.name if node else "this node"
         raise GpuManagerError(
-            f"claim {claim}: the agent of {node} has not prepared it; name --kubeconfig, so that "
+            f"claim {claim}: the agent of {where} has not prepared it; name --kubeconfig, so that "
             "the API server is asked"
         )
     found = found or ClaimAnswer(claim, ())
-    sentences = _with_node(found, placement)
+    sentences = _with_node(found, node)
     if as_json:
         record = replace(found, sentences=sentences).as_json()
         click.echo(json.dumps({**record, "admission": list(admission)}))
@@ -146,13 +150,13 @@ def _explain_claim(
     print_answers("", None, admission, (), [(claim, sentences, found.reasons)])
 
 
-def _with_node(claim: ClaimAnswer, placement: Placement | None) -> tuple[str, ...]:
+def _with_node(claim: ClaimAnswer, node: NodeView | None) -> tuple[str, ...]:
     """Add what the agent's books have, where it is the agent of the claim's node."""
-    if placement is None or claim.pool != placement.node:
+    if node is None or claim.pool != node.name:
         return claim.sentences
-    prepared = any(one.claim == claim.name for one in placement.grants)
+    prepared = any(one.claim == claim.name for one in node.grants)
     said = "It is prepared" if prepared else "It is not prepared"
-    return (*claim.sentences, f"{said} on node {placement.node}.")
+    return (*claim.sentences, f"{said} on node {node.name}.")
 
 
 def get_record_or_error(
@@ -188,21 +192,20 @@ def get_record(url: str, path: str, authority: Path | None = None) -> Mapping[st
 
 
 def read_admission(
-    describe: Callable[[Placement, NodeView | None], tuple[str, ...]], agent: str | None
-) -> tuple[Placement | None, tuple[str, ...]]:
+    describe: Callable[[NodeView], tuple[str, ...]], agent: str | None
+) -> tuple[NodeView | None, tuple[str, ...]]:
     """Return what the agent has, described; raises InputError, and AgentUnavailable if named.
 
     The one on this machine is tried unasked, and need not have anything.
     """
     url = check(agent or DEFAULT_AGENT, "--agent")
     try:
-        placement = read_placement(fetch_json(url, "/api/placement"))
-        sentences = describe(placement, fetch_metrics(url))
+        node = fetch_node(url)
     except GpuManagerError as error:
         if agent is None:
             return None, ()
         raise AgentUnavailable(url, str(error)) from error
-    return placement, sentences
+    return node, describe(node)
 
 
 async def read_claim_answer(namespace: str, name: str, kubeconfig: Path) -> ClaimAnswer:

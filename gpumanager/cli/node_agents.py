@@ -13,8 +13,7 @@ from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.doctor.question import DoctorQuestion
 from gpumanager.doctor.values import Unseen
 from gpumanager.errors import GpuManagerError
-from gpumanager.view.metrics import read_metrics
-from gpumanager.view.values import NodeView, Seen
+from gpumanager.view.node import NodeView, Seen, read_node
 
 DEFAULT: Final = "http://localhost:5678"
 AGENT_SECONDS: Final = 4.0
@@ -74,16 +73,16 @@ def fetch_json(url: str, path: str) -> dict[str, Any]:
     return found
 
 
-def fetch_metrics(url: str) -> NodeView:
-    """Return its metrics as rows; raises GpuManagerError, with the cause alone."""
-    return read_metrics(fetch(url, "/metrics").decode("utf-8", "replace"))
+def fetch_node(url: str) -> NodeView:
+    """Return its node; raises GpuManagerError, with the cause alone."""
+    return read_node(fetch_json(url, "/api/node"))
 
 
 def list_nodes(
     agents: Sequence[str],
     before: Sequence[Seen] = (),
     clock: Callable[[], float] = time.monotonic,
-    ask: Callable[[str], NodeView] = fetch_metrics,
+    ask: Callable[[str], NodeView] = fetch_node,
 ) -> tuple[Seen, ...]:
     """Return every agent's node now; the previous picture of one that does not answer."""
     known = {one.agent: one for one in before}

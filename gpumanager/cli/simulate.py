@@ -49,6 +49,8 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_SECONDS: Final = 30.0
 """For pods that were told to end, and the figures of them."""
 MOST_NODES: Final = 20
+HISTORY_SECONDS: Final = 300
+"""Of what the served page shows when it is opened."""
 SERVE_PORT: Final = DEFAULT_PORT
 """The agent's own, where `top`, `tree` and `explain` look for it."""
 
@@ -338,6 +340,8 @@ def _place(
         )
         return cluster, partial(cluster.run, manifest.pods)
     flags = {"query-port": limits.serve or 0}
+    if limits.serve:
+        flags["page-history"] = HISTORY_SECONDS
     if not manifest.objects:
         node = SimulatedNode(machine, seed=seed, on_event=on_event, agent_flags=flags)
         run = partial(_keep_running, node) if limits.serve else node.run

@@ -81,6 +81,7 @@ class SimulatedCluster:
                         "kubeconfig": directory / "kubeconfig",
                         "hostname-override": name,
                         "query-port": port,
+                        "page-history": 300,
                     },
                 )
                 self._nodes[name] = await stack.enter_async_context(node)

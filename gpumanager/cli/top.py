@@ -1,6 +1,6 @@
 """`gpumanager top`: which container has which GPU, what it uses of it, and how long it waits; live.
 
-The agent of a node is asked for its metrics again and again. At a terminal the picture is alive;
+The agent of a node is asked for its document again and again. At a terminal the picture is alive;
 anywhere else, and with --once, it is printed.
 """
 
@@ -23,10 +23,9 @@ from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.top_app import Look, watch
 from gpumanager.cli.output.top_text import table
 from gpumanager.errors import GpuManagerError
-from gpumanager.view.cluster import read_cluster
 from gpumanager.view.glyphs import ASCII, glyphs
 from gpumanager.view.listing import Sort
-from gpumanager.view.values import NodeView, Seen, as_json
+from gpumanager.view.node import NodeView, NotAnAgent, Seen, read_node
 
 SORTS = {"gpu": Sort.PLACE, **{one.name.lower(): one for one in Sort if one is not Sort.PLACE}}
 WITHOUT_TERMINAL = 100
@@ -96,7 +95,7 @@ def command(
         raise trouble
     signs = ASCII if plain else glyphs(os.environ, sys.stdout.encoding)
     if in_json:
-        click.echo(json.dumps({"nodes": [as_json(one) for one in nodes]}, indent=2))
+        click.echo(json.dumps({"nodes": [one.as_json() for one in nodes]}, indent=2))
     elif once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         console = OutputConsole()
         if not console.is_terminal:
@@ -148,8 +147,9 @@ def _list_nodes(url: str, authority: Path | None) -> list[NodeView]:
         except (ValueError, RecursionError) as error:
             raise GpuManagerError(f"{url}: the answer is not JSON") from error
         try:
-            nodes, pages = read_cluster(document)
-        except (KeyError, TypeError, ValueError) as error:
+            version, pages = str(document["version"]), int(document["pages"])
+            nodes = [read_node(one, version) for one in document["nodes"]]
+        except (KeyError, TypeError, ValueError, NotAnAgent) as error:
             raise GpuManagerError(
                 f"{url}: answers, but not as this version's extender does"
             ) from error

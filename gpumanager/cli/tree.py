@@ -10,14 +10,13 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
-from gpumanager.cli.node_agents import AgentUnavailable, agents_option, fetch_json
+from gpumanager.cli.node_agents import AgentUnavailable, agents_option, fetch_node
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.gpu.topology_text import read_topology
 from gpumanager.gpu.tree import Branch, branches, islands
 from gpumanager.gpu.values import Topology
 from gpumanager.units import count_of, parse_bytes
-from gpumanager.view.placement import read_placement
 from gpumanager.view.topology_tree import (
     GrantsByGpu,
     as_json,
@@ -66,17 +65,17 @@ def command(
     else:
         for url in agents:
             try:
-                placement = read_placement(fetch_json(url, "/api/placement"))
+                node = fetch_node(url)
             except GpuManagerError as error:
                 raise AgentUnavailable(url, str(error)) from error
-            nodes.append((placement.node, placement.topology, grants_by_gpu(placement)))
+            nodes.append((node.name, node.topology, grants_by_gpu(node)))
     if in_json:
-        trees = [as_json(topology, grants, node) for node, topology, grants in nodes]
+        trees = [as_json(topology, grants, name) for name, topology, grants in nodes]
         click.echo(json.dumps({"nodes": trees}, indent=2))
         return
     console = OutputConsole()
-    for node, topology, grants in nodes:
-        console.print(tree(node, topology, grants))
+    for name, topology, grants in nodes:
+        console.print(tree(name, topology, grants))
 
 
 def tree(node: str, topology: Topology, grants: GrantsByGpu | None) -> Tree:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
@@ -81,13 +81,13 @@ class Sampler:
         self,
         seconds: float,
         then: Callable[[Snapshot], Awaitable[None]],
-        readers: Collection[object] = (),
+        read: Callable[[], bool],
     ) -> None:
-        """Sample until cancelled. then: what is done with each. readers: those of each, if any."""
+        """Sample until cancelled. then: what is done with each. read: whether somebody reads it."""
         while True:
             began = self._clock()
             try:
-                await self.turn(then, read=bool(readers))
+                await self.turn(then, read=read())
             except Exception:
                 if not self._complained:
                     log.exception("sampling this node failed; the previous sample stays")
@@ -105,12 +105,14 @@ class Sampler:
             await then(await self.sample(question))
 
     async def refresh(self, then: Callable[[Snapshot], Awaitable[None]]) -> None:
-        """Sample for a reader now; do nothing where the last answer is new enough."""
+        """Sample for a reader now; do nothing where the last answer is new enough, and the grants
+        are the same."""
         async with self._looking:
             if self.snapshot is None:
                 return
             question = self._polling.for_reader(self._clock(), *self._gpus())
-            if question is not None:
+            known = [one for one, _ in self.snapshot.live]
+            if question is not None or known != list(self.sources.journal().live()):
                 await then(await self.sample(question, between=True))
 
     async def sample(self, question: NvmlQuery | None, *, between: bool = False) -> Snapshot:
@@ -156,6 +158,8 @@ class Sampler:
             at=now,
             node=sources.node,
             answered=self._answered,
+            topology=sources.topology(),
+            live=tuple((one, sources.users(one)) for one in live),
             gpus=tuple(gpu_views(sources.ledger(), live, meters.status, sources.fitness())),
             containers=views,
             residents=present,

@@ -14,20 +14,16 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gpumanager.gpu.nvml_service import NvmlReader, NvmlService
-from gpumanager.gpu.values import Topology
 from gpumanager.http_server import BoundedServer, ConnectionBounds
-from gpumanager.monitor.admissions import Happened
+from gpumanager.monitor.events import Event
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.metrics.rows import Page
+from gpumanager.monitor.pages import Pages, routed
 from gpumanager.monitor.ports import Sources
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.unlimited.auditor import AuditFinding, Auditor
-from gpumanager.monitor.web_pages import placement_page
-from gpumanager.monitor.web_pages.events import Event, refusal
-from gpumanager.monitor.web_pages.routes import Pages, routed
-from gpumanager.monitor.web_pages.web import Web
 from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -48,6 +44,7 @@ class Serving:
     """address, port: where to serve; port None: nowhere. period: seconds between two samples.
 
     probes: a unix socket for /healthz and /readyz alone, free of other clients; None: none.
+    history: seconds of samples kept for pages that are opened.
     """
 
     address: str = "localhost"
@@ -56,6 +53,7 @@ class Serving:
     version: str = ""
     bounds: ConnectionBounds = BOUNDS
     probes: Path | None = None
+    history: float = 0.0
 
 
 class Monitor:
@@ -89,22 +87,20 @@ class Monitor:
             sources, reader, period=settings.period, unsure=lambda: auditor.unsure
         )
         self.auditor = auditor
+        self.events = latencies.events
         self.pages = Pages(
             self.fresh_page,
-            self._topology,
+            self.events,
             not_ready,
             settings.version,
             lambda: self._supervisor.trouble,
+            period=settings.period,
+            history=settings.history,
         )
-        self.web = Web(self.page, not_ready, settings.period, refresh=self._refresh)
-        placement = placement_page.handlers(
-            lambda: self.sampler.sources, latencies.admissions, auditor.tally
-        )
-        handlers = {**self.web.handlers(), **self.pages.handlers(), **placement}
+        handlers = self.pages.handlers()
         probes = {path: handlers[path] for path in PROBES}
         self._server = BoundedServer(routed(handlers), settings.bounds)
         self._probes = BoundedServer(routed(probes), settings.bounds)
-        latencies.admissions.on_added = self._admitted
         auditor.on_finding = self._found
         self.listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """The port, once there is one."""
@@ -113,18 +109,13 @@ class Monitor:
         """Sample these sources from the next time on."""
         self.sampler.sources = sources
 
-    def _topology(self) -> Topology:
-        return self.sampler.sources.topology()
-
     async def fresh_page(self) -> Page | None:
         """Return a page with values of the driver that are no older than a period."""
-        await self._refresh()
-        return self.page()
-
-    def page(self) -> Page | None:
+        await self.sampler.refresh(self._saw)
         snapshot = self.sampler.snapshot
-        if snapshot is None:
-            return None
+        return None if snapshot is None else self._page(snapshot)
+
+    def _page(self, snapshot: Snapshot) -> Page:
         version, tasks = self._settings.version, self._supervisor
         tally = self.auditor.tally
         return Page(snapshot, self._latencies, self._writes(), tally, version, tasks)
@@ -135,36 +126,24 @@ class Monitor:
             async with asyncio.TaskGroup() as group:
                 if self._settings.port is not None:
                     group.create_task(self._listen(self._settings.address, self._settings.port))
-                readers = self.web.stream.listeners  # the page is open
-                group.create_task(
-                    self.sampler.sample_every(self._settings.period, self._saw, readers)
-                )
+                period, read = self._settings.period, lambda: self.pages.is_read
+                group.create_task(self.sampler.sample_every(period, self._saw, read))
                 if self._settings.probes is not None:
                     group.create_task(self._listen_for_probes(self._settings.probes))
         finally:
             await self.close()
 
     async def close(self) -> None:
-        await self.web.stream.end()
         await self._server.stop()
         await self._probes.stop()
         await self.auditor.stop()
 
     async def _saw(self, snapshot: Snapshot) -> None:
-        self.web.saw(snapshot)
+        self.pages.saw(self._page(snapshot))
         await self.auditor.audit(snapshot)
 
-    async def _refresh(self) -> None:
-        await self.sampler.refresh(self._saw)
-
-    def _admitted(self, one: Happened) -> None:
-        event = refusal(one, self.sampler.sources.node)
-        if event is not None:
-            self.web.happened(event)
-
     def _found(self, finding: AuditFinding) -> None:
-        node = self.sampler.sources.node
-        self.web.happened(Event("behind-the-shim", node, finding.message, finding.warning))
+        self.events.add(Event("behind-the-shim", "", finding.message, finding.warning))
 
     async def _listen(self, address: str, port: int) -> None:
         where = f"{address} port {port}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpumanager.gpu.usage.status import GpuStatus
-from gpumanager.gpu.values import Gpu
+from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.ids import AllocationID
 from gpumanager.limits.processes import Process
@@ -14,6 +14,7 @@ from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import Bytes
 
 NO_BYTES: Final = Bytes(0)
+NO_GPUS: Final = Topology((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +120,14 @@ class Resident:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All of it. at: monotonic seconds. answered: whether the driver told anything when it was
-    asked last. asked: whether it was asked about processes at this look."""
+    asked last. asked: whether it was asked about processes at this look. live: all grants, also
+    those without a container to show, each with the containers that use it, as far as known."""
 
     at: float
     node: str
     answered: bool
+    topology: Topology = NO_GPUS
+    live: tuple[tuple[Grant, tuple[Claimant, ...]], ...] = ()
     gpus: tuple[GpuSnapshot, ...] = ()
     containers: tuple[ContainerSnapshot, ...] = ()
     residents: tuple[Resident, ...] = ()

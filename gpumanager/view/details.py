@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from gpumanager.units import format_bytes
 from gpumanager.view.figures import seconds
 from gpumanager.view.listing import Row
+from gpumanager.view.node import ContainerRow, GpuRow
 from gpumanager.view.story import unlimited_sentences
-from gpumanager.view.values import ContainerRow, GpuRow
 
 UNKNOWN = "not told"
 
@@ -33,7 +33,7 @@ def details(row: Row) -> Iterator[str]:
     yield f"time      granted {gpu.cores:.0f} %, busy by the driver {_percent(gpu.busy)}"
     if gpu.celsius is not None and gpu.watts is not None:
         yield f"climate   {gpu.celsius:.0f} degrees Celsius, {gpu.watts:.0f} W"
-    health = "in use" if gpu.healthy else "ill: no new container gets it"
+    health = "in use" if gpu.healthy else "closed: no new container gets it"
     yield f"health    {health}; Xids since the agent's start: {gpu.xids}"
 
 
@@ -52,8 +52,9 @@ def _container(gpu: GpuRow, one: ContainerRow) -> Iterator[str]:
         return
     used = f"{_bytes(one.used)} of {_bytes(one.limit)}, at most {_bytes(one.peak)}"
     yield f"memory    {used}, {measured}"
-    burst = f", up to {one.ceiling:.0f} %" if one.ceiling > one.granted else ""
-    yield f"time      {_percent(one.share)} of {one.granted:.0f} % granted{burst}, {busy}"
+    granted, ceiling = one.granted or 0, one.ceiling or 0
+    burst = f", up to {ceiling} %" if ceiling > granted else ""
+    yield f"time      {_percent(one.share)} of {granted} % granted{burst}, {busy}"
     waited = (
         f"{one.throttled_launches or 0:,.0f} throttled, {seconds(one.throttled_seconds)} in all"
     )
@@ -66,5 +67,5 @@ def _percent(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.1f} %"
 
 
-def _bytes(amount: float | None) -> str:
-    return UNKNOWN if amount is None else format_bytes(int(amount))
+def _bytes(amount: int | None) -> str:
+    return UNKNOWN if amount is None else format_bytes(amount)

@@ -16,14 +16,16 @@ from gpumanager.view.figures import count, cut, of_bytes, of_percent, seconds, s
 from gpumanager.view.glyphs import Glyphs
 from gpumanager.view.layout import ORDER, Layout
 from gpumanager.view.listing import Row, Sort
+from gpumanager.view.node import ContainerRow, GpuRow
 from gpumanager.view.topology_tree import short_model
-from gpumanager.view.values import ContainerRow, GpuRow
 
 NEARLY: Final = 0.9
 """Of a limit: from here on it is worth a look."""
 MUCH: Final = 50
 """Percent of the time throttled: from here on it is worth a look."""
 EIGHTHS: Final = 8
+UNHEALTHY: Final = "closed"
+"""For new containers: it is unhealthy, or cordoned."""
 WARNED: Final = 24
 """A column of names that is narrower has room for a sign, not for words."""
 
@@ -111,7 +113,7 @@ def _gpu_line(row: Row, gpu: GpuRow, columns: Layout, signs: Glyphs) -> Line:
     celsius = f"{gpu.celsius:.0f}{signs.degree.strip()}C" if gpu.celsius is not None else ""
     watts = f"{gpu.watts:.0f}W" if gpu.watts is not None else ""
     # What is wrong with it comes before how warm it is, which has columns where there is room.
-    tail, tone = f" {gpu.unfit}", Tone.BAD
+    tail, tone = f" {UNHEALTHY}", Tone.BAD
     title = f"{signs.closed if row.folded else signs.opened} {gpu.index} {short_model(gpu.model)}"
     head = cut(title, columns.name - (0 if gpu.healthy else len(tail)), signs)
     if gpu.healthy:
@@ -138,7 +140,8 @@ def _container_line(
 ) -> Line:
     held = (one.held or 0) / one.limit if one.limit else 0
     near = Tone.WARN if held >= NEARLY else Tone.PLAIN
-    burst = one.ceiling > one.granted
+    granted = one.granted or 0
+    burst = (one.ceiling or 0) > granted
     # Of the last seconds; where only one look is known, for how long since it started.
     rate, total = one.throttled, seconds(one.throttled_seconds)
     throttled = Tone.WARN if (rate or 0) >= MUCH else Tone.PLAIN
@@ -168,9 +171,9 @@ def _container_line(
             columns.memory_bar, held, 1.0 if one.limit else 0, signs, warn=near is Tone.WARN
         ),
         "memory": (_right(of_bytes(one.held, one.limit), columns.memory, near),),
-        "share_bar": bar(columns.share_bar, (one.taken or 0) / 100, one.granted / 100, signs),
+        "share_bar": bar(columns.share_bar, (one.taken or 0) / 100, granted / 100, signs),
         "share": (_right(of_percent(one.taken, one.granted), columns.share),),
-        "ceiling": (_right(f"{signs.at_most}{one.ceiling:.0f}" if burst else "", columns.ceiling),),
+        "ceiling": (_right(f"{signs.at_most}{one.ceiling}" if burst else "", columns.ceiling),),
         "wait": (_right(total if rate is None else f"{rate:.0f}%", columns.wait, throttled),),
         "refusals": (_right(count(one.refusals), columns.refusals, refused),),
         "peak": (_right(size(one.peak), columns.peak),),

@@ -1,6 +1,5 @@
 """Figures and names in few characters, each fit for a column. Pure."""
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -43,9 +42,9 @@ def _short(number: float) -> str:
     return "0" if number == 0 else f"{number:.1f}" if number < ten else f"{number:.0f}"
 
 
-def of_percent(taken: float | None, granted: float) -> str:
-    """Return `29.8/30%`, `0/30%`: at most eight characters up to 100; granted nan: a dash."""
-    if math.isnan(granted):
+def of_percent(taken: float | None, granted: float | None) -> str:
+    """Return `29.8/30%`, `0/30%`: at most eight characters up to 100; `-`: granted is unknown."""
+    if granted is None:
         return "-"
     exact = "-" if taken is None else f"{taken:.1f}" if 0 < taken < WHOLE else f"{taken:.0f}"
     short = f"{taken:.0f}" if taken and granted >= CORES_PER_GPU else exact

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeVar
 
-from gpumanager.view.values import ContainerRow, GpuRow, Seen
+from gpumanager.view.node import ContainerRow, GpuRow, Seen
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,7 @@ from gpumanager.names import (
     VCORE,
     VMEMORY,
 )
-from gpumanager.view.metrics import printable
+from gpumanager.view.node import printable
 
 Object = Mapping[str, Any]
 MOST_EVENTS: Final = 12

@@ -1,6 +1,6 @@
 """What happened to a pod on its node, in sentences. Pure.
 
-From what the agent granted (`view.placement`) and what its metrics say of the containers now.
+From what the agent granted, what it remembers of admissions, and what its containers use now.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from gpumanager.names import ANNOTATION_CORE_LIMIT, VMEMORY
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 from gpumanager.view.figures import seconds
-from gpumanager.view.placement import PlacedGrant, Placement, PlacementEvent
+from gpumanager.view.node import ContainerRow, NodeView, PastEvent, PlacedGrant, of_users
 from gpumanager.view.topology_tree import granted, short_model
-from gpumanager.view.values import ContainerRow, NodeView, of_users
 
-RULES = {
+EVALUATORS = {
     "share": "a share of one GPU",
     "fragment": "one whole GPU",
     "link": "several whole GPUs",
@@ -25,97 +24,82 @@ LACKS = {
 }
 
 
-def story(pod: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
-    """Describe a pod, namespace/name; nothing where the agent does not have it.
-
-    now: the node's metrics, if there are any.
-    """
-    grants = [one for one in placement.grants if one.is_for(pod)]
-    happened = [one for one in placement.happened if one.pod == pod]
+def story(pod: str, node: NodeView) -> tuple[str, ...]:
+    """Describe a pod, namespace/name; nothing where the agent does not have it."""
     rows = [
         (index, row)
-        for index, row in _rows(now)
+        for index, row in _rows(node)
         if pod
         in {f"{row.namespace}/{name}" for name in (row.pod, *(name for name, _ in row.users))}
     ]
     lines: list[str] = []
-    for one in grants:
-        lines += _claimed(one, pod, placement) if one.claim else _grant(one, placement)
-    for event in happened:
-        lines += _happening(event)
+    for one in (one for one in node.grants if one.is_for(pod)):
+        lines += _claimed(one, pod, node) if one.claim else _grant(one, node)
+    for event in reversed(node.events):
+        lines += _happening(event) if event.is_for(pod) else ()
     for index, row in rows:
         lines += _container(row, index)
     return tuple(lines)
 
 
-def claim_story(claim: str, placement: Placement, now: NodeView | None) -> tuple[str, ...]:
+def claim_story(claim: str, node: NodeView) -> tuple[str, ...]:
     """Describe a ResourceClaim in the same way, namespace/name."""
-    grants = [one for one in placement.grants if one.claim == claim]
-    happened = [one for one in placement.happened if one.claim == claim]
     namespace, _, name = claim.partition("/")
-    rows = [
-        (index, row)
-        for index, row in _rows(now)
-        if row.claim and (row.namespace, row.claim[0]) == (namespace, name)
-    ]
     lines = []
-    for one in grants:
+    for one in (one for one in node.grants if one.claim == claim):
         users = of_users(one.users) or "a pod that is not known"
-        what = f"admin access to {_gpus(one, placement)}" if one.admin else _amounts(one, placement)
+        what = f"admin access to {_gpus(one, node)}" if one.admin else _amounts(one, node)
         lines.append(
-            f"Request {', '.join(one.requests)} is prepared on node {placement.node} since "
+            f"Request {', '.join(one.requests)} is prepared on node {node.name} since "
             f"{when(one.time)}: {what}, for {users}."
         )
-    for event in happened:
-        lines += _happening(event)
-    for index, row in rows:
-        lines += _container(row, index)
+    for event in reversed(node.events):
+        lines += _happening(event) if event.claim == claim else ()
+    for index, row in _rows(node):
+        if row.claim and (row.namespace, row.claim[0]) == (namespace, name):
+            lines += _container(row, index)
     return tuple(lines)
 
 
-def _rows(now: NodeView | None) -> Iterator[tuple[int, ContainerRow]]:
-    return ((gpu.index, row) for gpu in (now.gpus if now else ()) for row in gpu.containers)
+def _rows(node: NodeView) -> Iterator[tuple[int, ContainerRow]]:
+    return ((gpu.index, row) for gpu in node.gpus for row in gpu.containers)
 
 
-def _claimed(one: PlacedGrant, pod: str, placement: Placement) -> Iterator[str]:
+def _claimed(one: PlacedGrant, pod: str, node: NodeView) -> Iterator[str]:
     """Describe a pod that has its GPUs by a claim, alone or together with others."""
     _, _, name = pod.partition("/")
     mine = [container for user, container in one.users if user == name] or [one.container]
     who = f"Container {mine[0]}" if len(mine) == 1 else f"Containers {' and '.join(mine)}"
     by = f"claim {one.claim.partition('/')[2]} (request {', '.join(one.requests)})"
     if one.admin:
-        yield f"{who} can look at {_gpus(one, placement)} by {by}, since {when(one.time)}."
+        yield f"{who} can look at {_gpus(one, node)} by {by}, since {when(one.time)}."
         yield "That is admin access: it holds nothing of them, and nothing limits it."
         return
     verb = "has" if len(mine) == 1 else "have together"
-    yield f"{who} {verb} {_amounts(one, placement)} since {when(one.time)}, by {by}."
+    yield f"{who} {verb} {_amounts(one, node)} since {when(one.time)}, by {by}."
     if others := [user for user in one.users if user[0] != name]:
         yield f"The same limits hold for {of_users(others)} too, for all of them together."
-    yield f"kube-scheduler chose the GPU{'s' if len(one.uuids) > 1 else ''}."
+    yield f"kube-scheduler chose the GPU{'s' if len(one.shares) > 1 else ''}."
 
 
-def _amounts(one: PlacedGrant, placement: Placement) -> str:
+def _amounts(one: PlacedGrant, node: NodeView) -> str:
     """Return `30 % and 2 GiB of GPU 2 (T4), the whole GPU of GPU 3 (T4)`, equal ones together."""
-    index = {str(gpu.uuid): gpu.index for gpu in placement.topology.gpus}
-    alike: dict[str, list[str]] = {}
-    for uuid in one.uuids:
-        much = "all" if one.of(uuid)[0] == CORES_PER_GPU else granted(one, uuid)
-        alike.setdefault(much, []).append(uuid)
+    index = {str(gpu.uuid): gpu.index for gpu in node.topology.gpus}
+    alike: dict[str, list[int]] = {}
+    for uuid in one.shares:
+        much = "all" if uuid in one.whole else granted(one, uuid)
+        alike.setdefault(much, []).extend([index[uuid]] if uuid in index else [])
     return ", ".join(
-        f"{much} of "
-        + _gpus(
-            replace(one, gpus=tuple(sorted(index[uuid] for uuid in uuids if uuid in index))),
-            placement,
-        )
-        for much, uuids in alike.items()
+        f"{much} of " + _gpus(replace(one, gpus=tuple(sorted(gpus))), node)
+        for much, gpus in alike.items()
     )
 
 
-def _grant(one: PlacedGrant, placement: Placement) -> Iterator[str]:
-    gpus = _gpus(one, placement)
-    chosen = f"Chosen for {RULES[one.rule]}" if one.rule in RULES else "Chosen"
+def _grant(one: PlacedGrant, node: NodeView) -> Iterator[str]:
+    gpus = _gpus(one, node)
+    chosen = f"Chosen for {EVALUATORS[one.evaluator]}" if one.evaluator in EVALUATORS else "Chosen"
     verb = "has" if one.confirmed else "was granted"
-    much = "all" if one.whole else granted(one)
+    much = "all" if one.shares and one.whole == one.shares.keys() else granted(one)
     yield f"Container {one.container} {verb} {much} of {gpus} since {when(one.time)}."
     yield f"{chosen}: {one.why or 'no reason was written down'}."
     if not one.confirmed:
@@ -131,33 +115,35 @@ def _grant(one: PlacedGrant, placement: Placement) -> Iterator[str]:
         yield "gpu-manager granted it before this agent was installed; it keeps what it has."
 
 
-def _gpus(one: PlacedGrant, placement: Placement) -> str:
+def _gpus(one: PlacedGrant, node: NodeView) -> str:
     if not one.gpus:
         return "a GPU that is missing now"
-    models = {gpu.index: short_model(gpu.model) for gpu in placement.topology.gpus}
+    models = {gpu.index: short_model(gpu.model) for gpu in node.topology.gpus}
     word = "GPU" if len(one.gpus) == 1 else "GPUs"
     return f"{word} {', '.join(map(str, one.gpus))} ({models.get(one.gpus[0], 'unknown model')})"
 
 
-def _happening(one: PlacementEvent) -> Iterator[str]:
-    often = "" if one.count == 1 else f", {one.count} times, lately"
-    if one.claim:
-        claim = one.claim.partition("/")[2]
-        yield f"Claim {claim} was not prepared{often} at {when(one.time)}: {one.text}."
-        return
-    match one.kind:
-        case "refused":
-            yield f"Container {one.container} was refused{often} at {when(one.time)}: {one.text}."
+def _happening(event: PastEvent) -> Iterator[str]:
+    """Describe what went otherwise than planned at an admission; of other events, nothing."""
+    often = "" if event.count == 1 else f", {event.count} times, lately"
+    container = event.subject.split("/")[-1].partition(" ")[0]
+    at, text = when(event.time), event.message.partition(": ")[2]
+    match event.kind:
+        case "claim-refused":
+            claim = event.claim.partition("/")[2]
+            yield f"Claim {claim} was not prepared{often} at {at}: {text}."
+        case "admission-refused":
+            yield f"Container {container} was refused{often} at {at}: {text}."
             yield "That is final for the pod: its owner has to create it again."
-        case "put-off":
+        case "start-put-off":
             yield (
-                f"The start of container {one.container} was put off{often} at {when(one.time)}: "
-                f"{one.text}. The kubelet tries again."
+                f"The start of container {container} was put off{often} at {at}: {text}. The "
+                "kubelet tries again."
             )
-        case "swapped":
+        case "pod-swapped":
             yield (
-                f"At {when(one.time)} container {one.container} started on what had been granted "
-                f"for {one.text}: it was given its own limits."
+                f"At {at} container {container} started on what had been granted for {text}: it "
+                "was given its own limits."
             )
 
 
@@ -168,10 +154,10 @@ def _container(row: ContainerRow, index: int) -> Iterator[str]:
         yield f"{where} has it whole: nothing is limited there, and nothing refused."
         return
     yield from unlimited_sentences(row.unlimited)
-    yield f"{where} uses {format_bytes(int(row.used))} of {format_bytes(int(row.limit))} now."
+    yield f"{where} uses {format_bytes(row.used)} of {format_bytes(row.limit)} now."
     if row.unlimited and row.measured is not None:
-        yield f"By the driver, its processes hold {format_bytes(int(row.measured))}."
-    most = format_bytes(int(row.peak or 0))
+        yield f"By the driver, its processes hold {format_bytes(row.measured)}."
+    most = format_bytes(row.peak or 0)
     if row.refusals:
         blocks = round(row.limit / MEMORY_BLOCK)
         times = "once" if row.refusals == 1 else f"{row.refusals:,.0f} times"
@@ -182,14 +168,15 @@ def _container(row: ContainerRow, index: int) -> Iterator[str]:
         )
     else:
         yield f"No request for memory was refused; the most it ever used is {most}."
-    burst = f", up to {row.ceiling:.0f} %" if row.ceiling > row.granted else ""
-    percent = f"{row.granted:.0f} %{burst}"
+    granted_percent, ceiling = row.granted or 0, row.ceiling or 0
+    burst = f", up to {ceiling} %" if ceiling > granted_percent else ""
+    percent = f"{granted_percent} %{burst}"
     yield f"It takes {row.share or 0:.1f} % of the GPU's time; granted: {percent}."
     if not row.throttled_launches:
         yield "None of its launches ever had to wait."
         return
     advice = ""
-    if not burst and row.granted < CORES_PER_GPU:
+    if not burst and granted_percent < CORES_PER_GPU:
         name = "parameter coreLimit" if row.claim else f"annotation {ANNOTATION_CORE_LIMIT}"
         advice = f" The {name} lets it take what others leave."
     yield (
@@ -214,32 +201,3 @@ def unlimited_sentences(unlimited: Mapping[str, int]) -> Iterator[str]:
 def when(at: float) -> str:
     """Write a time in the reader's time zone."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def as_json(pod: str, placement: Placement) -> dict[str, object]:
-    """Return what the agent has about one pod."""
-    names = (
-        *("container", "gpus", "uuids", "cores", "blocks", "ceiling", "whole", "rule", "why"),
-        *("time", "unlimited"),
-    )
-    return {
-        "node": placement.node,
-        "promises": [
-            {name: getattr(one, name) for name in names} | {  # older names, which users rely on
-                "settled": one.confirmed,
-                "thought": one.expected,
-                "doubted": one.suspect,
-                "inherited": one.legacy,
-                "claim": one.claim or None,
-                "users": [{"pod": pod, "container": name} for pod, name in one.users],
-            }
-            for one in placement.grants
-            if one.is_for(pod)
-        ],
-        "happened": [
-            {"kind": one.kind, "container": one.container, "text": one.text, "time": one.time,
-             "count": one.count}
-            for one in placement.happened
-            if one.pod == pod
-        ],
-    }  # fmt: skip

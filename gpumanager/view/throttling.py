@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpumanager.view.values import Seen
+from gpumanager.view.node import Seen
 
 WINDOW_SECONDS: Final = 5.0
 

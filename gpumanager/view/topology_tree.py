@@ -6,40 +6,32 @@ from typing import Any
 from gpumanager.gpu.topology_text import UNKNOWN_MODEL
 from gpumanager.gpu.tree import Branch, Island, branches, islands
 from gpumanager.gpu.values import Gpu, Topology
-from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
-from gpumanager.view.placement import PlacedGrant, Placement
+from gpumanager.units import format_bytes
+from gpumanager.view.node import NodeView, PlacedGrant
 
 GrantsByGpu = Mapping[str, Sequence[PlacedGrant]]
 """The grants of each GPU, by its UUID."""
 
 
-def grants_by_gpu(placement: Placement) -> GrantsByGpu:
+def grants_by_gpu(node: NodeView) -> GrantsByGpu:
     """Leave out suspect grants: the kubelet has offered their devices to others since."""
-    grants: dict[str, list[PlacedGrant]] = {gpu.uuid: [] for gpu in placement.topology.gpus}
-    for grant in placement.grants:
-        for uuid in () if grant.suspect else grant.uuids:
+    grants: dict[str, list[PlacedGrant]] = {gpu.uuid: [] for gpu in node.topology.gpus}
+    for grant in node.grants:
+        for uuid in () if grant.suspect else grant.shares:
             grants.setdefault(uuid, []).append(grant)
     return grants
 
 
-def share(grant: PlacedGrant, gpu: str) -> int:
-    """Return the percent of one of its GPUs, by UUID."""
-    if not grant.shares and grant.whole:  # as agents of before tell it
-        return CORES_PER_GPU
-    return grant.of(gpu)[0]
-
-
 def granted(grant: PlacedGrant, gpu: str = "") -> str:
     """Return `30 % and 1 GiB`, in words. gpu: the UUID of one of its GPUs; by default the first."""
-    gpu = gpu or next(iter(grant.uuids), "")
+    gpu = gpu or next(iter(grant.shares), "")
     if grant.admin:
         return "admin access"
-    if grant.whole and share(grant, gpu) == CORES_PER_GPU:
-        several = len(grant.uuids) > 1
-        return f"one of {len(grant.uuids)} whole GPUs" if several else "the whole GPU"
-    cores, blocks = grant.of(gpu)
-    memory = f" and {format_bytes(blocks * MEMORY_BLOCK)}" if blocks else ""
-    return f"{cores} %{memory}"
+    if gpu in grant.whole:
+        several = len(grant.shares) > 1
+        return f"one of {len(grant.shares)} whole GPUs" if several else "the whole GPU"
+    percent, memory = grant.shares.get(gpu, (0, 0))
+    return f"{percent} %" + (f" and {format_bytes(memory)}" if memory else "")
 
 
 def origin(grant: PlacedGrant) -> str:
@@ -62,7 +54,7 @@ def leaf(gpu: Gpu, grants: Sequence[PlacedGrant] | None) -> str:
     if grants is None:
         return name
     using = [grant for grant in grants if not grant.admin]
-    percent = sum(share(grant, gpu.uuid) for grant in using)
+    percent = sum(grant.shares.get(gpu.uuid, (0, 0))[0] for grant in using)
     return f"{name}, {percent} % granted" if using else f"{name}, free"
 
 
@@ -115,22 +107,15 @@ def _gpu_json(gpu: Gpu, grants: GrantsByGpu | None) -> dict[str, Any]:
     }
     if grants is None:
         return known
-    containers = [
-        {
-            "pod": grant.pod or None,
-            "container": grant.container or None,
-            "share_percent": share(grant, gpu.uuid),
-            "memory_bytes": _memory(grant, gpu),
-            "rule": grant.rule,
-            "claim": grant.claim or None,
-            "admin": grant.admin,
-            "users": [{"pod": pod, "container": name} for pod, name in grant.users],
-        }
-        for grant in grants.get(gpu.uuid, ())
-    ]
-    return {**known, "containers": containers}
+    return {**known, "containers": [_holder_json(one, gpu) for one in grants.get(gpu.uuid, ())]}
 
 
-def _memory(grant: PlacedGrant, gpu: Gpu) -> int:
-    whole = grant.whole and share(grant, gpu.uuid) == CORES_PER_GPU
-    return gpu.memory if whole else grant.of(gpu.uuid)[1] * MEMORY_BLOCK
+def _holder_json(grant: PlacedGrant, gpu: Gpu) -> dict[str, Any]:
+    """Return what the node's document has of a grant, and of its share of this GPU."""
+    names = ("namespace", "pod", "container", "state", "claim", "users", "evaluator")
+    device = next(one for one in grant.document["gpus"] if one["uuid"] == gpu.uuid)
+    keys = ("share_granted_percent", "share_ceiling_percent", "memory_limit_bytes")
+    return {
+        **{key: grant.document.get(key) for key in names},
+        **{key: device.get(key) for key in keys},
+    }

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from gpumanager.cli import run
-from tests.view.view_world import BUSY, page, placement_page, promise, snapshot
+from tests.view.view_world import BUSY, document, snapshot
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -17,8 +17,7 @@ NOBODY = "http://127.0.0.1:1"
 POD = {"spec": {"nodeName": "node-a"}, "status": {"phase": "Running"}}
 EVENT = {"reason": "GpuPlanCorrected", "message": "has GPU 1", "lastTimestamp": "2026-01-01"}
 PAGES = {
-    "/metrics": page(snapshot(BUSY)),
-    "/api/placement": json.dumps(placement_page(promise())),
+    "/api/node": json.dumps(document(snapshot(BUSY))),
     "/api/v1/namespaces/team/pods/train-0": json.dumps(POD),
     "/api/v1/namespaces/team/events": json.dumps({"items": [EVENT]}),
 }
@@ -67,7 +66,7 @@ def test_the_agent_tells_what_happened_on_the_node(
 
     said = " ".join(capsys.readouterr().out.split())
     assert "The extender does not say" in said
-    assert "Container main has 30 % and 256 MiB of GPU 0" in said
+    assert "Container main has 30 % and 4 GiB of GPU 0" in said
     assert "It was refused memory 3 times" in said
 
 
@@ -91,7 +90,8 @@ def test_as_json_each_has_its_own_field(
     said = json.loads(capsys.readouterr().out)
     assert said["pod"] == "team/train-0"
     assert "Connection refused" in said["extender_error"]
-    assert said["admission"]["promises"][0]["gpus"] == [0]
+    (container,) = said["admission"]["containers"]
+    assert [one["index"] for one in container["gpus"]] == [0]
     assert said["admission"]["sentences"]
     assert said["cluster"][0].startswith("Its phase is Running")
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gpumanager.gpu.values import Topology
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
-from gpumanager.monitor.web_pages.routes import Pages
+from gpumanager.monitor.events import Events
+from gpumanager.monitor.pages import Pages
 from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.http.server import HttpRefusal
@@ -28,7 +28,7 @@ async def test_the_agent_is_as_well_as_its_tasks(trouble: str, status: int) -> N
     async def page() -> None:
         return None
 
-    pages = Pages(page, lambda: Topology((), ()), str, "1", lambda: trouble)
+    pages = Pages(page, Events(), str, "1", lambda: trouble)
 
     answer = await pages.healthz(make_mocked_request("GET", "/healthz"))
 

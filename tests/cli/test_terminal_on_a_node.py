@@ -84,15 +84,15 @@ async def test_top_tree_and_explain_tell_the_same_of_a_node() -> None:
         node.kill_containers()
         await asyncio.gather(*running, return_exceptions=True)
 
-    sits = {(one["pod"], gpu["index"]) for gpu in top["gpus"] for one in gpu["containers"]}
+    sits = {(one["pod"], gpu["index"]) for one in top["containers"] for gpu in one["gpus"]}
     assert sits == {
         (one["pod"], leaf["index"]) for leaf in _leaves(tree["tree"]) for one in leaf["containers"]
     }
     assert sits == {
-        (f"team/{name}", index)
+        (name, gpu["index"])
         for name, said in told.items()
-        for promise in said["admission"]["promises"]
-        for index in promise["gpus"]
+        for one in said["admission"]["containers"]
+        for gpu in one["gpus"]
     }
     assert len(sits) == 3
     assert "30 % and 1 GiB of GPU" in " ".join(words.split())
@@ -120,13 +120,7 @@ async def test_a_pod_that_was_refused_is_remembered_with_the_reason() -> None:
         refused = await node.admit(pod("no-memory", 30, 0, "true"))
         assert refused is not None
         await until(lambda: list_nodes([url])[0].node)
-        placement = json.loads(await asyncio.to_thread(_page, url))
+        events = (await record("top", "--agent", url))["nodes"][0]["events"]
 
-    assert [one["pod"] for one in placement["happened"]] == ["team/no-memory"]
-    assert placement["happened"][0]["text"]
-
-
-def _page(url: str) -> bytes:
-    from gpumanager.cli.node_agents import fetch
-
-    return fetch(url, "/api/placement")
+    assert [one["subject"] for one in events] == ["team/no-memory/main"]
+    assert events[0]["message"].removeprefix("refused: ")

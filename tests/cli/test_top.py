@@ -18,9 +18,9 @@ from gpumanager.cli.output.top_app import Sampled, TopApp
 from gpumanager.cli.output.top_rows import RowsView
 from gpumanager.cli.top import list_cluster_nodes
 from gpumanager.view.glyphs import ASCII, UNICODE
-from gpumanager.view.values import NodeView, Seen
-from tests.view.test_cluster_nodes import DOCUMENT
-from tests.view.view_world import BUSY, container, device, page, seen, snapshot
+from gpumanager.view.node import NodeView, Seen
+from tests.view.test_nodes_of_a_cluster import NODE as CLUSTER_NODE
+from tests.view.view_world import BUSY, container, device, document, seen, snapshot
 
 NODE = seen(*BUSY, gpus=3)
 GROUND = Color.parse("ansi_default")
@@ -50,7 +50,7 @@ def serving(status: int = 200, body: str = "") -> Iterator[str]:
 
 @pytest.fixture
 def agent() -> Iterator[str]:
-    with serving(body=page(snapshot(BUSY, gpus=3))) as url:
+    with serving(body=json.dumps(document(snapshot(BUSY, gpus=3)))) as url:
         yield url
 
 
@@ -100,7 +100,7 @@ def test_rows_are_printed_in_the_order_asked_for(
 
 
 def test_a_node_that_nobody_uses_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
-    with serving(body=page(snapshot())) as url:
+    with serving(body=json.dumps(document(snapshot()))) as url:
         run(["top", "--once", "--agent", url])
 
     assert "No container has a GPU here." in capsys.readouterr().out
@@ -140,9 +140,9 @@ def test_of_several_nodes_those_that_answer_are_shown_and_the_rest_is_told(
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
-        (200, "# HELP up x\nup 1\n", "not as the node agent does"),
-        (200, "{}", "not with metrics"),
-        (404, "", "has no /metrics"),
+        (200, "# HELP up x\nup 1\n", "is not a JSON object"),
+        (200, "{}", "not as this version's node agent does"),
+        (404, "", "has no /api/node"),
         (503, "the first look is not over yet\n", "answered 503: the first look"),
     ],
 )
@@ -420,11 +420,11 @@ async def test_temperature_and_power_are_shown(width: int) -> None:
 
 
 def test_a_cluster_is_shown_as_its_extender_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with serving(body=json.dumps(DOCUMENT | {"pages": 1})) as url:
+    with serving(body=json.dumps({"version": "1.2.3", "nodes": [CLUSTER_NODE], "pages": 1})) as url:
         assert run(["top", "--cluster", "--once", "--extender", url]) == 0
 
     printed = capsys.readouterr().out
-    assert "node-a · 2 GPUs, 0 free · 160 of 200 % granted · 1.0/32G granted" in printed
+    assert "node-a · 2 GPUs, 0 free · 120 of 200 % granted · 2.0/32G granted" in printed
     assert "closed" in printed
     assert "a/one" in printed
 

@@ -104,11 +104,9 @@ def test_the_flags_of_a_command_are_those_it_takes(command: str) -> None:
 
 def test_paths_over_http_are_those_that_are_served() -> None:
     served = {
-        "agent": paths_in(
-            "gpumanager/monitor", "gpumanager/monitor/web_pages", "gpumanager/monitor/metrics"
-        ),
+        "agent": paths_in("gpumanager/monitor"),
         "webhook": set(Webhook(AdmissionPolicy()).routes()),
-        "extender": paths_in("gpumanager/scheduler/extender", "gpumanager/scheduler/overview"),
+        "extender": paths_in("gpumanager/scheduler/extender", "gpumanager/scheduler"),
     }
     for program, paths in served.items():
         told = {name for row in rows("HTTP") if program in row[1] for name in SPAN.findall(row[0])}

@@ -1,24 +1,29 @@
 """An agent's web page over looks that are made up, each said in a word."""
 
+import json
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from gpumanager import view
 from gpumanager.gpu.usage.status import GpuStatus
-from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.http_server import BoundedServer
+from gpumanager.monitor.events import Events
 from gpumanager.monitor.metrics.rows import Page
+from gpumanager.monitor.pages import Pages, routed
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.service import BOUNDS
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Snapshot
-from gpumanager.monitor.web_pages.routes import routed
-from gpumanager.monitor.web_pages.web import Web
 from gpumanager.units import GIB, MIB, Bytes
 from tests.monitor.monitor_world import claimant, share, whole
 
+SCHEMA = json.loads((Path(view.__file__).parent / "node.schema.json").read_text())
+"""What every document of a node is: published with the package."""
 BEGIN = 1_790_000_000.0
 """When the first look was, in seconds since the epoch."""
 MODEL = "NVIDIA A100-SXM4-40GB"
@@ -63,7 +68,15 @@ class Show:
 
     def __post_init__(self) -> None:
         self.snapshot: Snapshot | None = None
-        self.web = Web(self._page, lambda: self.reason, clock=lambda: BEGIN + self.at)
+        self.events = Events(clock=lambda: BEGIN + self.at)
+        self.pages = Pages(
+            self._page,
+            self.events,
+            lambda: self.reason,
+            "2.0",
+            history=300.0,
+            clock=lambda: BEGIN + self.at,
+        )
         self.server: BoundedServer | None = None
 
     def look(self, seconds: float = 1.0) -> None:
@@ -71,12 +84,21 @@ class Show:
         self.at += seconds
         views = tuple(self._gpu(one) for one in self.gpus)
         node = "gpu-node-7"
-        self.snapshot = Snapshot(self.at, node, self.answered, views, tuple(self.containers))
-        self.web.saw(self.snapshot)
+        far = Bond(Level.SYS)
+        links = [[None if a is b else far for a in self.gpus] for b in self.gpus]
+        self.snapshot = Snapshot(
+            self.at,
+            node,
+            self.answered,
+            topology(self.gpus, links),
+            gpus=views,
+            containers=tuple(self.containers),
+        )
+        self.pages.saw(Page(self.snapshot, version="2.0"))
 
     async def start(self) -> None:
         """On the same port as before, if there was one."""
-        self.server = BoundedServer(routed(self.web.handlers()), BOUNDS)
+        self.server = BoundedServer(routed(self.pages.handlers()), BOUNDS)
         self.port = await self.server.start("127.0.0.1", self.port)
 
     async def stop(self) -> None:
@@ -87,7 +109,7 @@ class Show:
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
 
-    def _page(self) -> Page | None:
+    async def _page(self) -> Page | None:
         return Page(self.snapshot, version="2.0") if self.snapshot else None
 
     def _gpu(self, one: Gpu) -> GpuSnapshot:
@@ -165,5 +187,4 @@ async def served(show: Show) -> AsyncIterator[Show]:
     try:
         yield show
     finally:
-        await show.web.stream.end()
         await show.stop()

@@ -1,6 +1,7 @@
 """Whatever is promised, used and said: a page that Prometheus takes, and no GPU above 100 %."""
 
 import asyncio
+from dataclasses import replace
 from http import HTTPStatus
 
 from aiohttp import web
@@ -12,11 +13,11 @@ from gpumanager.gpu.values import bare
 from gpumanager.grants.grant import Grant
 from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.ids import AllocationID
+from gpumanager.monitor.display import graph
 from gpumanager.monitor.metrics.rows import Page
 from gpumanager.monitor.metrics.text import render
+from gpumanager.monitor.pages import answer, routed
 from gpumanager.monitor.snapshot import Snapshot
-from gpumanager.monitor.web_pages.display import graph
-from gpumanager.monitor.web_pages.routes import answer, routed
 from gpumanager.units import CORES_PER_GPU, GIB, Bytes
 from tests.monitor.monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from tests.monitor.test_metrics_page import busy, snapshot
@@ -83,7 +84,7 @@ def test_a_page_names_every_series_once_and_no_gpu_is_busier_than_it_can_be(
 
 @given(snapshots())
 def test_the_graph_has_every_gpu_once_and_gives_away_no_more_than_there_is(seen: Snapshot) -> None:
-    lines = graph(NODE, seen)["graph"].splitlines()
+    lines = graph(replace(seen, topology=NODE))["graph"].splitlines()
 
     assert [line.count("GPU") for line in lines].count(1) == len(NODE.gpus)
     for view in seen.gpus:

@@ -18,7 +18,7 @@ from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
 from gpumanager.gpu.usage.samples import ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
-from gpumanager.monitor import service
+from gpumanager.monitor import pages, service
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.metrics.rows import Page
@@ -26,7 +26,6 @@ from gpumanager.monitor.metrics.text import render
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.service import Monitor, Serving
 from gpumanager.monitor.unlimited.auditor import Auditor
-from gpumanager.monitor.web_pages import routes
 from gpumanager.units import GIB, MIB, Bytes
 from tests.monitor.monitor_world import (
     EVERYTHING,
@@ -95,7 +94,7 @@ async def test_however_often_it_is_asked_there_is_one_look_and_one_rendering(
         rendered.append(page)
         return render(page)
 
-    monkeypatch.setattr(routes, "render", counted)
+    monkeypatch.setattr(pages, "render", counted)
     await watch.monitor.sampler.sample(None)
 
     texts = await asyncio.gather(*(watch.text("/metrics") for _ in range(50)))
@@ -221,7 +220,7 @@ async def test_a_look_that_fails_is_said_once_and_the_sampler_goes_on(
         if len(seen) < 4:
             raise ZeroDivisionError
 
-    task = asyncio.create_task(watch.monitor.sampler.sample_every(0.001, then))
+    task = asyncio.create_task(watch.monitor.sampler.sample_every(0.001, then, lambda: False))
     await until(lambda: len(seen) >= 6)
     task.cancel()
 
@@ -244,7 +243,7 @@ async def test_a_port_that_is_taken_is_had_once_it_is_free(
     watch = Watch(World(), address="127.0.0.1", port=port)
     running = asyncio.create_task(watch.monitor.run())
     await until(lambda: "trying again" in caplog.text)
-    await until(watch.monitor.page)  # everything else goes on
+    await until(lambda: watch.monitor.sampler.snapshot)  # everything else goes on
     taken.close()
     assert await watch.monitor.listening == port
     running.cancel()
@@ -257,7 +256,7 @@ async def test_a_port_that_is_taken_is_had_once_it_is_free(
 async def test_without_a_port_nothing_listens_and_the_sampler_looks() -> None:
     watch = Watch(World(), port=None)
     running = asyncio.create_task(watch.monitor.run())
-    await until(watch.monitor.page)
+    await until(lambda: watch.monitor.sampler.snapshot)
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running

@@ -1,12 +1,11 @@
 """Grants of claims as people see them: one line for all who share one, and who only looks."""
 
-import json
 from dataclasses import replace
 
 from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource, Grant, Share, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, PodUID
-from gpumanager.monitor.admissions import AdmissionKind, Admissions
+from gpumanager.monitor.events import Events
 from gpumanager.monitor.look import Busy, MeterTotals, container_view, gpu_views
 from gpumanager.monitor.snapshot import ContainerSnapshot
 from gpumanager.view.details import details
@@ -14,11 +13,10 @@ from gpumanager.view.drawing import line
 from gpumanager.view.glyphs import ASCII
 from gpumanager.view.layout import layout
 from gpumanager.view.listing import Wish, rows
-from gpumanager.view.placement import Placement, read_placement
+from gpumanager.view.node import NodeView
 from gpumanager.view.story import claim_story, story
 from gpumanager.view.topology_tree import granted, grants_by_gpu, leaf, origin
-from gpumanager.view.values import as_json
-from tests.view.view_world import MACHINE, container, device, gpu, placement_page, seen
+from tests.view.view_world import MACHINE, container, device, gpu, node_of, seen
 
 USERS = tuple(
     Claimant(PodUID(f"uid-{pod}"), "team", pod, name)
@@ -47,9 +45,8 @@ def view(grant: Grant, users: tuple[Claimant, ...] = USERS) -> ContainerSnapshot
     return container_view(MACHINE, grant, MeterTotals({}, {}, Busy()), users)
 
 
-def placement(*grants: Grant, admissions: Admissions | None = None) -> Placement:
-    told = placement_page(*grants, admissions=admissions, users=lambda _: USERS)
-    return read_placement(json.loads(json.dumps(told)))
+def placement(*grants: Grant, events: Events | None = None) -> NodeView:
+    return node_of(*grants, users=USERS, events=events)
 
 
 def shown(users: tuple[Claimant, ...] = USERS) -> ContainerSnapshot:
@@ -73,11 +70,10 @@ def test_a_row_is_found_by_its_claim_and_as_json_names_all_users() -> None:
     node = seen(shown(), container("lab/other"))
 
     assert len([one for one in rows([node], Wish(needle="budget")) if one.container]) == 1
-    containers = as_json(node)["gpus"][0]["containers"]
-    (shared,) = (one for one in containers if one["users"])
+    (shared,) = (one for one in node.as_json()["containers"] if one["users"])
     assert shared["claim"] == "budget"
-    assert shared["users"] == [
-        {"pod": one.name, "container": one.container} for one in sorted(USERS, key=USERS.index)
+    assert [(one["pod"], one["container"]) for one in shared["users"]] == [
+        (one.name, one.container) for one in USERS
     ]
 
 
@@ -91,7 +87,7 @@ def test_admin_access_is_no_container_and_leaves_a_gpu_free() -> None:
     (held,) = grants_by_gpu(told)[UUIDS[0]]
     assert leaf(MACHINE.gpus[0], [held]).endswith(", free")
     assert granted(held) == "admin access"
-    assert "That is admin access" in " ".join(story("team/train", told, None))
+    assert "That is admin access" in " ".join(story("team/train", told))
 
 
 def test_a_claim_of_two_gpus_is_told_with_the_amounts_of_each() -> None:
@@ -105,30 +101,30 @@ def test_a_claim_of_two_gpus_is_told_with_the_amounts_of_each() -> None:
     assert leaf(MACHINE.gpus[0], held[UUIDS[0]]).endswith("20 % granted")
     assert origin(held[UUIDS[0]][0]) == ", claim budget (gpu)"
     assert "20 % and 1 GiB of GPU 0 (A100-SXM4-40GB), all of GPU 1" in " ".join(
-        story("team/train", told, None)
+        story("team/train", told)
     )
 
 
 def test_explain_tells_each_pod_of_a_claim_with_whom_it_shares() -> None:
     told = placement(claimed(Share(40, 16)))
 
-    train, evaluation = (" ".join(story(f"team/{pod}", told, None)) for pod in ("train", "eval"))
+    train, evaluation = (" ".join(story(f"team/{pod}", told)) for pod in ("train", "eval"))
     assert "Containers main and side have together 40 % and 4 GiB of GPU 0" in train
     assert "The same limits hold for eval:main too" in train
     assert "Container main has 40 % and 4 GiB" in evaluation
     assert "The same limits hold for train:main,side too" in evaluation
-    assert story("other/train", told, None) == ()
+    assert story("other/train", told) == ()
 
 
 def test_explain_of_a_claim_tells_what_is_prepared_and_what_was_refused() -> None:
-    admissions = Admissions(clock=lambda: 3.0)
-    admissions.add(AdmissionKind.PUT_OFF, USERS[0], "not free", claim="team/other")
-    told = placement(claimed(Share(40, 16)), admissions=admissions)
+    events = Events(clock=lambda: 3.0)
+    events.claim_refused(USERS[0], "team/other", "not free")
+    told = placement(claimed(Share(40, 16)), events=events)
 
-    (prepared,) = claim_story("team/budget", told, None)
+    (prepared,) = claim_story("team/budget", told)
     assert prepared.startswith("Request gpu is prepared on node node-a since ")
     assert prepared.endswith("40 % and 4 GiB of GPU 0 (A100-SXM4-40GB), for "
                              "train:main,side eval:main.")  # fmt: skip
-    (refused,) = claim_story("team/other", told, None)
+    (refused,) = claim_story("team/other", told)
     assert refused.startswith("Claim other was not prepared at ")
-    assert refused in story("team/train", told, None)
+    assert refused in story("team/train", told)

@@ -1,6 +1,6 @@
 """What happened to a pod on its node, told in sentences; and who sits where."""
 
-import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +9,10 @@ from gpumanager.gpu.tree import branches, islands
 from gpumanager.gpu.values import Bond, Level, topology
 from gpumanager.grants.grant import Claimant, Grant, LegacySource, State
 from gpumanager.ids import PodUID
-from gpumanager.monitor.admissions import AdmissionKind, Admissions
-from gpumanager.view.metrics import NotAnAgent, read_metrics
-from gpumanager.view.placement import Placement, read_placement
+from gpumanager.monitor.events import Events
+from gpumanager.view.node import NodeView, read_node
 from gpumanager.view.pod_story import pod_story
-from gpumanager.view.story import as_json, story
+from gpumanager.view.story import story
 from gpumanager.view.topology_tree import as_json as tree_json
 from gpumanager.view.topology_tree import grants_by_gpu
 from tests.view.view_world import (
@@ -21,30 +20,34 @@ from tests.view.view_world import (
     MACHINE,
     container,
     device,
+    document,
     gpu,
-    page,
-    placement_page,
+    node_of,
     promise,
     seen,
     snapshot,
 )
 
 
-def told(*promises: Grant, admissions: Admissions | None = None) -> Placement:
-    """As the agent's page has it, through JSON."""
-    found = placement_page(*promises, admissions=admissions)
-    return read_placement(json.loads(json.dumps(found)))
+def told(*grants: Grant, events: Events | None = None) -> NodeView:
+    """A busy node, whose containers have these grants instead of their own."""
+    known = {one.id: one for one in grants}
+    views = [replace(one, grant=known.get(one.grant.id, one.grant)) for one in BUSY]
+    running = [one for one in views if one.grant.state is State.CONFIRMED]
+    found = snapshot(running)
+    others = tuple((one, ()) for one in grants if one.id not in {o.grant.id for o in running})
+    found = replace(found, live=(*found.live, *others))
+    return read_node(document(found, events=events))
 
 
-def tale(*promises: Grant, pod: str = "team/train-0", **more: Any) -> str:
-    now = read_metrics(page(snapshot(BUSY)))
-    return " ".join(story(pod, told(*promises, **more), now))
+def tale(*grants: Grant, pod: str = "team/train-0", **more: Any) -> str:
+    return " ".join(story(pod, told(*grants, **more)))
 
 
 def test_a_container_that_runs_is_told_its_gpu_the_rule_and_what_it_uses() -> None:
     said = tale(promise())
 
-    assert "Container main has 30 % and 256 MiB of GPU 0 (A100-SXM4-40GB) since" in said
+    assert "Container main has 30 % and 4 GiB of GPU 0 (A100-SXM4-40GB) since" in said
     assert "Chosen for a share of one GPU: the fullest GPU that still has room." in said
     assert "uses 3.9 GiB of 4 GiB now." in said
     assert "It was refused memory 3 times" in said
@@ -58,7 +61,8 @@ def test_who_waits_is_told_how_to_get_more_and_who_may_burst_is_not() -> None:
 
     def of(found: Any) -> str:
         now = seen(container("team/train-0", found)).node
-        return " ".join(story("team/train-0", told(), now))
+        assert now is not None
+        return " ".join(story("team/train-0", now))
 
     assert "5 of its 9 launches had to wait, 2.0s in all" in of(waiting)
     assert "tencent.com/vcuda-core-limit lets it take" in of(waiting)
@@ -79,13 +83,14 @@ def test_a_promise_that_has_not_started_and_one_made_for_another_are_told_as_suc
 
 def test_what_went_wrong_at_admission_is_told_once_and_counted() -> None:
     who = promise().pod
-    admissions = Admissions(clock=lambda: 7.0)
+    assert who is not None
+    events = Events(clock=lambda: 7.0)
     for _ in range(3):
-        admissions.add(AdmissionKind.PUT_OFF, who, "its devices are in use")
-    admissions.add(AdmissionKind.REFUSED, who, "no GPU has 30 cores left")
-    admissions.add(AdmissionKind.SWAPPED, who, "team/other (main)")
+        events.postponed(who, "its devices are in use")
+    events.refused(who, "no GPU has 30 cores left")
+    events.swapped(who, Claimant(PodUID("uid-other"), "team", "other", "main"))
 
-    said = tale(admissions=admissions)
+    said = tale(events=events)
 
     assert "was put off, 3 times, lately at" in said
     assert said.count("its devices are in use") == 1
@@ -98,45 +103,19 @@ def test_of_a_pod_that_is_not_here_nothing_is_told() -> None:
     assert tale(promise(), pod="team/nobody") == ""
 
 
-def test_only_the_newest_happenings_are_kept() -> None:
-    admissions = Admissions(kept=2, clock=lambda: 0.0)
-    for number in range(5):
-        admissions.add(AdmissionKind.REFUSED, None, f"reason {number}")
-
-    assert [one.text for one in admissions] == ["reason 3", "reason 4"]
-
-
-def test_as_json_only_the_pod_that_was_asked_about_is_told() -> None:
-    placement = told(promise(), promise("team/other:main"))
-
-    record = as_json("team/train-0", placement)
-
-    assert record["node"] == "node-a"
-    assert [one["container"] for one in record["promises"]] == ["main"]  # type: ignore[attr-defined]
-    assert json.dumps(record)
-
-
-@pytest.mark.parametrize(
-    "said", [{}, {"node": "x"}, {"node": 1, "time": 0, "topology": [], "promises": []}]
-)
-def test_another_document_is_no_agent_s(said: dict[str, Any]) -> None:
-    with pytest.raises(NotAnAgent, match="not as this version's node agent does"):
-        read_placement(said)
-
-
 # The tree.
 
 
 def test_the_tree_has_every_gpu_once_with_who_sits_on_it() -> None:
     whole = container("lab/all:main", device(0), device(1), whole=True).grant
-    placement = told(promise(), whole, promise("old/gone:main", suspect=True))
+    node = node_of(promise(), whole, promise("old/gone:main", suspect=True))
 
-    record = tree_json(placement.topology, grants_by_gpu(placement), "node-a")
+    record = tree_json(node.topology, grants_by_gpu(node), "node-a")
 
     (switch,) = record["tree"]
     assert (switch["level"], switch["gpus"]) == ("PIX", [0, 1])
     seats = [[one["pod"] for one in leaf["gpu"]["containers"]] for leaf in switch["below"]]
-    assert seats == [["team/train-0", "lab/all"], ["lab/all"]]
+    assert seats == [["train-0", "all"], ["all"]]
     assert record["nvlink_islands"] == [{"gpus": [0, 1], "least": 12, "most": 12}]
 
 

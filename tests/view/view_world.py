@@ -1,28 +1,25 @@
-"""A node for the commands that show one, as its agent's monitor has it and as its page tells it."""
+"""A node for the commands that show one: as its agent's monitor has it, and as its document."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gpumanager.gpu.usage.status import GpuStatus
-from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
-from gpumanager.grants.journal import Journal
-from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, PodUID
-from gpumanager.monitor.admissions import Admissions
+from gpumanager.monitor.events import Events
 from gpumanager.monitor.metrics.rows import Page
-from gpumanager.monitor.metrics.text import render
-from gpumanager.monitor.ports import GpuFitness, Sources
+from gpumanager.monitor.node_document import node_document
+from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Snapshot
 from gpumanager.monitor.unlimited.audit import Tally
-from gpumanager.monitor.web_pages.placement_page import document
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import Evaluator
 from gpumanager.units import GIB, Bytes
-from gpumanager.view.metrics import read_metrics
-from gpumanager.view.values import Seen
+from gpumanager.view.node import NodeView, Seen, read_node
 
 AGENT = "http://node-a:5678"
 
@@ -71,6 +68,8 @@ def snapshot(
         at=1.0,
         node="node-a",
         answered=answered,
+        topology=machine(gpus),
+        live=tuple((one.grant, one.users) for one in views),
         gpus=tuple(_gpu_view(index, views) for index in range(gpus)),
         containers=views,
         registered={VCORE: True, VMEMORY: True},
@@ -94,9 +93,24 @@ def _gpu_view(index: int, views: Sequence[ContainerSnapshot]) -> GpuSnapshot:
     )
 
 
-def page(found: Snapshot, unlimited: Mapping[tuple[str, ...], int] | None = None) -> str:
-    tally = Tally(unlimited=Counter(unlimited or {}))
-    return render(Page(found, tally=tally, version="1.2.3")).decode()
+def document(
+    found: Snapshot,
+    unlimited: Mapping[tuple[str, ...], int] | None = None,
+    events: Events | None = None,
+) -> dict[str, Any]:
+    """What the agent answers for `/api/node`."""
+    page = Page(found, tally=Tally(unlimited=Counter(unlimited or {})), version="1.2.3")
+    newest = (events or Events()).newest()
+    told = node_document(page, newest, time=10.0, not_ready="", period=1.0)
+    return dict(json.loads(json.dumps(told)))
+
+
+def node_of(
+    *grants: Grant, users: Sequence[Claimant] = (), events: Events | None = None, **more: Any
+) -> NodeView:
+    """A machine of two GPUs with these grants, of which nothing is measured."""
+    live = tuple((one, tuple(users)) for one in grants)
+    return read_node(document(replace(snapshot(**more), live=live), events=events))
 
 
 def seen(
@@ -106,7 +120,7 @@ def seen(
     **more: Any,
 ) -> Seen:
     """unlimited: processes without limits, by namespace, pod, container and what they lack."""
-    return Seen(agent, read_metrics(page(snapshot(containers, **more), unlimited)))
+    return Seen(agent, read_node(document(snapshot(containers, **more), unlimited)))
 
 
 BUSY = (
@@ -116,28 +130,19 @@ BUSY = (
 )
 
 
-GPUS = [gpu(0), gpu(1)]
 LINKED = Bond(Level.PIX, 12)
-MACHINE = topology(GPUS, [[None, LINKED], [LINKED, None]])
+
+
+def machine(gpus: int) -> Topology:
+    """Each is linked with each."""
+    places = range(gpus)
+    return topology(
+        [gpu(one) for one in places], [[None if a == b else LINKED for a in places] for b in places]
+    )
+
+
+MACHINE = machine(2)
 
 
 def promise(name: str = "team/train-0:main", **more: Any) -> Grant:
     return replace(container(name).grant, **more)
-
-
-def placement_page(
-    *promises: Grant, admissions: Admissions | None = None, **more: Any
-) -> dict[str, Any]:
-    """What the agent of a machine of two GPUs answers for `/api/placement`."""
-    sources = Sources(
-        node="node-a",
-        topology=lambda: MACHINE,
-        ledger=lambda: Ledger(MACHINE),
-        journal=lambda: Journal({one.id: one for one in promises}),
-        journal_bytes=lambda: 0,
-        books=None,  # type: ignore[arg-type]
-        residents=None,  # type: ignore[arg-type]
-        registered=dict,
-        **more,
-    )
-    return document(sources, admissions or Admissions(clock=lambda: 7.0), 10.0)

@@ -22,7 +22,7 @@ async def chromium() -> AsyncIterator[Open]:
 
         @contextlib.asynccontextmanager
         async def tab(
-            origin: str, width: int = 1180, scheme: Any = "light", path: str = ""
+            origin: str, width: int = 1180, scheme: Any = "light", path: str = "", empty: str = ""
         ) -> AsyncIterator[Tab]:
             size: Any = {"width": width, "height": 900}
             page = await browser.new_page(
@@ -34,6 +34,8 @@ async def chromium() -> AsyncIterator[Open]:
             page.on("pageerror", lambda error: found.said.append(str(error)))
             page.on("request", lambda request: found.asked.append(request.url))
             page.on("dialog", found.refuse)
+            if empty:  # as an agent answers that has nothing there
+                await page.route(empty, lambda route: route.fulfill(json=[]))
             await page.goto(origin + path)
             try:
                 yield found

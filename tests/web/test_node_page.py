@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gpumanager.monitor.admissions import AdmissionKind, Happened
-from gpumanager.monitor.web_pages.events import refusal
-from gpumanager.monitor.web_pages.stream import LISTENERS
 from tests.monitor.monitor_world import claimant
 from tests.monitor.node_show import MODEL, Show, busy_node, container, device, served
 from tests.web.browsing import DESK, HOSTILE, PHONE, Open, quiet
@@ -61,14 +58,13 @@ async def test_it_shows_who_has_what_and_what_happened(show: Show, chromium: Ope
 async def test_what_is_new_arrives_without_being_asked_for(show: Show, chromium: Open) -> None:
     async with chromium(show.address) as tab:
         await tab.state("live")
-        await tab.page.route("**/api/node", lambda route: route.abort())
         show.containers = [container("newcomer", device(show.gpus[3], 55))]
 
         show.look()
 
         await tab.has("newcomer")
         await tab.counts(".row", 1)
-        assert tab.asked.count(f"{show.address}api/stream") == 1
+        assert tab.asked.count(f"{show.address}api/history") == 1
         quiet(tab)
 
 
@@ -149,6 +145,7 @@ async def test_an_agent_that_goes_and_comes_back_is_shown_as_that(
         await tab.state("no answer since")
         assert await tab.page.locator("#all.old").count() == 1
         await show.start()
+        show.look()
 
         await tab.state("live")
         assert await tab.page.locator("#all.old").count() == 0
@@ -171,10 +168,7 @@ async def test_the_age_of_the_picture_is_told_when_the_agent_hangs(
 async def test_refusals_and_placements_say_which_pod_when_and_what(
     show: Show, chromium: Open
 ) -> None:
-    refused = Happened(AdmissionKind.REFUSED, claimant("greedy"), "asks for 200 blocks")
-    event = refusal(refused, "gpu-node-7")
-    assert event is not None
-    show.web.happened(event)
+    show.events.refused(claimant("greedy"), "asks for 200 blocks")
     async with chromium(show.address) as tab:
         await tab.has("team/greedy/main refused: asks for 200 blocks")
         await tab.has("team/batch-score/main placed on GPU 1 (fullest GPU that still fits:")
@@ -185,16 +179,19 @@ async def test_refusals_and_placements_say_which_pod_when_and_what(
         quiet(tab)
 
 
-async def test_who_may_not_listen_asks_again_and_again(show: Show, chromium: Open) -> None:
-    listeners = [show.web.stream.listen() for _ in range(LISTENERS)]
-    async with chromium(show.address) as tab:
-        await tab.state("too many readers")
-        show.containers = [container("newcomer", device(show.gpus[3], 55))]
-        show.look()
+async def test_a_page_shows_what_it_has_seen_where_the_agent_keeps_nothing(
+    show: Show, chromium: Open
+) -> None:
+    async with chromium(show.address, empty="**/api/history") as tab:
+        await tab.has("train-resnet")
+        for _ in range(3):
+            show.look(4)
+            await tab.says("#state", "live")
+            await tab.page.wait_for_timeout(1100)
 
-        await tab.has("newcomer")
-
-        assert len(show.web.stream.listeners) == len(listeners)
+        drawn = "document.querySelector('.spark .got').getAttribute('d').split('L').length"
+        assert await tab.page.evaluate(drawn) >= 3
+        quiet(tab)
 
 
 async def test_it_can_be_read_aloud(show: Show, chromium: Open) -> None:

@@ -19,7 +19,7 @@ from gpumanager.kube.claims import (
 from gpumanager.kube.errors import Object
 from gpumanager.names import CLAIM_DRIVER
 from gpumanager.units import count_of
-from gpumanager.view.metrics import printable
+from gpumanager.view.node import printable
 
 SELECTOR_LETTERS: Final = 100
 """Letters of a selector that are shown."""

@@ -27,8 +27,8 @@ from gpumanager.view.figures import cut, seconds
 from gpumanager.view.glyphs import Glyphs
 from gpumanager.view.layout import layout
 from gpumanager.view.listing import Sort, Wish, rows
+from gpumanager.view.node import ContainerRow, Seen
 from gpumanager.view.throttling import ThrottlingHistory
-from gpumanager.view.values import ContainerRow, Seen
 
 Look = Callable[[Sequence[Seen]], Sequence[Seen]]
 

@@ -16,7 +16,7 @@ from gpumanager.view.drawing import Line, line
 from gpumanager.view.glyphs import Glyphs
 from gpumanager.view.layout import layout
 from gpumanager.view.listing import Row
-from gpumanager.view.values import ContainerRow
+from gpumanager.view.node import ContainerRow
 
 CURSOR: Final = Style(reverse=True)
 """Of the name alone: bars keep their colours."""

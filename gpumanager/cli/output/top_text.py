@@ -10,7 +10,7 @@ from gpumanager.view.drawing import Line, Tone, heading, line, totals
 from gpumanager.view.glyphs import Glyphs
 from gpumanager.view.layout import layout
 from gpumanager.view.listing import Sort, Wish, rows
-from gpumanager.view.values import Seen
+from gpumanager.view.node import Seen
 
 STYLES: Final[Mapping[Tone, str]] = {
     Tone.PLAIN: "",

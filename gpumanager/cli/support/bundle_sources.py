@@ -50,7 +50,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 PAGES: Final = {
     "agent/metrics.txt": "/metrics",
-    "agent/placement.json": "/api/placement",
+    "agent/node.json": "/api/node",
     "agent/usage.json": "/usage",
     "agent/graph.json": "/graph",
     "agent/version.json": "/version",

@@ -173,7 +173,7 @@ OF_THE_AGENT: Final = (
            (), single(lambda page: page.tally.mismatches)),
     Family("gpumanager_identity_swaps_healed", "counter",
            "Containers swapped by the kubelet at admission, which got their own limits",
-           (), single(lambda page: page.latencies.admissions.swaps)),
+           (), single(lambda page: page.latencies.events.swaps)),
     Family("gpumanager_socket_rejected_callers", "counter",
            "Processes of other pods rejected at a container's vcuda.sock",
            (), single(lambda page: page.snapshot.mismatched)),

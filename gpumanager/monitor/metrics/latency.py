@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from prometheus_client import Histogram
 
 from gpumanager.grants.refusals import Refused, RetryLater
-from gpumanager.monitor.admissions import Admissions
+from gpumanager.monitor.events import Events
 from gpumanager.names import VCORE, VMEMORY
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Latencies:
         self.refusals = Counter[str]()
         """Of claims, by reason."""
         self.expect(CALLS, RESOURCES)
-        self.admissions = Admissions()
+        self.events = Events()
         """What went otherwise than planned."""
 
     def expect(

@@ -11,6 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from gpumanager.http_server import ContextSource
+from gpumanager.scheduler.cluster_pages import OverviewPages
 from gpumanager.scheduler.extender import wire
 from gpumanager.scheduler.extender.bind import NotBound
 from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
@@ -28,7 +29,6 @@ from gpumanager.scheduler.http.server import (
     page_of,
     plain,
 )
-from gpumanager.scheduler.overview.pages import OverviewPages
 from gpumanager.supervisor import Supervisor
 
 CONTENT: Final = {"Content-Type": JSON}

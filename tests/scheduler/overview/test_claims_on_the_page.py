@@ -3,9 +3,8 @@
 from typing import Any
 
 from gpumanager.scheduler.claims.cache import ClaimCache
+from gpumanager.scheduler.cluster_document import _node, gpu_lines, line_of
 from gpumanager.scheduler.node import NodeSaid
-from gpumanager.scheduler.overview.document import _node
-from gpumanager.scheduler.overview.lines import gpu_lines, line_of
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.units import GIB
 from tests.scheduler.scheduler_world import node_object
@@ -26,6 +25,10 @@ def world() -> tuple[ClusterState, ClaimCache]:
         device["attributes"]["uuid"] = {"string": uuid}
     cache.stores[SLICES].put(slice_of("a", *devices))
     return state, cache
+
+
+def indices(container: dict[str, Any]) -> list[int]:
+    return [one["index"] for one in container["gpus"]]
 
 
 def claim(name: str, *pods: str, device: str = "gpu-0", **consumed: str) -> dict[str, Any]:
@@ -51,8 +54,8 @@ def test_a_claim_is_one_line_with_all_its_pods_and_counted_once() -> None:
 
     assert (first.cores_granted, first.memory_granted, first.pods) == (40, 4 * GIB, 1)
     assert (second.cores_granted, second.memory_granted, second.free) == (100, 16 * GIB, False)
-    assert [(one["pod"], one["cores"], one["gpus"], one["claim"])
-            for one in _node(node, "")["pods"]] == [
+    assert [(one["pod"], one["cores_granted_percent"], indices(one), one["claim"])
+            for one in _node(node, "")["containers"]] == [
         ("train, eval", 40, [0], "budget"), ("big", 100, [1], "whole"),
     ]  # fmt: skip
     line = line_of(node)

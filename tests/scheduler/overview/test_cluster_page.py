@@ -5,24 +5,32 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import jsonschema
 import pytest
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import PodUID
+from gpumanager.scheduler.cluster_document import (
+    Amounts,
+    NodePage,
+    Overview,
+    Wanted,
+    find,
+    gpu_lines,
+    waiting,
+)
+from gpumanager.scheduler.cluster_pages import FIELDS, MOST_LINES, OverviewPages
 from gpumanager.scheduler.cooperative import Work
 from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore
 from gpumanager.scheduler.node import NodeSaid, NodeState
-from gpumanager.scheduler.overview.document import waiting
-from gpumanager.scheduler.overview.find import NodePage, Wanted, find
-from gpumanager.scheduler.overview.lines import Amounts, Overview, gpu_lines
-from gpumanager.scheduler.overview.pages import FIELDS, MOST_LINES, OverviewPages
 from gpumanager.scheduler.quota.limits import read_quotas
 from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.units import GIB
 from tests import ROOT
+from tests.monitor.node_show import SCHEMA
 from tests.scheduler.scheduler_world import machine, node_object, pod_object
 from tests.scheduler.served_extender import Served, serving
 from tests.waiting import until
@@ -131,9 +139,8 @@ async def test_a_node_shows_what_is_promised_of_each_gpu_and_to_whom(served: Ser
     first, second = found["nodes"]
     assert [one["cores_granted_percent"] for one in first["gpus"]].count(60) == 1
     assert sum(one["memory_granted_bytes"] for one in first["gpus"]) == 8 * GIB
-    assert [(one["pod"], one["cores"], len(one["gpus"])) for one in first["pods"]] == [
-        ("serve", 60, 1)
-    ]
+    (pod,) = first["containers"]
+    assert (pod["pod"], pod["cores_granted_percent"], len(pod["gpus"])) == ("serve", 60, 1)
     assert [one["cores_granted_percent"] for one in second["gpus"]].count(100) == 2
     totals = found["totals"]
     assert (totals["cores_granted_percent"], totals["gpus_free"], totals["pods"]) == (260, 5, 2)
@@ -144,7 +151,7 @@ async def test_a_pod_finds_its_node(served: Served) -> None:
 
     found = await document(served, "?search=Needle-7")
 
-    assert [one["name"] for one in found["nodes"]] == ["b"]
+    assert [one["node"] for one in found["nodes"]] == ["b"]
     assert (found["matches"], found["pages"]) == (1, 1)
 
 
@@ -154,8 +161,8 @@ async def test_the_fullest_or_the_emptiest_come_first(served: Served) -> None:
     fullest = await document(served, "?sort=granted")
     emptiest = await document(served, "?sort=free")
 
-    assert [one["name"] for one in fullest["nodes"]] == ["b", "a"]
-    assert [one["name"] for one in emptiest["nodes"]] == ["a", "b"]
+    assert [one["node"] for one in fullest["nodes"]] == ["b", "a"]
+    assert [one["node"] for one in emptiest["nodes"]] == ["a", "b"]
 
 
 async def test_a_node_that_goes_is_shown_no_more(served: Served) -> None:
@@ -165,7 +172,7 @@ async def test_a_node_that_goes_is_shown_no_more(served: Served) -> None:
     await until(lambda: "b" not in served.extender.state.nodes)
 
     found = await document(served)
-    assert [one["name"] for one in found["nodes"]] == ["a"]
+    assert [one["node"] for one in found["nodes"]] == ["a"]
     assert found["totals"]["gpus"] == 4
 
 
@@ -357,14 +364,16 @@ async def test_every_field_is_documented_and_every_documented_field_is_there(
     await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["a", "b"]})
     await until(lambda: served.extender.state.knows(pod["metadata"]["uid"]))
     found = await document(served)
-    top, sums, nodes, waits = tables("field")
+    top, sums, waits = tables("field")
     said = DOCS.read_text()
 
     assert top == set(found)
     assert sums == keys(found["models"]) | set(found["totals"])
-    assert nodes == keys(found["nodes"])
     assert waits == keys(found["waiting"]["pods"])
-    inner = (found["nodes"][0]["gpus"], found["nodes"][0]["pods"])
-    for rows in (*inner, found["waiting"]["pods"][0]["reasons"]):
-        assert all(f"`{name}`" in said for name in keys(rows))
+    assert all(f"`{name}`" in said for name in keys(found["waiting"]["pods"][0]["reasons"]))
+    for one in found["nodes"]:  # as an agent has its own, as far as it is known here
+        jsonschema.validate(one, SCHEMA)
+        assert one.keys() <= SCHEMA["properties"].keys()
+        for name, rows in (("gpu", one["gpus"]), ("container", one["containers"])):
+            assert all(row.keys() <= SCHEMA["$defs"][name]["properties"].keys() for row in rows)
     assert tables("parameter") == [set(FIELDS)]

@@ -19,11 +19,11 @@ from gpumanager.ids import PodUID
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.pod import read_pod
+from gpumanager.scheduler.cluster_document import PODS, QUOTAS
+from gpumanager.scheduler.cluster_pages import LOOKED_AT_ONCE, OverviewPages
 from gpumanager.scheduler.extender.explain import Explanation, RefusalReason
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.node import NodeSaid
-from gpumanager.scheduler.overview.document import PODS, QUOTAS
-from gpumanager.scheduler.overview.pages import LOOKED_AT_ONCE, OverviewPages
 from gpumanager.scheduler.quota.limits import NamespaceQuota
 from gpumanager.scheduler.quota.rules import Known, QuotaRules
 from gpumanager.scheduler.scoring.packing import Packing
@@ -201,7 +201,7 @@ def test_what_changes_while_one_looks_is_seen_by_the_next_look() -> None:
     assert look.all()["totals"]["pods"] == 0
     after = Look(pages).all()
     assert (after["totals"]["pods"], after["totals"]["nodes"]) == (1, 30)
-    assert {one["name"] for one in after["nodes"]} >= {"another", "n-0"}
+    assert {one["node"] for one in after["nodes"]} >= {"another", "n-0"}
 
 
 NAMES = st.sampled_from(["n-1", "n-2", "n-10", "m", "x"])
@@ -252,8 +252,8 @@ def test_of_many_pods_on_a_node_those_that_match_are_told_first() -> None:
 
     (node,) = Look(pages_of(found), {"search": "P-199"}).all()["nodes"]
 
-    assert (len(node["pods"]), node["pods_left_out"]) == (PODS, 200 - PODS)
-    assert node["pods"][0]["pod"] == "p-199"
+    assert (len(node["containers"]), node["containers_left_out"]) == (PODS, 200 - PODS)
+    assert node["containers"][0]["pod"] == "p-199"
 
 
 def test_of_many_quotas_the_first_are_told_and_all_that_match_counted() -> None:
@@ -278,7 +278,7 @@ def test_a_pod_that_is_being_bound_is_found_by_its_name() -> None:
 
     (node,) = Look(pages_of(found), {"search": "soon"}).all()["nodes"]
 
-    assert [one["pod"] for one in node["pods"]] == ["soon"]
+    assert [one["pod"] for one in node["containers"]] == ["soon"]
 
 
 @pytest.mark.parametrize(
@@ -295,4 +295,4 @@ def test_nodes_are_found_by_their_state(state: str, shown: list[str]) -> None:
 
     nodes = Look(pages_of(found), {"state": state}).all()["nodes"]
 
-    assert [one["name"] for one in nodes] == shown
+    assert [one["node"] for one in nodes] == shown

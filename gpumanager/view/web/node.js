@@ -1,7 +1,7 @@
 "use strict";
 // Draws one document of the agent: all GPUs, those in use with their containers, and recent events.
-const view = (() => {
-  const { el, svg, get, say, mark, number, bytes, percent, part, clock, date, plural, width, figure, makeCell, updateCell, keyed } = look;
+(() => {
+  const { ask, el, get, say, mark, number, bytes, percent, part, clock, date, plural, width, figure, makeCell, updateCell, keyed } = look;
   const COLOURS = 8;
   const SIGNS = { warning: "▲", came: "●", gone: "○", other: "·" };
   const colours = new Map();
@@ -9,7 +9,7 @@ const view = (() => {
   let shown = null;
 
   const nameOf = (one) => `${one.namespace}/${one.pod}/${one.container}`;
-  const heldOf = (one, device) => (one.whole ? device.memory_measured_bytes : device.memory_used_bytes);
+  const heldOf = (device) => (device.whole ? device.memory_measured_bytes : device.memory_used_bytes);
 
   // A colour for each container, for as long as it is there: one that no neighbour has, if possible.
   function paint(containers) {
@@ -31,7 +31,7 @@ const view = (() => {
   // Who has which GPU: uuid → rows.
   function holders(found) {
     const all = new Map(found.gpus.map((gpu) => [gpu.uuid, []]));
-    for (const one of found.containers) {
+    for (const one of past.running(found)) {
       for (const device of one.gpus) {
         all.get(device.uuid)?.push({ one, device, key: past.keyOf(device.uuid, one), name: nameOf(one) });
       }
@@ -41,8 +41,8 @@ const view = (() => {
 
   const ORDERS = {
     admitted: null,
-    share: (a, b) => (past.shareOf(b.device, b.one.whole) ?? 0) - (past.shareOf(a.device, a.one.whole) ?? 0),
-    memory: (a, b) => (heldOf(b.one, b.device) ?? 0) - (heldOf(a.one, a.device) ?? 0),
+    share: (a, b) => (past.shareOf(b.device) ?? 0) - (past.shareOf(a.device) ?? 0),
+    memory: (a, b) => (heldOf(b.device) ?? 0) - (heldOf(a.device) ?? 0),
     refused: (a, b) => (b.device.memory_refusals ?? 0) - (a.device.memory_refusals ?? 0),
     name: (a, b) => a.name.localeCompare(b.name),
   };
@@ -69,10 +69,10 @@ const view = (() => {
     say(get("time-used"), told.length ? `${percent(Math.round(busy))} busy now` : "NVML does not respond");
     figure(get("memory-granted"), bytes(sum((gpu) => gpu.memory_granted_bytes)));
     say(get("memory-used"), `of ${bytes(sum((gpu) => gpu.memory_bytes))}`);
-    figure(get("containers-count"), number(found.containers.length));
+    figure(get("containers-count"), number(past.running(found).length));
     const gpus = found.gpus.filter((gpu) => gpu.containers).length;
     say(get("containers-more"), `on ${plural(gpus, "GPU")}`);
-    const refused = found.containers.flatMap((one) => one.gpus).reduce((n, device) => n + (device.memory_refusals ?? 0), 0);
+    const refused = past.running(found).flatMap((one) => one.gpus).reduce((n, device) => n + (device.memory_refusals ?? 0), 0);
     figure(get("refused"), number(refused));
   }
 
@@ -119,7 +119,7 @@ const view = (() => {
   function updateGpu(card, { gpu, every, rows }) {
     say(card.title, `GPU ${gpu.index}`);
     say(card.model, gpu.model);
-    card.node.classList.toggle("given", every.length === 1 && every[0].one.whole);
+    card.node.classList.toggle("given", every.length === 1 && every[0].device.whole);
     mark(card.node, "id", `gpu-${gpu.index}`);
     mark(card.node, "aria-label", `GPU ${gpu.index}, ${gpu.model}`);
     keyed(card.facts, facts(gpu).map(([value, unit], key) => ({ key, value, unit })),
@@ -127,9 +127,9 @@ const view = (() => {
     say(card.ill, trouble(gpu));
     card.ill.hidden = !trouble(gpu);
     const colour = (row) => colours.get(row.name);
-    segments(card.time, every.map((row) => ({ key: row.key, value: row.device.share_promised_percent, colour: colour(row) })), 100);
+    segments(card.time, every.map((row) => ({ key: row.key, value: row.device.share_granted_percent, colour: colour(row) })), 100);
     say(card.timeText, `${gpu.cores_granted_percent} of 100 % granted`);
-    segments(card.memory, every.map((row) => ({ key: row.key, value: heldOf(row.one, row.device) ?? 0, colour: colour(row) })), gpu.memory_bytes);
+    segments(card.memory, every.map((row) => ({ key: row.key, value: heldOf(row.device) ?? 0, colour: colour(row) })), gpu.memory_bytes);
     say(card.memoryText, `${bytes(gpu.memory_used_bytes)} of ${bytes(gpu.memory_bytes)} used`);
     drawTime(card, gpu, every);
     keyed(card.rows, rows, makeRow, updateRow);
@@ -177,29 +177,32 @@ const view = (() => {
     say(row.pod, one.pod);
     mark(row.pod, "title", name);
     say(row.who, whose(one));
-    const share = past.shareOf(device, one.whole);
-    const [granted, ceiling] = [device.share_promised_percent, device.share_ceiling_percent];
+    const share = past.shareOf(device);
+    const [granted, ceiling] = [device.share_granted_percent, device.share_ceiling_percent];
     figure(row.share, share === null ? "–" : `${number(share, 1)} %`);
     say(row.of, ceiling > granted ? `of ${granted} to ${ceiling} %` : `of ${granted} %`);
-    const held = heldOf(one, device);
+    const held = heldOf(device);
     figure(row.memory, bytes(held));
     say(row.limit, ` of ${bytes(device.memory_limit_bytes)}`);
     width(row.used, part(held ?? 0, device.memory_limit_bytes));
     const peak = device.memory_peak_bytes;
     row.peak.hidden = !peak || peak === held;
     row.peak.style.left = `calc(${part(peak ?? 0, device.memory_limit_bytes).toFixed(2)}% - 2px)`;
-    notes(row, one, device);
+    notes(row, one, device, past.throttled(key));
     const values = past.of(key)?.percent ?? [];
     charts.drawSpark(row.chart, values.length ? past.times() : [], values, granted, ceiling);
     mark(row.chart.node, "aria-label", `Share of ${one.pod} in the last five minutes, granted ${granted} percent`);
   }
 
-  function notes(row, one, device) {
+  function notes(row, one, device, throttled) {
     const all = [];
-    if (one.whole) all.push({ key: "whole", text: one.gpus.length > 1 ? `whole GPU, one of ${one.gpus.length}` : "whole GPU" });
+    if (device.whole) all.push({ key: "whole", text: one.gpus.length > 1 ? `whole GPU, one of ${one.gpus.length}` : "whole GPU" });
     if (device.memory_refusals) all.push({ key: "refused", kind: "warn", text: `${plural(device.memory_refusals, "allocation")} refused` });
-    if (device.throttled_percent >= 1) all.push({ key: "throttled", text: `throttled ${percent(device.throttled_percent)} of the last minute` });
-    if (!device.processes && !device.launches && !one.whole) all.push({ key: "none", text: "no process on the GPU yet" });
+    if (throttled !== null && throttled.percent >= 1) {
+      const time = throttled.seconds > 55 ? "minute" : `${number(throttled.seconds)} s`;
+      all.push({ key: "throttled", text: `throttled ${percent(Math.round(throttled.percent))} of the last ${time}` });
+    }
+    if (!device.processes && !device.launches && !device.whole) all.push({ key: "none", text: "no process on the GPU yet" });
     keyed(row.notes, all, () => ({ node: el("span") }), ({ node }, { text, kind }) => {
       mark(node, "class", `badge ${kind ?? ""}`);
       say(node, text);
@@ -247,7 +250,7 @@ const view = (() => {
     say(get("ready"), `not ready: ${found.not_ready}`);
     get("ready").hidden = !found.not_ready;
     get("driver").hidden = found.driver_answers;
-    paint(found.containers);
+    paint(past.running(found));
     tiles(found);
     keyed(get("strip"), found.gpus.map(cellOf), makeCell, updateCell);
     const all = holders(found);
@@ -261,5 +264,14 @@ const view = (() => {
     drawEvents(found.events);
   }
 
-  return { draw, again: () => shown !== null && draw(shown) };
+  const again = () => shown !== null && draw(shown);
+  get("search").addEventListener("input", again);
+  get("order").addEventListener("change", again);
+  poll.start({
+    server: "agent",
+    path: () => "api/node",
+    before: async () => past.begin(await ask("api/history")),
+    take: (found) => { past.add(found); return Math.max(1000, 1000 * found.period_seconds); },
+    draw,
+  });
 })();

@@ -1,4 +1,4 @@
-"""The agent's web page and its documents over HTTP, and docs/web.md, which promises them."""
+"""The agent's web page and its document over HTTP, and the schema that says what it is."""
 
 import asyncio
 import base64
@@ -6,22 +6,20 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
-from gpumanager.monitor.admissions import AdmissionKind
 from gpumanager.monitor.ports import GpuFitness
-from gpumanager.monitor.web_pages.events import KINDS
 from gpumanager.units import MIB
 from tests.monitor.monitor_world import EVERYTHING, World, claimant, share, usage
-from tests.monitor.node_show import Show, busy_node, container, device, served
+from tests.monitor.node_show import SCHEMA, Show, busy_node, container, device, served
 from tests.monitor.test_pages import Watch
 
-DOCS = Path(__file__).parents[2] / "docs/web.md"
-PATHS = ("/", "/ui", "/api/node", "/api/stream")
+PATHS = ("/", "/ui", "/api/node", "/api/history")
 
 
 @pytest.fixture
@@ -86,7 +84,6 @@ async def test_nothing_can_be_changed(show: Show, subtests: pytest.Subtests) -> 
             answer = await say(show, f"{method} {path} HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
 
             assert answer.startswith("HTTP/1.0 405 ")
-            assert not show.web.stream.listeners
 
 
 async def test_head_is_answered_without_a_body_and_nobody_listens(
@@ -98,7 +95,6 @@ async def test_head_is_answered_without_a_body_and_nobody_listens(
 
             assert answer.startswith("HTTP/1.0 200 ")
             assert answer.endswith("\r\n\r\n")
-            assert not show.web.stream.listeners
 
 
 NO_REQUEST = (
@@ -116,32 +112,15 @@ async def test_what_is_no_request_is_told_so(show: Show, subtests: pytest.Subtes
             answer = await say(show, words.replace("{path}", path))
 
             assert answer.split(" ")[1] == status
-            assert not show.web.stream.listeners
 
 
-async def test_who_leaves_in_the_middle_of_the_document_leaves_nothing_behind(show: Show) -> None:
-    for _ in range(20):
-        await say(show, "GET /api/node HTTP/1.0\r\n\r\n", until=b"{")
-        await say(show, "GET /api/stream HTTP/1.0\r\n\r\n", until=b"retry")
-    show.look()
-    async with asyncio.timeout(120):
-        while show.web.stream.listeners:
-            show.look()
-            await asyncio.sleep(0.01)
+async def test_a_page_that_is_opened_gets_what_the_server_has_kept(show: Show) -> None:
+    found, kept = await get(show, "/api/node"), await get(show, "/api/history")
 
-    assert not show.web.stream.listeners
-
-
-async def test_the_document_tells_the_history_and_the_stream_does_not(show: Show) -> None:
-    found = await get(show, "/api/node")
-    said = await say(show, "GET /api/stream HTTP/1.0\r\n\r\n", until=b"}\n\n")
-    streamed = json.loads(said.partition("data: ")[2].strip())
-
-    assert {**streamed, "history": found["history"]} == found
-    ages = found["history"]["seconds_ago"]
-    assert ages == sorted(ages, reverse=True)
-    for series in found["history"]["series"]:
-        assert len(series["percent"]) == len(series["memory_mib"]) == len(ages)
+    assert [one["time"] for one in kept] == sorted(one["time"] for one in kept)
+    assert (len(kept), kept[-1]["time"]) == (12, found["time"])
+    device = found["containers"][0]["gpus"][0]
+    assert kept[-1]["containers"][0]["gpus"][0].items() <= device.items()
 
 
 async def test_a_name_is_what_it_is(show: Show) -> None:
@@ -149,10 +128,7 @@ async def test_a_name_is_what_it_is(show: Show) -> None:
     show.containers = [container(name, device(show.gpus[0]))]
     show.look()
 
-    said = await say(show, "GET /api/stream HTTP/1.0\r\n\r\n", until=b"}\n\n")
-
-    assert json.loads(said.partition("data: ")[2].strip())["containers"][0]["pod"] == name
-    assert said.count("\n\n") == 2  # nobody ends an event by his name
+    assert (await get(show, "/api/node"))["containers"][0]["pod"] == name
 
 
 async def test_before_the_first_look_the_page_comes_and_the_document_does_not() -> None:
@@ -168,32 +144,32 @@ async def test_the_monitor_tells_the_page_what_its_sampler_saw() -> None:
         await watch.monitor._saw(await watch.monitor.sampler.sample(EVERYTHING))
         watch.world.usages = [usage(promise, {7: 300 * MIB}, denied=2)]
         await watch.monitor._saw(await watch.monitor.sampler.sample(EVERYTHING))
-        late = watch.latencies.admissions
-        late.add(AdmissionKind.REFUSED, claimant("greedy"), "not free")
-        late.add(AdmissionKind.PUT_OFF, claimant("hasty"), "not listed yet")
-        late.add(AdmissionKind.PUT_OFF, claimant("user"), "not free", claim="team/gpu")
-        found = watch.monitor.web._document()
+        events = watch.latencies.events
+        events.refused(claimant("greedy"), "not free")
+        events.postponed(claimant("hasty"), "not listed yet")
+        events.claim_refused(claimant("user"), "team/gpu", "not free")
+        found = json.loads(await watch.text("/api/node"))
     finally:
         await watch.monitor.close()
 
-    assert found is not None
     assert found["containers"][0]["gpus"][0]["memory_refusals"] == 2
     said = [(one["kind"], one["subject"], one["message"]) for one in found["events"]]
-    assert said[:2] == [
+    assert said[:3] == [
         ("claim-refused", "team/user/main", "claim team/gpu not prepared: not free"),
+        ("start-put-off", "team/hasty/main", "start put off: not listed yet"),
         ("admission-refused", "team/greedy/main", "refused: not free"),
     ]
-    assert [kind for kind, *_ in said[2:]] == ["memory-refused"]
+    assert [kind for kind, *_ in said[3:]] == ["memory-refused"]
 
 
-def tables(heading: str, after: str) -> list[set[str]]:
-    """The fields that the tables of a section name, table by table."""
-    section = DOCS.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    found = []
-    for table in re.findall(rf"\n\| {after} \|.*\n\|[-|]+\n((?:\|.*\n)+)", section):
-        cells = [row.split("|")[1] for row in table.splitlines()]
-        found.append(set(re.findall(r"`([a-z_-]+)`", " ".join(cells))))
-    return found
+def keys_of(name: str) -> set[str]:
+    """The fields of a part of the schema, without those that only the extender has."""
+    rows = SCHEMA["$defs"][name] if name else SCHEMA
+    return {
+        key
+        for key, row in rows["properties"].items()
+        if not row.get("description", "").startswith("of the extender:")
+    }
 
 
 def keys(rows: list[Mapping[str, Any]]) -> set[str]:
@@ -202,19 +178,31 @@ def keys(rows: list[Mapping[str, Any]]) -> set[str]:
     return set(rows[0])
 
 
-async def test_every_field_is_documented_and_every_documented_field_is_there(show: Show) -> None:
+async def test_the_document_is_as_the_published_schema_says(show: Show) -> None:
+    """Every field is in the schema, and every field of the schema is there."""
     show.fitness = {show.gpus[3].uuid: GpuFitness(healthy=False)}
+    owner = show.containers[0].owner
+    show.containers = [replace(show.containers[0], users=(owner,)), *show.containers[1:]]
     show.look()
     found = await get(show, "/api/node")
-    top, gpus, containers, devices, events, history, series = tables(
-        "The agent's documents", "field"
-    )
 
-    assert top == set(found)
-    assert gpus == keys(found["gpus"])
-    assert containers == keys(found["containers"])
-    assert devices == keys([one for row in found["containers"] for one in row["gpus"]])
-    assert events == keys(found["events"])
-    assert history == set(found["history"])
-    assert series == keys(found["history"]["series"])
-    assert [KINDS.keys()] == tables("The agent's documents", "kind")
+    jsonschema.validate(found, SCHEMA)
+    containers = found["containers"]
+    assert set(found) == keys_of("")
+    assert keys(found["gpus"]) == keys_of("gpu")
+    assert keys(containers) == keys_of("container")
+    assert keys([one for row in containers for one in row["gpus"]]) == keys_of("device")
+    assert keys([one for row in containers for one in row["users"]]) == keys_of("user")
+    assert keys(found["events"]) == keys_of("event")
+
+
+async def test_bytes_and_counts_are_integers(show: Show) -> None:
+    found = await get(show, "/api/node")
+
+    rows = [*found["gpus"], *(one for row in found["containers"] for one in row["gpus"])]
+    counts = [
+        value for row in rows for key, value in row.items()
+        if key.endswith(("_bytes", "index", "processes", "launches", "_throttled", "refusals"))
+    ]  # fmt: skip
+    assert counts
+    assert {type(value) for value in counts} <= {int, type(None)}

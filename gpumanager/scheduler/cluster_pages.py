@@ -13,21 +13,25 @@ from typing import Final
 from aiohttp import web
 
 from gpumanager.ids import PodUID
-from gpumanager.scheduler.cooperative import Work, batches, run_cooperatively
-from gpumanager.scheduler.extender.service import Extender
-from gpumanager.scheduler.http.server import JSON, LATER, HttpRefusal, Page
-from gpumanager.scheduler.overview.document import (
+from gpumanager.scheduler.cluster_document import (
     POD_SECONDS,
+    PORTION,
     SCHEMA,
+    SORTS,
+    STATES,
+    Overview,
+    Wanted,
+    find,
     pods_waiting,
     quotas,
     waiting,
     written,
 )
-from gpumanager.scheduler.overview.find import PORTION, SORTS, STATES, Wanted, find
-from gpumanager.scheduler.overview.lines import Overview
+from gpumanager.scheduler.cooperative import Work, batches, run_cooperatively
+from gpumanager.scheduler.extender.service import Extender
+from gpumanager.scheduler.http.server import JSON, LATER, HttpRefusal, Page
 from gpumanager.scheduler.quota.rules import QuotaRules
-from gpumanager.web.page import CAREFUL, KIND, web_page
+from gpumanager.view.page import CAREFUL, KIND, web_page
 
 LOOKED_AT_ONCE: Final = 10
 """Nodes that have changed: half a millisecond, or twice that where hundreds of pods are on each."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-FILES: Final = Path(__file__).parent
+FILES: Final = Path(__file__).parent / "web"
 KIND: Final = "text/html; charset=utf-8"
 STYLE: Final = re.compile(r'<link rel="stylesheet" href="([a-z.]+)">')
 SCRIPT: Final = re.compile(r'<script src="([a-z.]+)"></script>')

@@ -43,8 +43,9 @@ def _without_zeros(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value}
 
 
-def graph(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
+def graph(snapshot: Snapshot) -> dict[str, Any]:
     """Return the tree as text: what is left of every GPU, and how many of a group are unused."""
+    topology = snapshot.topology
     views = {view.gpu.uuid: view for view in snapshot.gpus}
     gpus = [views.get(gpu.uuid, GpuSnapshot(gpu)) for gpu in topology.gpus]
     every = tuple(range(len(gpus)))

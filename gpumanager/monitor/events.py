@@ -1,32 +1,33 @@
-"""What happened on this node lately, found by comparing one look with the next. `news` is pure.
+"""What happened on this node lately: at admissions, and between one snapshot and the next.
 
-Few are kept, the newest; what happens to the same subject again within a minute is counted.
+The newest are kept. What happens again is counted with the earlier time, so that one pod's retries
+do not push out what happened to others.
 """
 
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.grants.grant import Claimant
 from gpumanager.ids import AllocationID
-from gpumanager.monitor.admissions import AdmissionKind, Happened
 from gpumanager.monitor.snapshot import ContainerSnapshot, GpuSnapshot, Snapshot, labels_of
 from gpumanager.units import format_bytes
 
-KEPT_EVENTS: Final = 100
-MESSAGE_LETTERS: Final = 400
+KEPT_EVENTS: Final = 200
+MESSAGE_LETTERS: Final = 500
 """Characters of a message."""
-TOGETHER_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """time: seconds since the epoch, when it happened last. count: how often.
 
-    kind: one of KINDS. subject: a container as namespace/pod/container, of a claim that several
-    pods share with the number of the others, a GPU, or the node.
+    kind: as `view/node.schema.json` lists them. subject: a container as namespace/pod/container, of
+    a claim that several pods share with the number of the others, a GPU; empty for the node.
+    claim: namespace/name of the claim that it is about.
     """
 
     kind: str
@@ -35,65 +36,75 @@ class Event:
     warning: bool = False
     count: int = 1
     time: float = 0.0
+    claim: str = ""
 
-    @property
-    def says(self) -> tuple[str, str, str]:
-        return self.kind, self.subject, self.message
-
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, node: str) -> dict[str, Any]:
         return {
             "time": round(self.time, 3),
             "kind": self.kind,
             "warning": self.warning,
-            "subject": self.subject,
+            "subject": self.subject or node,
+            "claim": self.claim or None,
             "message": self.message,
             "count": self.count,
         }
 
 
-KINDS: Final[Mapping[str, str]] = {
-    "container-came": "a container was placed on its GPUs",
-    "container-gone": "a container released its GPUs",
-    "memory-refused": "allocations were refused at a container's memory limit",
-    "admission-refused": "a device plugin refused a container, and its pod fails",
-    "claim-refused": "a claim was not prepared: its pod stays pending, and the kubelet retries",
-    "behind-the-shim": "a process has GPU memory that no limit covers",
-    "gpu-unhealthy": "a GPU became unhealthy",
-    "gpu-healthy": "it is healthy again",
-    "xid": "the driver reported an Xid",
-    "driver-silent": "NVML does not respond",
-    "driver-answers": "it responds again",
-}
-
-
 class Events:
     """The newest, in the order of their time."""
 
-    def __init__(self, kept: int = KEPT_EVENTS) -> None:
+    def __init__(self, kept: int = KEPT_EVENTS, clock: Callable[[], float] = time.time) -> None:
         self._kept: deque[Event] = deque(maxlen=kept)
+        self._clock = clock
+        self.added = 0
+        self.swaps = 0
+        """Containers that were confirmed on another pod's admission: a swap, put right."""
 
-    def add(self, event: Event, now: float) -> None:
-        """Add an event, which happened now: seconds since the epoch."""
-        said = replace(event, time=now, message=event.message[:MESSAGE_LETTERS])
-        recent = takewhile(lambda one: now - one.time <= TOGETHER_SECONDS, self.newest())
-        before = next((one for one in recent if one.says == said.says), None)
-        if before is not None:
+    def add(self, event: Event) -> None:
+        """Add an event, which happened now."""
+        said = replace(event, time=self._clock(), message=event.message[:MESSAGE_LETTERS])
+        same = (one for one in self._kept if replace(one, time=said.time, count=said.count) == said)
+        if (before := next(same, None)) is not None:
             self._kept.remove(before)
             said = replace(said, count=before.count + said.count)
         self._kept.append(said)
+        self.added += 1
 
     def newest(self) -> Iterator[Event]:
         """Return the newest first."""
         return reversed(self._kept)
 
+    def refused(self, pod: Claimant | None, text: str) -> None:
+        """Add that a pod failed."""
+        self.add(Event("admission-refused", _subject(pod), f"refused: {text}", warning=True))
+
+    def postponed(self, pod: Claimant | None, text: str) -> None:
+        """Add that the start of a container failed, and that the kubelet tries again."""
+        self.add(Event("start-put-off", _subject(pod), f"start put off: {text}"))
+
+    def swapped(self, pod: Claimant, expected: Claimant) -> None:
+        """Add that a container started with a grant that was made for another pod."""
+        self.swaps += 1
+        told = f"started on what had been granted for another pod: {expected}"
+        self.add(Event("pod-swapped", _subject(pod), told))
+
+    def claim_refused(self, pod: Claimant | None, claim: str, text: str) -> None:
+        """Add that a claim, namespace/name, was not prepared."""
+        told = f"claim {claim} not prepared: {text}"
+        self.add(Event("claim-refused", _subject(pod), told, warning=True, claim=claim))
+
+
+def _subject(pod: Claimant | None) -> str:
+    return "/".join(labels_of(pod)) if pod else ""
+
 
 def news(before: Snapshot, after: Snapshot) -> Iterator[Event]:
-    """Yield what happened between two looks."""
+    """Yield what happened between two snapshots."""
     if before.answered and not after.answered:
         told = "NVML does not respond: limits hold, the driver's figures are missing"
-        yield Event("driver-silent", after.node, told, warning=True)
+        yield Event("driver-silent", "", told, warning=True)
     if after.answered and not before.answered:
-        yield Event("driver-answers", after.node, "NVML responds again")
+        yield Event("driver-answers", "", "NVML responds again")
     yield from _of_gpus(before, after)
     old, new = _by_grant(before), _by_grant(after)
     for key, view in old.items():
@@ -114,18 +125,6 @@ def news(before: Snapshot, after: Snapshot) -> Iterator[Event]:
                 yield Event("memory-refused", named(view), told, warning=True, count=more)
 
 
-def refusal(one: Happened, node: str) -> Event | None:
-    """Return the event of a container or a claim that got no GPU; None where a retry follows."""
-    who = one.who
-    subject = "/".join(labels_of(who)) if who else node
-    if one.claim:
-        told = f"claim {one.claim} not prepared: {one.text}"
-        return Event("claim-refused", subject, told, warning=True)
-    if one.kind is AdmissionKind.REFUSED:
-        return Event("admission-refused", subject, f"refused: {one.text}", warning=True)
-    return None
-
-
 def _of_gpus(before: Snapshot, after: Snapshot) -> Iterator[Event]:
     known: Mapping[GpuUUID, GpuSnapshot] = {view.gpu.uuid: view for view in before.gpus}
     for view in after.gpus:
@@ -138,9 +137,8 @@ def _of_gpus(before: Snapshot, after: Snapshot) -> Iterator[Event]:
             if more > 0:
                 yield Event("xid", name, f"Xid {code}", warning=True, count=more)
         if old.fitness.healthy and not view.fitness.healthy:
-            yield Event(
-                "gpu-unhealthy", name, "out of use: nothing new is placed on it", warning=True
-            )
+            told = "out of use: nothing new is placed on it"
+            yield Event("gpu-unhealthy", name, told, warning=True)
         if view.fitness.healthy and not old.fitness.healthy:
             yield Event("gpu-healthy", name, "healthy: containers may get it again")
 

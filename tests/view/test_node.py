@@ -1,15 +1,16 @@
-"""A node read from the page of its agent's monitor."""
+"""A node read from its agent's document, which is as the published schema says."""
+
+from typing import Any
 
 import pytest
 
 from gpumanager.units import GIB
-from gpumanager.view.metrics import NotAnAgent, read_metrics
-from gpumanager.view.values import Seen, as_json
-from tests.view.view_world import BUSY, container, device, page, seen, snapshot
+from gpumanager.view.node import NotAnAgent, Seen, read_node
+from tests.view.view_world import AGENT, BUSY, container, device, document, seen, snapshot
 
 
 def test_what_the_monitor_tells_of_a_container_is_read_back() -> None:
-    node = read_metrics(page(snapshot(BUSY)))
+    node = read_node(document(snapshot(BUSY)))
 
     first, second = node.gpus
     train, answers = first.containers
@@ -22,14 +23,14 @@ def test_what_the_monitor_tells_of_a_container_is_read_back() -> None:
 
 
 def test_of_a_whole_gpu_only_what_the_driver_tells_is_shown() -> None:
-    (row,) = read_metrics(page(snapshot(BUSY))).gpus[1].containers
+    (row,) = read_node(document(snapshot(BUSY))).gpus[1].containers
 
     assert (row.used, row.share, row.refusals) == (None, None, None)
     assert (row.held, row.taken) == (31 * GIB, 30)
 
 
 def test_a_container_with_several_gpus_is_on_each_and_counted_once() -> None:
-    node = read_metrics(page(snapshot([container("a/b", device(0), device(1), whole=True)])))
+    node = read_node(document(snapshot([container("a/b", device(0), device(1), whole=True)])))
 
     assert [len(gpu.containers) for gpu in node.gpus] == [1, 1]
     assert node.containers == 1
@@ -38,29 +39,30 @@ def test_a_container_with_several_gpus_is_on_each_and_counted_once() -> None:
 def test_a_name_cannot_write_to_the_terminal() -> None:
     hostile = container("team/\x1b[31mred", device())
 
-    (row,) = read_metrics(page(snapshot([hostile]))).gpus[0].containers
+    (row,) = read_node(document(snapshot([hostile]))).gpus[0].containers
 
     assert row.pod == "?[31mred"
 
 
-@pytest.mark.parametrize("text", ["", "hello", "# HELP up x\nup 1\n", "<html>", 'a{b="c" 1\n'])
-def test_what_is_not_an_agent_s_page_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(NotAnAgent, match="check the port"):
-        read_metrics(text)
+@pytest.mark.parametrize(
+    "said", [{}, {"node": "x"}, {"node": 1, "gpus": [{}], "containers": []}, {"containers": "x"}]
+)
+def test_another_document_is_no_agent_s(said: dict[str, Any]) -> None:
+    with pytest.raises(NotAnAgent, match="not as this version's node agent does"):
+        read_node(said)
 
 
 def test_a_silent_driver_and_a_missing_registration_are_read() -> None:
-    node = read_metrics(page(snapshot(answered=False)))
+    node = read_node(document(snapshot(answered=False)))
 
     assert not node.answers
     assert node.unregistered == ()
 
 
-def test_as_json_it_has_the_same_figures() -> None:
-    record = as_json(seen(*BUSY))
+def test_as_json_it_is_the_agent_s_own_document() -> None:
+    record = seen(*BUSY).as_json()
 
-    first = record["gpus"][0]["containers"][0]
-    assert record["node"] == "node-a"
-    assert first["pod"] == "team/train-0"
+    assert record == {"agent": AGENT, **document(snapshot(BUSY))}
+    first = record["containers"][0]["gpus"][0]
     assert (first["memory_limit_bytes"], first["memory_refusals"]) == (4 * GIB, 3)
-    assert as_json(Seen("http://x", trouble="gone")) == {"agent": "http://x", "error": "gone"}
+    assert Seen("http://x", trouble="gone").as_json() == {"agent": "http://x", "error": "gone"}

@@ -1,6 +1,6 @@
 "use strict";
 // Draws one document of the extender: sums, pods that wait, some of the nodes, quotas.
-const view = (() => {
+(() => {
   const { el, get, say, mark, number, bytes, percent, part, clock, date, plural, width, figure, bar, makeCell, updateCell, keyed } = look;
 
   const timeOf = (one) => part(one.cores_granted_percent, 100 * one.gpus);
@@ -47,9 +47,9 @@ const view = (() => {
   }
 
   function cellOf(gpu) {
-    const label = `GPU ${gpu.index}, ${gpu.model}: ${gpu.cores_granted_percent} % of its time and ${bytes(gpu.memory_granted_bytes)} of ${bytes(gpu.memory_bytes)} granted to ${plural(gpu.pods, "container")}${gpu.closed ? "; unavailable: nothing new is placed there" : ""}`;
-    const text = gpu.pods ? `${gpu.cores_granted_percent} %` : gpu.closed ? "unavailable" : "free";
-    return { key: gpu.uuid, name: String(gpu.index), text, time: gpu.cores_granted_percent, memory: memoryOf(gpu), closed: gpu.closed, label };
+    const label = `GPU ${gpu.index}, ${gpu.model}: ${gpu.cores_granted_percent} % of its time and ${bytes(gpu.memory_granted_bytes)} of ${bytes(gpu.memory_bytes)} granted to ${plural(gpu.containers, "container")}${!gpu.healthy ? "; unavailable: nothing new is placed there" : ""}`;
+    const text = gpu.containers ? `${gpu.cores_granted_percent} %` : !gpu.healthy ? "unavailable" : "free";
+    return { key: gpu.uuid, name: String(gpu.index), text, time: gpu.cores_granted_percent, memory: memoryOf(gpu), closed: !gpu.healthy, label };
   }
 
   function makeNode() {
@@ -62,22 +62,22 @@ const view = (() => {
 
   function updateNode(row, { one }) {
     const models = [...new Set(one.gpus.map((gpu) => gpu.model))].join(", ");
-    say(row.name, one.name);
+    say(row.name, one.node);
     say(row.what, models ? `${one.gpus.length} × ${models}` : "");
     say(row.trouble, one.trouble);
     row.trouble.hidden = !one.trouble;
     keyed(row.cells, one.gpus.map(cellOf), makeCell, updateCell);
-    row.details.hidden = one.pods.length === 0;
-    say(row.summary, plural(one.pods.length + one.pods_left_out, "pod"));
-    say(row.more, `and ${number(one.pods_left_out)} more: those that match a search come first`);
-    row.more.hidden = one.pods_left_out === 0;
-    keyed(row.pods, one.pods.map((pod, place) => ({ key: `${pod.namespace}/${pod.pod}/${place}`, pod })), makePod, () => {});
+    row.details.hidden = one.containers.length === 0;
+    say(row.summary, plural(one.containers.length + one.containers_left_out, "pod"));
+    say(row.more, `and ${number(one.containers_left_out)} more: those that match a search come first`);
+    row.more.hidden = one.containers_left_out === 0;
+    keyed(row.pods, one.containers.map((pod, place) => ({ key: `${pod.namespace}/${pod.pod}/${place}`, pod })), makePod, () => {});
   }
 
   function makePod({ pod }) {
-    const where = pod.gpus === null ? "GPU not known" : `GPU ${pod.gpus.join(", ")}`;
+    const where = pod.gpus === null ? "GPU not known" : `GPU ${pod.gpus.map((gpu) => gpu.index).join(", ")}`;
     return { node: el("li", { class: "pod" }, el("b", { text: `${pod.namespace}/${pod.pod}` }),
-      el("small", { text: `${gpusOf(pod.cores)} on ${where}${pod.claim === null ? "" : `, claim ${pod.claim}`}` })) };
+      el("small", { text: `${gpusOf(pod.cores_granted_percent)} on ${where}${pod.claim === null ? "" : `, claim ${pod.claim}`}` })) };
   }
 
   function makeWaiting({ pod }) {
@@ -116,7 +116,7 @@ const view = (() => {
     left("models-left", found.models.length, found.totals.models, ": the most frequent");
     get("waiting-part").hidden = found.waiting.pods.length === 0;
     keyed(get("waiting"), found.waiting.pods.map((pod) => ({ key: `${pod.namespace}/${pod.pod} ${pod.time}`, pod })), makeWaiting, () => {});
-    keyed(get("nodes"), found.nodes.map((one) => ({ key: one.name, one })), makeNode, updateNode);
+    keyed(get("nodes"), found.nodes.map((one) => ({ key: one.node, one })), makeNode, updateNode);
     left("waiting-left", found.waiting.pods.length, found.waiting.total, ", the newest; search for others");
     get("nothing").hidden = found.nodes.length > 0;
     const all = !found.search && found.state === "all";
@@ -135,5 +135,23 @@ const view = (() => {
     say(get("quota-trouble"), quota.trouble);
   }
 
-  return { draw };
+  const EVERY_MS = 3000;
+  const wanted = { search: "", state: "all", sort: "name", page: 1 };
+  const { seek, typed } = poll.start({
+    server: "extender",
+    path: () => `api/cluster?${new URLSearchParams(wanted)}`,
+    take: (found) => { wanted.page = found.page; return EVERY_MS; },
+    draw,
+  });
+  const on = (id, kind, change, wait = seek) => get(id).addEventListener(kind, (event) => { Object.assign(wanted, change(event.target)); wait(); });
+  on("search", "input", (field) => ({ search: field.value.trim(), page: 1 }), typed);
+  on("nodes-state", "change", (field) => ({ state: field.value, page: 1 }));
+  on("sort", "change", (field) => ({ sort: field.value, page: 1 }));
+  on("before", "click", () => ({ page: wanted.page - 1 }));
+  on("after", "click", () => ({ page: wanted.page + 1 }));
+  on("page", "change", (field) => {
+    const page = Math.round(Number(field.value));
+    field.value = "";
+    return page >= 1 ? { page: Math.min(page, Number(field.max)) } : {};
+  });
 })();

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
+from gpumanager.monitor.events import MESSAGE_LETTERS, Event, Events, news
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import GpuSnapshot, Snapshot
-from gpumanager.monitor.web_pages.events import KINDS, MESSAGE_LETTERS, Event, Events, news
 from tests.monitor.monitor_world import claimant
-from tests.monitor.node_show import container, device, gpu
+from tests.monitor.node_show import SCHEMA, container, device, gpu
 
+KINDS = {one["const"] for one in SCHEMA["$defs"]["event"]["properties"]["kind"]["oneOf"]}
 FIRST = gpu(0)
 POD = container("pod", device(FIRST))
-CALM = Snapshot(1.0, "node", True, (GpuSnapshot(FIRST),), (POD,))
+CALM = Snapshot(1.0, "node", True, gpus=(GpuSnapshot(FIRST),), containers=(POD,))
 
 
 def ill(**more: Any) -> Snapshot:
@@ -44,7 +45,7 @@ def test_what_differs_between_two_looks_is_what_happened(
     before: Snapshot, after: Snapshot, kinds: list[str]
 ) -> None:
     assert [one.kind for one in news(before, after)] == kinds
-    assert set(kinds) <= KINDS.keys()
+    assert set(kinds) <= KINDS
 
 
 def test_refusals_are_counted_and_named() -> None:
@@ -62,25 +63,25 @@ def test_of_a_claim_that_several_pods_share_the_number_of_others_is_told() -> No
     assert event.subject == "team/pod/main +1"
 
 
-def test_what_repeats_itself_within_a_minute_is_one_event() -> None:
-    events = Events()
-    for now in (10.0, 30.0, 95.0):
-        events.add(Event("memory-refused", "a/b/c", "no", count=2), now)
-        events.add(Event("memory-refused", "a/b/other", "no"), now)
+def test_what_happens_again_is_counted_with_its_last_time() -> None:
+    times = iter((10.0, 10.0, 30.0, 30.0, 9500.0, 9500.0))
+    events = Events(clock=lambda: next(times))
+    for _ in range(3):
+        events.add(Event("memory-refused", "a/b/c", "no", count=2))
+        events.add(Event("memory-refused", "a/b/other", "no"))
 
     found = [(one.subject, one.time, one.count) for one in events.newest()]
 
-    assert found == [
-        ("a/b/other", 95.0, 1), ("a/b/c", 95.0, 2), ("a/b/other", 30.0, 2), ("a/b/c", 30.0, 4),
-    ]  # fmt: skip
+    assert found == [("a/b/other", 9500.0, 3), ("a/b/c", 9500.0, 6)]
+    assert events.added == 6
 
 
 def test_the_newest_are_kept_and_none_is_longer_than_it_may_be() -> None:
     events = Events(kept=3)
     for number in range(5):
-        events.add(Event("admission-refused", "node", f"{number} " + "x" * 9999), float(number))
+        events.refused(None, f"{number} " + "x" * 9999)
 
     found = list(events.newest())
 
-    assert [one.message[0] for one in found] == ["4", "3", "2"]
+    assert [one.message[:10] for one in found] == ["refused: 4", "refused: 3", "refused: 2"]
     assert max(len(one.message) for one in found) == MESSAGE_LETTERS
