@@ -20,7 +20,7 @@ from gpumanager.cli.output.top_app import TopApp
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod, read_pods
 from gpumanager.sim.node import SimulatedNode
-from gpumanager.view.glyphs import UNICODE
+from gpumanager.view.figures import UNICODE
 from gpumanager.view.node import Seen
 
 HERE = Path(__file__).parent

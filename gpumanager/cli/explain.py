@@ -29,7 +29,7 @@ from gpumanager.kube.access import read_kubeconfig
 from gpumanager.kube.client import KubeClient
 from gpumanager.view import story
 from gpumanager.view.node import NodeView
-from gpumanager.view.pod_story import pod_story
+from gpumanager.view.story import pod_story
 
 ANSWER_SECONDS: Final = 10.0
 KINDS: Final = ("pod", "claim")

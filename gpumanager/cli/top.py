@@ -23,7 +23,7 @@ from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.top_app import Look, watch
 from gpumanager.cli.output.top_text import table
 from gpumanager.errors import GpuManagerError
-from gpumanager.view.glyphs import ASCII, glyphs
+from gpumanager.view.figures import ASCII, glyphs
 from gpumanager.view.listing import Sort
 from gpumanager.view.node import NodeView, NotAnAgent, Seen, read_node
 

@@ -3,16 +3,27 @@
 From what the agent granted, what it remembers of admissions, and what its containers use now.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any, Final
 
-from gpumanager.names import ANNOTATION_CORE_LIMIT, VMEMORY
+from gpumanager.names import (
+    ANNOTATION_CORE_LIMIT,
+    ANNOTATION_GPU_ASSIGNED,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    ANNOTATION_PREDICATE_NODE,
+    ANNOTATION_ROOM_FOUND,
+    VCORE,
+    VMEMORY,
+)
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 from gpumanager.view.figures import seconds
-from gpumanager.view.node import ContainerRow, NodeView, PastEvent, PlacedGrant, of_users
+from gpumanager.view.node import ContainerRow, NodeView, PastEvent, PlacedGrant, of_users, printable
 from gpumanager.view.topology_tree import granted, short_model
 
+Object = Mapping[str, Any]
+MOST_EVENTS: Final = 12
 EVALUATORS = {
     "share": "a share of one GPU",
     "fragment": "one whole GPU",
@@ -201,3 +212,54 @@ def unlimited_sentences(unlimited: Mapping[str, int]) -> Iterator[str]:
 def when(at: float) -> str:
     """Write a time in the reader's time zone."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def pod_story(pod: Object, events: Sequence[Object]) -> tuple[str, ...]:
+    """Return what it asks for, where it is, and its latest events."""
+    lines = []
+    for one in _list(pod, "spec", "containers"):
+        limits = _at(one, "resources", "limits") or {}
+        if limits.get(VCORE) or limits.get(VMEMORY):
+            amounts = f"{VCORE} {limits.get(VCORE)}, {VMEMORY} {limits.get(VMEMORY) or 0}"
+            lines.append(f"Container {one.get('name')} asks for {amounts}.")
+    node, phase = _at(pod, "spec", "nodeName"), _at(pod, "status", "phase") or "unknown"
+    lines.append(f"Its phase is {phase}" + (f", on node {node}." if node else ", on no node yet."))
+    lines += [
+        f"{one.get('type')} is not so: {one['message']}"
+        for one in _list(pod, "status", "conditions")
+        if one.get("status") == "False" and one.get("message")
+    ]
+    if message := _at(pod, "status", "message"):
+        lines.append(f"{_at(pod, 'status', 'reason') or 'It says'}: {message}")
+    annotations = _at(pod, "metadata", "annotations") or {}
+    if planned := annotations.get(ANNOTATION_PREDICATE_NODE):
+        lines.append(f"The scheduler planned it for node {planned}.")
+    verb = "has" if annotations.get(ANNOTATION_GPU_ASSIGNED) == "true" else "was planned for"
+    for key in sorted(annotations):
+        if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX):
+            place = key.removeprefix(ANNOTATION_PREDICATE_GPU_INDEX)
+            lines.append(
+                f"Container number {place} {verb} GPU {annotations[key]} (of /dev/nvidia)."
+            )
+    if room := annotations.get(ANNOTATION_ROOM_FOUND):
+        lines.append(f"Room was found for it at {room}; kube-scheduler was asked to look again.")
+    for one in sorted((one for one in events if one.get("message")), key=_time)[-MOST_EVENTS:]:
+        count = int(one.get("count") or 1)
+        often = "" if count == 1 else f", {count} times"
+        lines.append(f"{_time(one)} {one.get('reason')}{often}: {one['message']}")
+    return tuple(map(printable, lines))
+
+
+def _time(event: Object) -> str:
+    times = (event.get("lastTimestamp"), event.get("eventTime"), event.get("firstTimestamp"))
+    return str(next(filter(None, times), ""))
+
+
+def _at(found: Any, *names: str) -> Any:
+    for name in names:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _list(found: Any, *names: str) -> list[Object]:
+    return [one for one in _at(found, *names) or () if isinstance(one, Mapping)]

@@ -17,7 +17,7 @@ from gpumanager.cli.node_agents import list_nodes
 from gpumanager.cli.output.top_app import Sampled, TopApp
 from gpumanager.cli.output.top_rows import RowsView
 from gpumanager.cli.top import list_cluster_nodes
-from gpumanager.view.glyphs import ASCII, UNICODE
+from gpumanager.view.figures import ASCII, UNICODE
 from gpumanager.view.node import NodeView, Seen
 from tests.view.test_nodes_of_a_cluster import NODE as CLUSTER_NODE
 from tests.view.view_world import BUSY, container, device, document, seen, snapshot

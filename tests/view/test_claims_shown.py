@@ -9,9 +9,8 @@ from gpumanager.monitor.events import Events
 from gpumanager.monitor.look import Busy, MeterTotals, container_view, gpu_views
 from gpumanager.monitor.snapshot import ContainerSnapshot
 from gpumanager.view.details import details
-from gpumanager.view.drawing import line
-from gpumanager.view.glyphs import ASCII
-from gpumanager.view.layout import layout
+from gpumanager.view.drawing import layout, line
+from gpumanager.view.figures import ASCII
 from gpumanager.view.listing import Wish, rows
 from gpumanager.view.node import NodeView
 from gpumanager.view.story import claim_story, story

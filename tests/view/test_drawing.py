@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from gpumanager.units import GIB, MIB
 from gpumanager.view import figures
 from gpumanager.view.details import details
-from gpumanager.view.drawing import Tone, bar, heading, line, plain, totals
-from gpumanager.view.glyphs import ASCII, UNICODE, Glyphs, glyphs
-from gpumanager.view.layout import layout
+from gpumanager.view.drawing import Tone, bar, heading, layout, line, plain, totals
+from gpumanager.view.figures import ASCII, UNICODE, Glyphs, glyphs
 from gpumanager.view.listing import Wish, rows
 from tests.view.view_world import BUSY, container, device, seen
 

@@ -11,8 +11,7 @@ from gpumanager.grants.grant import Claimant, Grant, LegacySource, State
 from gpumanager.ids import PodUID
 from gpumanager.monitor.events import Events
 from gpumanager.view.node import NodeView, read_node
-from gpumanager.view.pod_story import pod_story
-from gpumanager.view.story import story
+from gpumanager.view.story import pod_story, story
 from gpumanager.view.topology_tree import as_json as tree_json
 from gpumanager.view.topology_tree import grants_by_gpu
 from tests.view.view_world import (

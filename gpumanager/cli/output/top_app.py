@@ -22,10 +22,8 @@ from gpumanager.cli.output.top_help import Help
 from gpumanager.cli.output.top_rows import RowsView
 from gpumanager.cli.output.top_text import NOBODY, styled, summary
 from gpumanager.view.details import details
-from gpumanager.view.drawing import heading
-from gpumanager.view.figures import cut, seconds
-from gpumanager.view.glyphs import Glyphs
-from gpumanager.view.layout import layout
+from gpumanager.view.drawing import heading, layout
+from gpumanager.view.figures import Glyphs, cut, seconds
 from gpumanager.view.listing import Sort, Wish, rows
 from gpumanager.view.node import ContainerRow, Seen
 from gpumanager.view.throttling import ThrottlingHistory

@@ -7,7 +7,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from gpumanager.view.glyphs import Glyphs
+from gpumanager.view.figures import Glyphs
 
 KEYS: Final = (
     ("{arrows} j k PgUp PgDn", "move; Home, End: to the first row, to the last"),

@@ -12,9 +12,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gpumanager.cli.output.top_text import STYLES
-from gpumanager.view.drawing import Line, line
-from gpumanager.view.glyphs import Glyphs
-from gpumanager.view.layout import layout
+from gpumanager.view.drawing import Line, layout, line
+from gpumanager.view.figures import Glyphs
 from gpumanager.view.listing import Row
 from gpumanager.view.node import ContainerRow
 

@@ -6,9 +6,8 @@ from typing import Final
 from rich.text import Text
 
 from gpumanager.units import count_of
-from gpumanager.view.drawing import Line, Tone, heading, line, totals
-from gpumanager.view.glyphs import Glyphs
-from gpumanager.view.layout import layout
+from gpumanager.view.drawing import Line, Tone, heading, layout, line, totals
+from gpumanager.view.figures import Glyphs
 from gpumanager.view.listing import Sort, Wish, rows
 from gpumanager.view.node import Seen
 
