@@ -38,6 +38,11 @@ class Event:
     time: float = 0.0
     claim: str = ""
 
+    @property
+    def same(self) -> tuple[str, str, str, str]:
+        """What is equal where it happens again."""
+        return self.kind, self.subject, self.message, self.claim
+
     def as_json(self, node: str) -> dict[str, Any]:
         return {
             "time": round(self.time, 3),
@@ -63,8 +68,8 @@ class Events:
     def add(self, event: Event) -> None:
         """Add an event, which happened now."""
         said = replace(event, time=self._clock(), message=event.message[:MESSAGE_LETTERS])
-        same = (one for one in self._kept if replace(one, time=said.time, count=said.count) == said)
-        if (before := next(same, None)) is not None:
+        before = next((one for one in self._kept if one.same == said.same), None)
+        if before is not None:
             self._kept.remove(before)
             said = replace(said, count=before.count + said.count)
         self._kept.append(said)

@@ -124,7 +124,7 @@ class Pages:
     @property
     def is_read(self) -> bool:
         """Return whether somebody has the node's page open, or keeps its history."""
-        recent = self._clock() - self._read_at <= max(READ_SECONDS, 3 * self._period)
+        recent = time.monotonic() - self._read_at <= max(READ_SECONDS, 3 * self._period)
         return recent or self._history.maxlen != 0
 
     def saw(self, page: Page) -> None:
@@ -141,7 +141,7 @@ class Pages:
         return answer(200, page.body, HTML, **page.fields)
 
     async def node(self, _request: web.BaseRequest) -> web.Response:
-        self._read_at = self._clock()
+        self._read_at = time.monotonic()
         return await self._once(self._document, _encoded, JSON, **CAREFUL)
 
     async def history(self, _request: web.BaseRequest) -> web.Response:
