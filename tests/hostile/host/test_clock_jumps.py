@@ -41,7 +41,7 @@ MAY_READ: Final = {
     "scheduler/extender/bind.py": "the annotation predicate-time, which nobody of us reads",
     "scheduler/certificates/keeper.py": "certificates are good by the time of day",
     "kube/lease.py": "the lease's stamps; whether it has ended is told by CLOCK_MONOTONIC",
-    "scheduler/overview/pages.py": "a page's time",
+    "scheduler/cluster_pages.py": "a page's time",
     "scheduler/extender/requeue.py": "an annotation for people",
     "scheduler/extender/service.py": "when something was decided, for people",
 }
