@@ -116,8 +116,8 @@ format: $(VENV)/developing ## put all sources into their format
 	git ls-files 'native/*.c' 'native/*.h' 'benchmarks/gpu_check/*.c' 'benchmarks/gpu_check/*.h' | xargs $(BIN)/clang-format -i
 
 .PHONY: bench
-bench: $(VENV)/developing ## measure: placement, HELLO, starts, hooks, Allocate, claims, the agent, sharing (some ten minutes)
-	for subject in placement hello starts hooks allocate claims agent sharing; do \
+bench: $(VENV)/developing ## measure: placement, HELLO, starts, hooks, Allocate, claims, the agent, sharing, a scrape (some ten minutes)
+	for subject in placement hello starts hooks allocate claims agent sharing scrape; do \
 	    echo "== $$subject"; $(BIN)/python benchmarks/$$subject.py || exit 1; done
 
 .PHONY: bench-compute

@@ -21,7 +21,6 @@ MAY_IMPORT = {
     "units": set[str](),
     "errors": set[str](),
     "supervisor": set[str](),
-    "deprecated_metrics": set[str](),
     "settings": {"names", "units"},
     "http_server": {"errors"},
     "grpc_wire": set[str](),
@@ -42,9 +41,9 @@ MAY_IMPORT = {
     "legacy": VALUES | {"grpc_wire", "grants", "isolation", "limits", "deviceplugin"},
     "doctor": VALUES | {"kubelet"},
     "view": {"gpu", "units", "errors", "names"},
-    "scheduler": VALUES | {"deprecated_metrics", "http_server", "kube", "view"},
+    "scheduler": VALUES | {"http_server", "kube", "view"},
     "monitor": VALUES
-    | {"deprecated_metrics", "http_server", "kube", "kubelet", "runtime", "limits", "grants"}
+    | {"http_server", "kube", "kubelet", "runtime", "limits", "grants"}
     | {"isolation", "view"},
     "agent": VALUES
     | {"deviceplugin", "dra", "grants", "isolation", "kube", "kubelet", "legacy", "limits"}
@@ -71,7 +70,7 @@ LOADS = {
     | {"agent.host", "doctor", "dra", "grants", "grpc_wire", "isolation", "kube", "kubelet"}
     | {"node_status", "runtime", "volume"},
     "explain": SHOWN | {"doctor", "dra", "grpc_wire", "kube", "kubelet"},
-    "extender": CONTROL_PLANE | {"deprecated_metrics"},
+    "extender": CONTROL_PLANE,
     "kubectl_plugin": VALUES | {"cli"},
     "plan": VALUES | {"cli"},
     "probe": VALUES | {"cli"},
@@ -79,7 +78,7 @@ LOADS = {
     "top": SHOWN | {"doctor", "grpc_wire", "kubelet"},
     "tree": SHOWN | {"doctor", "grpc_wire", "kubelet"},
     "version": VALUES | {"cli"},
-    "webhook": CONTROL_PLANE | {"deprecated_metrics"},
+    "webhook": CONTROL_PLANE,
 }
 """What each command may load of ours before it runs. `agent` and `simulate` load the node agent."""
 
@@ -87,7 +86,7 @@ OWNERS = {
     "grpc": {"grpc_wire", "deviceplugin", "dra", "kubelet", "runtime", "legacy", "monitor", "sim"},
     "pynvml": {"gpu"},
     "kubernetes": {"kube"},
-    "prometheus_client": {"deprecated_metrics", "monitor", "scheduler"},
+    "prometheus_client": {"monitor", "scheduler"},
     "aiohttp": {"http_server", "kube", "kubelet", "monitor", "scheduler", "sim"},
     "elftools": {"volume"},
     "celpy": {"sim"},

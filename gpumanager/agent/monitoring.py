@@ -33,7 +33,7 @@ from gpumanager.monitor.metrics.journal_timing import TimedJournalFile
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.ports import GpuFitness, Reports, Sources
 from gpumanager.monitor.service import Monitor, Serving
-from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, Rules
+from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy
 from gpumanager.names import DEVICE_PLUGINS
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.runtime.peers import PodCheck
@@ -131,7 +131,7 @@ class Monitoring:
         return name_of(pod, self._parts.result()) if self._parts.done() else None
 
     def _monitor(self) -> "Monitor":
-        rules = Rules(AuditPolicy(self._settings.behind_the_shim))
+        policy = AuditPolicy(self._settings.behind_the_shim)
         return Monitor(
             self._serving(),
             nothing(node_name(self._settings.hostname_override), self.journal.size),
@@ -140,7 +140,7 @@ class Monitoring:
             writes=lambda: self.journal.measured,
             not_ready=self.not_ready,
             supervisor=self._supervisor,
-            auditor=Auditor(rules, self._reports, names=self._named),
+            auditor=Auditor(policy, self._reports, names=self._named),
             # While NVML is open it lists the GPUs that there were, and the search finds no other.
             nvml_waits_for=self._without_parts,
         )

@@ -18,7 +18,7 @@ from gpumanager.http_server import RequestHandler
 from gpumanager.monitor.display import graph, usage
 from gpumanager.monitor.events import Events, news
 from gpumanager.monitor.metrics.rows import Page
-from gpumanager.monitor.metrics.text import CONTENT_TYPE, render
+from gpumanager.monitor.metrics.text import CONTENT_TYPE, render, render_kept
 from gpumanager.monitor.node_document import node_document
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.view.page import CAREFUL, web_page
@@ -113,7 +113,7 @@ class Pages:
             "/api/node": self.node,
             "/api/history": self.history,
             "/metrics": self.metrics,
-            "/metric": self.metrics,
+            "/metric": self.kept_metrics,
             "/usage": self.usage,
             "/graph": self.graph,
             "/version": self.version,
@@ -142,13 +142,16 @@ class Pages:
 
     async def node(self, _request: web.BaseRequest) -> web.Response:
         self._read_at = time.monotonic()
-        return await self._once(self._document, _encoded, JSON, **CAREFUL)
+        return await self._once("/api/node", self._document, _encoded, JSON, **CAREFUL)
 
     async def history(self, _request: web.BaseRequest) -> web.Response:
         return answer(200, _encoded(list(self._history)), JSON, **CAREFUL)
 
     async def metrics(self, _request: web.BaseRequest) -> web.Response:
-        return await self._once(lambda page: page, render, CONTENT_TYPE)
+        return await self._once("/metrics", lambda page: page, render, CONTENT_TYPE)
+
+    async def kept_metrics(self, _request: web.BaseRequest) -> web.Response:
+        return await self._once("/metric", lambda page: page, render_kept, CONTENT_TYPE)
 
     async def usage(self, _request: web.BaseRequest) -> web.Response:
         page = await self._page()
@@ -180,7 +183,12 @@ class Pages:
         )
 
     async def _once(
-        self, read: Callable[[Page], T], encode: Callable[[T], bytes], kind: str, **fields: str
+        self,
+        path: str,
+        read: Callable[[Page], T],
+        encode: Callable[[T], bytes],
+        kind: str,
+        **fields: str,
     ) -> web.Response:
         """Answer with a text that is made once for a snapshot and the events since.
 
@@ -191,10 +199,10 @@ class Pages:
             if page is None:
                 return not_sampled_yet()
             state = (page.snapshot.at, self._events.added, self._not_ready())
-            made, body = self._rendered.get(kind, (None, b""))
+            made, body = self._rendered.get(path, (None, b""))
             if made != state:
                 body = await asyncio.to_thread(encode, read(page))
-                self._rendered[kind] = (state, body)
+                self._rendered[path] = (state, body)
             return answer(200, body, kind, **fields)
 
 

@@ -22,7 +22,7 @@ RUNBOOKS: Final = ROOT / "docs/runbooks"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query of a panel. legend: as it is written. keys: labels that the panel shows by."""
+    """A query of a panel. legend: as it is written."""
 
     where: str
     expr: str

@@ -1,6 +1,6 @@
-"""What there is to ask Prometheus for: every metric of our programs, with its labels.
+"""What there is to ask Prometheus for: every metric that our programs export, with its labels.
 
-The agent's come from the table that its page is made of; extender and webhook are made to tell.
+The agent's come from the table that `/metrics` is made of; extender and webhook are made to tell.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from gpumanager.monitor.metrics.families import ALL_FAMILIES
+from gpumanager.monitor.metrics.families import FAMILIES, RPC_SECONDS
 from gpumanager.monitor.metrics.rows import Family
 from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota.limits import Usage, read_quotas
@@ -38,10 +38,11 @@ def every() -> Mapping[str, Labels]:
 
 
 def _agent() -> Mapping[str, Labels]:
-    return {name: OF_AGENTS | labels for one in ALL_FAMILIES for name, labels in _series(one)}
+    every = (*FAMILIES, RPC_SECONDS)
+    return {name: OF_AGENTS | labels for one in every for name, labels in series(one)}
 
 
-def _series(family: Family) -> list[tuple[str, Labels]]:
+def series(family: Family) -> list[tuple[str, Labels]]:
     labels = frozenset(family.labels)
     if family.kind == "counter":
         return [(f"{family.name}_total", labels)]

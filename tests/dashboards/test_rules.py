@@ -5,8 +5,19 @@ import re
 import pytest
 import yaml
 
-from tests.dashboards.chart_files import ROOT, RUNBOOKS, alerts, asked, metrics, names_in, recorded
-from tests.dashboards.exported import every
+from gpumanager.monitor.metrics.families import FAMILIES
+from tests.dashboards.chart_files import (
+    ROOT,
+    RUNBOOKS,
+    alerts,
+    asked,
+    boards,
+    metrics,
+    names_in,
+    recorded,
+    rules,
+)
+from tests.dashboards.exported import every, series
 from tests.dashboards.promql import AsksForNothing, Reader
 from tests.docs.pages import blocks
 
@@ -29,6 +40,16 @@ def test_no_recording_is_made_for_nobody() -> None:
     pages = [page.read_text() for page in RUNBOOKS.glob("*.md")]
 
     assert recorded().keys() <= names_in("\n".join(texts + others + pages))
+
+
+def test_of_a_container_prometheus_gets_what_an_alert_or_a_dashboard_reads() -> None:
+    of_containers = [one for one in FAMILIES if "container" in one.labels]
+    exported = {name for one in of_containers for name, _ in series(one)}
+    variables = [str(one["templating"]) for one in boards().values()]
+    exprs = [one.expr for one in asked()] + [one["expr"] for one in rules()] + variables
+    read = {name for name in names_in("\n".join(exprs)) if name.startswith("gpumanager_container")}
+
+    assert exported == read | {"gpumanager_claim_info"}
 
 
 def test_an_alert_asks_for_what_there_is_and_tells_of_labels_that_it_has(

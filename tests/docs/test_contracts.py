@@ -15,12 +15,11 @@ from gpumanager import names
 from gpumanager.agent.state_lock import FILE_NAME as LOCK
 from gpumanager.cli import COMMANDS, gpumanager
 from gpumanager.cli.output.simulate_report import Report, as_json
-from gpumanager.deprecated_metrics import DEPRECATED
 from gpumanager.grants.journal_file import FILE_NAME as JOURNAL
 from gpumanager.grants.offers import FILE_NAME as OFFERS
 from gpumanager.legacy.checkpoint import FILE_NAME as INHERITED
 from gpumanager.legacy.files import PIDS_CONFIG, VCUDA_CONFIG
-from gpumanager.monitor.metrics.families import ALL_FAMILIES, KEPT_FAMILIES
+from gpumanager.monitor.metrics.families import FAMILIES, KEPT_FAMILIES, RPC_SECONDS
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.extender.explain import Explanation
@@ -37,7 +36,6 @@ from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import parse_pods
 from gpumanager.sim.results import ContainerResult
 from gpumanager.supervisor import Supervisor
-from tests.dashboards.chart_files import alerts
 from tests.docs.pages import DOCS, ROOT
 from tests.docs.shell import MACHINE, flags
 
@@ -123,34 +121,16 @@ def paths_in(*packages: str) -> set[str]:
 def test_metrics_are_those_that_are_told() -> None:
     shown = {of: set[str]() for of in ("agent", "extender", "webhook")}
     for of, _, found in rows("Metrics"):
-        shown[of] |= set(SPAN.findall(found))
+        shown[of.partition(",")[0]] |= set(SPAN.findall(found))
 
-    total = {family: "_total" if family.kind == "counter" else "" for family in ALL_FAMILIES}
-    assert shown["agent"] == {f"{one.name}{suffix}" for one, suffix in total.items()}
+    agent = (*FAMILIES, *KEPT_FAMILIES, RPC_SECONDS)
+    assert shown["agent"] == {
+        f"{one.name}_total" if one.kind == "counter" else one.name for one in agent
+    }
     metrics = Metrics(dict, bool)
     metrics.add(TaskCollector("gpumanager_extender", Supervisor()))
-    old = {name for name, _ in DEPRECATED.values()}
-    webhook = told(WebhookMetrics(lambda: dict.fromkeys(GAUGES, 0.0)).text())
-    assert shown["extender"] == (told(metrics.text()) - old) | of_quotas()
-    assert shown["webhook"] == webhook - old
-
-
-def test_renamed_metrics_are_those_that_are_exported_under_both_names() -> None:
-    shown = {row[0]: row[1] for row in rows("Renamed metrics")}
-
-    assert {
-        new.strip("`").removesuffix("_total"): old.strip("`").removesuffix("_total")
-        for old, new in shown.items()
-    } == {new: old for new, (old, _) in DEPRECATED.items()}
-
-
-def test_renamed_alerts_are_gone_and_their_new_names_are_there() -> None:
-    shown = {row[0].strip("`"): row[1].strip("`") for row in rows("Alerts")}
-    there = {one["alert"] for one in alerts()}
-
-    assert shown
-    assert there.isdisjoint(shown)
-    assert set(shown.values()) <= there
+    assert shown["extender"] == told(metrics.text()) | of_quotas()
+    assert shown["webhook"] == told(WebhookMetrics(lambda: dict.fromkeys(GAUGES, 0.0)).text())
 
 
 def test_the_four_metrics_of_gpu_manager_are_kept() -> None:

@@ -22,11 +22,10 @@ from gpumanager.monitor.unlimited.audit import (
     TOLERANCE,
     Suspect,
     UnlimitedKind,
-    counted,
     mismatches,
     suspects,
 )
-from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, Rules, end
+from gpumanager.monitor.unlimited.auditor import Auditor, AuditPolicy, end
 from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
 from gpumanager.runtime.cgroup import Membership
 from gpumanager.units import GIB, MIB, Bytes
@@ -202,7 +201,7 @@ def with_unlimited() -> Snapshot:
 
 async def test_a_process_whose_shim_cannot_hold_limits_is_told_and_not_ended() -> None:
     heard, ends = Heard(), Ends()
-    auditor = Auditor(Rules(AuditPolicy.END, looks=1), heard, ends, commands=lambda _: "train")
+    auditor = Auditor(AuditPolicy.END, heard, looks=1, end=ends, commands=lambda _: "train")
 
     await auditor.audit(with_unlimited())
 
@@ -220,7 +219,7 @@ async def test_processes_without_limits_are_counted_by_their_container() -> None
     side = share(replace(OWNER, container="side"), "a2", cores=10, first=40)
     mine = resident(3, GIB, allocation=ONE.id, of=member(OWNER))
     either = resident(4, GIB, of=member(OWNER))
-    auditor = Auditor(Rules(looks=1), names={OWNER.uid: "team/pod"}.get)
+    auditor = Auditor(looks=1, names={OWNER.uid: "team/pod"}.get)
 
     await auditor.audit(seen(mine, either, promises=(ONE, side)))
 
@@ -230,12 +229,13 @@ async def test_processes_without_limits_are_counted_by_their_container() -> None
     }
 
 
-def test_looks_are_counted_in_a_row() -> None:
-    (found,) = suspects(seen(booked(1, 2 * GIB)))
-    looks = counted(counted({}, [found]), [found])
+async def test_looks_are_counted_in_a_row() -> None:
+    heard = Heard()
+    auditor = Auditor(reports=heard, looks=2)
+    for look in (BREACH, seen(), BREACH):
+        await auditor.audit(look)
 
-    assert looks[found.key] == 2
-    assert counted(looks, []) == {}
+    assert heard.of_pods == []
 
 
 def test_a_slot_in_another_pod_s_books_is_a_mismatch() -> None:
@@ -350,7 +350,7 @@ async def test_of_pods_that_share_a_claim_the_one_whose_process_it_is_is_told(
     names = {OTHER.uid: "team/other"}
     size = Bytes(2 * GIB)
     one = resident(3, size, allocation=ONE.id, of=of, booked=size if unlimited else None)
-    auditor = Auditor(Rules(looks=1), heard, names=names.get)
+    auditor = Auditor(reports=heard, looks=1, names=names.get)
 
     await auditor.audit(shared_by_two(one, unlimited=unlimited))
 
@@ -393,7 +393,7 @@ async def test_a_breach_is_said_once_when_it_was_found_at_several_looks() -> Non
 
 async def test_a_breach_that_is_over_counts_no_more_and_is_said_again_when_it_is_back() -> None:
     heard = Heard()
-    auditor = Auditor(Rules(looks=1), heard)
+    auditor = Auditor(reports=heard, looks=1)
     for look in (BREACH, seen(), BREACH):
         await auditor.audit(look)
         last = dict(auditor.tally.now)
@@ -404,7 +404,7 @@ async def test_a_breach_that_is_over_counts_no_more_and_is_said_again_when_it_is
 
 async def test_a_driver_that_does_not_answer_ends_no_row_of_looks() -> None:
     heard = Heard()
-    auditor = Auditor(Rules(looks=2), heard)
+    auditor = Auditor(reports=heard, looks=2)
     for look in (BREACH, replace(BREACH, answered=False, residents=()), BREACH):
         await auditor.audit(look)
 
@@ -413,7 +413,7 @@ async def test_a_driver_that_does_not_answer_ends_no_row_of_looks() -> None:
 
 async def test_a_stranger_of_the_host_is_the_node_s_event() -> None:
     heard = Heard()
-    await Auditor(Rules(looks=1), heard).audit(seen(resident(3, GIB)))
+    await Auditor(reports=heard, looks=1).audit(seen(resident(3, GIB)))
 
     assert (heard.of_node, heard.of_pods) == (["GpuStranger"], [])
 
@@ -425,7 +425,7 @@ async def test_a_pod_of_which_no_container_is_known_has_its_name_where_somebody_
     names: dict[PodUID, str], called: str
 ) -> None:
     heard = Heard()
-    auditor = Auditor(Rules(looks=1), heard, names=names.get)
+    auditor = Auditor(reports=heard, looks=1, names=names.get)
 
     await auditor.audit(seen(resident(3, GIB, of=member(OTHER))))
 
@@ -437,7 +437,7 @@ async def test_a_pod_of_which_no_container_is_known_has_its_name_where_somebody_
 
 async def test_by_policy_those_are_ended_of_whom_the_kernel_says_who_they_are() -> None:
     ends = Ends()
-    auditor = Auditor(Rules(AuditPolicy.END, looks=1), end=ends)
+    auditor = Auditor(AuditPolicy.END, looks=1, end=ends)
 
     await auditor.audit(
         seen(booked(1, 2 * GIB), resident(3, GIB), resident(4, GIB, of=member(OTHER)))

@@ -1,14 +1,14 @@
 """The page of metrics: gpu-manager's four, ours, from the start, and never more than there is."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families as parse
+from scrape import busy_node
 
-from gpumanager.deprecated_metrics import DEPRECATED
 from gpumanager.gpu.usage.nvml_pass import NvmlReading
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.usage.status import GpuStatus
@@ -18,17 +18,15 @@ from gpumanager.grants.ledger import Ledger
 from gpumanager.limits.pages.books import DEGRADATIONS
 from gpumanager.limits.values import AllocationUsage
 from gpumanager.monitor.look import Busy, MeterTotals, container_view, gpu_views, latest
-from gpumanager.monitor.metrics.families import ALL_FAMILIES
+from gpumanager.monitor.metrics.families import FAMILIES, KEPT_FAMILIES, RPC_SECONDS
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
-from gpumanager.monitor.metrics.rows import Page, unlimited
-from gpumanager.monitor.metrics.text import render
+from gpumanager.monitor.metrics.rows import Page
+from gpumanager.monitor.metrics.text import render, render_kept
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.unlimited.audit import Tally
 from gpumanager.monitor.unlimited.residents import by_holder
 from gpumanager.names import VCORE
-from gpumanager.scheduler.extender.metrics import Metrics
-from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.units import GIB, MIB, Bytes
 from tests.monitor.monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
 from vcuda_shim._shim import lib
@@ -65,12 +63,17 @@ def snapshot(
     )
 
 
+def everything(page: Page) -> str:
+    """Both pages: ours, and gpu-manager's."""
+    return (render(page) + render_kept(page)).decode()
+
+
 def metric(page: Page | Snapshot, name: str, *labels: str) -> Values:
     """Samples of one name by the values of these labels."""
     page = page if isinstance(page, Page) else Page(page, version="1.0")
-    samples = (one for family in parse(render(page).decode()) for one in family.samples)
+    samples = (one for family in parse(everything(page)) for one in family.samples)
     return {
-        tuple(one.labels[label] for label in labels): one.value
+        tuple(one.labels.get(label, "") for label in labels): one.value
         for one in samples
         if one.name == name
     }
@@ -93,7 +96,7 @@ def test_the_originals_gauges_have_their_names_labels_and_units() -> None:
         busy=busy((7, 28)),
     )
 
-    text = render(Page(seen)).decode()
+    text = render_kept(Page(seen)).decode()
 
     pod = 'container_name="main",{0}="{1}",namespace="team",node="node-1",pod_name="pod"'
     last = 'container_name="main",namespace="team",node="node-1",pod_name="pod",{0}="{1}"'
@@ -108,22 +111,53 @@ def test_the_originals_gauges_have_their_names_labels_and_units() -> None:
     assert [row for row in text.splitlines() if row.startswith("container_")] == rows
 
 
-def test_a_container_that_has_done_nothing_yet_has_all_its_series() -> None:
-    seen = snapshot([ONE], [usage(ONE)], busy=busy())
-
-    names = {
+def of_containers(page: Page, *texts: Callable[[Page], bytes]) -> Mapping[str, float]:
+    return {
         one.name: one.value
-        for family in parse(render(Page(seen)).decode())
+        for text in texts or (render, render_kept)
+        for family in parse(text(page).decode())
         for one in family.samples
         if "pod" in one.labels or "pod_name" in one.labels
     }
 
-    documented = {row.name for row in ALL_FAMILIES if "container_" in row.name}
-    assert {name.removesuffix("_total") for name in names} >= {
-        name.removesuffix("_total") for name in documented - {"gpumanager_gpu_containers"}
-    }
+
+def test_a_container_that_has_done_nothing_yet_has_all_its_series() -> None:
+    page = Page(snapshot([ONE], [usage(ONE)], busy=busy()))
+
+    names = of_containers(page)
+
+    kept = {one.name for one in KEPT_FAMILIES}
+    assert {name for name in names if name.startswith("container_")} == kept
     assert names["gpumanager_container_memory_used_bytes"] == 0
     assert names["container_gpu_memory_total"] == 0
+
+
+def test_prometheus_gets_seven_series_of_a_share_and_four_of_a_whole_gpu() -> None:
+    idle = Page(snapshot([ONE], [usage(ONE)], busy=busy()))
+    bursts = replace(ONE, ceiling=80)
+    both = whole(claimant("big"), gpus=(SECOND,))
+    told = NvmlReading({SECOND.uuid: GpuStatus(Bytes(GIB), percent=9)}, {}, {})
+
+    share_names = of_containers(idle, render).keys()
+
+    assert {one.removeprefix("gpumanager_container_") for one in share_names} == {
+        "memory_limit_bytes",
+        "memory_used_bytes",
+        "memory_refusals_total",
+        "share_granted_ratio",
+        "gpu_seconds_total",
+        "launches_total",
+        "launches_throttled_total",
+    }
+    assert of_containers(
+        Page(snapshot([bursts], [usage(bursts)])), render
+    ).keys() - share_names == {"gpumanager_container_share_ceiling_ratio"}
+    assert of_containers(Page(snapshot([both], told=told)), render) == {
+        "gpumanager_container_memory_limit_bytes": 16 * GIB,
+        "gpumanager_container_memory_measured_bytes": GIB,
+        "gpumanager_container_share_granted_ratio": 1,
+        "gpumanager_container_utilization_ratio": 0.09,
+    }
 
 
 def test_a_container_that_is_gone_has_no_series() -> None:
@@ -144,14 +178,14 @@ def test_utilisation_is_never_above_a_hundred_percent() -> None:
     seen = snapshot([ONE], [usage(ONE)], several, busy=busy((7, 60), (8, 70), (9, 100)))
 
     assert metric(seen, "container_gpu_utilization", "gpu")[("gpu0",)] == 100
-    assert metric(seen, "gpumanager_container_utilization_ratio", "gpu")[("gpu0",)] == 1
+    assert seen.containers[0].devices[0].percent == 100
 
 
 def test_a_share_paid_in_advance_is_never_above_a_hundred_percent() -> None:
     charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
     seen = snapshot([ONE], [usage(ONE, charged_ns=5 * SECOND_NS)], charged=charged, seconds=1.0)
 
-    assert metric(seen, "gpumanager_container_share_ratio", "gpu")[("gpu0",)] == 1
+    assert seen.containers[0].devices[0].share == 100
 
 
 def test_the_share_is_what_was_paid_since_the_last_look() -> None:
@@ -160,7 +194,7 @@ def test_the_share_is_what_was_paid_since_the_last_look() -> None:
         [ONE], [usage(ONE, charged_ns=SECOND_NS * 8 // 5)], charged=charged, seconds=2.0
     )
 
-    assert metric(seen, "gpumanager_container_share_ratio", "gpu")[("gpu0",)] == 0.3
+    assert seen.containers[0].devices[0].share == 30
     assert metric(seen, "gpumanager_container_gpu_seconds_total", "gpu")[("gpu0",)] == 1.6
 
 
@@ -168,7 +202,7 @@ def test_books_that_begin_anew_do_not_make_a_share_negative() -> None:
     charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 9 * SECOND_NS}
     seen = snapshot([ONE], [usage(ONE, charged_ns=5)], charged=charged, seconds=1.0)
 
-    assert metric(seen, "gpumanager_container_share_ratio", "gpu")[("gpu0",)] == 0
+    assert seen.containers[0].devices[0].share == 0
 
 
 def test_where_the_driver_tells_nothing_the_books_and_meters_do() -> None:
@@ -204,23 +238,19 @@ def test_a_process_whose_shim_lacks_something_is_counted_by_what_it_lacks() -> N
     seen = snapshot([ONE], [replace(used, processes=tuple(marked))])
 
     assert metric(seen, "gpumanager_container_degraded_processes", "reason") == {
-        ("lock",): 2, ("timing",): 0, ("entry",): 1, ("measure",): 0,
-    }  # fmt: skip
+        ("lock",): 2,
+        ("entry",): 1,
+    }
 
 
 def test_processes_without_limits_are_counted_by_what_they_lack() -> None:
     tally = Tally()
     tally.unlimited["team", "pod", "main", "session"] = 2
     tally.unlimited["team", "pod", "", "session"] = 1
-    big = whole(claimant("big"))
+    page = Page(snapshot([ONE]), tally=tally)
 
-    rows = dict(unlimited(Page(snapshot([ONE, big]), tally=tally)))
-
-    assert rows == {
-        ("team", "pod", "main", "session"): 2,
-        ("team", "pod", "main", "entry"): 0,
-        ("team", "pod", "", "session"): 1,
-    }
+    labels = ("namespace", "pod", "container", "reason")
+    assert metric(page, "gpumanager_container_unlimited_processes", *labels) == tally.unlimited
 
 
 def test_every_bit_of_a_degradation_has_a_name() -> None:
@@ -252,7 +282,7 @@ def test_a_pod_made_anew_under_its_old_name_is_told_once() -> None:
     assert metric(seen, "container_request_gpu_utilization", "pod_name") == {("pod",): 0.5}
     names = [
         line.partition(" ")[0]
-        for line in render(Page(seen)).decode().splitlines()
+        for line in everything(Page(seen)).splitlines()
         if not line.startswith("#")
     ]
     assert len(names) == len(set(names))
@@ -339,39 +369,16 @@ def test_every_metric_is_documented_with_its_labels_and_no_other_is() -> None:
 
     assert documented == {
         row.name + ("_total" if row.kind == "counter" else ""): (row.kind, row.labels)
-        for row in ALL_FAMILIES
+        for row in (*FAMILIES, *KEPT_FAMILIES, RPC_SECONDS)
     }
 
 
-def test_a_renamed_metric_is_exported_under_its_old_name_too_for_one_version() -> None:
-    status = GpuStatus(Bytes(0), percent=55)
-    told = NvmlReading({FIRST.uuid: status}, {}, {})
-    seen = snapshot([ONE], [usage(ONE)], told=told)
-
-    assert metric(seen, "gpumanager_gpu_utilization_ratio", "gpu") == {("gpu0",): 0.55}
-    assert metric(seen, "gpumanager_gpu_utilization_percent", "gpu") == {("gpu0",): 55}
-    assert metric(seen, "gpumanager_container_share_promised_percent", "gpu") == {("gpu0",): 30}
-    assert metric(seen, "gpumanager_audit_ended_total") == {(): 0}
-    text = render(Page(seen)).decode()
-    assert (
-        "# HELP gpumanager_driver_answers Deprecated, use gpumanager_driver_up\n"
-        "# TYPE gpumanager_driver_answers gauge\ngpumanager_driver_answers 1.0" in text
-    )
-
-
-def test_every_renamed_metric_is_exported_under_both_names() -> None:
-    extender = Metrics(dict, bool).text().decode()
-    webhook = WebhookMetrics(lambda: dict.fromkeys(GAUGES, 1.0)).text().decode()
-    agent = render(Page(snapshot())).decode()
-    told = {family.name for text in (agent, extender, webhook) for family in parse(text)}
-
-    assert {*DEPRECATED, *(old for old, _ in DEPRECATED.values())} <= told
-    assert 'gpumanager_extender_seconds_bucket{le="+Inf",verb="bind"} 0.0' in extender
-    assert "gpumanager_webhook_certificate_end_seconds 1.0" in webhook
-
-
 def test_names_of_labels_are_those_that_prometheus_takes() -> None:
-    for row in ALL_FAMILIES:
+    for row in (*FAMILIES, *KEPT_FAMILIES, RPC_SECONDS):
         assert re.fullmatch(r"[a-z_][a-z0-9_]*", row.name)
         assert row.name.startswith(("gpumanager_", "container_"))
         assert len(set(row.labels)) == len(row.labels)
+
+
+def test_a_node_with_256_containers_is_a_page_of_less_than_250_kilobytes() -> None:
+    assert len(render(Page(busy_node(256, 16)))) < 250_000

@@ -15,7 +15,7 @@ from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.ids import AllocationID
 from gpumanager.monitor.display import graph
 from gpumanager.monitor.metrics.rows import Page
-from gpumanager.monitor.metrics.text import render
+from gpumanager.monitor.metrics.text import render, render_kept
 from gpumanager.monitor.pages import answer, routed
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.units import CORES_PER_GPU, GIB, Bytes
@@ -71,7 +71,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 def test_a_page_names_every_series_once_and_no_gpu_is_busier_than_it_can_be(
     seen: Snapshot,
 ) -> None:
-    samples = [one for family in parse(render(Page(seen)).decode()) for one in family.samples]
+    text = (render(Page(seen)) + render_kept(Page(seen))).decode()
+    samples = [one for family in parse(text) for one in family.samples]
 
     keys = [(one.name, *sorted(one.labels.items())) for one in samples]
     assert len(keys) == len(set(keys))

@@ -88,7 +88,7 @@ class Watched:
 
     async def metric(self, name: str, **labels: str) -> list[float]:
         """Nothing before the first look."""
-        status, text = await self.get("/metrics")
+        status, text = await self.get("/metric")
         return [
             one.value
             for family in parse(text if status == OK else "")

@@ -100,8 +100,18 @@ async def test_however_often_it_is_asked_there_is_one_look_and_one_rendering(
     texts = await asyncio.gather(*(watch.text("/metrics") for _ in range(50)))
 
     assert (watch.world.looks, len(rendered), len(set(texts))) == (1, 1, 1)
-    assert await watch.text("/metric") == texts[0]
     await watch.monitor.close()
+
+
+async def test_gpu_manager_s_path_has_its_metrics_and_ours_the_others(watch: Watch) -> None:
+    await watch.monitor.sampler.sample(EVERYTHING)
+
+    ours, kept = await watch.text("/metrics"), await watch.text("/metric")
+
+    assert "\ncontainer_gpu_utilization{" in kept
+    assert "\ncontainer_gpu_utilization{" not in ours
+    assert "gpumanager_" in ours
+    assert "gpumanager_" not in kept
 
 
 async def test_the_next_look_is_told_anew(watch: Watch) -> None:

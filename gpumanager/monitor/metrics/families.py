@@ -1,10 +1,10 @@
 """Every metric there is: its name, what it means, its labels, and where its values come from. Pure.
 
-One row a metric; docs/metrics.md and docs/contracts.md are held to these rows by tests. The first
-four are gpu-manager's, with its names, labels and units.
+One row a metric; docs/metrics.md and docs/contracts.md are held to these rows by tests. A node has
+hundreds of containers: of each, Prometheus gets what an alert or a dashboard reads, which a test
+holds. `/metric`, gpu-manager's path, has gpu-manager's four, with its names, labels and units.
 """
 
-from itertools import chain
 from typing import Final
 
 from gpumanager.monitor.metrics.latency import SECONDS_HELP, SECONDS_LABELS, SECONDS_NAME
@@ -14,6 +14,7 @@ from gpumanager.monitor.metrics.rows import (
     GPU,
     ORIGINAL,
     Family,
+    bursting,
     busy_percent,
     claim_containers,
     degraded,
@@ -23,14 +24,13 @@ from gpumanager.monitor.metrics.rows import (
     memory_mib,
     of_devices,
     of_gpus,
-    of_shares,
     original,
     ratio,
     requested_mib,
-    seconds,
+    shared,
     single,
     told,
-    unlimited,
+    unmetered,
     watts,
     xids,
 )
@@ -96,44 +96,35 @@ OF_CONTAINERS: Final = (
            DEVICE, of_devices(lambda one: one.limit)),
     Family("gpumanager_container_memory_used_bytes", "gauge",
            "GPU memory reserved by the container's processes",
-           DEVICE, of_shares(lambda one: one.used)),
-    Family("gpumanager_container_memory_peak_bytes", "gauge", "Highest GPU memory reserved so far",
-           DEVICE, of_shares(lambda one: one.peak)),
+           DEVICE, of_devices(lambda one: one.used, shared)),
     Family("gpumanager_container_memory_measured_bytes", "gauge",
            "GPU memory of its processes, if the driver reports it",
-           DEVICE, of_devices(lambda one: one.measured)),
+           DEVICE, of_devices(lambda one: one.measured, unmetered)),
     Family("gpumanager_container_memory_refusals", "counter",
            "Allocations refused at the memory limit",
-           DEVICE, of_shares(lambda one: one.refused)),
+           DEVICE, of_devices(lambda one: one.refused, shared)),
     Family("gpumanager_container_share_granted_ratio", "gauge",
            "GPU time granted to the container, 0 to 1",
            DEVICE, of_devices(lambda one: ratio(one.granted))),
     Family("gpumanager_container_share_ceiling_ratio", "gauge",
            "Most GPU time it may use while others are idle, 0 to 1",
-           DEVICE, of_devices(lambda one: ratio(one.ceiling))),
-    Family("gpumanager_container_share_ratio", "gauge",
-           "GPU time used since the last sample, 0 to 1",
-           DEVICE, of_shares(lambda one: ratio(one.share))),
+           DEVICE, of_devices(lambda one: ratio(one.ceiling), bursting)),
     Family("gpumanager_container_utilization_ratio", "gauge",
            "GPU utilization of the container, 0 to 1, if the driver reports it",
-           DEVICE, of_devices(lambda one: ratio(one.percent))),
+           DEVICE, of_devices(lambda one: ratio(one.percent), unmetered)),
     Family("gpumanager_container_gpu_seconds", "counter", "GPU time used by the container",
-           DEVICE, of_shares(lambda one: seconds(one.charged_ns))),
-    Family("gpumanager_container_throttled_seconds", "counter", "Time that launches were throttled",
-           DEVICE, of_shares(lambda one: seconds(one.throttled_ns))),
+           DEVICE, of_devices(lambda one: one.charged_ns / 1e9, shared)),
     Family("gpumanager_container_launches", "counter", "Launches of kernels and graphs",
-           DEVICE, of_shares(lambda one: one.launches)),
+           DEVICE, of_devices(lambda one: one.launches, shared)),
     Family("gpumanager_container_launches_throttled", "counter", "Launches that were throttled",
-           DEVICE, of_shares(lambda one: one.throttled)),
-    Family("gpumanager_container_processes", "gauge",
-           "Processes of the container on the GPU, as the driver lists them",
-           DEVICE, of_devices(lambda one: len(one.pids))),
+           DEVICE, of_devices(lambda one: one.throttled, shared)),
     Family("gpumanager_container_degraded_processes", "gauge",
-           "Processes with limits that are enforced only approximately, by reason",
+           "Processes with limits that are enforced only approximately, by reason; none: no series",
            (*CONTAINER, "reason"), degraded),
     Family("gpumanager_container_unlimited_processes", "gauge",
-           "Processes for which no limit is enforced, by reason",
-           (*CONTAINER, "reason"), unlimited),
+           "Processes for which no limit is enforced, by reason; none: no series",
+           (*CONTAINER, "reason"),
+           lambda page: page.tally.unlimited.items()),
 )  # fmt: skip
 
 OF_CLAIMS: Final = (
@@ -204,5 +195,4 @@ RPC_SECONDS: Final = Family(
     SECONDS_NAME, "histogram", SECONDS_HELP, SECONDS_LABELS, lambda _page: ()
 )
 
-FAMILIES: Final = tuple(chain(KEPT_FAMILIES, OF_GPUS, OF_CONTAINERS, OF_CLAIMS, OF_THE_AGENT))
-ALL_FAMILIES: Final = (*FAMILIES, RPC_SECONDS)
+FAMILIES: Final = (*OF_GPUS, *OF_CONTAINERS, *OF_CLAIMS, *OF_THE_AGENT)

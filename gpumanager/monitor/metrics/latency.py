@@ -35,7 +35,6 @@ class Latencies:
         self.seconds = Histogram(
             SECONDS_NAME, SECONDS_HELP, SECONDS_LABELS, buckets=BOUNDS, registry=None
         )
-        self._histograms: dict[tuple[str, str], Histogram] = {}
         self.outcomes = Counter[tuple[str, str, str]]()
         self.refusals = Counter[str]()
         """Of claims, by reason."""
@@ -49,7 +48,7 @@ class Latencies:
         """From now on these are shown, though nobody may ever call. refusals: reasons."""
         self.refusals.update(dict.fromkeys(refusals, 0))
         for call, name in product(calls, tuple(resources)):
-            self._histograms[call, name] = self.seconds.labels(call, name)
+            self.seconds.labels(call, name)
             self.outcomes.update({(call, name, one): 0 for one in OUTCOMES})
 
     async def timed(self, call: str, resource: str, answer: Awaitable[T]) -> T:
@@ -67,6 +66,6 @@ class Latencies:
         else:
             return result
         finally:
-            if (call, resource) in self._histograms:
-                self._histograms[call, resource].observe(time.perf_counter() - began)
+            if (call, resource, outcome) in self.outcomes:
+                self.seconds.labels(call, resource).observe(time.perf_counter() - began)
                 self.outcomes[call, resource, outcome] += 1

@@ -9,7 +9,7 @@ from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Snapshot
-from gpumanager.monitor.unlimited.audit import UNLIMITED, Tally
+from gpumanager.monitor.unlimited.audit import Tally
 from gpumanager.supervisor import Supervisor
 from gpumanager.units import MIB
 
@@ -19,7 +19,7 @@ Rows = Iterable[tuple[tuple[str, ...], float]]
 ORIGINAL: Final = ("pod_name", "namespace", "node", "container_name")
 GPU: Final = ("gpu", "uuid")
 CONTAINER: Final = ("namespace", "pod", "container")
-DEVICE: Final = (*CONTAINER, "claim", *GPU)
+DEVICE: Final = (*CONTAINER, "claim", "gpu")
 """claim: empty, and so no label, for what came by a device plugin."""
 
 
@@ -50,7 +50,7 @@ def single(value: Callable[[Page], float]) -> Callable[[Page], Rows]:
     return lambda page: [((), value(page))]
 
 
-def _gpu_labels(view: GpuSnapshot | DeviceView) -> tuple[str, str]:
+def _gpu_labels(view: GpuSnapshot) -> tuple[str, str]:
     return f"gpu{view.gpu.index}", view.gpu.uuid
 
 
@@ -66,24 +66,36 @@ def of_gpus(value: Callable[[GpuSnapshot], float | None]) -> Callable[[Page], Ro
     return rows
 
 
+def shared(view: ContainerSnapshot, _device: DeviceView) -> bool:
+    """Return whether there are books of it. A share that nobody measures has zeros."""
+    return not view.whole
+
+
+def unmetered(view: ContainerSnapshot, _device: DeviceView) -> bool:
+    """Return whether only the driver knows what a container does."""
+    return view.whole
+
+
+def bursting(_view: ContainerSnapshot, device: DeviceView) -> bool:
+    """Return whether the ceiling is not the grant."""
+    return device.ceiling > device.granted
+
+
 def of_devices(
-    value: Callable[[DeviceView], float | None], *, shares: bool = False
+    value: Callable[[DeviceView], float | None],
+    where: Callable[[ContainerSnapshot, DeviceView], bool] = lambda *_: True,
 ) -> Callable[[Page], Rows]:
-    """shares: not of whole GPUs, which have no books. A share that nobody measures has zeros."""
+    """None: a device of which the driver does not tell has no such series."""
 
     def rows(page: Page) -> Iterator[tuple[tuple[str, ...], float]]:
         for view in page.snapshot.containers:
-            for device in () if shares and view.whole else view.devices:
-                number = value(device)
+            claim = view.claim.name if view.claim else ""
+            for device in view.devices:
+                number = value(device) if where(view, device) else None
                 if number is not None:
-                    claim = view.claim.name if view.claim else ""
-                    yield (*view.labels, claim, *_gpu_labels(device)), number
+                    yield (*view.labels, claim, f"gpu{device.gpu.index}"), number
 
     return rows
-
-
-def of_shares(value: Callable[[DeviceView], float | None]) -> Callable[[Page], Rows]:
-    return of_devices(value, shares=True)
 
 
 def original(
@@ -103,12 +115,12 @@ def original(
 
 
 def memory_mib(device: DeviceView) -> float:
-    """In MiB: what the driver tells, and where it does not, what the books say."""
+    """Return what the driver tells, and where it does not, what the books say."""
     return (device.used if device.measured is None else device.measured) // MIB
 
 
 def busy_percent(device: DeviceView) -> float:
-    """What the driver tells, and where it does not, what was paid for."""
+    """Return what the driver tells, and where it does not, what was paid for."""
     return device.share if device.percent is None else device.percent
 
 
@@ -124,32 +136,22 @@ def each_and_total(
 
 
 def requested_mib(view: ContainerSnapshot) -> float:
-    """What was asked for; of whole GPUs without a word about memory, all of it."""
+    """Return what was asked for; of whole GPUs without a word about memory, all of it."""
     asked = view.grant.blocks * 256
     return asked or sum(one.gpu.memory // MIB for one in view.devices)
 
 
 def degraded(page: Page) -> Rows:
+    """Return those that there are: zeros would be many, and no alert reads them."""
     found = Counter[tuple[str, ...]]()
     for view in page.snapshot.containers:
         for reason, count in () if view.whole else view.degraded.items():
             found[(*view.labels, reason)] += count
-    return found.items()
-
-
-def unlimited(page: Page) -> Rows:
-    """Of every share, and of each process of which only the pod is known."""
-    none = {
-        (*view.labels, reason): 0
-        for view in page.snapshot.containers
-        if not view.whole
-        for reason in UNLIMITED.values()
-    }
-    return (none | dict(page.tally.unlimited)).items()
+    return ((labels, count) for labels, count in found.items() if count)
 
 
 def claim_containers(page: Page) -> Rows:
-    """Of each container that uses a claim, also of those that it is not shown for."""
+    """Return each container that uses a claim, also those that it is not shown for."""
     return (
         ((claim.namespace, claim.name, ",".join(claim.requests), user.name, user.container), 1)
         for view in page.snapshot.containers
@@ -182,19 +184,15 @@ def gpu_interface(page: Page) -> Rows:
 
 
 def ratio(percent: float | None) -> float | None:
-    """0 to 1; None stays."""
+    """Return 0 to 1; None stays."""
     return None if percent is None else percent / 100
 
 
 def told(value: Callable[[GpuStatus], T | None]) -> Callable[[GpuSnapshot], T | None]:
-    """What the driver tells of a GPU; None where it does not."""
+    """Return what the driver tells of a GPU; None where it does not."""
     return lambda view: None if view.status is None else value(view.status)
 
 
 def watts(view: GpuSnapshot) -> float | None:
     milliwatts = told(lambda status: status.power_milliwatts)(view)
     return None if milliwatts is None else milliwatts / 1000
-
-
-def seconds(nanoseconds: int) -> float:
-    return nanoseconds / 1e9

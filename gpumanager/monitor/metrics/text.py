@@ -4,36 +4,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import Metric
 
-from gpumanager.deprecated_metrics import with_deprecated
-from gpumanager.monitor.metrics.families import FAMILIES
-from gpumanager.monitor.metrics.rows import Page
+from gpumanager.monitor.metrics.families import FAMILIES, KEPT_FAMILIES
+from gpumanager.monitor.metrics.rows import Family, Page
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Collected:
-    """One page, as a collector of the library, which wants to hash it."""
-
+@dataclass(frozen=True, slots=True)
+class _Collector:
     page: Page
+    families: tuple[Family, ...]
 
     def collect(self) -> Iterator[Metric]:
-        for family in FAMILIES:
-            kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-            metric = kind(family.name, family.help, labels=family.labels)
-            for labels, value in family.rows(self.page):
-                metric.add_metric(labels, float(value))
-            yield from with_deprecated([metric])
-        for timed in self.page.latencies.seconds.collect():
+        for family in self.families:
+            metric = Metric(family.name, family.help, family.kind)
+            name = f"{family.name}_total" if family.kind == "counter" else family.name
+            for values, value in family.rows(self.page):
+                pairs = zip(family.labels, values, strict=True)
+                metric.add_sample(name, {key: text for key, text in pairs if text}, value)
+            yield metric
+        for timed in self.page.latencies.seconds.collect() if self.families is FAMILIES else ():
             timed.samples = [one for one in timed.samples if not one.name.endswith("_created")]
             yield timed
 
 
 def render(page: Page) -> bytes:
     """Return the page as text; may take a while with many containers: not for the loop."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collected(page))
-    return generate_latest(registry)
+    return generate_latest(_Collector(page, FAMILIES))
+
+
+def render_kept(page: Page) -> bytes:
+    """Return gpu-manager's own metrics."""
+    return generate_latest(_Collector(page, KEPT_FAMILIES))

@@ -16,7 +16,7 @@ only what several samples in a row show counts.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -75,7 +75,7 @@ class Suspect:
         return namespace, name or self.pod or "", ""
 
     @property
-    def key(self) -> tuple[UnlimitedKind, Process, GpuUUID]:
+    def key(self) -> "Key":
         return self.kind, self.process, self.gpu.uuid
 
     def __str__(self) -> str:
@@ -105,8 +105,8 @@ _SAYS: Final = {
 UNLIMITED: Final = {UnlimitedKind.UNBOOKED: "session", UnlimitedKind.UNLIMITED: "entry"}
 """Kinds of processes without any limit, and what they lack."""
 
+_NONE: Final = dict.fromkeys(UnlimitedKind, 0)
 Key = tuple[UnlimitedKind, Process, GpuUUID]
-Views = Mapping[GpuUUID, Sequence[ContainerSnapshot]]
 
 
 @dataclass(slots=True)
@@ -116,28 +116,23 @@ class Tally:
     unlimited: processes without limits, by the labels of their container and what they lack.
     """
 
-    now: Counter[UnlimitedKind] = field(
-        default_factory=lambda: Counter(dict.fromkeys(UnlimitedKind, 0))
-    )
-    found: Counter[UnlimitedKind] = field(
-        default_factory=lambda: Counter(dict.fromkeys(UnlimitedKind, 0))
-    )
+    now: Counter[UnlimitedKind] = field(default_factory=lambda: Counter(_NONE))
+    found: Counter[UnlimitedKind] = field(default_factory=lambda: Counter(_NONE))
     unlimited: Counter[tuple[str, ...]] = field(default_factory=Counter)
     ended: int = 0
     mismatches: int = 0
 
 
-def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspect]:
+def suspects(snapshot: Snapshot) -> Iterator[Suspect]:
     """Yield those of this look; none where the driver did not answer."""
     views = {view.grant.id: view for view in snapshot.containers}
-    shared: dict[GpuUUID, list[ContainerSnapshot]] = {}
-    whole: dict[GpuUUID, list[ContainerSnapshot]] = {}
+    on: dict[GpuUUID, list[ContainerSnapshot]] = {}
     for view in snapshot.containers:
         for device in view.devices:
-            (whole if view.whole else shared).setdefault(device.gpu.uuid, []).append(view)
+            on.setdefault(device.gpu.uuid, []).append(view)
     for one in snapshot.residents:
         known = views.get(one.allocation) if one.allocation else None
-        if one.booked is None and (kind := _kind(one, known, shared, whole)):
+        if one.booked is None and (kind := _kind(one, known, on.get(one.gpu.uuid, ()))):
             yield _suspect(kind, one, known, one.held or Bytes(0))
     present = by_holder(snapshot.residents)
     cgroups = {one.process: one.of for one in snapshot.residents}
@@ -150,7 +145,7 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
             own = present.get((view.grant.id, device.gpu.uuid), ())
             held = sum(one.held or 0 for one in own)
             # Where one of them is in no books that is a finding of its own.
-            if all(one.booked is not None for one in own) and held > device.limit + tolerance:
+            if all(one.booked is not None for one in own) and held > device.limit + TOLERANCE:
                 worst = max(own, key=lambda one: (one.held or 0, one.process.pid))
                 taken = Bytes(held - device.limit)
                 yield _suspect(UnlimitedKind.OVER_LIMIT, worst, view, taken)
@@ -159,29 +154,22 @@ def suspects(snapshot: Snapshot, tolerance: Bytes = TOLERANCE) -> Iterator[Suspe
 
 
 def _kind(
-    one: Resident, view: ContainerSnapshot | None, shared: Views, whole: Views
+    one: Resident, view: ContainerSnapshot | None, on: Sequence[ContainerSnapshot]
 ) -> UnlimitedKind | None:
-    """Classify a process that is in no books; None for one of a container with the whole GPU."""
+    """Classify a process that is in no books; None for one of a container with the whole GPU.
+
+    view: of its allocation. on: all of its GPU.
+    """
     if one.allocation is not None:
-        return _unbooked([view] if view else [])
-    if views := shared.get(one.gpu.uuid):
-        own = _own(one, views)
-        return _unbooked(own) if own else UnlimitedKind.STRANGER
-    views = whole.get(one.gpu.uuid, [])
-    known = bool(views) and one.of is not None
-    return UnlimitedKind.STRANGER if known and not _own(one, views) else None
-
-
-def _unbooked(views: Sequence[ContainerSnapshot]) -> UnlimitedKind | None:
-    """Classify a process that is of one of these."""
-    sure = bool(views) and all(view.read and not view.whole for view in views)
+        own = [view] if view else []
+    else:
+        sharing = [other for other in on if not other.whole]
+        own = [other for other in sharing or on if one.of and _is_user(other, one.of)]
+        if not own:
+            # Without a cgroup it may be of the container that has the whole GPU.
+            return UnlimitedKind.STRANGER if sharing or (on and one.of) else None
+    sure = bool(own) and all(other.read and not other.whole for other in own)
     return UnlimitedKind.UNBOOKED if sure else None
-
-
-def _own(one: Resident, views: Iterable[ContainerSnapshot]) -> list[ContainerSnapshot]:
-    """Return those of its pod."""
-    of = one.of
-    return [view for view in views if of is not None and _is_user(view, of)]
 
 
 def _is_user(view: ContainerSnapshot, of: Membership) -> bool:
@@ -202,11 +190,6 @@ def _suspect(
         pods = tuple(pod for pod in sharing if of is not None and same_pod(pod, of)) or sharing
     pod = next(iter(pods), None)
     return Suspect(kind, one.process, one.gpu, taken, owner, pod, certain, also=pods[1:])
-
-
-def counted(before: Mapping[Key, int], found: Iterable[Suspect]) -> dict[Key, int]:
-    """Count at how many looks in a row each was found."""
-    return {one.key: before.get(one.key, 0) + 1 for one in found}
 
 
 def mismatches(snapshot: Snapshot) -> frozenset[tuple[str, Process]]:

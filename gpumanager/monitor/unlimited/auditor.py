@@ -20,29 +20,24 @@ from gpumanager.monitor.ports import NoReports, Reports
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.monitor.unlimited.audit import (
     LOOKS_BEFORE_VERDICT,
-    TOLERANCE,
     UNLIMITED,
     Key,
     Suspect,
     Tally,
     UnlimitedKind,
-    counted,
     mismatches,
     suspects,
 )
-from gpumanager.units import Bytes
 
 log = logging.getLogger(__name__)
 
-REASON: Final = "GpuMemoryBehindTheShim"
 REASONS: Final = {
-    UnlimitedKind.STRANGER: "GpuStranger",
+    UnlimitedKind.UNBOOKED: "GpuMemoryBehindTheShim",
     UnlimitedKind.UNLIMITED: "GpuUnlimited",
+    UnlimitedKind.OVER_LIMIT: "GpuMemoryBehindTheShim",
+    UnlimitedKind.STRANGER: "GpuStranger",
     UnlimitedKind.OVERDRAWN: "GpuTimeOverdrawn",
 }
-"""The others'."""
-
-
 GRACE_SECONDS: Final = 10.0
 
 
@@ -52,15 +47,6 @@ class AuditPolicy(Enum):
     PAUSE = "pause"
     REPORT = "report"
     END = "end"
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """tolerance: bytes; looks: in a row."""
-
-    policy: AuditPolicy = AuditPolicy.REPORT
-    tolerance: Bytes = TOLERANCE
-    looks: int = LOOKS_BEFORE_VERDICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +93,21 @@ async def _dies(pidfd: int, seconds: float) -> bool:
 
 
 class Auditor:
-    """One for the node. names: namespace and name of a pod, where they are known. commands: the
-    program's name of a process."""
+    """One for the node. looks: in a row, before a finding is sure. names: namespace and name of a
+    pod, where they are known. commands: the program's name of a process."""
 
     def __init__(
         self,
-        rules: Rules | None = None,
+        policy: AuditPolicy = AuditPolicy.REPORT,
         reports: Reports | None = None,
+        *,
+        looks: int = LOOKS_BEFORE_VERDICT,
         end: Callable[[Process], Awaitable[bool]] = end,
         names: Callable[[PodUID], str | None] = lambda _: None,
         commands: Callable[[Process], str] = command_of,
     ) -> None:
-        self._rules = rules or Rules()
+        self._policy = policy
+        self._looks_needed = looks
         self._reports = reports or NoReports()
         self._end = end
         self._names = names
@@ -138,28 +127,28 @@ class Auditor:
             one
             if one.pod is None or (one.owner and one.owner.uid == one.pod)
             else replace(one, pod_name=self._names(one.pod))
-            for one in suspects(snapshot, self._rules.tolerance)
+            for one in suspects(snapshot)
         ]
-        self._looks = counted(self._looks, found)
-        sure = [one for one in found if self._looks[one.key] >= self._rules.looks]
+        self._looks = {one.key: self._looks.get(one.key, 0) + 1 for one in found}
+        sure = [one for one in found if self._looks[one.key] >= self._looks_needed]
         self.tally.now = Counter(dict.fromkeys(UnlimitedKind, 0))
         self.tally.now.update(one.kind for one in sure)
         self.tally.unlimited = Counter(
             (*one.labels, UNLIMITED[one.kind]) for one in sure if one.kind in UNLIMITED
         )
         for one in sure:
-            if self._looks[one.key] != self._rules.looks:
+            if self._looks[one.key] != self._looks_needed:
                 continue
             new = replace(one, command=self._commands(one.process))
             self.tally.found[new.kind] += 1
             log.warning("%s", new)
-            event = AuditFinding(REASONS.get(new.kind, REASON), str(new))
+            event = AuditFinding(REASONS[new.kind], str(new))
             self.on_finding(event)
             if new.pod is None:
                 self._reports.event(event)
             for pod in filter(None, (new.pod, *new.also)):
                 self._reports.pod_event(pod, event)
-        for one in sure if self._rules.policy is AuditPolicy.END else ():
+        for one in sure if self._policy is AuditPolicy.END else ():
             endable = one.certain and one.kind is not UnlimitedKind.UNLIMITED
             if endable and one.process not in self._ending:
                 self._ending[one.process] = asyncio.create_task(self._end_one(one))
@@ -172,7 +161,7 @@ class Auditor:
     @property
     def unsure(self) -> bool:
         """Whether something was found that another look has to confirm."""
-        return any(looks < self._rules.looks for looks in self._looks.values())
+        return any(looks < self._looks_needed for looks in self._looks.values())
 
     async def stop(self) -> None:
         """Stop waiting for processes that were asked to end; they are left alone."""

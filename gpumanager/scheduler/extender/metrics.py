@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gpumanager.deprecated_metrics import WithDeprecated
 from gpumanager.supervisor import Supervisor
 
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
@@ -51,7 +50,7 @@ class Metrics:
         self._registry.register(more)
 
     def text(self) -> bytes:
-        return generate_latest(WithDeprecated(self._registry))
+        return generate_latest(self._registry)
 
 
 class _State(Collector):

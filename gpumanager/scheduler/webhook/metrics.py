@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gpumanager.deprecated_metrics import WithDeprecated
 from gpumanager.scheduler.extender.metrics import TaskCollector
 from gpumanager.scheduler.webhook.review import Decision
 from gpumanager.supervisor import Supervisor
@@ -56,7 +55,7 @@ class WebhookMetrics:
         self._seconds[endpoint].observe(seconds)
 
     def text(self) -> bytes:
-        return generate_latest(WithDeprecated(self._registry))
+        return generate_latest(self._registry)
 
 
 def outcome_of(decision: Decision) -> str:
