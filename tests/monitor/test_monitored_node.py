@@ -187,9 +187,7 @@ async def test_a_throttled_container_s_share_is_told() -> None:
         await watched.start(pod("cuda-play", "launch", *launch))
 
         await watched.comes(any, "gpumanager_container_launches_throttled_total")
-
-        (seconds,) = await watched.metric("gpumanager_container_gpu_seconds_total")
-        assert seconds > 0
+        await watched.comes(any, "gpumanager_container_gpu_seconds_total")
 
 
 async def test_the_kubelet_s_calls_are_timed() -> None:

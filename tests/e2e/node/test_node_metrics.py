@@ -27,7 +27,7 @@ def get(path: str) -> str:
 def metric(name: str, **labels: str) -> list[float]:
     return [
         one.value
-        for family in parse(get("/metric"))
+        for family in parse(get("/metrics" if name.startswith("gpumanager_") else "/metric"))
         for one in family.samples
         if one.name == name and labels.items() <= one.labels.items()
     ]
