@@ -41,7 +41,7 @@ from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.watching import NodeWatch, PodWatch
 from gpumanager.sim.claims.scheduler import PodScheduled, schedule
-from gpumanager.sim.claims.slices import PoolSlice, read_slice
+from gpumanager.sim.claims.slices import PoolDevice, read_slice
 from gpumanager.units import CORES_PER_GPU, GIB, Bytes
 
 STOCK, ORDER, TIERS, EXTENDER, BOTH = SETTINGS = "stock", "order", "tiers", "extender", "both"
@@ -106,7 +106,7 @@ class Cluster:
     chance: random.Random
     extender: Learned = field(default_factory=Learned)
     _machines: dict[str, Topology] = field(init=False)
-    _slices: dict[str, PoolSlice] = field(init=False, default_factory=dict)
+    _devices: dict[str, tuple[PoolDevice, ...]] = field(init=False, default_factory=dict)
     _claims: dict[str, Any] = field(init=False, default_factory=dict)
     _held: dict[str, tuple[str, str, Request]] = field(init=False, default_factory=dict)
 
@@ -134,18 +134,14 @@ class Cluster:
             [self._node(one) for one in self._machines],
             [*self._claims.values(), claim],
             [CLASS],
-            list(self._slices.values()),
+            self._devices,
             now=NOW,
             choose=partial(self._choose, pod),
         )
         if not isinstance(found, PodScheduled):
             self._gone(claim)
             return False
-        (allocated,) = (
-            one.item
-            for one in found.writes
-            if one.verb == "update_status" and one.resource == "resourceclaims"
-        )
+        (allocated,) = found.claims
         claims.put(allocated)
         (result,) = allocated["status"]["allocation"]["devices"]["results"]
         self._claims[name] = allocated
@@ -188,7 +184,7 @@ class Cluster:
         found = resource_slice(name, "", NodeGpus(machine, free))
         if self.setting == STOCK:
             found["spec"]["devices"].sort(key=lambda one: gpus[one["name"]].index)
-        self._slices[name] = read_slice(found)
+        self._devices[name] = read_slice(found)
         self.extender.claims.stores["resource slices"].put(found)
 
 

@@ -89,7 +89,6 @@ OWNERS = {
     "prometheus_client": {"monitor", "scheduler"},
     "aiohttp": {"http_server", "kube", "kubelet", "monitor", "scheduler", "sim"},
     "elftools": {"volume"},
-    "celpy": {"sim"},
     "msgspec": {"kubelet", "scheduler"},
     "vcuda_shim": {"limits", "agent", "sim", "cli"},
     "cffi": set[str](),

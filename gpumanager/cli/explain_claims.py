@@ -16,6 +16,7 @@ from gpumanager.kube.claims import OfferedGpu, is_allocated, list_devices, list_
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, Object
 from gpumanager.kube.pod import claim_names
+from gpumanager.kube.selectors import SelectorFailed, SelectorNotKnown, selects
 from gpumanager.names import CLAIM_DRIVER
 
 API: Final = "/apis/resource.k8s.io/v1"
@@ -135,20 +136,16 @@ class ClusterClaims:
 
 
 def selectors(slices: Sequence[Object]) -> Callable[[str, OfferedGpu], bool | None]:
-    """Evaluate CEL by the simulator, which is imported for a claim that waits."""
-    from gpumanager.sim.claims.selectors import SelectorFailed, matches
-    from gpumanager.sim.claims.slices import read_slice
-
     devices = {
-        (one.nodes.get("nodeName"), device.id.name): device
-        for one in map(read_slice, slices)
-        for device in one.devices
+        (one["spec"].get("nodeName"), device["name"]): device
+        for one in slices
+        for device in one["spec"].get("devices") or ()
     }
 
-    def selects(expression: str, gpu: OfferedGpu) -> bool | None:
+    def evaluate(expression: str, gpu: OfferedGpu) -> bool | None:
         try:
-            return matches(expression, devices[gpu.node, gpu.name])
-        except (SelectorFailed, *NOT_UNDERSTOOD):
+            return selects(expression, CLAIM_DRIVER, devices[gpu.node, gpu.name])
+        except (SelectorFailed, SelectorNotKnown, *NOT_UNDERSTOOD):
             return None
 
-    return selects
+    return evaluate

@@ -12,7 +12,6 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.kube.claims import device_name
 from gpumanager.placement.values import FreeGpu, FreeGpus
 from gpumanager.placement.whole import offer_order
-from gpumanager.sim.cluster.resource_rules import problems
 from gpumanager.units import GIB, MIB, Bytes
 
 BLOCKS = 64
@@ -146,8 +145,8 @@ def test_a_long_product_name_keeps_no_gpu_from_being_offered() -> None:
 
     found = slice_of(NodeGpus(named, free(named)))
 
-    assert problems("resourceslices", found) == []
     name = found["spec"]["devices"][0]["attributes"]["productName"]["string"]
+    assert len(name.encode()) <= 64
     assert model.startswith(name)
 
 

@@ -1,6 +1,5 @@
-"""Simulated claims: kube-scheduler's allocator, its loop, and the claim controller.
+"""Simulated claims: kube-scheduler's allocator for slices of our driver, and the claim controller.
 
-Held to the real allocator of Kubernetes 1.37 by tests/contracts/claims. Not simulated: binding
-conditions, derived attributes, compatibility groups, list attributes, node-allocatable resources
-(the simulated API server refuses objects with them), DeviceTaintRule, pod groups.
+What is not simulated is refused by name: other drivers, counters, binding conditions, derived
+attributes. tests/contracts/claims holds it to kube-scheduler.
 """

@@ -1,375 +1,316 @@
 """Allocate a pod's claims on one node, as kube-scheduler does: the first solution in order. Pure.
 
 A depth-first search. For each claim, each of its requests, each device that the request needs, the
-devices are tried in the order of their pools and slices; within one request never backwards, so
-that each set of devices is tried once. `firstAvailable` tries the next alternative where none of
-the rest can be allocated with this one.
-
-Followed is the allocator of default features in k8s.io/dynamic-resource-allocation v0.37.2
-(structured/internal/incubating), to which tests/contracts/claims compares the results.
+devices are tried as they stand in the node's slice; within one request never backwards, so that
+each set of devices is tried once. `firstAvailable` tries the next alternative where the rest cannot
+be allocated with this one. tests/contracts/claims compares the results with kube-scheduler's.
 """
 
 import uuid
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
+from gpumanager.kube.claims import list_selectors
 from gpumanager.kube.quantity import exact
-from gpumanager.sim.claims.quantities import Quantity
-from gpumanager.sim.claims.requests import DeviceRequest, alternatives, expressions
-from gpumanager.sim.claims.results import Result, allocation_result
-from gpumanager.sim.claims.selectors import matches
-from gpumanager.sim.claims.slices import (
-    SCALARS,
-    DeviceID,
-    NodePool,
-    PoolDevice,
-    PoolID,
-    PoolSlice,
-    node_matches,
-    pools_of,
-)
+from gpumanager.kube.selectors import selects
+from gpumanager.names import CLAIM_DRIVER
+from gpumanager.sim.claims.slices import PoolDevice, refuse_unknown, written
 
 Object = Mapping[str, Any]
 CLAIM_DEVICES: Final = 32
 """The most devices that one claim can be given."""
+_REQUEST: Final = frozenset(
+    {
+        "adminAccess",
+        "allocationMode",
+        "capacity",
+        "count",
+        "deviceClassName",
+        "name",
+        "selectors",
+        "tolerations",
+    }
+)
+_CLOSING: Final = frozenset({"NoSchedule", "NoExecute"})
+
+Held = Mapping[tuple[str, str], Mapping[str, Fraction]]
+"""What is consumed of devices, by node and name."""
 
 
 class CannotAllocate(GpuManagerError):
-    """Something is wrong with a claim, a class or a pool: no node can help."""
-
-
-class _TooManyDevices(Exception):
-    """This way the claim gets more than 32; an alternative may ask for fewer."""
+    """Something is wrong with a claim or a class: no node can help."""
 
 
 @dataclass(frozen=True, slots=True)
-class AllocatedDevices:
-    """What claims hold already. whole: devices that are not shareable. shared: what is consumed of
-    the others; a device of no capacities has an empty entry."""
+class DeviceRequest:
+    """One request of a claim, or one of its alternatives, with the name `gpu/small`.
 
-    whole: frozenset[DeviceID] = frozenset()
-    shared: Mapping[DeviceID, Mapping[str, Fraction]] = field(default_factory=dict)
+    claim: its place. selectors: also those of its class. count: None for all.
+    """
 
-    def holds(self, device: DeviceID) -> bool:
-        return device in self.whole or device in self.shared
+    claim: int
+    name: str
+    item: Object
+    selectors: tuple[str, ...]
+    count: int | None
+    capacity: Mapping[str, Fraction]
+
+    def tolerates(self, taint: Object) -> bool:
+        """Return whether a toleration is for the taint; an empty key or effect means any."""
+        for one in self.item.get("tolerations") or ():
+            named = all(one.get(key) in (None, "", taint.get(key)) for key in ("effect", "key"))
+            same = (one.get("value") or "") == (taint.get("value") or "")
+            if named and (one.get("operator") == "Exists" or same):
+                return True
+        return False
+
+    def takes(self, device: PoolDevice) -> bool:
+        """Return whether the device is what is asked for, whatever is free of it; raises
+        SelectorNotKnown and SelectorFailed."""
+        return all(selects(one, CLAIM_DRIVER, device.item) for one in self.selectors) and (
+            self.consumed(device) is not None
+        )
+
+    def consumed(self, device: PoolDevice) -> Mapping[str, Fraction] | None:
+        """Return what it consumes of the device; None for what that does not have."""
+        if not self.capacity.keys() <= device.capacity.keys():
+            return None
+        found = {key: one.consumed(self.capacity.get(key)) for key, one in device.capacity.items()}
+        amounts = {key: amount for key, amount in found.items() if amount is not None}
+        return amounts if amounts.keys() == found.keys() else None
 
 
-def allocated_devices(allocations: Iterable[Object]) -> AllocatedDevices:
+@dataclass(frozen=True, slots=True)
+class ChosenDevice:
+    """One device for one request."""
+
+    request: DeviceRequest
+    device: PoolDevice
+    consumed: Mapping[str, Fraction]
+
+
+def held_devices(allocations: Iterable[Object]) -> Held:
     """Return what the `status.allocation` of claims hold. Admin access takes nothing."""
-    whole: set[DeviceID] = set()
-    shared: dict[DeviceID, dict[str, Fraction]] = {}
-    for allocation in allocations:
-        for result in allocation["devices"].get("results") or ():
-            device = DeviceID(PoolID(result["driver"], result["pool"]), result["device"])
-            if result.get("adminAccess"):
-                continue
-            if not result.get("shareID"):
-                whole.add(device)
-                continue
-            amounts = shared.setdefault(device, {})
+    held: dict[tuple[str, str], dict[str, Fraction]] = {}
+    for result in (row for one in allocations for row in one["devices"].get("results") or ()):
+        if not result.get("adminAccess"):
+            amounts = held.setdefault((result["pool"], result["device"]), {})
             for name, amount in (result.get("consumedCapacity") or {}).items():
                 amounts[name] = amounts.get(name, Fraction(0)) + (exact(amount) or 0)
-    return AllocatedDevices(frozenset(whole), shared)
+    return held
 
 
 def allocate(
-    node: Object,
     claims: Sequence[Object],
     classes: Mapping[str, Object],
-    slices: Sequence[PoolSlice],
-    allocated: AllocatedDevices,
+    devices: Sequence[PoolDevice],
+    held: Held,
     *,
     share_id: Callable[[], str] = lambda: str(uuid.uuid4()),
 ) -> tuple[Object, ...] | None:
     """Return the `status.allocation` of each claim, or None where they do not all fit on the node.
 
-    classes: DeviceClass objects by name. Raises CannotAllocate, SelectorFailed, NotRepresentable:
-    what is asked for is wrong, whatever the node.
+    classes: DeviceClass objects by name. devices: of the node. Raises CannotAllocate, NotSimulated,
+    SelectorNotKnown, SelectorFailed: what is asked for is wrong, whatever the node.
     """
-    search = _Search(node, claims, classes, pools_of(node, slices), allocated, share_id=share_id)
-    if not search.run():
+    requests = [
+        _alternatives(place, one, classes)
+        for place, claim in enumerate(claims)
+        for one in claim["spec"]["devices"].get("requests") or ()
+    ]
+    constraints = [
+        (place, one)
+        for place, claim in enumerate(claims)
+        for one in claim["spec"]["devices"].get("constraints") or ()
+    ]
+    search = _Search(requests, constraints, devices, held)
+    for place in range(len(claims)):
+        least = [
+            min(search.count(way) for way in ways) for ways in requests if ways[0].claim == place
+        ]
+        if sum(least) > CLAIM_DEVICES:
+            raise CannotAllocate(f"more than {CLAIM_DEVICES} devices for one claim")
+    found = next(search.run(0, ()), None)
+    if found is None:
         return None
     return tuple(
-        allocation_result(claim, results, classes, node)
-        for claim, results in zip(claims, search.results, strict=True)
+        _allocation(claim, [one for one in found if one.request.claim == place], classes, share_id)
+        for place, claim in enumerate(claims)
     )
 
 
-@dataclass(slots=True)
-class _Constraint:
-    """Devices of these requests (of all where there are none) agree in an attribute, or differ."""
-
-    requests: frozenset[str]
-    attribute: str
-    distinct: bool
-    values: list[tuple[str, Any]] = field(default_factory=list)
-
-    def add(self, request: DeviceRequest, device: PoolDevice) -> bool:
-        """Return False, and change nothing, where the device does not go with those before it."""
-        if not self._is_for(request):
-            return True
-        value = device.attribute(self.attribute)
-        if value is None:
-            return False
-        if self.values and value[0] not in SCALARS:
-            return False
-        if self.values and (value in self.values) == self.distinct:
-            return False
-        self.values.append(value)
-        return True
-
-    def remove(self, request: DeviceRequest) -> None:
-        if self._is_for(request):
-            self.values.pop()
-
-    def _is_for(self, request: DeviceRequest) -> bool:
-        return not self.requests or not self.requests.isdisjoint({request.name, request.full_name})
+def _alternatives(
+    claim: int, request: Object, classes: Mapping[str, Object]
+) -> tuple[DeviceRequest, ...]:
+    """Read one request of a claim: itself, or those of its firstAvailable in their order."""
+    name, rows = request["name"], request.get("firstAvailable") or ()
+    named = {f"{name}/{one['name']}": one for one in rows} or {name: request["exactly"]}
+    found = []
+    for full_name, item in named.items():
+        if item["deviceClassName"] not in classes:
+            raise CannotAllocate(f"device class {item['deviceClassName']} does not exist")
+        refuse_unknown(item, _REQUEST, full_name)
+        capacity = dict[str, Fraction]()
+        for key, text in ((item.get("capacity") or {}).get("requests") or {}).items():
+            if (amount := exact(text)) is None:
+                raise CannotAllocate(f"{full_name}: {key}: {text!r} is not a quantity")
+            capacity[key] = amount
+        selectors = (
+            *list_selectors(classes[item["deviceClassName"]].get("spec") or {}),
+            *list_selectors(item),
+        )
+        count = None if item.get("allocationMode") == "All" else int(item.get("count") or 1)
+        found.append(DeviceRequest(claim, full_name, item, selectors, count, capacity))
+    return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
 class _Search:
-    """The state of one search; everything that is taken is given back when a way is a dead end."""
+    """requests: of all claims, each with its alternatives. constraints: with their claim."""
 
-    def __init__(
-        self,
-        node: Object,
-        claims: Sequence[Object],
-        classes: Mapping[str, Object],
-        pools: Sequence[NodePool],
-        allocated: AllocatedDevices,
-        *,
-        share_id: Callable[[], str],
-    ) -> None:
-        self.results: tuple[list[Result], ...] = tuple([] for _ in claims)
-        self._node, self._classes, self._allocated = node, classes, allocated
-        self._pools = {pool.id: pool for pool in pools}
-        self._share_id = share_id
-        self._devices = [
-            device
-            for pool in pools
-            if not (pool.incomplete or pool.invalid)
-            for device in pool.devices
-        ]
-        self._taken: Counter[tuple[DeviceID, int]] = Counter()
-        self._shared: dict[DeviceID, list[Mapping[str, Fraction]]] = {}
-        self._counters: dict[tuple[PoolID, tuple[str, str]], Fraction] = defaultdict(Fraction)
-        self._requests = [
-            [alternatives(one) for one in claim["spec"]["devices"].get("requests") or ()]
-            for claim in claims
-        ]
-        self._constraints = [
-            [
-                _Constraint(  # matchAttribute counts where both are given
-                    frozenset(one.get("requests") or ()),
-                    one.get("matchAttribute") or one["distinctAttribute"],
-                    distinct=not one.get("matchAttribute"),
-                )
-                for one in claim["spec"]["devices"].get("constraints") or ()
-            ]
-            for claim in claims
-        ]
-        for request in chain.from_iterable(chain.from_iterable(self._requests)):
-            if request.device_class not in classes:
-                raise CannotAllocate(f"device class {request.device_class} does not exist")
-        self._every = {
-            (claim, request.full_name): self._all_devices(request)
-            for claim, requests in enumerate(self._requests)
-            for options in requests
-            for request in options
-            if request.count is None
-        }
-        for claim, requests in enumerate(self._requests):
-            least = sum(min(self._count(claim, one) for one in options) for options in requests)
-            if least > CLAIM_DEVICES:
-                metadata = claims[claim]["metadata"]
-                name = f"{metadata.get('namespace', '')}/{metadata['name']}"
-                raise CannotAllocate(f"{name}: more than {CLAIM_DEVICES} devices")
+    requests: Sequence[Sequence[DeviceRequest]]
+    constraints: Sequence[tuple[int, Object]]
+    devices: Sequence[PoolDevice]
+    held: Held
 
-    def run(self) -> bool:
-        try:
-            return self._request(0, 0)
-        except _TooManyDevices:
-            return False
+    def count(self, request: DeviceRequest) -> int:
+        if request.count is not None:
+            return request.count
+        return sum(map(request.takes, self.devices))
 
-    def _count(self, claim: int, request: DeviceRequest) -> int:
-        every = self._every.get((claim, request.full_name), ())
-        return len(every) if request.count is None else request.count
+    def run(
+        self, index: int, taken: tuple[ChosenDevice, ...]
+    ) -> Iterator[tuple[ChosenDevice, ...]]:
+        """Yield the choices for all requests from this one on, beside those that are taken."""
+        if index == len(self.requests):
+            yield taken
+            return
+        for request in self.requests[index]:
+            count = self.count(request)
+            same = sum(1 for one in taken if one.request.claim == request.claim)
+            if count and same + count <= CLAIM_DEVICES:
+                for choices in self._choices(request, count, 0, taken):
+                    yield from self.run(index + 1, choices)
 
-    def _all_devices(self, request: DeviceRequest) -> list[PoolDevice]:
-        """Return what "all" means. What each has must be enough; what is left of it comes later."""
-        if broken := [pool.id for pool in self._pools.values() if pool.incomplete or pool.invalid]:
-            raise CannotAllocate(f"{request.full_name}: all devices, but {broken} is being updated")
-        return [
-            one for one in self._devices if self._selects(request, one) and _holds(one, request, ())
-        ]
-
-    def _request(self, claim: int, index: int) -> bool:
-        """Allocate everything from this request on."""
-        if claim == len(self._requests):
-            return True
-        if index == len(self._requests[claim]):
-            try:
-                return self._request(claim + 1, 0)
-            except _TooManyDevices:
-                # The next claim is too large with whatever alternative; that it is so may depend
-                # on what this one took, so that others are tried here.
-                return False
-        options, too_many = self._requests[claim][index], 0
-        for request in options:
-            try:
-                if self._device(claim, index, request, 0, 0):
-                    return True
-            except _TooManyDevices:
-                too_many += 1
-        if too_many == len(options):
-            raise _TooManyDevices
-        return False
-
-    def _device(self, claim: int, index: int, request: DeviceRequest, has: int, start: int) -> bool:
-        """Allocate the request's next device, of those from `start` on, and all after it."""
-        count = self._count(claim, request)
-        if request.count is None and not count:
-            return False
-        if has == count:
-            return self._request(claim, index + 1)
-        if count - has > CLAIM_DEVICES - len(self.results[claim]):
-            raise _TooManyDevices
-        every = request.count is None
-        candidates = (
-            self._every[claim, request.full_name][has : has + 1] if every else self._devices
-        )
-        for position in range(0 if every else start, len(candidates)):
-            device = candidates[position]
-            # In this order: what is wrong with a selector shows only at devices that are free.
-            if not every and not (
-                self._free(claim, request, device)
-                and self._selects(request, device)
-                and _holds(device, request, self._held(device))
-            ):
+    def _choices(
+        self, request: DeviceRequest, count: int, start: int, taken: tuple[ChosenDevice, ...]
+    ) -> Iterator[tuple[ChosenDevice, ...]]:
+        """Yield ways to take so many more devices, of those from `start` on."""
+        if not count:
+            yield taken
+            return
+        for position in range(start, len(self.devices)):
+            device = self.devices[position]
+            if not request.takes(device):
                 continue
-            undo = self._take(claim, request, device, must=every)
-            if undo is None:
-                continue
-            done = False
-            try:
-                done = self._device(claim, index, request, has + 1, position + 1)
-            finally:
-                if not done:
-                    _undo(undo)
-            if done:
-                return True
-        return False
+            if chosen := self._choice(request, device, taken):
+                yield from self._choices(request, count - 1, position + 1, (*taken, chosen))
+            if request.count is None:  # this one or none
+                return
 
-    def _held(self, device: PoolDevice) -> list[Mapping[str, Fraction]]:
-        return [self._allocated.shared.get(device.id, {}), *self._shared.get(device.id, ())]
-
-    def _free(self, claim: int, request: DeviceRequest, device: PoolDevice) -> bool:
-        """Return whether nobody has it as a whole; admin access is for each claim once."""
-        if request.admin:
-            return not self._taken[device.id, claim]
-        whole = device.id in self._allocated.whole
-        return not whole and not any(
-            self._taken[device.id, one] for one in range(len(self.results))
-        )
-
-    def _take(
-        self, claim: int, request: DeviceRequest, device: PoolDevice, *, must: bool
-    ) -> list[Callable[[], object]] | None:
-        """Return how to give it back, last first; None where it cannot be had. must: it or
-        nothing."""
-        if not self._free(claim, request, device) or any(
-            taint.get("effect") in {"NoSchedule", "NoExecute"} and not request.tolerates(taint)
-            for taint in device.taints
-        ):
-            return None
-        # The counters of a shared device were taken with its first share.
-        in_use = device.id in self._allocated.shared or self._shared.get(device.id)
-        counters = () if device.shareable and in_use else device.counters
-        if not self._counters_suffice(device, counters):
-            return None
-        undo: list[Callable[[], object]] = []
-        for constraint in self._constraints[claim]:
-            if not constraint.add(request, device):
-                _undo(undo)
-                if must:
-                    raise CannotAllocate(f"{request.full_name}: {device.id.name} is constrained")
+    def _choice(
+        self, request: DeviceRequest, device: PoolDevice, taken: Sequence[ChosenDevice]
+    ) -> ChosenDevice | None:
+        for taint in device.item.get("taints") or ():
+            if taint.get("effect") in _CLOSING and not request.tolerates(taint):
                 return None
-            undo.append(partial(constraint.remove, request))
-        if not _holds(device, request, self._held(device)):
-            _undo(undo)
+        chosen = ChosenDevice(request, device, request.consumed(device) or {})
+        mine = [one for one in taken if one.request.claim == request.claim]
+        rules = [rule for claim, rule in self.constraints if claim == request.claim]
+        if not all(map(partial(_agrees, mine, chosen), rules)):
+            if request.count is None:
+                raise CannotAllocate(f"{request.name}: a constraint keeps off {device.name}")
             return None
-        for key, amount in counters:
-            counter = device.id.pool, key
-            undo.append(partial(self._counters.__setitem__, counter, self._counters[counter]))
-            self._counters[counter] += amount
-        consumed: dict[str, Quantity] = {}
-        if device.shareable:
-            consumed = {
-                name: one.consumed(request.capacity.get(name)) for name, one in device.capacity
-            }
-            amounts = {name: amount.value for name, amount in consumed.items()}
-            self._shared.setdefault(device.id, []).append(amounts)
-            undo.append(self._shared[device.id].pop)
-        else:
-            self._taken[device.id, claim] += 1
-            undo.append(partial(self._taken.subtract, [(device.id, claim)]))
-        share = self._share_id() if device.shareable else None
-        self.results[claim].append(Result(request, device, share, consumed))
-        undo.append(self.results[claim].pop)
-        return undo
-
-    def _counters_suffice(
-        self, device: PoolDevice, wanted: Iterable[tuple[tuple[str, str], Fraction]]
-    ) -> bool:
-        pool = self._pools[device.id.pool]
-        taken = list(wanted)
-        if not taken:
-            return True
-        for other in (*pool.devices, *pool.elsewhere):
-            taken += other.counters if self._allocated.holds(other.id) else ()
-        sums = {key: self._counters[pool.id, key] for key in pool.counters}
-        for key, amount in taken:
-            sums[key] += amount
-        # All of the pool's, also those that this device does not need: where one is overdrawn by
-        # allocations of an earlier generation, nothing that consumes counters is given out.
-        return all(sums[key] <= has for key, has in pool.counters.items())
-
-    def _selects(self, request: DeviceRequest, device: PoolDevice) -> bool:
-        of_class = expressions(self._classes[request.device_class].get("spec") or {})
-        wanted = (*of_class, *request.selectors)
-        return all(matches(one, device) for one in wanted) and node_matches(
-            self._node, device.nodes
-        )
+        others = [one.consumed for one in taken if one.device is device]
+        held = [self.held.get((device.node, device.name), {}), *others]
+        for name, amount in chosen.consumed.items():
+            used = sum((one.get(name, Fraction(0)) for one in held), amount)
+            if used > device.capacity[name].value:
+                return None
+        return chosen
 
 
-def _undo(steps: Sequence[Callable[[], object]]) -> None:
-    for step in reversed(steps):
-        step()
+def _agrees(taken: Sequence[ChosenDevice], choice: ChosenDevice, rule: Object) -> bool:
+    """Return whether the device has the same attribute as those before it, or another one."""
+
+    def is_for(one: ChosenDevice) -> bool:
+        name, wanted = one.request.name, rule.get("requests") or ()
+        return not wanted or name in wanted or name.partition("/")[0] in wanted
+
+    if not is_for(choice):
+        return True
+    same = rule.get("matchAttribute")
+    name = same or rule["distinctAttribute"]
+    value = choice.device.attribute(name)
+    others = [one.device.attribute(name) for one in taken if is_for(one)]
+    return value is not None and (not others or (value in others) is bool(same))
 
 
-def _holds(
-    device: PoolDevice, request: DeviceRequest, held: Iterable[Mapping[str, Fraction]]
-) -> bool:
-    """Return whether each capacity suffices for the request beside what is held, by the device's
-    policy.
+def _allocation(
+    claim: Object,
+    choices: Sequence[ChosenDevice],
+    classes: Mapping[str, Object],
+    share_id: Callable[[], str],
+) -> Object:
+    """Return an AllocationResult, without the time at which it is written."""
+    devices: dict[str, Any] = {"results": [_result(one, share_id()) for one in choices]}
+    if config := _config(claim, choices, classes):
+        devices["config"] = config
+    places = (
+        [{"key": "metadata.name", "operator": "In", "values": [choices[0].device.node]}]
+        if choices
+        else []
+    )
+    terms = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": places}]}} if places else {}
+    return {"devices": devices, **terms}
 
-    A request for something that the device has not is not met; one that says nothing of a capacity
-    gets its default. Raises NotRepresentable.
+
+def _result(one: ChosenDevice, share: str) -> Object:
+    more = {
+        key: one.request.item[key]
+        for key in ("adminAccess", "tolerations")
+        if one.request.item.get(key)
+    }
+    return {
+        "request": one.request.name,
+        "driver": CLAIM_DRIVER,
+        "pool": one.device.node,
+        "device": one.device.name,
+        "shareID": share,
+        "consumedCapacity": {name: written(amount) for name, amount in one.consumed.items()},
+        **more,
+    }
+
+
+def _config(
+    claim: Object, choices: Sequence[ChosenDevice], classes: Mapping[str, Object]
+) -> list[dict[str, Any]]:
+    """Return the classes' first, each once with its class's requests, then the claim's own.
+
+    One that is for all requests names none.
     """
-    if not request.capacity.keys() <= dict(device.capacity).keys():
-        return False
-    wanted = [
-        (name, one, one.consumed(request.capacity.get(name))) for name, one in device.capacity
+    requests = {one.request.name: one.request.item["deviceClassName"] for one in choices}
+    found = [
+        {
+            **one,
+            "source": "FromClass",
+            "requests": [key for key, of in requests.items() if of == name],
+        }
+        for name in dict.fromkeys(requests.values())
+        for one in (classes[name].get("spec") or {}).get("config") or ()
     ]
-    for name, capacity, amount in wanted:
-        if capacity.policy and capacity.policy.violated_by(amount.value):
-            return False
-        used = sum((each.get(name, Fraction(0)) for each in held), amount.value)
-        if used > capacity.value.value:
-            return False
-    return True
+    names = {part for name in requests for part in (name, name.partition("/")[0])}
+    found += [
+        {**one, "source": "FromClaim"}
+        for one in claim["spec"]["devices"].get("config") or ()
+        if not one.get("requests") or not names.isdisjoint(one["requests"])
+    ]
+    for one in found:
+        named = set(one.get("requests") or ())
+        if all(named & {name, name.partition("/")[0]} for name in requests):
+            one.pop("requests", None)
+    return found

@@ -1,15 +1,18 @@
-"""The loop around the claim controller and the scheduler, beside a simulated API server."""
+"""The claim controller and the scheduler beside a simulated API server.
+
+Each change of theirs is made at once, so that nothing comes between what is read and what is
+written.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
-from gpumanager.sim.claims.controller import claim_writes
-from gpumanager.sim.claims.pod_claims import is_done
+from gpumanager.sim.claims.controller import is_done, key_of, make_claims, release_claims
 from gpumanager.sim.claims.scheduler import PodUnschedulable, schedule
-from gpumanager.sim.claims.slices import PoolSlice, read_slice
-from gpumanager.sim.claims.writes import ObjectWrite, apply_writes, with_status
+from gpumanager.sim.claims.slices import PoolDevice, read_slice
+from gpumanager.sim.cluster.objects import Objects
+from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
 Object = Mapping[str, Any]
@@ -26,8 +29,6 @@ class ClaimControlPlane:
     ) -> None:
         self._server = server
         self._choose = choose
-        self._slices: dict[tuple[str, str], PoolSlice] = {}
-        """By name and version, so that each is read once."""
 
     async def run(self) -> None:
         """Settle after each change, until it is cancelled."""
@@ -38,53 +39,50 @@ class ClaimControlPlane:
                 await self._server.changed_since(version)
 
     async def settle(self) -> None:
-        """Write what claims need, until there is nothing more; then schedule what waits."""
-        objects = self._server.objects
-        while True:
-            writes = claim_writes(
-                list(objects.list("pods")),
-                list(objects.list("resourceclaims")),
-                list(objects.list("resourceclaimtemplates")),
-            )
-            if not writes:
-                break
-            await self._server.apply(partial(apply_writes, writes=writes))
+        """Write what claims need; then schedule what waits, the oldest first."""
+        await self._server.apply(self._settle)
+
+    def _settle(self, objects: Objects) -> None:
+        make_claims(objects)
+        release_claims(objects)
+        devices = dict[str, tuple[PoolDevice, ...]]()
+        for one in objects.list("resourceslices"):
+            devices[one["spec"].get("nodeName", "")] = read_slice(one)
         for pod in sorted(objects.list("pods"), key=_age):
             spec = pod.get("spec") or {}
             waits = pod["metadata"].get("deletionTimestamp") or spec.get("schedulingGates")
             if not (spec.get("nodeName") or waits or is_done(pod)):
-                await self._schedule(pod)
+                self._schedule(objects, pod, devices)
 
-    async def _schedule(self, pod: Object) -> None:
-        objects = self._server.objects
-        known, self._slices = self._slices, {}
-        for item in objects.list("resourceslices"):
-            read = item["metadata"]["name"], item["metadata"]["resourceVersion"]
-            self._slices[read] = known.get(read) or read_slice(item)
+    def _schedule(
+        self, objects: Objects, pod: Object, devices: Mapping[str, Sequence[PoolDevice]]
+    ) -> None:
+        key = key_of("pods", pod)
         found = schedule(
             pod,
             list(objects.list("nodes")),
             list(objects.list("resourceclaims")),
             list(objects.list("deviceclasses")),
-            list(self._slices.values()),
+            devices,
             now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             choose=self._choose,
         )
-        writes = list(found.writes)
         if isinstance(found, PodUnschedulable):
             conditions = (pod.get("status") or {}).get("conditions") or ()
+            scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
             others = [one for one in conditions if one["type"] != "PodScheduled"]
-            scheduled = {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "Unschedulable",
-                "message": found.reason,
-            }
-            if scheduled not in conditions:
-                changed = with_status(pod, conditions=[*others, scheduled])
-                writes.append(ObjectWrite("update_status", "pods", changed))
-        if writes:
-            await self._server.apply(partial(apply_writes, writes=writes))
+            rows = [*others, {**scheduled, "message": found.reason}]
+            objects.patch(key, MERGE, {"status": {"conditions": rows}}, status=True)
+            return
+        for claim in found.claims:
+            where = key_of("resourceclaims", claim)
+            if where not in objects.rows:
+                objects.create(where, claim)
+            finalizers = {"finalizers": claim["metadata"]["finalizers"]}
+            objects.patch(where, MERGE, {"metadata": finalizers})
+            objects.patch(where, MERGE, {"status": claim["status"]}, status=True)
+        objects.patch(key, MERGE, {"status": found.status}, status=True)
+        objects.bind(key, {"target": {"name": found.node}})
 
 
 def _age(pod: Object) -> tuple[str, int]:

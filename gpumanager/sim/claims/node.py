@@ -32,7 +32,7 @@ from gpumanager.names import (
 )
 from gpumanager.sim import events
 from gpumanager.sim.claims.control_plane import ClaimControlPlane
-from gpumanager.sim.claims.pod_claims import is_done
+from gpumanager.sim.claims.controller import is_done
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer

@@ -11,12 +11,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gpumanager.sim.cluster.patch import patched
-from gpumanager.sim.cluster.resource_rules import (
-    defaulted,
-    problems,
-    with_taint_times,
-    without_released_devices,
-)
 
 Object = Mapping[str, Any]
 FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
@@ -83,10 +77,16 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _refuse(key: Key, causes: list[str]) -> None:
-    if causes:
-        what = f'{KINDS[key.resource]}.{GROUPS[key.resource].partition("/")[0]} "{key.name}"'
-        raise StatusError(422, "Invalid", f"{what} is invalid: {'; '.join(causes)}")
+def _with_taint_times(item: Object) -> Object:
+    """Return a slice, with the time of each taint that says none; each write is a beginning
+    then."""
+    devices = [
+        {**one, "taints": [{"timeAdded": _now(), **taint} for taint in one["taints"]]}
+        if one.get("taints")
+        else one
+        for one in item["spec"].get("devices") or ()
+    ]
+    return {**item, "spec": {**item["spec"], **({"devices": devices} if devices else {})}}
 
 
 @dataclass(slots=True)
@@ -120,9 +120,7 @@ class Objects:
             **({"namespace": key.namespace} if key.namespace else {}),
         }
         fixed = {"apiVersion": GROUPS.get(key.resource, "v1"), "kind": KINDS[key.resource]}
-        made = defaulted(key.resource, {**item, **fixed, "metadata": metadata})
-        _refuse(key, problems(key.resource, made))
-        return self._put(key, made)
+        return self._put(key, {**item, **fixed, "metadata": metadata})
 
     def patch(self, key: Key, kind: str, patch: Any, *, status: bool = False) -> Object:
         """status: the part that is written; the other part stays as it is."""
@@ -147,11 +145,9 @@ class Objects:
         """Replace an object; one that was deleted is removed with the last of its finalizers."""
         self._agree(key, before, after["metadata"])
         part = {"status": after.get("status", {})} if status else {}
-        other = {**before, **part} if status else {**after, "status": before.get("status", {})}
-        whole = without_released_devices(key.resource, before, other)
+        whole = {**before, **part} if status else {**after, "status": before.get("status", {})}
         if whole == before:
             return before
-        _refuse(key, problems(key.resource, whole, before))
         made = self._put(key, whole)
         ending = made["metadata"].get("deletionTimestamp") and before["metadata"].get("finalizers")
         return self.remove(key) if ending and not made["metadata"].get("finalizers") else made
@@ -204,7 +200,7 @@ class Objects:
     def _put(self, key: Key, item: Object) -> Object:
         before = self.rows.get(key)
         if key.resource == "resourceslices":
-            item = with_taint_times(item, _now())
+            item = _with_taint_times(item)
         self.version += 1
         metadata = {**item["metadata"], "resourceVersion": str(self.version)}
         self.rows[key] = {**item, "metadata": metadata}

@@ -29,11 +29,11 @@ from gpumanager.sim.kubelet.devices import (
     unhealthy,
 )
 from gpumanager.sim.kubelet.dra.api import NodeApi
-from gpumanager.sim.kubelet.dra.claims import ClaimRefused
+from gpumanager.sim.kubelet.dra.claims import ClaimRefused, ClaimState, claim_keys
 from gpumanager.sim.kubelet.dra.manager import DraManager
 from gpumanager.sim.kubelet.http import PodsServer
 from gpumanager.sim.kubelet.plugins import Devices, PluginFailed, Plugins
-from gpumanager.sim.kubelet.podresources import ClaimedDevices, SimulatedPodResources
+from gpumanager.sim.kubelet.podresources import SimulatedPodResources
 from gpumanager.sim.kubelet.pods import Phase, Rejection, SimulatedPodList, room_for
 from gpumanager.sim.kubelet.pods_api import PodsApiServer
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
@@ -107,7 +107,6 @@ class SimulatedKubelet:
                 version.dra,
                 api=api,
                 pods=lambda: self.pods,
-                random=random,
                 timer=timer or RealClock(),
                 sync_seconds=sync_seconds,
             )
@@ -133,9 +132,12 @@ class SimulatedKubelet:
         if self.dra is not None:
             self.dra.start()
 
-    def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimedDevices]:
+    def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimState]:
         """Return what drivers have prepared for the container, by claim."""
-        return self.dra.books.claimed(pod, container) if self.dra is not None else ()
+        rows = self.dra.books.rows if self.dra is not None else {}
+        keys = claim_keys(pod)
+        used = dict.fromkeys(keys[row.claim] for row in container.claims if row.claim in keys)
+        return [rows[key] for key in used if key in rows]
 
     async def stop(self) -> None:
         if self.dra is not None:
@@ -244,7 +246,7 @@ class SimulatedKubelet:
         if self.dra is None or not container.claims:
             return options
         try:
-            ids = self.dra.cdi_ids(pod, container)
+            ids = self.dra.books.cdi_ids(pod, container)
         except ClaimRefused as error:
             raise CreateContainerError(f"CreateContainerError: {error}") from error
         return replace(options, cdi_devices=(*ids, *options.cdi_devices))

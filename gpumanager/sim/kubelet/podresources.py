@@ -1,7 +1,7 @@
 """The kubelet's PodResources service, v1 and v1alpha1: the devices of each container."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 import grpc
@@ -10,13 +10,10 @@ from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
 from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
-from gpumanager.sim.kubelet.dra.claims import ClaimKey, PreparedDevice
+from gpumanager.sim.kubelet.dra.claims import ClaimState
 from gpumanager.sim.kubelet.pods import SimulatedPodList
 from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
-
-ClaimedDevices = tuple[ClaimKey, Sequence[tuple[str, PreparedDevice]]]
-"""A claim, and its devices with their drivers."""
 
 TOO_MANY: Final = "rejected by rate limit"
 
@@ -30,7 +27,7 @@ class View(Protocol):
     @property
     def pods(self) -> SimulatedPodList: ...
 
-    def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimedDevices]:
+    def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimState]:
         """Return what drivers have prepared for it, by claim."""
         ...
 
@@ -130,20 +127,20 @@ class SimulatedPodResources:
                     entry.ClearField("topology")
             claimed = [
                 pb.DynamicResource(
-                    claim_name=key.name,
-                    claim_namespace=key.namespace,
+                    claim_name=claim.key.name,
+                    claim_namespace=claim.key.namespace,
                     claim_resources=[
                         pb.ClaimResource(
-                            cdi_devices=[pb.CDIDevice(name=name) for name in device.cdi_ids],
-                            driver_name=driver,
-                            pool_name=device.pool,
-                            device_name=device.name,
-                            share_id=device.share,
+                            cdi_devices=[pb.CDIDevice(name=one) for one in device.cdi_device_ids],
+                            driver_name=claim.driver,
+                            pool_name=device.pool_name,
+                            device_name=device.device_name,
+                            share_id=device.share_id if device.HasField("share_id") else None,
                         )
-                        for driver, device in prepared
+                        for device in claim.devices
                     ],
                 )
-                for key, prepared in (() if alpha else self._view.claimed(pod, container))
+                for claim in (() if alpha else self._view.claimed(pod, container))
             ]
             containers.append(
                 pb.ContainerResources(

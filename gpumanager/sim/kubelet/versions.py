@@ -30,8 +30,7 @@ class EndpointKey(Enum):
 class DraBehavior:
     """A kubelet's DRA manager.
 
-    health: services it can watch, the most wanted first. asks_unadvertised: watches even if the
-        driver does not advertise it.
+    health: services it can watch, the most wanted first.
     replaces_devices: an answer replaces what an earlier one of the driver had; else the devices of
         a second preparation stand beside those of the first.
     guards_unpreparing: a claim that is being unprepared gets no new pod.
@@ -40,7 +39,6 @@ class DraBehavior:
     """
 
     health: tuple[str, ...]
-    asks_unadvertised: bool
     replaces_devices: bool
     guards_unpreparing: bool
     only_own: bool
@@ -114,7 +112,6 @@ KUBELET_1_36: Final = KubeletVersion(
     pods_api=False,
     dra=DraBehavior(
         health=("v1alpha1.DRAResourceHealth",),
-        asks_unadvertised=True,
         replaces_devices=False,
         guards_unpreparing=False,
         only_own=False,
@@ -127,7 +124,6 @@ KUBELET_1_37: Final = replace(
     pods_api=True,
     dra=DraBehavior(
         health=tuple(HEALTH_SERVICES),
-        asks_unadvertised=False,
         replaces_devices=True,
         guards_unpreparing=True,
         only_own=True,

@@ -2,21 +2,12 @@
 
 import pytest
 
+from gpumanager.dra import wire
 from tests.contracts.dra.claims_kubelet import DRIVER
 from tests.contracts.dra.claims_stage import SYNC_SECONDS, ClaimsStage, pod
-from tests.contracts.dra.stub_driver import StubDriver
 
 NOT_REGISTERED = f"DRA driver {DRIVER} is not registered"
 REASON = "FailedPrepareDynamicResources"
-
-
-async def refusal(stage: ClaimsStage, driver: StubDriver) -> str:
-    """What a driver is told that is not taken."""
-    await driver.start()
-    await stage.soon(lambda: driver.told)
-    taken, error = driver.told[0]
-    assert not taken
-    return error
 
 
 async def test_a_driver_is_asked_who_it_is_and_told_that_it_is_registered(
@@ -38,7 +29,7 @@ async def test_the_first_version_that_a_driver_names_and_the_kubelet_knows_is_ca
     stage: ClaimsStage, versions: list[str], called: str
 ) -> None:
     other = stage.instance("", name="other.contract.example")
-    other.versions = [*versions, "v1.DRAResourceHealth"]
+    other.versions = [*versions, *wire.HEALTH_SERVICES]
     await other.start()
     await stage.registered(other)
     await stage.claim("versions", driver=other.name)
@@ -46,37 +37,6 @@ async def test_the_first_version_that_a_driver_names_and_the_kubelet_knows_is_ca
     await stage.run(pod("versions", "versions"))
 
     assert {call.service for call in other.called("prepare")} == {called}
-
-
-async def test_a_driver_of_unknown_versions_is_refused(stage: ClaimsStage) -> None:
-    other = stage.instance("", name="other.contract.example")
-    other.versions = ["v9.DRAPlugin", "v1.DRAResourceHealth"]
-
-    assert await refusal(stage, other) == (
-        "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC "
-        f"versions of DRA driver plugin {other.name} at endpoint {other.endpoint}: none of "
-        'services supported by the plugin (["v9.DRAPlugin" "v1.DRAResourceHealth"]) are '
-        'supported by the kubelet (["v1.DRAPlugin" "v1beta1.DRAPlugin"])'
-    )
-
-
-async def test_a_driver_without_versions_is_refused(stage: ClaimsStage) -> None:
-    other = stage.instance("", name="other.contract.example")
-    other.versions = []
-
-    error = await refusal(stage, other)
-
-    assert error.endswith("empty list of supported gRPC services (aka supported versions)")
-
-
-async def test_a_plugin_of_a_type_that_nobody_handles_is_refused(stage: ClaimsStage) -> None:
-    other = stage.instance("", name="other.contract.example")
-    other.kind = "ContractPlugin"
-
-    assert await refusal(stage, other) == (
-        "RegisterPlugin error -- no handler registered for plugin type: ContractPlugin "
-        f"at socket {other.door}"
-    )
 
 
 async def test_an_instance_cannot_take_the_endpoint_of_another(stage: ClaimsStage) -> None:
@@ -100,7 +60,9 @@ async def test_an_instance_cannot_take_the_endpoint_of_another(stage: ClaimsStag
 async def test_a_driver_that_was_refused_is_asked_again(stage: ClaimsStage) -> None:
     other = stage.instance("", name="other.contract.example")
     other.versions = []
-    await refusal(stage, other)
+    await other.start()
+    await stage.soon(lambda: other.told)
+    assert not other.told[0][0]
 
     other.versions = stage.driver.versions
 

@@ -76,23 +76,10 @@ async def test_a_report_that_is_not_repeated_holds_for_so_long_and_then_nothing_
     assert stage.kubelet.now() - since > 30
 
 
-async def test_a_driver_says_itself_how_long_its_report_holds(stage: ClaimsStage) -> None:
-    await stage.claim("long")
-    uid = await stage.run(pod("long", "long"))
-    since = stage.kubelet.now()
-    stage.driver.report("thing-0", pb.UNHEALTHY, seconds=60)
-    known = {"resourceID": f"{KIND}=long", "health": "Unhealthy"}
-    await shows(stage, uid, {f"claim:{ROW}": [known]})
-
-    await shows(stage, uid, {f"claim:{ROW}": [{**known, "health": "Unknown"}]}, step=5)
-
-    assert stage.kubelet.now() - since > 60
-
-
 async def test_health_is_unknown_when_its_driver_has_gone(stage: ClaimsStage) -> None:
     await stage.claim("gone")
     uid = await stage.run(pod("gone", "gone"))
-    stage.driver.report("thing-0", pb.HEALTHY, seconds=6000)
+    stage.driver.report("thing-0", pb.HEALTHY)
     known = {"resourceID": f"{KIND}=gone", "health": "Healthy"}
     await shows(stage, uid, {f"claim:{ROW}": [known]})
 
@@ -103,20 +90,6 @@ async def test_health_is_unknown_when_its_driver_has_gone(stage: ClaimsStage) ->
     await shows(stage, uid, {f"claim:{ROW}": [known]}, step=5)
 
 
-async def test_a_message_is_cut_at_1024_characters(stage: ClaimsStage) -> None:
-    await stage.claim("long")
-    uid = await stage.run(pod("long", "long"))
-
-    stage.driver.report("thing-0", pb.UNHEALTHY, "x" * 1025)
-
-    async def cut() -> bool:
-        found = await rows(stage, uid)
-        messages = [one.get("message") for row in found.values() for one in row]
-        return messages == ["x" * 1021 + "..."]
-
-    await stage.soon(cut)
-
-
 async def test_the_newest_health_service_that_both_know_is_watched(stage: ClaimsStage) -> None:
     behavior = stage.kubelet.version.dra
     assert behavior is not None
@@ -125,22 +98,3 @@ async def test_the_newest_health_service_that_both_know_is_watched(stage: Claims
     await other.start()
 
     await stage.soon(lambda: other.watched == [behavior.health[0]])
-
-
-async def test_a_health_service_that_is_not_advertised_is_watched_nevertheless_or_not(
-    stage: ClaimsStage,
-) -> None:
-    behavior = stage.kubelet.version.dra
-    assert behavior is not None
-    other = stage.instance("", name="other.contract.example")
-    other.versions = ["v1.DRAPlugin"]
-    await other.start()
-    await stage.soon(lambda: other.told)
-    later = stage.instance("", name="later.contract.example")
-    await later.start()
-    await stage.registered(later)
-
-    if behavior.asks_unadvertised:
-        await stage.soon(lambda: other.watched == [behavior.health[0]])
-    else:
-        assert other.watched == []

@@ -18,7 +18,7 @@ from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
 from gpumanager.dra.api import pluginregistration_v1_pb2 as registration_pb
 
 KIND = "contract.example/thing"
-VERSIONS = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth")
+VERSIONS = (*wire.PLUGIN_SERVICES, *wire.HEALTH_SERVICES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Call:
 
 
 class StubDriver:
-    """One instance. versions, kind, advertises: what it says of itself when it registers.
+    """One instance. versions, advertises: what it says of itself when it registers.
 
     devices: what it prepares for a claim, by the claim's name. refuse: errors, by the same name.
     answer: what becomes of a response of prepare. told: what it heard of its registration.
@@ -42,7 +42,6 @@ class StubDriver:
     def __init__(self, root: Path, cdi: Path, name: str, instance: str = "") -> None:
         self.name = name
         self.versions: Sequence[str] = VERSIONS
-        self.kind = wire.PLUGIN_TYPE
         self.endpoint = self.advertises = root / "plugins" / name / f"dra{instance}.sock"
         self.door = root / "plugins_registry" / f"{name}{instance}-reg.sock"
         self.devices: dict[str, Sequence[pb.Device]] = {}
@@ -108,7 +107,7 @@ class StubDriver:
     async def get_info(self, request: Any, context: Any) -> registration_pb.PluginInfo:
         self.asked += 1
         return registration_pb.PluginInfo(
-            type=self.kind,
+            type=wire.PLUGIN_TYPE,
             name=self.name,
             endpoint=str(self.advertises),
             supported_versions=self.versions,
@@ -130,12 +129,11 @@ class StubDriver:
     def unprepared(self) -> list[set[str]]:
         return [set(call.claims) for call in self.called("unprepare")]
 
-    def report(self, device: str, health: int, message: str = "", seconds: int = 0) -> None:
+    def report(self, device: str, health: int, message: str = "") -> None:
         self.health[device] = health_pb.DeviceHealth(
             device=health_pb.DeviceIdentifier(pool_name="pool", device_name=device),
             health=health,  # type: ignore[arg-type]
             message=message,
-            health_check_timeout_seconds=seconds,
         )
         self._changed.set()
 

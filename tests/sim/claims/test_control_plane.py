@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpumanager.sim.claims.control_plane import ClaimControlPlane
-from gpumanager.sim.claims.writes import PROTECTED
+from gpumanager.sim.claims.scheduler import PROTECTED
+from gpumanager.sim.claims.slices import NotSimulated
 from gpumanager.sim.cluster.objects import Key, Object, StatusError
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -139,7 +140,7 @@ async def test_a_user_s_claim_stays_and_is_free_again(cluster: ClaimCluster) -> 
 
     found = cluster.get("resourceclaims", "mine")
     assert found["status"] == {}
-    assert found["metadata"]["finalizers"] == []
+    assert not found["metadata"].get("finalizers")
 
 
 async def test_a_claim_that_is_deleted_while_a_pod_uses_it_goes_with_the_pod(
@@ -192,16 +193,85 @@ async def test_a_pod_goes_only_to_nodes_that_it_selects(cluster: ClaimCluster) -
     assert made["spec"]["nodeName"] == "n1"
 
 
-async def test_a_pod_that_was_given_its_node_is_added_to_its_allocated_claim(
+async def test_a_claim_that_nobody_can_allocate_is_told_in_the_pod_s_status(
     cluster: ClaimCluster,
 ) -> None:
-    await cluster.server.create("resourceclaims", claim(request("gpu"), name="mine"))
-    await cluster.pod("a", "mine")
+    wrong = {
+        "class": (request("gpu", deviceClassName="none"), "device class none does not exist"),
+        "count": (request("gpu", count=33), "more than 32 devices"),
+        "amount": (request("gpu", 30, "2 GB"), "memory: '2 GB' is not a quantity"),
+        "field": (request("gpu", derivedAttributes=[{}]), "derivedAttributes: not simulated"),
+    }
+    for name, (asking, _) in wrong.items():
+        await cluster.server.create("resourceclaims", claim(asking, name=name))
 
-    await cluster.pod("b", "mine", nodeName="n0")
+    said = {name: reason(await cluster.pod(f"p-{name}", name)) for name in wrong}
 
-    found = cluster.get("resourceclaims", "mine")
-    assert [one["name"] for one in found["status"]["reservedFor"]] == ["a", "b"]
+    assert all(cause in said[name] for name, (_, cause) in wrong.items()), said
+
+
+async def test_several_claims_of_a_pod_are_allocated_together_or_not_at_all(
+    cluster: ClaimCluster,
+) -> None:
+    for name, count in (("a", 4), ("b", 4), ("c", 5)):
+        asking = claim(request("gpu", count=count), name=name)
+        await cluster.server.create("resourceclaims", asking)
+    used = [{"name": name, "resourceClaimName": name} for name in "ac"]
+    both = pod("both", "a")
+    both["spec"]["resourceClaims"] = used
+
+    await cluster.server.create("pods", both)
+    await cluster.plane.settle()
+    assert reason(cluster.get("pods", "both")).endswith("cannot allocate all claims")
+    assert not cluster.get("resourceclaims", "a").get("status")
+
+    both = pod("fits", "a")
+    both["spec"]["resourceClaims"] = [*used[:1], {"name": "b", "resourceClaimName": "b"}]
+    await cluster.server.create("pods", both)
+    await cluster.plane.settle()
+    assert cluster.get("pods", "fits")["spec"]["nodeName"] == "n0"
+
+
+async def test_an_allocation_names_its_node_and_its_configuration(cluster: ClaimCluster) -> None:
+    opaque = {"opaque": {"driver": "gpu.tencent.com", "parameters": {"coreLimit": "60"}}}
+    config = [{"requests": ["gpu"], **opaque}]
+    asking = claim(request("gpu", 30, "2Gi"), name="mine", config=config)
+    await cluster.server.create("resourceclaims", asking)
+
+    await cluster.pod("p", "mine")
+
+    allocation = cluster.get("resourceclaims", "mine")["status"]["allocation"]
+    (result,) = allocation["devices"]["results"]
+    assert (result["driver"], result["pool"]) == ("gpu.tencent.com", "n0")
+    assert len(result["shareID"]) == 36
+    assert allocation["devices"]["config"] == [{"source": "FromClaim", **opaque}]
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]
+    assert allocation["nodeSelector"] == {"nodeSelectorTerms": [{"matchFields": fields}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"driver": "other.example.com"}, "driver other.example.com is not simulated"),
+        ({"sharedCounters": [{}]}, "sharedCounters: not simulated"),
+        ({"pool": {"name": "n0", "resourceSliceCount": 2}}, "a pool that is not one slice"),
+        ({"devices": [{"name": "gpu-0"}]}, "a device without allowMultipleAllocations"),
+        ({"devices": [gpu(0) | {"consumesCounters": [{}]}]}, "consumesCounters: not simulated"),
+        ({"devices": [gpu(0) | {"bindingConditions": ["x"]}]}, "bindingConditions: not simulated"),
+        (
+            {"devices": [gpu(0) | {"capacity": {"memory": {"value": "1Gi"}}}]},
+            "a capacity without default, min, max and step",
+        ),
+    ],
+)
+async def test_slices_that_our_driver_does_not_write_are_refused_by_name(
+    cluster: ClaimCluster, change: Object, cause: str
+) -> None:
+    key = Key("resourceslices", "", eight("n0")["metadata"]["name"])
+    await cluster.server.change(key, MERGE, {"spec": change})
+
+    with pytest.raises(NotSimulated, match=cause):
+        await cluster.plane.settle()
 
 
 async def test_the_loop_follows_what_others_write(cluster: ClaimCluster) -> None:

@@ -116,16 +116,60 @@ def test_every_example_is_tried_here() -> None:
     ("wrong", "right", "cause"),
     [
         ("capcity:", "capacity:", r"capcity: unknown field; did you mean capacity\?"),
-        ("cores: 3O", "cores: 30", "'3O' is not a quantity"),
+        ("cores: 3O", "cores: 30", "cores: '3O' is not a quantity: write 30 or 2Gi"),
         ("deviceClasName:", "deviceClassName:", "unknown field"),
+        ("name: One_Share", "name: one-share", "'One_Share' is not a name"),
+        ("count: 0\n            capacity:", "capacity:", "count: expected 1 or more"),
+        ("allocationMode: Some\n            capacity:", "capacity:", "expected ExactCount or All"),
+        (
+            "allocationMode: All\n            count: 2\n            capacity:",
+            "capacity:",
+            "All devices have no count",
+        ),
+        (
+            "derivedAttributes: [a]\n            capacity:",
+            "capacity:",
+            "not simulated: leave it out",
+        ),
+        (
+            "selectors: [{cel: {expression: device.name == 'x'}}]\n            capacity:",
+            "capacity:",
+            r"expression: device.name == .x.: not simulated: write comparisons of",
+        ),
+        (
+            "firstAvailable: [{name: a}]\n          exactly:",
+            "exactly:",
+            "exactly one of exactly and firstAvailable is required",
+        ),
+        ("count: 1", "deviceClassName: gpu.tencent.com", "deviceClassName is missing"),
+        (
+            "constraints: [{}]\n      requests:",
+            "requests:",
+            "matchAttribute or distinctAttribute is missing",
+        ),
+        (
+            "constraints: [{matchAttribute: numa}]\n      requests:",
+            "requests:",
+            "expected a domain and a name",
+        ),
+        ("config: [{requests: [x]}]\n      requests:", "requests:", "'x' is no request of this"),
     ],
 )
 def test_a_claim_with_a_mistake_is_refused_by_file_and_line(
     tmp_path: Path, wrong: str, right: str, cause: str
 ) -> None:
     text = (EXAMPLES / "one-share.yaml").read_text()
-    assert right in text
-    (tmp_path / "claim.yaml").write_text(text.replace(right, wrong, 1))
+    kept, rest = text.split("apiVersion:", 1)
+    assert right in rest
+    (tmp_path / "claim.yaml").write_text(f"{kept}apiVersion:{rest.replace(right, wrong, 1)}")
 
     with pytest.raises(InputError, match=rf"claim.yaml:\d+: .*{cause}"):
+        read_manifest([tmp_path / "claim.yaml"])
+
+
+def test_one_name_for_two_requests_is_refused(tmp_path: Path) -> None:
+    text = (EXAMPLES / "two-gpus.yaml").read_text()
+    (tmp_path / "claim.yaml").write_text(text.replace("name: large", "name: small", 1))
+
+    with pytest.raises(InputError, match=r"claim.yaml:\d+: .*its name is given twice"):
         read_manifest([tmp_path / "claim.yaml"])

@@ -5,7 +5,7 @@ from typing import Any
 from gpumanager.sim.claims.extended import extended_claim, extended_resources
 from gpumanager.sim.claims.scheduler import PodScheduled, PodUnschedulable, schedule
 from gpumanager.sim.claims.slices import read_slice
-from tests.sim.claims.claim_objects import claim, device_class, eight, node
+from tests.sim.claims.claim_objects import device_class, eight, node
 
 RESOURCE = "example.com/gpu"
 NOW = "2026-11-23T08:00:00Z"
@@ -39,14 +39,12 @@ def asking(*apps: int, inits: tuple[int, ...] = (), sidecars: tuple[int, ...] = 
     }
 
 
-def made(pod: Any, **more: Any) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def made(pod: Any) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Devices of each request, and the requests of each container."""
-    found = extended_claim(pod, node(**more), extended_resources(pod, [backed()]), "abcde")
-    assert found is not None
-    requests = found.claim["spec"]["devices"]["requests"]
+    claim, mappings = extended_claim(pod, extended_resources(pod, [backed()]), "abcde")
     return (
-        {one["name"]: one["exactly"]["count"] for one in requests},
-        [(row["containerName"], row["requestName"]) for row in found.mappings],
+        {one["name"]: one["exactly"]["count"] for one in claim["spec"]["devices"]["requests"]},
+        [(row["containerName"], row["requestName"]) for row in mappings],
     )
 
 
@@ -100,28 +98,28 @@ def test_a_class_is_a_resource_by_its_name_and_by_what_it_says() -> None:
     assert found == {"deviceclass.resource.kubernetes.io/gpu": "gpu", RESOURCE: "whole"}
 
 
-def scheduled(pod: Any, where: Any, *claims: Any) -> PodScheduled | PodUnschedulable:
-    published = [read_slice(eight("n"))]
-    return schedule(pod, [where], claims, [backed()], published, now=NOW, suffix=lambda: "abcde")
+def scheduled(pod: Any) -> PodScheduled | PodUnschedulable:
+    devices = {"n": read_slice(eight("n"))}
+    return schedule(pod, [node()], [], [backed()], devices, now=NOW, suffix=lambda: "abcde")
 
 
 def test_the_claim_is_made_allocated_and_told_in_the_pod_s_status() -> None:
-    found = scheduled(asking(2), node())
+    found = scheduled(asking(2))
 
     assert isinstance(found, PodScheduled)
-    create, protect, allocate, told, bind = found.writes
-    assert (create.verb, create.key.name) == ("create", "p-extended-resources-abcde")
-    assert create.item["metadata"]["annotations"] == {
+    (claim,) = found.claims
+    assert claim["metadata"]["name"] == "p-extended-resources-abcde"
+    assert claim["metadata"]["annotations"] == {
         "resource.kubernetes.io/extended-resource-claim": "true"
     }
-    assert protect.item["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-    results = allocate.item["status"]["allocation"]["devices"]["results"]
+    assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    results = claim["status"]["allocation"]["devices"]["results"]
     assert [(one["device"], one["consumedCapacity"]["cores"]) for one in results] == [
         ("gpu-0", "100"),
         ("gpu-1", "100"),
     ]
-    assert allocate.item["status"]["reservedFor"][0]["name"] == "p"
-    assert told.item["status"]["extendedResourceClaimStatus"] == {
+    assert claim["status"]["reservedFor"][0]["name"] == "p"
+    assert found.status["extendedResourceClaimStatus"] == {
         "requestMappings": [
             {
                 "containerName": "app0",
@@ -131,34 +129,10 @@ def test_the_claim_is_made_allocated_and_told_in_the_pod_s_status() -> None:
         ],
         "resourceClaimName": "p-extended-resources-abcde",
     }
-    assert bind.item["spec"]["nodeName"] == "n"
-
-
-def test_a_node_with_a_device_plugin_for_it_gets_no_claim() -> None:
-    found = scheduled(asking(1), node() | {"status": {"allocatable": {RESOURCE: "8"}}})
-
-    assert isinstance(found, PodScheduled)
-    assert [one.verb for one in found.writes] == ["bind"]
+    assert found.node == "n"
 
 
 def test_more_than_a_node_has_waits() -> None:
-    found = scheduled(asking(9), node())
+    found = scheduled(asking(9))
 
     assert found == PodUnschedulable("0/1 nodes are available: cannot allocate all claims")
-
-
-def test_what_an_earlier_try_has_left_goes_first() -> None:
-    left = claim(name="p-extended-resources-xyzzz")
-    owner = {"kind": "Pod", "name": "p", "uid": "uid-of-p", "controller": True}
-    left["metadata"] |= {
-        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
-        "ownerReferences": [owner],
-    }
-
-    found = scheduled(asking(1), node(), left)
-
-    assert isinstance(found, PodUnschedulable)
-    assert [(one.verb, one.key.name) for one in found.writes] == [
-        ("update", "p-extended-resources-xyzzz"),
-        ("delete", "p-extended-resources-xyzzz"),
-    ]

@@ -1,7 +1,6 @@
 """All is simulated but the agent: scheduler, API server, kubelet, runtime, GPUs. With claims."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,9 +10,10 @@ import pytest
 
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
-from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
+from gpumanager.names import CLAIM_DEVICE_CLASS
 from gpumanager.sim.bound_pods import BoundPods
 from gpumanager.sim.claims.control_plane import ClaimControlPlane
+from gpumanager.sim.claims.node import CLASSES
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from gpumanager.sim.container.process import namespaces_available
@@ -30,10 +30,6 @@ pytestmark = [
 ]
 
 NODE = "n1"
-CLASS = {
-    "metadata": {"name": CLAIM_DEVICE_CLASS},
-    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]},
-}
 
 
 def template(cores: int, memory: str) -> dict[str, Any]:
@@ -55,18 +51,6 @@ def pod(name: str, cores: int, *command: str) -> dict[str, Any]:
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": f"share-{cores}"}],
         },
     }
-
-
-def kubeconfig(folder: Path, server: str) -> Path:
-    content = {
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(content))
-    return path
 
 
 class ClaimsCluster:
@@ -105,13 +89,15 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ClaimsCluster]:
         await server.start()
         last_first.push_async_callback(server.stop)
         await server.create("nodes", {"metadata": {"name": NODE}})
-        await server.create("deviceclasses", CLASS)
+        for one in CLASSES:
+            await server.create("deviceclasses", one)
         for cores in (30, 60):
             await server.create("resourceclaimtemplates", template(cores, "1Gi"))
         client = await last_first.enter_async_context(KubeClient(Access(server.url)))
+        (tmp_path / "kubeconfig").write_text(server.kubeconfig)
         flags = {
             "interface": "claims",
-            "kubeconfig": kubeconfig(tmp_path, server.url),
+            "kubeconfig": tmp_path / "kubeconfig",
             "hostname-override": NODE,
         }
         node = SimulatedNode(load_machine("t4x4"), agent_flags=flags, api=HttpNodeApi(client, NODE))

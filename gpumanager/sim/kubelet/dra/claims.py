@@ -1,21 +1,31 @@
-"""The DRA manager as values: which claims are prepared, for whom, and with which devices. Pure.
+"""The DRA manager as values: claims, for whom and with which devices, and these's health. Pure.
 
-Follows claiminfo.go, state/ and the decisions of manager.go in pkg/kubelet/cm/dra.
+Follows claiminfo.go, healthinfo.go, state/ and the decisions of manager.go in pkg/kubelet/cm/dra. A
+report of health is the complete list; a device that it leaves out keeps its health until that is
+too old, and then it is unknown.
 """
 
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from random import Random
-from typing import Any, Final
+from typing import Final
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
+from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.errors import Object
-from gpumanager.sim.manifest.pods import EXTENDED, ContainerManifest, Pod, PodClaim
+from gpumanager.sim.clock import NS
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod, PodClaim
 
 API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
+RESEND: Final = 30 * NS
+"""How long a report of health holds."""
+UNKNOWN: Final = "Unknown"
+HEALTH: Final = {health_pb.HEALTHY: "Healthy", health_pb.UNHEALTHY: "Unhealthy"}
+
+DeviceKey = tuple[str, str]
+"""Pool and name."""
 
 
 class ClaimRefused(GpuManagerError):
@@ -29,29 +39,9 @@ class ClaimKey:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedDevice:
-    """As a driver answered. requests: of the claim; empty for all of them."""
-
-    pool: str
-    name: str
-    requests: tuple[str, ...] = ()
-    cdi_ids: tuple[str, ...] = ()
-    share: str | None = None
-
-
-def prepared_device(device: pb.Device) -> PreparedDevice:
-    return PreparedDevice(
-        device.pool_name,
-        device.device_name,
-        tuple(device.request_names),
-        tuple(device.cdi_device_ids),
-        device.share_id if device.HasField("share_id") else None,
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimState:
-    """devices: by driver; a driver without devices has a row too. pods: UIDs.
+    """driver: whose devices it has; empty for a claim without devices. devices: as it answered.
+    pods: UIDs.
 
     prepared: by this run of the kubelet; a checkpoint does not say so. unpreparing: since the last
     pod ended.
@@ -59,20 +49,24 @@ class ClaimState:
 
     key: ClaimKey
     uid: str
-    devices: Mapping[str, tuple[PreparedDevice, ...]]
+    driver: str
+    devices: tuple[pb.Device, ...] = ()
     pods: frozenset[str] = frozenset()
     prepared: bool = False
     unpreparing: bool = False
 
-    def with_devices(
-        self, driver: str, found: Iterable[PreparedDevice], *, replaces: bool
-    ) -> "ClaimState":
-        """Add devices. replaces: forget an earlier answer's; else they stay, twice perhaps."""
-        before = () if replaces else self.devices[driver]
-        return replace(self, devices={**self.devices, driver: (*before, *found)})
-
     def message(self) -> pb.Claim:
         return pb.Claim(namespace=self.key.namespace, uid=self.uid, name=self.key.name)
+
+    def of_request(self, request: str) -> Iterator[pb.Device]:
+        """Yield the devices of one request, of all for an empty name.
+
+        The request's name has to be the driver's own, letter by letter: a driver that answers
+        `gpu/small` for an alternative of `gpu` has prepared it for nobody.
+        """
+        for one in self.devices:
+            if not request or not one.request_names or request in one.request_names:
+                yield one
 
 
 def allocated_claim(pod: Pod, row: PodClaim, claim: Object) -> ClaimState:
@@ -91,9 +85,10 @@ def allocated_claim(pod: Pod, row: PodClaim, claim: Object) -> ClaimState:
     if not status.get("allocation"):
         raise ClaimRefused(f"ResourceClaim {name}: not allocated")
     results = (status["allocation"].get("devices") or {}).get("results") or ()
-    drivers = dict.fromkeys(result["driver"] for result in results)
-    key = ClaimKey(pod.namespace, name)
-    return ClaimState(key, uid, dict.fromkeys(drivers, ()))
+    drivers = {result["driver"] for result in results}
+    if len(drivers) > 1:
+        raise ClaimRefused(f"ResourceClaim {name}: devices of several drivers are not simulated")
+    return ClaimState(ClaimKey(pod.namespace, name), uid, next(iter(drivers), ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,102 +137,66 @@ class ClaimBooks:
     def of_pod(self, pod: str) -> tuple[ClaimKey, ...]:
         return tuple(key for key, row in self.rows.items() if pod in row.pods)
 
-    def pods_with(self, driver: str, devices: frozenset[tuple[str, str]]) -> frozenset[str]:
-        """UIDs of pods that have one of the devices, each by pool and name."""
+    def pods_with(self, driver: str, devices: frozenset[DeviceKey]) -> frozenset[str]:
+        """Return UIDs of pods that have one of the devices."""
         found = (
             row.pods
             for row in self.rows.values()
-            if any((d.pool, d.name) in devices for d in row.devices.get(driver, ()))
+            if row.driver == driver
+            and any((one.pool_name, one.device_name) in devices for one in row.devices)
         )
         return frozenset().union(*found)
 
-    def devices(self, pod: Pod, claim: str, request: str) -> Iterator[tuple[str, PreparedDevice]]:
-        """Yield the devices of one row of a container's claims; raises ClaimRefused.
-
-        The request's name has to be the driver's own, letter by letter: a driver that answers
-        `gpu/small` for an alternative of `gpu` has prepared it for nobody.
-        """
-        name = {row.name: row.claim for row in pod.claims}[claim]
-        found = self.rows.get(ClaimKey(pod.namespace, name))
-        if found is None:
+    def get(self, key: ClaimKey) -> ClaimState:
+        """Raises ClaimRefused."""
+        if key not in self.rows:
             raise ClaimRefused(
-                f"internal error: unable to get claim info for ResourceClaim {name} "
-                f"in namespace {pod.namespace}"
+                f"internal error: unable to get claim info for ResourceClaim {key.name} "
+                f"in namespace {key.namespace}"
             )
-        for driver, devices in found.devices.items():
-            for device in devices:
-                if not request or not device.requests or request in device.requests:
-                    yield driver, device
+        return self.rows[key]
 
-    def cdi_ids(self, pod: Pod, container: ContainerManifest, random: Random) -> tuple[str, ...]:
-        """Return the CDI IDs of a container; claims in any order, requests in the container's."""
-        names = list(dict.fromkeys(row.claim for row in container.claims))
-        random.shuffle(names)
+    def cdi_ids(self, pod: Pod, container: ContainerManifest) -> tuple[str, ...]:
+        """Return the CDI IDs of a container; raises ClaimRefused."""
+        keys = claim_keys(pod)
         return tuple(
             one
-            for name in names
             for row in container.claims
-            if row.claim == name
-            for _, device in self.devices(pod, name, row.request)
-            for one in device.cdi_ids
+            for device in self.get(keys[row.claim]).of_request(row.request)
+            for one in device.cdi_device_ids
         )
 
-    def claimed(
-        self, pod: Pod, container: ContainerManifest
-    ) -> Iterator[tuple[ClaimKey, tuple[tuple[str, PreparedDevice], ...]]]:
-        """Yield the claims that a container uses, with all that drivers answered for them."""
-        names = {row.name: ClaimKey(pod.namespace, row.claim) for row in pod.claims}
-        for key in dict.fromkeys(
-            names[row.claim] for row in container.claims if row.claim in names
-        ):
-            if row := self.rows.get(key):
-                yield key, tuple((d, one) for d, devices in row.devices.items() for one in devices)
 
-    def health_rows(
-        self, pod: Pod, container: ContainerManifest
-    ) -> Iterator[tuple[str, str, PreparedDevice]]:
-        """Yield resource, driver and device for a container's status, by the request's base name,
-        `gpu` of `gpu/small`.
-        """
-        names = {row.name: ClaimKey(pod.namespace, row.claim) for row in pod.claims}
-        for row in container.claims:
-            if row.claim == EXTENDED or names[row.claim] not in self.rows:
-                continue
-            name = f"claim:{row.claim}/{row.request}" if row.request else f"claim:{row.claim}"
-            for driver, device in self.devices(pod, row.claim, row.request.partition("/")[0]):
-                yield name, driver, device
+def claim_keys(pod: Pod) -> dict[str, ClaimKey]:
+    """Return the pod's claims by its own names for them."""
+    return {row.name: ClaimKey(pod.namespace, row.claim) for row in pod.claims}
 
 
 def checkpoint_text(books: ClaimBooks) -> str:
-    """Return `dra_manager_state`, to the byte: Go's JSON in JSON, and its CRC."""
-    rows = [
-        {
+    """Return `dra_manager_state`: JSON in JSON, and its CRC."""
+    rows = []
+    for row in books.rows.values():
+        devices = [
+            {
+                "PoolName": one.pool_name,
+                "DeviceName": one.device_name,
+                "ShareID": one.share_id or None,
+                "RequestNames": [*one.request_names],
+                "CDIDeviceIDs": [*one.cdi_device_ids],
+            }
+            for one in row.devices
+        ]
+        claim = {
             "ClaimUID": row.uid,
             "ClaimName": row.key.name,
             "Namespace": row.key.namespace,
             "PodUIDs": {uid: {} for uid in sorted(row.pods)},
-            "DriverState": {
-                driver: {
-                    "Devices": [
-                        {
-                            "PoolName": one.pool,
-                            "DeviceName": one.name,
-                            "ShareID": one.share,
-                            "RequestNames": list(one.requests) or None,
-                            "CDIDeviceIDs": list(one.cdi_ids) or None,
-                        }
-                        for one in row.devices[driver]
-                    ]
-                    or None
-                }
-                for driver in sorted(row.devices)
-            },
+            "DriverState": {row.driver: {"Devices": devices}},
         }
-        for row in books.rows.values()
-    ]
+        rows.append(claim)
     content = {"kind": "DRACheckpoint", "apiVersion": API_VERSION, "ClaimInfoStateList": rows}
-    data = _go_json(content)
-    return _go_json({"Data": data, "Checksum": zlib.crc32(data.encode())})
+    data = json.dumps(content)
+    return json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())})
 
 
 def read_checkpoint_text(text: str) -> ClaimBooks:
@@ -246,24 +205,65 @@ def read_checkpoint_text(text: str) -> ClaimBooks:
     if zlib.crc32(outer["Data"].encode()) != outer["Checksum"]:
         raise ValueError("checkpoint is corrupted")
     books = ClaimBooks()
-    for row in json.loads(outer["Data"])["ClaimInfoStateList"] or ():
-        devices = {
-            driver: tuple(
-                PreparedDevice(
-                    one["PoolName"],
-                    one["DeviceName"],
-                    tuple(one["RequestNames"] or ()),
-                    tuple(one["CDIDeviceIDs"] or ()),
-                    one["ShareID"],
-                )
-                for one in state["Devices"] or ()
+    for row in json.loads(outer["Data"])["ClaimInfoStateList"]:
+        key, pods = ClaimKey(row["Namespace"], row["ClaimName"]), frozenset(row["PodUIDs"])
+        ((driver, state),) = row["DriverState"].items()
+        devices = tuple(
+            pb.Device(
+                pool_name=one["PoolName"],
+                device_name=one["DeviceName"],
+                share_id=one["ShareID"],
+                request_names=one["RequestNames"],
+                cdi_device_ids=one["CDIDeviceIDs"],
             )
-            for driver, state in row["DriverState"].items()
-        }
-        key = ClaimKey(row["Namespace"], row["ClaimName"])
-        books = books.put(ClaimState(key, row["ClaimUID"], devices, frozenset(row["PodUIDs"])))
+            for one in state["Devices"]
+        )
+        books = books.put(ClaimState(key, row["ClaimUID"], driver, devices, pods))
     return books
 
 
-def _go_json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+@dataclass(frozen=True, slots=True)
+class ReportedHealth:
+    """until: so long it holds, in nanoseconds of its clock."""
+
+    health: str = UNKNOWN
+    message: str = ""
+    until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HealthBooks:
+    """By driver and device."""
+
+    drivers: Mapping[str, Mapping[DeviceKey, ReportedHealth]] = field(default_factory=dict)
+
+    def get(self, driver: str, device: DeviceKey, now: int) -> ReportedHealth:
+        found = self.drivers.get(driver, {}).get(device, ReportedHealth())
+        return found if now <= found.until else ReportedHealth()
+
+    def update(
+        self, driver: str, report: Iterable[health_pb.DeviceHealth], now: int
+    ) -> "tuple[HealthBooks, frozenset[DeviceKey]]":
+        """Return the new books, and the devices whose health has changed."""
+        before = self.drivers.get(driver, {})
+        reported = dict[DeviceKey, ReportedHealth]()
+        for one in report:
+            row = ReportedHealth(HEALTH.get(one.health, UNKNOWN), one.message, now + RESEND)
+            reported[one.device.pool_name, one.device.device_name] = row
+        kept = {key: row for key, row in before.items() if now <= row.until}
+        changed = {
+            key
+            for key, row in reported.items()
+            if key not in before or replace(row, until=before[key].until) != before[key]
+        }
+        changed |= {
+            key
+            for key in before.keys() - reported.keys() - kept.keys()
+            if before[key].health != UNKNOWN
+        }
+        books = HealthBooks({**self.drivers, driver: {**kept, **reported}})
+        return books, frozenset(changed)
+
+    def clear(self, driver: str) -> "HealthBooks":
+        """Forget a driver: its stream has ended, whichever instance's it was."""
+        return HealthBooks({name: row for name, row in self.drivers.items() if name != driver})

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from random import Random
 from typing import Any, Final, TypeVar
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
@@ -26,18 +25,16 @@ from gpumanager.sim.kubelet.dra.claims import (
     ClaimBooks,
     ClaimKey,
     ClaimRefused,
-    ClaimState,
+    HealthBooks,
     allocated_claim,
     checkpoint_text,
-    prepared_device,
+    claim_keys,
     read_checkpoint_text,
 )
-from gpumanager.sim.kubelet.dra.drivers import DriverRegistry
-from gpumanager.sim.kubelet.dra.health import HealthBooks
-from gpumanager.sim.kubelet.dra.registry import PluginWatcher
+from gpumanager.sim.kubelet.dra.drivers import DriverRegistry, PluginWatcher
 from gpumanager.sim.kubelet.pods import Phase, SimulatedPodList
 from gpumanager.sim.kubelet.versions import DraBehavior
-from gpumanager.sim.manifest.pods import ContainerManifest, Pod
+from gpumanager.sim.manifest.pods import EXTENDED, Pod
 
 CHECKPOINT: Final = "dra_manager_state"
 PLUGINS_REGISTRY: Final = "plugins_registry"
@@ -47,8 +44,7 @@ REASON: Final = "FailedPrepareDynamicResources"
 FAILED: Final = "Failed to prepare dynamic resources"
 RECONCILE_SECONDS: Final = 60.0
 BACK_OFF_SECONDS: Final = 10.0
-"""Before a pod that could not be ended is tried again; up to half as long again."""
-JITTER: Final = 0.5
+"""Before a pod that could not be ended is tried again."""
 
 
 class _Restarted(Exception):
@@ -58,8 +54,8 @@ class _Restarted(Exception):
 class DraManager:
     """Of one node. root: the kubelet's directory. pods: as the kubelet has them now.
 
-    sync_seconds: the kubelet's syncFrequency: so long, and up to half as long again, a pod with
-    claims that were refused waits, for it counts as synced.
+    sync_seconds: the kubelet's syncFrequency: so long a pod with claims that were refused waits,
+    for it counts as synced.
     """
 
     def __init__(
@@ -69,7 +65,6 @@ class DraManager:
         *,
         api: NodeApi,
         pods: Callable[[], SimulatedPodList],
-        random: Random,
         timer: Timer,
         sync_seconds: float,
     ) -> None:
@@ -81,7 +76,6 @@ class DraManager:
         self._behavior = behavior
         self._api = api
         self._pods = pods
-        self._random = random
         self._timer = timer
         self._sync_seconds = sync_seconds
         self._sandboxes: set[str] = set()
@@ -158,10 +152,6 @@ class DraManager:
                 self._sandboxes.discard(pod.uid)
                 return
 
-    def cdi_ids(self, pod: Pod, container: ContainerManifest) -> tuple[str, ...]:
-        """Raises ClaimRefused."""
-        return self.books.cdi_ids(pod, container, self._random)
-
     async def _prepare(self, pod: Pod) -> None:
         """Prepare all of a pod's claims, or add none to the books; raises ClaimRefused."""
         claims = []
@@ -173,27 +163,26 @@ class DraManager:
             except (ApiUnavailable, ApiRefused) as error:
                 raise ClaimRefused(f"fetch ResourceClaim {wanted.claim}: {error}") from error
             claims.append(allocated_claim(pod, wanted, found))
-        drivers = {name: self.drivers.get(name) for claim in claims for name in claim.devices}
+        drivers = {one.driver: self.drivers.get(one.driver) for one in claims if one.driver}
         batches: dict[str, list[pb.Claim]] = defaultdict(list)
         for claim in claims:
             waits = self._behavior.guards_unpreparing
             self.books = self.books.attach(claim, pod.uid, waits=waits)
             self._write()
             row = self.books.rows[claim.key]
-            if not row.prepared:
-                for driver in row.devices:
-                    batches[driver].append(row.message())
+            if row.driver and not row.prepared:
+                batches[row.driver].append(row.message())
         every = chain.from_iterable(batches.values())
         keys = {message.uid: ClaimKey(message.namespace, message.name) for message in every}
         for driver, messages in batches.items():
             answer = await self._in_this_run(drivers[driver].prepare(messages))
             for uid, result in _results("NodePrepareResources", messages, answer.claims):
-                devices = map(prepared_device, result.devices)
-                replaces = self._behavior.replaces_devices
-                row = self._row(keys[uid])
-                self.books = self.books.put(row.with_devices(driver, devices, replaces=replaces))
+                row = self.books.get(keys[uid])
+                # An older kubelet has the devices of a second preparation beside the first's.
+                before = () if self._behavior.replaces_devices else row.devices
+                self.books = self.books.put(replace(row, devices=(*before, *result.devices)))
         for key in keys.values():
-            self.books = self.books.put(replace(self._row(key), prepared=True))
+            self.books = self.books.put(replace(self.books.get(key), prepared=True))
         self._write()
 
     async def _unprepare(self, pod: str, keys: Iterable[ClaimKey]) -> None:
@@ -204,8 +193,8 @@ class DraManager:
             self.books, last = self.books.detach(key, pod, only_own=self._behavior.only_own)
             if last is not None:
                 done.append(key)
-                for driver in last.devices:
-                    batches[driver].append(last.message())
+                if last.driver:
+                    batches[last.driver].append(last.message())
         for driver, messages in batches.items():
             answer = await self._in_this_run(self.drivers.get(driver).unprepare(messages))
             for _ in _results("NodeUnprepareResources", messages, answer.claims):
@@ -220,15 +209,6 @@ class DraManager:
         if run != self._run:
             raise _Restarted
         return answer
-
-    def _row(self, key: ClaimKey) -> ClaimState:
-        """Raises ClaimRefused for a claim that was unprepared meanwhile."""
-        if key not in self.books.rows:
-            raise ClaimRefused(
-                f"internal error: unable to get claim info for ResourceClaim {key.name} "
-                f"in namespace {key.namespace}"
-            )
-        return self.books.rows[key]
 
     def _write(self) -> None:
         """Write the checkpoint atomically."""
@@ -273,18 +253,24 @@ class DraManager:
         status = self._pods().statuses.get(uid)
         if status is None or status.phase is not Phase.RUNNING or not status.pod.claims:
             return
-        rows = {}
+        rows, keys = {}, claim_keys(status.pod)
         for one in status.pod.containers:
             if one.kind is not ContainerKind.APP or not one.claims:
                 continue
-            # `allocatedResourcesStatus`: by name, each resource once.
+            # By name, each resource once; `gpu/small` has those of `gpu`.
             found: dict[str, dict[str, Mapping[str, Any]]] = {}
-            for name, driver, device in self.books.health_rows(status.pod, one):
-                health = self.health.get(driver, (device.pool, device.name), self._timer.now())
-                resource = next(iter(device.cdi_ids), f"{driver}/{device.pool}/{device.name}")
-                row = {"resourceID": resource, "health": health.health}
-                row |= {"message": health.message} if health.message else {}
-                found.setdefault(name, {}).setdefault(resource, row)
+            for used in one.claims:
+                if used.claim == EXTENDED or keys[used.claim] not in self.books.rows:
+                    continue
+                claim = self.books.rows[keys[used.claim]]
+                for device in claim.of_request(used.request.partition("/")[0]):
+                    place = device.pool_name, device.device_name
+                    health = self.health.get(claim.driver, place, self._timer.now())
+                    resource = next(iter(device.cdi_device_ids), "/".join((claim.driver, *place)))
+                    row = {"resourceID": resource, "health": health.health}
+                    row |= {"message": health.message} if health.message else {}
+                    name = f"claim:{used.claim}/{used.request}".rstrip("/")
+                    found.setdefault(name, {}).setdefault(resource, row)
             rows[one.name] = [
                 {"name": name, "resources": list(of.values())} for name, of in found.items()
             ]
@@ -292,9 +278,8 @@ class DraManager:
             await self._api.report_health(status.pod, rows)
 
     async def _pause(self, seconds: float, *, unless_changed: bool = False) -> None:
-        """Wait so long and up to half as long again; or until the pods change."""
-        jittered = seconds * (1 + JITTER * self._random.random())
-        deadline = self._timer.now() + round(jittered * NS)
+        """Wait so long, or until the pods change."""
+        deadline = self._timer.now() + round(seconds * NS)
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._timer.sleep_until(deadline))]
         if unless_changed:
             tasks.append(asyncio.create_task(self._pods_changed.wait()))
