@@ -16,10 +16,10 @@ import asyncio
 from dataclasses import dataclass
 from itertools import product
 
+from harness import HarnessResult, Tenant, play
+from harness.tenants import LimiterKind
 from machine_line import machine_line
 
-from gpumanager.sim.harness import HarnessResult, Tenant, play
-from gpumanager.sim.harness.tenants import LimiterKind
 from gpumanager.sim.machine import BEHAVIOURS, DEFAULT_BEHAVIOUR, DriverBehaviour
 
 AFTER = 15.0

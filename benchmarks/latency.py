@@ -17,10 +17,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from harness import HarnessResult, Tenant, play
 from machine_line import machine_line
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.sim.harness import HarnessResult, Tenant, play
 from gpumanager.sim.machine import REAL, DriverBehaviour
 
 DESCRIPTION = "Latency of a service beside a trainer, on a simulated GPU."

@@ -29,7 +29,7 @@ OVER_COMPAT: Final = "shim"
 CUDA_COMPAT: Final = (OVER_COMPAT, "image")
 LOAD_MISSING: Final = "missing"
 LOAD_MODULES: Final = (LOAD_MISSING, "never")
-BEHIND_THE_SHIM: Final = ("report", "pause", "end")
+ON_BYPASS: Final = ("report", "pause", "end")
 """What may be done about containers that get round their limits."""
 INTERFACES: Final = (DEVICE_PLUGINS, CLAIMS, "both")
 """By what the kubelet may ask for GPUs: extended resources, or ResourceClaims, or some by each."""
@@ -117,7 +117,7 @@ class AgentSettings:
     """Effect of the taint on unhealthy GPUs in the node's slice: one of UNHEALTHY_TAINTS."""
     claims_gpus: int = 0
     """Of `both`: how many GPUs claims have where the node's annotation says nothing."""
-    move_after: float = 15.0
+    gpu_move_delay: float = 15.0
     """Seconds for which a GPU is withdrawn and unused before the other interface offers it, and in
     which schedulers learn that it is withdrawn: a kubelet tells what is allocatable every 10 s."""
     plugins_path: Path = Path(PLUGINS_PATH)
@@ -125,12 +125,12 @@ class AgentSettings:
     """The kubelet's directories for the sockets of DRA drivers, and where it finds them."""
     cdi_path: Path = Path(CDI_PATH)
     """Where the container runtime reads CDI files."""
-    beside_other_managers: bool = False
+    allow_other_managers: bool = False
     """Whether GPUs are offered although another manager of them is found on this node."""
-    other_managers_gone_after: float = 300.0
+    other_managers_timeout: float = 300.0
     """Seconds without a sign of another manager until GPUs are offered: as long as the kubelet
     keeps the capacity of a device plugin that has stopped."""
-    behind_the_shim: str = BEHIND_THE_SHIM[0]
+    on_bypass: str = ON_BYPASS[0]
     """What is done about containers that take more than limits allow: one of these."""
     turns_path: Path = Path(TURNS_PATH)
     """Where the words of turns lie, on a tmpfs."""

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     | {"grpc_wire", "grants", "isolation", "kube", "kubelet", "runtime", "limits"},
     "dra": VALUES | {"grpc_wire", "grants", "isolation", "kube", "limits", "runtime"},
     "legacy": VALUES | {"grpc_wire", "grants", "isolation", "limits", "deviceplugin"},
-    "doctor": VALUES | {"kubelet"},
+    "doctor": VALUES,
     "view": {"gpu", "units", "errors", "names"},
     "scheduler": VALUES | {"http_server", "kube", "view"},
     "monitor": VALUES
@@ -75,8 +75,8 @@ LOADS = {
     "plan": VALUES | {"cli"},
     "probe": VALUES | {"cli"},
     "replay": VALUES | {"cli", "sim"},
-    "top": SHOWN | {"doctor", "grpc_wire", "kubelet"},
-    "tree": SHOWN | {"doctor", "grpc_wire", "kubelet"},
+    "top": SHOWN | {"doctor"},
+    "tree": SHOWN | {"doctor"},
     "version": VALUES | {"cli"},
     "webhook": CONTROL_PLANE,
 }

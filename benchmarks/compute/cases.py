@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from harness import Tenant
+
 from compute.metrics import window
-from gpumanager.sim.harness import Tenant
 
 KERNELS: Mapping[str, float] = {
     "10us": 1e-5,

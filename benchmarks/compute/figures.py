@@ -7,11 +7,12 @@ ways to limit. A point is the share in a fifth of a second around it.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from harness import HarnessResult
+
 from compute import metrics
 from compute.cases import Actor, Case
 from compute.drawing import Line, Panel, sheet
 from compute.grid import STARTS
-from gpumanager.sim.harness import HarnessResult
 
 Point = tuple[float, float]
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from harness import HarnessResult, play
+
 from compute import metrics
 from compute.cases import Actor, Case
 from compute.judge import Able, Verdict, judge
-from gpumanager.sim.harness import HarnessResult, play
 from gpumanager.sim.machine import DEFAULT_BEHAVIOUR, DriverBehaviour
 
 Clock = Literal["virtual", "real"]

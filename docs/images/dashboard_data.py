@@ -27,8 +27,7 @@ from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapsh
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.extender.metrics import Metrics
 from gpumanager.scheduler.quota.limits import NodeClass, Usage, read_quotas
-from gpumanager.scheduler.quota.metrics import QuotaCollector
-from gpumanager.scheduler.quota.rules import Known
+from gpumanager.scheduler.quota.rules import Known, QuotaCollector
 from gpumanager.scheduler.webhook.metrics import WebhookMetrics
 from gpumanager.units import CORES_PER_GPU, GIB, Bytes
 from tests.monitor.monitor_world import share, whole

@@ -156,7 +156,7 @@ class Interfaces:
             self.allocator,
             self.claims,
             file=file,
-            policy=MovePolicy(node.interface, lambda: wishes.claims_gpus, settings.move_after),
+            policy=MovePolicy(node.interface, lambda: wishes.claims_gpus, settings.gpu_move_delay),
             refresh=self.refresh,
         )
         self.tasks |= {

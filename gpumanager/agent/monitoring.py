@@ -131,7 +131,7 @@ class Monitoring:
         return name_of(pod, self._parts.result()) if self._parts.done() else None
 
     def _monitor(self) -> "Monitor":
-        policy = AuditPolicy(self._settings.behind_the_shim)
+        policy = AuditPolicy(self._settings.on_bypass)
         return Monitor(
             self._serving(),
             nothing(node_name(self._settings.hostname_override), self.journal.size),

@@ -313,7 +313,7 @@ class NodeAgent:
 
     def _manager_watch(self) -> ManagerWatch | None:
         cluster, settings = self._outside.cluster, self._settings
-        if settings.beside_other_managers or not isinstance(cluster, NodeCluster):
+        if settings.allow_other_managers or not isinstance(cluster, NodeCluster):
             return None
 
         async def withdraw(gpus: frozenset[GpuUUID]) -> None:
@@ -323,7 +323,7 @@ class NodeAgent:
         def gpus() -> Collection[GpuUUID]:
             return [gpu.uuid for gpu in self._node.topology.gpus]
 
-        return ManagerWatch(cluster, gpus, withdraw, settings.other_managers_gone_after)
+        return ManagerWatch(cluster, gpus, withdraw, settings.other_managers_timeout)
 
     def _owners(self, allocation: AllocationID) -> Collection[PodUID]:
         return self._interfaces.owners(allocation)
@@ -344,9 +344,9 @@ class NodeAgent:
         return gpu.model if gpu else None
 
     def _sockets(self, freezer: CgroupFreezer) -> VirtualManager:
-        pauses = self._settings.behind_the_shim == "pause"
+        pauses = self._settings.on_bypass == "pause"
         if pauses and not freezer.writable:
-            log.warning("--behind-the-shim=pause: containers are only reported: %s", READ_ONLY)
+            log.warning("--on-bypass=pause: containers are only reported: %s", READ_ONLY)
         return VirtualManager(
             self._settings.virtual_manager_path,
             turns=Turns(self._settings.turns_path),

@@ -29,13 +29,13 @@ from gpumanager.names import ANNOTATION_CLAIMS_GPUS
 from gpumanager.node_status.labels import parse_node_labels
 from gpumanager.placement.preference import read_gpu_policy
 from gpumanager.settings import (
-    BEHIND_THE_SHIM,
     CGROUP_DRIVERS,
     CUDA_COMPAT,
     DRIVERS,
     INTERFACES,
     LOAD_MODULES,
     NOT_USED_YET,
+    ON_BYPASS,
     UNHEALTHY_TAINTS,
     AgentSettings,
 )
@@ -280,9 +280,9 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "driver reserves.",
 )
 @click.option(
-    "--behind-the-shim",
-    type=click.Choice(BEHIND_THE_SHIM),
-    default=DEFAULTS.behind_the_shim,
+    "--on-bypass",
+    type=click.Choice(ON_BYPASS),
+    default=DEFAULTS.on_bypass,
     help="Action on containers that bypass their limits: only report them, pause those that exceed "
     "their GPU time, or end their processes. pause freezes their cgroups, and needs them mounted "
     "writable; end acts by pid: a pid that was reused is another process of the host.",
@@ -291,7 +291,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     "--turns-path",
     type=Path,
     default=DEFAULTS.turns_path,
-    help="Directory on a tmpfs for what tells containers their turns.",
+    help="Directory on a tmpfs in which containers read when it is their turn on a shared GPU.",
 )
 @click.option(
     "--interface",
@@ -310,9 +310,9 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     f"{ANNOTATION_CLAIMS_GPUS}.",
 )
 @click.option(
-    "--move-after",
+    "--gpu-move-delay",
     type=DURATION,
-    default=shown(DEFAULTS.move_after),
+    default=shown(DEFAULTS.gpu_move_delay),
     help="How long a GPU has to be withdrawn and unused before the other interface offers it.",
 )
 @click.option(
@@ -345,15 +345,15 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
     help="For claims: effect of the taint of an unhealthy GPU; NoExecute evicts its pods too.",
 )
 @click.option(
-    "--beside-other-managers",
+    "--allow-other-managers",
     **BOOLEAN,
     help="Offer GPUs although another manager of them is found on this node: NVIDIA's device "
     "plugin, another DRA driver, HAMi, vgpu-manager.",
 )
 @click.option(
-    "--other-managers-gone-after",
+    "--other-managers-timeout",
     type=DURATION,
-    default=shown(DEFAULTS.other_managers_gone_after),
+    default=shown(DEFAULTS.other_managers_timeout),
     help="After another manager was found: offer GPUs once it has shown no sign for this long.",
 )
 @click.option(

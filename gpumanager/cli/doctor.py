@@ -9,6 +9,8 @@ import copy
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,13 +22,12 @@ from rich.table import Table
 from gpumanager.cli import agent
 from gpumanager.cli.flags import Flags
 from gpumanager.cli.output.console import OutputConsole
-from gpumanager.cli.support.bundle import make_bundle
-from gpumanager.cli.support.node_observation import observe_node
+from gpumanager.cli.support.bundle import Source, make_bundle, sources
+from gpumanager.cli.support.inputs import observe_node
 from gpumanager.doctor.about_container import about_container, find_libcuda, is_container
-from gpumanager.doctor.bundle import piece
 from gpumanager.doctor.checks import examine, is_wrong
 from gpumanager.doctor.question import DoctorQuestion
-from gpumanager.doctor.values import Finding, Verdict
+from gpumanager.doctor.values import Finding, ObservedNode, Verdict
 
 SIGNS: Final = {
     Verdict.WELL: "[green]ok[/]",
@@ -63,21 +64,25 @@ def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
     """
     logs = agent.take_log_flags(flags)
     settings = agent.read_settings(flags)
+    node: ObservedNode | None = None
     if is_container():
         findings = tuple(about_container(DoctorQuestion(find_libcuda).answer()))
     else:
-        findings = examine(asyncio.run(observe_node(settings)))
+        node = asyncio.run(observe_node(settings))
+        findings = examine(node)
     if bundle is not None:
         rows = (
             f"{one.verdict.value:6} {one.part}: {one.found}"
             + (f" -> {one.advice}" if one.advice else "")
             for one in findings
         )
-        reports = (
-            piece("doctor.txt", "gpumanager doctor", "\n".join(rows) + "\n"),
-            piece("doctor.json", "gpumanager doctor --json", _as_json(findings)),
-        )
-        make_bundle(bundle, settings, logs.directory, reports)
+        reports = {
+            "doctor.txt": "\n".join(rows) + "\n",
+            "doctor.json": _as_json(findings),
+            "inputs.json": json.dumps(asdict(node) if node else None, indent=1, default=str),
+        }
+        own = [Source(name, "this report", partial(str, text)) for name, text in reports.items()]
+        make_bundle(bundle, [*own, *sources(settings, logs.directory)])
         return 0
     if as_json:
         click.echo(_as_json(findings))

@@ -34,17 +34,16 @@ from gpumanager.placement.preference import (
     read_gpu_policy,
     read_preference,
 )
-from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.values import CertificateTrouble
+from gpumanager.scheduler.certificates.sources import Files
+from gpumanager.scheduler.certificates.x509 import CertificateTrouble
 from gpumanager.scheduler.extender.role import RoleLabel
 from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.extender.service import Election, Extender
 from gpumanager.scheduler.http.clients import Clients
 from gpumanager.scheduler.http.server import Bounds
 from gpumanager.scheduler.quota.keeper import QuotaEvents, QuotaKeeper
-from gpumanager.scheduler.quota.metrics import QuotaCollector
-from gpumanager.scheduler.quota.rules import QuotaRules
+from gpumanager.scheduler.quota.rules import QuotaCollector, QuotaRules
 from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -57,8 +56,8 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 class ExtenderSettings:
     """address, port: where we listen. certificate, key: for TLS; None: plain HTTP.
 
-    client_authority: of the certificates that callers have to show. client_names: of which those
-    have one. open_pages: they are for decisions alone. schedulers: whose pods are bound.
+    client_authority: of the certificates that callers have to show. client_names: those that they
+    may have. anonymous_read: pages need no certificate. schedulers: whose pods are bound.
     claims: nodes are scored for pods with claims. quota: namespace and name of the ConfigMap with
     GPU quotas; None: there are none.
     """
@@ -70,7 +69,7 @@ class ExtenderSettings:
     key: Path | None = None
     client_authority: Path | None = None
     client_names: tuple[str, ...] = ()
-    open_pages: bool = False
+    anonymous_read: bool = False
     schedulers: tuple[str, ...] = ()
     leader_elect: bool = True
     lease_namespace: str = "kube-system"
@@ -119,7 +118,7 @@ class ExtenderSettings:
     "Repeatable.",
 )
 @click.option(
-    "--open-pages",
+    "--anonymous-read",
     **BOOLEAN,
     help="With --client-ca-file: serve metrics, /explain and the pages without a certificate.",
 )
@@ -202,8 +201,8 @@ def command(
     )
     if (settings.certificate is None) != (settings.key is None):
         raise InputError("--tls-cert-file", "needs --tls-private-key-file, and the other way round")
-    if (settings.client_names or settings.open_pages) and not settings.client_authority:
-        raise InputError("--client-name", "needs --client-ca-file, and so does --open-pages")
+    if (settings.client_names or settings.anonymous_read) and not settings.client_authority:
+        raise InputError("--client-name", "needs --client-ca-file, and so does --anonymous-read")
     if settings.client_authority and settings.certificate is None:
         raise InputError(
             "--client-ca-file", "needs --tls-cert-file: client certificates work over TLS only"
@@ -275,7 +274,7 @@ async def serve(settings: ExtenderSettings) -> None:
         skipped=supervisor.skipped,
     )
     names = frozenset(settings.client_names)
-    clients = Clients(names, settings.open_pages) if settings.client_authority else None
+    clients = Clients(names, settings.anonymous_read) if settings.client_authority else None
     bounds = Bounds(body=settings.max_body << 20)
     server = ExtenderServer(
         extender, bounds, version=__version__, clients=clients, supervisor=supervisor

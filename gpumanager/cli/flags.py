@@ -152,7 +152,7 @@ extender_option = click.option(
     show_default=True,
     envvar="GPUMANAGER_EXTENDER",
     show_envvar=True,
-    help="URL of `gpumanager extender`, best of the leader: it knows most.",
+    help="URL of `gpumanager extender`, best of the leader, which knows most.",
 )
 authority_option = click.option(
     "--ca-file",

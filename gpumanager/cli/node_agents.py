@@ -10,8 +10,7 @@ from typing import Any, Final
 import click
 
 from gpumanager.cli.http_query import BROKEN, cause, check, get
-from gpumanager.doctor.question import DoctorQuestion
-from gpumanager.doctor.values import Unseen
+from gpumanager.doctor.question import DoctorQuestion, Unseen
 from gpumanager.errors import GpuManagerError
 from gpumanager.view.node import NodeView, Seen, read_node
 

@@ -1,41 +1,56 @@
 """`gpumanager replay`: a trace of a GPU cluster, placed by the policies that the scheduler has.
 
-Pods are shuffled by the seed and inflated to the load; one that fits nowhere is dropped; nobody
-leaves, but with `--churn`. Among equally good nodes chance decides, or with `--ties names` their
-names.
+Pods are shuffled by the seed and inflated to the load; one that fits nowhere is dropped; none
+leaves. Among equally good nodes chance decides, or with `--ties names` their names.
 """
 
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean, pstdev
+from types import MappingProxyType
 from typing import Final
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
-from gpumanager.cli.output.console import ProgressConsole
-from gpumanager.cli.output.replay_report import Run, by_policy, print_report
+from gpumanager.cli.output.console import OutputConsole, ProgressConsole
 from gpumanager.errors import InputError
-from gpumanager.placement.policies import DEFAULT_POLICY
+from gpumanager.placement import policies
+from gpumanager.placement.slice_score import SliceScore
 from gpumanager.placement.values import FreeNode
-from gpumanager.sim.trace.baselines import policies
 from gpumanager.sim.trace.chart import chart, mean_curve
-from gpumanager.sim.trace.churn import Churn
-from gpumanager.sim.trace.fgd import Fgd, typical_of
 from gpumanager.sim.trace.loader import read_nodes, read_pods
-from gpumanager.sim.trace.order import arrange
-from gpumanager.sim.trace.outcome import Recorder, SteadyRecorder
+from gpumanager.sim.trace.outcome import Recorder, ReplayOutcome, Step
 from gpumanager.sim.trace.replay import Replay
 from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
-from gpumanager.sim.trace.values import TracePod, Workload
+from gpumanager.sim.trace.workload import TracePod, arrange
 
+POLICIES: Final = MappingProxyType({**policies.POLICIES, "claims": SliceScore()})
+"""Those of the scheduler; `claims`: where GPUs are asked for by claims."""
 FULL: Final = 100.0
 LINE_SECONDS: Final = 5.0
 """Between two lines of progress where standard error is no terminal."""
 LARGEST_LOAD: Final = 10.0
+ABREAST: Final = 4
+"""Policies whose names fit beside each other on 80 columns."""
 CSV: Final = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One policy on one order of the pods. seconds: that it took to decide."""
+
+    policy: str
+    seed: int
+    load: float
+    outcome: ReplayOutcome
+    seconds: float
 
 
 @click.command("replay")
@@ -61,10 +76,10 @@ CSV: Final = click.Path(path_type=Path)
     "names",
     metavar="NAME",
     multiple=True,
-    default=(DEFAULT_POLICY,),
+    default=(policies.DEFAULT_POLICY,),
     show_default=True,
-    type=click.Choice(list(policies(0))),
-    help=f"One of {', '.join(policies(0))}. Repeatable.",
+    type=click.Choice(list(POLICIES)),
+    help=f"One of {', '.join(POLICIES)}. Repeatable.",
 )
 @click.option(
     "--seed",
@@ -94,13 +109,6 @@ CSV: Final = click.Path(path_type=Path)
 @click.option(
     "--plot", metavar="SVG", type=CSV, help="Write a plot of allocation against load to this file."
 )
-@click.option(
-    "--churn",
-    metavar="N",
-    type=click.IntRange(1, 10_000_000),
-    help="Let N pods arrive and others leave, so that requests stay at the load. The allocation "
-    "shown is the mean over the second half.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one line for each run.")
 def command(  # noqa: PLR0917 - one for each option
     pods_path: Path | None,
@@ -112,35 +120,34 @@ def command(  # noqa: PLR0917 - one for each option
     load: float,
     ties: str,
     plot: Path | None,
-    churn: int | None,
     *,
     as_json: bool,
 ) -> None:
     """Replay a GPU cluster trace against the placement policies."""
     if math.isnan(load):
         raise click.BadParameter("write a number, not nan", param_hint="--load")
-    if plot is not None and churn is not None:
-        raise click.UsageError("--churn has one load, so there is nothing to draw against it")
     if plot is not None:
-        _draw(plot, ())  # rather now than after minutes of work
+        draw(plot, ())  # rather now than after minutes of work
     runs = []
     for seed in seeds:
-        nodes, pods = _trace(pods_path, nodes_path, synthetic, count, seed)
+        nodes, pods = read_trace(pods_path, nodes_path, synthetic, count, seed)
         workload = arrange(nodes, pods, load, seed)
         for name in names:
-            run = _run(workload, name, seed, load, churn, names_decide=ties == "names")
+            replay = Replay(workload, POLICIES[name], seed, names_decide=ties == "names")
+            run = run_replay(replay, name, load)
             runs.append(run)
             if as_json:
                 click.echo(json.dumps(as_fields(run)))
     if plot is not None:
-        _draw(plot, runs)
+        draw(plot, runs)
     if not as_json:
         print_report(runs)
 
 
-def _trace(
+def read_trace(
     pods: Path | None, nodes: Path | None, synthetic: str | None, count: int, seed: int
 ) -> tuple[tuple[FreeNode, ...], tuple[TracePod, ...]]:
+    """Return nodes and pods, from files or made up; raises a usage error where it is neither."""
     if synthetic is not None:
         if pods or nodes:
             raise click.UsageError("--synthetic makes up a trace: remove --pods and --nodes")
@@ -151,32 +158,34 @@ def _trace(
     return read_nodes(nodes), read_pods(pods)
 
 
-def _run(
-    workload: Workload, name: str, seed: int, load: float, churn: int | None, *, names_decide: bool
+def run_replay(
+    replay: Replay,
+    name: str,
+    load: float,
+    *,
+    steps: Iterable[Step] | None = None,
+    recorder: Recorder | None = None,
+    total: int | None = None,
 ) -> Run:
-    policy = policies(seed)[name]
-    mix = typical_of(workload.pods) if isinstance(policy, Fgd) else None
-    replay = Replay(workload, policy, seed, names_decide=names_decide, mix=mix)
-    recorder: Recorder | SteadyRecorder = Recorder(workload)
-    steps, total = replay.run(), len(workload.pods)
-    if churn is not None:
-        recorder, total = SteadyRecorder(workload, churn), churn
-        steps = Churn(replay, load).run(churn)
-    title, began = f"{name}, seed {seed}", time.perf_counter()
+    """Run it to its end and show how far it is. steps, recorder, total: of another procedure."""
+    recorder = recorder or Recorder(replay.workload)
+    title, began = f"{name}, seed {replay.seed}", time.perf_counter()
+    total = total or len(replay.workload.pods)
     columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     console = ProgressConsole()
     # A bar on standard error where that is a terminal, else a line now and then.
     shown, printed = console.is_terminal, time.monotonic()
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task(title, total=total)
-        for done, step in enumerate(steps, start=1):
+        for done, step in enumerate(steps or replay.run(), start=1):
             recorder.saw(step)
             if done % 50 == 0:
                 bar.update(task, completed=done)
                 if not shown and time.monotonic() - printed >= LINE_SECONDS:
                     printed = time.monotonic()
                     click.echo(f"{title}: {done:,} of {total:,} pods", err=True)
-    return Run(name, seed, load, recorder.outcome(replay.rooms), time.perf_counter() - began)
+    outcome = recorder.outcome(replay.rooms)
+    return Run(name, replay.seed, load, outcome, time.perf_counter() - began)
 
 
 def as_fields(run: Run) -> dict[str, object]:
@@ -197,7 +206,7 @@ def as_fields(run: Run) -> dict[str, object]:
     }
 
 
-def _draw(path: Path, runs: Sequence[Run]) -> None:
+def draw(path: Path, runs: Sequence[Run]) -> None:
     """Draw the mean over the seeds, for each policy."""
     if path.suffix.lower() != ".svg":
         raise click.BadParameter(
@@ -209,3 +218,48 @@ def _draw(path: Path, runs: Sequence[Run]) -> None:
         path.write_text(chart(curves), encoding="utf-8")
     except OSError as error:
         raise InputError(path, f"cannot be written: {error.strerror}") from error
+
+
+def by_policy(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+    """Group runs by policy, in the order in which they were asked for."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(run.policy, []).append(run)
+    return list(grouped.items())
+
+
+def print_report(runs: Sequence[Run]) -> None:
+    """Print allocation by policy, and by model of GPU."""
+    console, grouped = OutputConsole(), by_policy(runs)
+    table = Table(box=SIMPLE_HEAD, title="GPUs allocated, percent", pad_edge=False)
+    table.add_column("policy")
+    load = f"at {100 * runs[0].load:g} %"
+    for column in ("seeds", "at 100 %", load, "sd", "placed", "decisions/s"):
+        table.add_column(column, justify="right")
+    for name, of_policy in grouped:
+        full = [percent for run in of_policy if (percent := run.outcome.at(100)) is not None]
+        last = [run.outcome.allocation_percent for run in of_policy]
+        pods = sum(run.outcome.pods for run in of_policy)
+        table.add_row(
+            name,
+            str(len(of_policy)),
+            f"{mean(full):.2f}" if full else "-",
+            f"{mean(last):.2f}",
+            f"{pstdev(last):.2f}",
+            f"{sum(run.outcome.placed for run in of_policy)} of {pods}",
+            f"{pods / sum(run.seconds for run in of_policy):.0f}",
+        )
+    console.print(table)
+    for start in range(0, len(grouped), ABREAST):
+        abreast = grouped[start : start + ABREAST]
+        table = Table(box=SIMPLE_HEAD, title="by model of GPU, percent", pad_edge=False)
+        table.add_column("model")
+        for column in ("GPUs", *(name for name, _ in abreast)):
+            table.add_column(column, justify="right")
+        for model, (gpus, _) in abreast[0][1][0].outcome.models.items():
+            known = [
+                [one.outcome.models[model][1] for one in some if model in one.outcome.models]
+                for _, some in abreast
+            ]
+            table.add_row(model, str(gpus), *(f"{mean(percents):.2f}" for percents in known))
+        console.print(table)

@@ -10,8 +10,8 @@ from gpumanager.cli.flags import log_format_option, log_level_option, namespaced
 from gpumanager.cli.logs import LogFlags, start_logging
 from gpumanager.cli.webhook_parts import WebhookSettings, serve
 from gpumanager.errors import InputError
-from gpumanager.scheduler.certificates.api import Named
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory, Unmeetable
+from gpumanager.scheduler.certificates.sources import Named
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, DefaultMemory, Unschedulable
 from gpumanager.units import MEMORY_BLOCK, parse_bytes
 
 PORT: Final = 8443
@@ -23,9 +23,9 @@ def _named(context: click.Context, parameter: click.Parameter, text: str) -> Nam
     return Named(*namespaced(context, parameter, text))
 
 
-def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> MissingMemory | int:
-    if text in {one.value for one in MissingMemory}:
-        return MissingMemory(text)
+def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> DefaultMemory | int:
+    if text in {one.value for one in DefaultMemory}:
+        return DefaultMemory(text)
     try:
         size = parse_bytes(text)
     except ValueError as error:
@@ -86,7 +86,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     help="Secret in which the replicas share the certificates that they create.",
 )
 @click.option(
-    "--configuration",
+    "--webhook-configuration",
     "configurations",
     default=(CONFIGURATION,),
     multiple=True,
@@ -107,8 +107,8 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     help="Scheduler for pods that name none.",
 )
 @click.option(
-    "--missing-memory",
-    default=MissingMemory.REFUSE.value,
+    "--default-memory",
+    default=DefaultMemory.REFUSE.value,
     callback=_memory,
     show_default=True,
     metavar="refuse|share|SIZE",
@@ -124,9 +124,9 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     "keep it.",
 )
 @click.option(
-    "--unmeetable",
-    type=click.Choice([one.value for one in Unmeetable]),
-    default=Unmeetable.WARN.value,
+    "--unschedulable",
+    type=click.Choice([one.value for one in Unschedulable]),
+    default=Unschedulable.WARN.value,
     show_default=True,
     help="What to do with a pod that no known node could run; deny also refuses pods for which an "
     "autoscaler would add a larger node.",
@@ -147,7 +147,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Missi
     help="Replace the two extended resources by a ResourceClaim, in pods sent to /mutate/claims.",
 )
 @click.option(
-    "--claim-tiers",
+    "--claim-alternatives",
     is_flag=True,
     help="Let shares in such claims prefer GPUs in use, by two alternatives. For clusters whose "
     "kube-scheduler does not ask the extender about claims; scheduling takes longer.",
@@ -170,7 +170,7 @@ def command(*, level: int, format: str, **flags: Any) -> None:  # noqa: A002 - t
 
     \b
     Example, in a pod:
-      gpumanager webhook --scheduler-name gpu-scheduler --missing-memory share
+      gpumanager webhook --scheduler-name gpu-scheduler --default-memory share
     """
     start_logging(LogFlags(level=level, format=format))
     asyncio.run(serve(read_settings(flags)))
@@ -181,11 +181,11 @@ def read_settings(flags: dict[str, Any]) -> WebhookSettings:
     given = dict(flags)
     policy = AdmissionPolicy(
         scheduler_name=given.pop("scheduler_name"),
-        missing_memory=given.pop("missing_memory"),
+        default_memory=given.pop("default_memory"),
         pin=given.pop("node_name") == "affinity",
-        unmeetable=Unmeetable(given.pop("unmeetable")),
+        unschedulable=Unschedulable(given.pop("unschedulable")),
         fail_open=given.pop("fail") == "open",
-        claim_tiers=given.pop("claim_tiers"),
+        claim_alternatives=given.pop("claim_alternatives"),
     )
     if bool(given["certificate"]) != bool(given["key"]):
         raise InputError("--tls-cert-file, --tls-key-file", "give both, or none")

@@ -13,13 +13,14 @@ from gpumanager import __version__
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.kube.access import NoAccess, find_access
 from gpumanager.kube.client import KubeClient
-from gpumanager.scheduler.certificates.api import Named
-from gpumanager.scheduler.certificates.bundle import Bundles
-from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.own import OwnCertificate
-from gpumanager.scheduler.certificates.requested import RequestedCertificate
-from gpumanager.scheduler.certificates.values import CertificateSource
+from gpumanager.scheduler.certificates.sources import (
+    CertificateSource,
+    Files,
+    Named,
+    OwnCertificate,
+    RequestedCertificate,
+)
 from gpumanager.scheduler.claims.keeper import TemplateKeeper, TemplateUser
 from gpumanager.scheduler.claims.quota import ClaimQuotas
 from gpumanager.scheduler.http.server import HttpServer
@@ -90,8 +91,7 @@ class Parts:
         elif settings.signer:
             source = RequestedCertificate(api, settings.signer, settings.names)
         else:
-            bundles = Bundles(api, settings.configurations)
-            source = OwnCertificate(api, settings.secret, settings.names, bundles)
+            source = OwnCertificate(api, settings.secret, settings.names, settings.configurations)
         self.keeper = Keeper(source) if source else None
         self.supervisor = Supervisor()
         metrics = WebhookMetrics(self.gauges, self.supervisor)

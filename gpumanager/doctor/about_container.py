@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gpumanager.doctor.values import Finding, Unseen, well, wrong
+from gpumanager.doctor.question import Unseen
+from gpumanager.doctor.values import Finding, well, wrong
 from gpumanager.names import CONTAINER_DRIVER, CONTAINER_VCUDA, SOCKET_NAME
 
 LIBCUDA: Final = "libcuda.so.1"

@@ -5,14 +5,20 @@ A driver that hangs, a file system that is gone: the thread is left behind, and 
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Thread
 from typing import Final, Generic, TypeVar
-
-from gpumanager.doctor.values import Unseen
 
 QUESTION_SECONDS: Final = 10.0
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What could not be looked at, and why."""
+
+    cause: str
 
 
 class DoctorQuestion(Generic[T]):

@@ -6,7 +6,6 @@ like a key of a known maker, and what is long and looks like chance. What went l
 
 import json
 import re
-from collections.abc import Callable
 from typing import Final
 
 MARK: Final = "<redacted>"
@@ -50,31 +49,23 @@ def redact(text: str) -> tuple[str, int]:
 
     def gone(found: re.Match[str]) -> str:
         nonlocal count
-        before = found.groupdict().get("before") or ""
-        if found.groupdict().get("value") in {MARK, f'"{MARK}"'}:
+        parts = found.groupdict()
+        value = parts.get("value") or ""
+        if value in {MARK, f'"{MARK}"'}:
             return found[0]
         count += 1
-        value = found.groupdict().get("value") or ""
-        return before + (f'"{MARK}"' if value.startswith('"') else MARK)
+        return (parts.get("before") or "") + (f'"{MARK}"' if value.startswith('"') else MARK)
 
-    def chance(found: re.Match[str]) -> str:
-        return gone(found) if _by_chance(found[0]) else found[0]
-
-    rules: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
-        *((rule, gone) for rule in (*_RULES, *_NAMED)),
-        (_LONG, chance),
-    ]
-    for rule, put in rules:
-        text = rule.sub(put, text)
+    for rule in (*_RULES, *_NAMED):
+        text = rule.sub(gone, text)
+    text = _LONG.sub(lambda found: gone(found) if _by_chance(found[0]) else found[0], text)
     return text, count
 
 
 def _by_chance(text: str) -> bool:
     """Return whether upper, lower and digits are mixed, and it is no path."""
-    mixed = (str.isupper, str.islower, str.isdigit)
-    return all(any(test(letter) for letter in text) for test in mixed) and text.count(
-        "/"
-    ) * FEW_SLASHES <= len(text)
+    mixed = all(any(map(test, text)) for test in (str.isupper, str.islower, str.isdigit))
+    return mixed and text.count("/") * FEW_SLASHES <= len(text)
 
 
 def checkpoint_without_answers(text: bytes) -> str:

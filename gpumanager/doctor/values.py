@@ -1,7 +1,9 @@
 """What a doctor sees on a node, and what it says of it.
 
-`ObservedNode` holds what could be seen and, in its place, why something could not. A finding is one
-line of the answer: what was found, whether that is well, and what to do where it is not.
+`ObservedNode` has an input of each check: what could be seen or, in its place, why it could not. A
+finding is one line of the answer: what was found, whether that is well, and what to do where it is
+not. It is wrong only where pods would get no GPU, or not what they were granted; what merely makes
+something worse is a note.
 """
 
 from collections.abc import Mapping
@@ -9,10 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from gpumanager.doctor.question import Unseen
 from gpumanager.gpu.driver_version import LoadedDriver
 from gpumanager.gpu.values import Topology
-from gpumanager.kubelet.probe import Speaks
-from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import Bytes
 
 
@@ -46,13 +47,6 @@ def note(part: str, found: str, advice: str) -> Finding:
 
 def wrong(part: str, found: str, advice: str) -> Finding:
     return Finding(part, Verdict.WRONG, found, advice)
-
-
-@dataclass(frozen=True, slots=True)
-class Unseen:
-    """What could not be looked at, and why."""
-
-    cause: str
 
 
 class ListeningSocket(Enum):
@@ -100,86 +94,6 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuView:
-    """missing_nodes: device files that GPUs or the driver need and that are not there.
-    missing_shims: our own libraries that are not built. troubles: of single GPUs.
-    """
-
-    installed: InstalledDriver | Unseen
-    loaded: LoadedDriver | Unseen
-    topology: Topology | Unseen
-    missing_nodes: tuple[Path, ...]
-    missing_shims: tuple[Path, ...]
-    troubles: tuple[Trouble, ...] | Unseen = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SharesView:
-    """What goes past the limits of containers that share a GPU. unlimited: of the driver's
-    libraries that they get. hmm: whether kernels may reach pageable memory.
-    """
-
-    unlimited: tuple[str, ...] | Unseen
-    hmm: bool | Unseen
-
-
-@dataclass(frozen=True, slots=True)
-class KubeletView:
-    """sockets: our own ones in the kubelet's directory. pods: how many it lists. held: device IDs
-    of ours that its checkpoint says pods hold, by resource; None where there is no checkpoint yet.
-    """
-
-    socket: Path
-    listener: ListeningSocket
-    sockets: tuple[ListeningSocket, ...]
-    version: str | Unseen
-    pods: int | Unseen
-    held: "Held | Unseen | None"
-    pod_resources: Speaks | Unseen
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """How many device IDs of each resource."""
-
-    cores: int
-    blocks: int
-
-    def __str__(self) -> str:
-        return f"{self.cores} of {VCORE}, {self.blocks} of {VMEMORY}"
-
-
-@dataclass(frozen=True, slots=True)
-class ContainersView:
-    """runtime: which one answers by CRI, in words. cgroups: their version, in words; None for none.
-    driver: the pods' cgroup driver; None while there is no pod to tell by. nvidia_defaults: files
-    that make NVIDIA's runtime the default; nvidia_devices: CDI's descriptions of its devices.
-    """
-
-    runtime: str | Unseen
-    cgroups: str | None
-    driver: str | None
-    nvidia_defaults: tuple[Path, ...] = ()
-    nvidia_devices: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class OwnView:
-    """The agent's own place in the world, as this process has it.
-
-    takes_books_back: whether it may open what processes of other users have open.
-    granted: how many containers the journal has grants for; None where there is no journal yet.
-    """
-
-    root: bool
-    sees_all_processes: bool
-    takes_books_back: bool
-    open_files: int
-    directories: tuple[Directory, ...] | Unseen
-    granted: int | Unseen | None
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimObjects:
     """What the API server has. denied: rights of an agent that the account has not.
 
@@ -196,7 +110,7 @@ class ClaimObjects:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimsView:
+class ObservedClaims:
     """What serves claims here. socket: by which the kubelet finds the driver, in registry.
 
     ready: what the agent says of itself. cdi_obstacle: why the runtime ignores CDI files, empty
@@ -206,7 +120,7 @@ class ClaimsView:
     registry: Path
     socket: ListeningSocket
     ready: str | Unseen
-    cdi_obstacle: str
+    cdi_obstacle: str | Unseen
     cdi_directory: Path
     cdi_files: frozenset[str] | Unseen
     prepared: Mapping[str, str] | Unseen
@@ -215,14 +129,54 @@ class ClaimsView:
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """claims: None where the node serves none. managers: others that have this node's GPUs too, in
-    words; None without an API server. beside: whether the agent offers GPUs all the same."""
+    """The driver and its GPUs.
+    missing_nodes: device files that GPUs or the driver need and that are not there.
+    missing_shims: our own libraries that are not built. troubles: of single GPUs.
+    unlimited: libraries of the driver in containers that share a GPU which no limit holds for.
+    hmm: whether kernels may reach pageable memory, past the limits of a share.
 
-    gpus: GpuView
-    shares: SharesView
-    kubelet: KubeletView
-    containers: ContainersView
-    own: OwnView
-    claims: ClaimsView | None = None
+    The kubelet. listener: what listens on its socket. sockets: our own ones beside it. pods: how
+    many it lists. held: device IDs of ours that its checkpoint says pods hold; None where there is
+    no checkpoint yet. pod_resources: which calls it answers.
+
+    Containers. runtime: which one answers by CRI. cgroups: their version; None for none. driver:
+    the pods' cgroup driver; None while there is no pod to tell by. nvidia_defaults: files that make
+    NVIDIA's runtime the default; nvidia_devices: CDI's descriptions of its devices.
+
+    The agent's own place, as this process has it. takes_books_back: whether it may open what
+    processes of other users have open. granted: how many containers the journal has grants for;
+    None where there is no journal yet.
+
+    managers: others that have this node's GPUs too; None without an API server. beside: whether the
+    agent offers GPUs all the same. claims: None where the node serves none.
+    """
+
+    installed: InstalledDriver | Unseen
+    loaded: LoadedDriver | Unseen
+    topology: Topology | Unseen
+    missing_nodes: tuple[Path, ...]
+    missing_shims: tuple[Path, ...]
+    troubles: tuple[Trouble, ...] | Unseen
+    unlimited: tuple[str, ...] | Unseen
+    hmm: bool | Unseen
+    kubelet_socket: Path
+    listener: ListeningSocket
+    sockets: tuple[ListeningSocket, ...]
+    version: str | Unseen
+    pods: int | Unseen
+    held: str | Unseen | None
+    pod_resources: str | Unseen
+    runtime: str | Unseen
+    root: bool
+    sees_all_processes: bool
+    takes_books_back: bool
+    open_files: int
+    directories: tuple[Directory, ...] | Unseen
+    granted: int | Unseen | None
+    cgroups: str | None = None
+    driver: str | None = None
+    nvidia_defaults: tuple[Path, ...] = ()
+    nvidia_devices: tuple[Path, ...] = ()
     managers: tuple[str, ...] | Unseen | None = None
     beside: bool = False
+    claims: ObservedClaims | None = None

@@ -219,7 +219,7 @@ def _grant(
         shares=shares,
         isolation=isolation_of(looked_at if admin else shared or shares),
         evaluator=evaluator if whole_gpus(shares) else Evaluator.SHARE,
-        why="allocated by the scheduler" if not admin else "admin access: looks, and holds nothing",
+        why="allocated by the scheduler" if not admin else "monitoring only: holds no share",
         time=now,
         state=State.CONFIRMED,
         ceiling=ceilings.pop(),

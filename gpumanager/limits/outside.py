@@ -168,7 +168,7 @@ class OutsideUse:
         for name in sorted(self.overdrawn - self._said):
             log.warning(
                 "allocation %s goes on launching out of turn: it bypasses its shim; with "
-                "--behind-the-shim=pause the agent pauses it whenever it has had its share",
+                "--on-bypass=pause the agent pauses it whenever it has had its share",
                 name,
             )
         self._said |= self.overdrawn

@@ -143,7 +143,7 @@ class Monitor:
         await self.auditor.audit(snapshot)
 
     def _found(self, finding: AuditFinding) -> None:
-        self.events.add(Event("behind-the-shim", "", finding.message, finding.warning))
+        self.events.add(Event("bypass", "", finding.message, finding.warning))
 
     async def _listen(self, address: str, port: int) -> None:
         where = f"{address} port {port}"

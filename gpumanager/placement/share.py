@@ -36,7 +36,7 @@ def share(topology: Topology, free: FreeGpus, request: Request, policy: str) -> 
     if policy != BINPACK:
         why = f"best by {policy}: {rest}"
     elif room.whole:
-        why = "first free GPU: none in use has enough left"
+        why = "a free GPU, since no GPU in use had room"
     else:
         why = f"fullest GPU that still fits: {rest}"
     return GpuChoice(request, (chosen,), why)

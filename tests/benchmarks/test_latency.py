@@ -5,9 +5,9 @@ from pathlib import Path
 
 import latency
 import pytest
+from harness import HarnessResult
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.sim.harness import HarnessResult
 from gpumanager.sim.machine import REAL
 
 

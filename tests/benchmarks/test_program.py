@@ -10,8 +10,8 @@ from compute import figures, program
 from compute.baselines import build
 from compute.grid import cases, chosen, compared
 from compute.runner import Runner
+from harness import Tenant, play
 
-from gpumanager.sim.harness import Tenant, play
 from gpumanager.sim.machine import (
     BEHAVIOURS,
     DEFAULT_BEHAVIOUR,

@@ -28,9 +28,9 @@ REFUSED = {
     "image.digest=sha256:12": "/image/digest",
     "kubelet.root=var": "/kubelet/root",
     "scheduler.name=default-scheduler": "/scheduler/name",
-    "webhook.missingMemory=much": "/webhook/missingMemory",
-    "webhook.missingMemory=2GB": "/webhook/missingMemory",
-    "webhook.missingMemory=128MiB": "/webhook/missingMemory",
+    "webhook.defaultMemory=much": "/webhook/defaultMemory",
+    "webhook.defaultMemory=2GB": "/webhook/defaultMemory",
+    "webhook.defaultMemory=128MiB": "/webhook/defaultMemory",
     "webhook.failurePolicy=Retry": "/webhook/failurePolicy",
     "extender.policy=foo": "/extender/policy",
     "logFormat=xml": "/logFormat",
@@ -110,7 +110,7 @@ def test_the_agent_may_signal_and_freeze_others_only_where_it_is_to(
 ) -> None:
     unprivileged = "agent.privileged=false,agent.runtimeClassName=nvidia"
 
-    made = rendered("--set", f"{unprivileged},agent.behindTheShim={action}")
+    made = rendered("--set", f"{unprivileged},agent.onBypass={action}")
 
     assert ("- KILL " in made) is may_signal
     assert ("mountPath: /sys/fs/cgroup, readOnly: false" in made) is may_freeze

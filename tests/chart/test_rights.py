@@ -55,7 +55,7 @@ def quota(arguments: Arguments) -> bool:
 
 
 def alone(arguments: Arguments) -> bool:
-    return "--beside-other-managers=true" not in arguments
+    return "--allow-other-managers=true" not in arguments
 
 
 own_certificate: Final = has("--secret=")
@@ -138,14 +138,14 @@ def request(verb: str) -> tuple[Right, When]:
 
 
 CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
-    ("cli/support/claims_observation.py", "create"): (),  # everybody may ask what they may
-    ("cli/support/claims_observation.py", "get"): (driver("deviceclasses", "get"),),
-    ("cli/support/claims_observation.py", "list"): (
+    ("cli/support/claim_inputs.py", "create"): (),  # everybody may ask what they may
+    ("cli/support/claim_inputs.py", "get"): (driver("deviceclasses", "get"),),
+    ("cli/support/claim_inputs.py", "list"): (
         driver("resourceclaims", "list"),
         driver("resourceslices", "list"),
     ),
-    ("cli/support/other_managers.py", "get"): (agent("nodes", "get"),),
-    ("cli/support/other_managers.py", "list"): (
+    ("cli/support/inputs.py", "get"): (agent("nodes", "get"),),
+    ("cli/support/inputs.py", "list"): (
         agent("pods", "list"),
         managers("resource.k8s.io", "resourceslices", "list"),
     ),
@@ -169,15 +169,19 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ("scheduler/extender/bind.py", "create"): (extender("pods/binding", "create"),),
     ("scheduler/extender/bind.py", "get"): (extender("pods", "get"),),
     ("scheduler/extender/bind.py", "patch"): (extender("pods", "patch"),),
-    ("scheduler/certificates/api.py", "get"): (
+    ("scheduler/certificates/sources.py", "get"): (
         secret("get", named=True),
         *configurations("get"),
         request("get"),
     ),
-    ("scheduler/certificates/bundle.py", "patch"): configurations("patch"),
-    ("scheduler/certificates/own.py", "create"): (secret("create", named=False),),
-    ("scheduler/certificates/own.py", "patch"): (secret("patch", named=True),),
-    ("scheduler/certificates/requested.py", "create"): (request("create"),),
+    ("scheduler/certificates/sources.py", "create"): (
+        secret("create", named=False),
+        request("create"),
+    ),
+    ("scheduler/certificates/sources.py", "patch"): (
+        secret("patch", named=True),
+        *configurations("patch"),
+    ),
     ("kube/lease.py", "create"): (lease("create", named=False),),
     ("kube/lease.py", "get"): (lease("get", named=True),),
     ("kube/lease.py", "patch"): (lease("patch", named=True),),

@@ -85,7 +85,7 @@ def test_the_schema_takes_the_policies_that_the_extender_takes() -> None:
 
 def test_the_schema_takes_the_sizes_that_the_programs_take() -> None:
     reserved = values.BY_PATH["agent.reservedMemory"]["pattern"]
-    missing = values.BY_PATH["webhook.missingMemory"]["pattern"]
+    missing = values.BY_PATH["webhook.defaultMemory"]["pattern"]
 
     sizes = [one for one in SIZES if accepts(parse_bytes, one)]
     assert [one for one in SIZES if re.search(reserved, one)] == sizes

@@ -126,7 +126,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "agent.gpuPolicy": one_of(*GPU_POLICIES),
     "agent.reservedMemory": {"type": "string", "pattern": f"^({SIZE})?$"},
     "agent.address": {"type": "string", "pattern": "^([0-9.]+|[0-9a-fA-F:]+|localhost)?$"},
-    "agent.behindTheShim": one_of("report", "pause", "end"),
+    "agent.onBypass": one_of("report", "pause", "end"),
     "agent.cudaCompat": one_of("shim", "image"),
     "agent.port": {"type": "integer", "minimum": 0, "maximum": 65535},
     "agent.maxUnavailable": {
@@ -144,14 +144,14 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "scheduler.name": {"type": "string", "minLength": 1, "not": {"const": "default-scheduler"}},
     "scheduler.extenderWeight": {"type": "integer", "minimum": 1},
     "claims.extendedResource": {"type": "string", "pattern": "^([a-z0-9.-]+/[A-Za-z0-9._-]+)?$"},
-    "webhook.missingMemory": {
+    "webhook.defaultMemory": {
         "type": "string",
         # The least is 256 MiB, a block.
         "pattern": "^(refuse|share|0*[1-9][0-9]* ?[GT]iB|0*([3-9][0-9]{8}|[1-9][0-9]{9,})"
         "|0*(25[6-9]|2[6-9][0-9]|[3-9][0-9]{2}|[1-9][0-9]{3,}) ?MiB)$",
     },
     "webhook.nodeName": one_of("affinity", "keep"),
-    "webhook.unmeetable": one_of("deny", "warn", "ignore"),
+    "webhook.unschedulable": one_of("deny", "warn", "ignore"),
     "webhook.fail": one_of("open", "closed"),
     "webhook.failurePolicy": one_of("Ignore", "Fail"),
     "webhook.claims": one_of("never", "labelled", "always"),

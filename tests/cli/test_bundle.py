@@ -10,9 +10,8 @@ import pytest
 
 from gpumanager.cli import run
 from gpumanager.cli.logs import FILE
-from gpumanager.cli.support import bundle_sources
-from gpumanager.cli.support.bundle import collect
-from gpumanager.cli.support.bundle_sources import Source
+from gpumanager.cli.support import bundle
+from gpumanager.cli.support.bundle import Source, collect
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share
 from gpumanager.grants.journal import Journal
@@ -86,6 +85,7 @@ def test_nothing_secret_is_in_it_and_what_helps_is(
     assert "fs.inotify.max_user_instances" in files["system/sysctl.txt"]
     assert "gpumanager" in files["versions.json"]
     assert json.loads(files["doctor.json"])["findings"]
+    assert json.loads(files["inputs.json"])["granted"] == 1
     assert to.stat().st_mode & 0o777 == 0o600
     told = capsys.readouterr()
     assert told.out == ""
@@ -149,21 +149,21 @@ def test_a_source_that_hangs_costs_itself_alone() -> None:
 )
 def test_a_program_that_fails_is_a_reason(words: tuple[str, ...], cause: str) -> None:
     with pytest.raises(ValueError, match=cause):
-        bundle_sources.output(words)
+        bundle.output(words)
 
 
 def test_a_program_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle_sources, "COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr(bundle, "COMMAND_SECONDS", 0.2)
 
     with pytest.raises(ValueError, match=r"no answer within 0\.2 s"):
-        bundle_sources.output(("sleep", "60"))
+        bundle.output(("sleep", "60"))
 
 
 def test_a_listing_of_a_crowded_directory_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle_sources, "LISTED", 3)
+    monkeypatch.setattr(bundle, "LISTED", 3)
     for number in range(9):
         (tmp_path / f"name-{number}").touch()
 
-    assert len(bundle_sources.listing(tmp_path).splitlines()) == 3
+    assert len(bundle.listing(tmp_path).splitlines()) == 3

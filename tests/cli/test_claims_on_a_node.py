@@ -102,7 +102,7 @@ async def test_the_doctor_and_its_bundle_tell_of_claims(node: NodeOfClaims, tmp_
 
 
 async def test_the_doctor_misses_no_gpu_that_device_plugins_offer(tmp_path: Path) -> None:
-    flags = {"interface": "both", "claims-gpus": 1, "move-after": "0.2s"}
+    flags = {"interface": "both", "claims-gpus": 1, "gpu-move-delay": "0.2s"}
     async with NodeOfClaims(tmp_path, flags={**flags, "query-port": free_port()}) as node:
         await until(lambda: node.offered() == 1)
 

@@ -92,7 +92,7 @@ def test_the_table_says_who_got_what_and_why(six: str, capsys: pytest.CaptureFix
     table = " ".join(capsys.readouterr().out.split())
     assert "6 GPUs of 16 GiB" in table
     assert "200 cores whole GPUs 4, 5 best linked set: PIX" in table
-    assert "30 cores share 0 first free GPU: none in use has enough left" in table
+    assert "30 cores share 0 a free GPU, since no GPU in use had room" in table
     assert "1 core share 0" in table
     assert "1 block " in table
     assert "100 cores whole GPU 1 keeps linked GPUs together" in table

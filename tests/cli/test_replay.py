@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import replay, run
-from gpumanager.sim.trace.baselines import policies
 
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
@@ -46,17 +45,17 @@ def test_json_tells_what_was_given_away(
 def test_each_policy_and_seed_is_a_line(
     trace: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["--policy", "fgd", "--policy", "random", "--seed", "1", "--seed", "2"]
+    asked = ["--policy", "spread", "--policy", "binpack", "--seed", "1", "--seed", "2"]
 
     status = run(["replay", *trace, *asked, "--load", "0.5", "--ties", "names", "--json"])
 
     runs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert status == 0
     assert [(one["policy"], one["seed"]) for one in runs] == [
-        ("fgd", 1),
-        ("random", 1),
-        ("fgd", 2),
-        ("random", 2),
+        ("spread", 1),
+        ("binpack", 1),
+        ("spread", 2),
+        ("binpack", 2),
     ]
 
 
@@ -88,30 +87,18 @@ def test_people_see_policies_models_and_a_drawing(
     assert drawing.read_text().startswith("<svg")
 
 
-def test_pods_come_and_go(trace: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    status = run(["replay", *trace, "--churn", "60", "--load", "1", "--json"])
-
-    printed = json.loads(capsys.readouterr().out)
-    assert status == 0
-    assert printed["pods"] == 60
-    assert printed["gpu_allocation_percent_at_100"] is None
-    assert 0 < printed["gpu_allocation_percent"] <= 100
-
-
 def test_tables_fit_on_eighty_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    asked = [word for name in policies(0) for word in ("--policy", name)]
+    asked = [word for name in replay.POLICIES for word in ("--policy", name)]
 
     status = run(["replay", "--synthetic", "mixed", "--synthetic-nodes", "20", *asked])
 
     printed = capsys.readouterr().out
     assert status == 0
     assert "…" not in printed
-    assert all(
-        printed.count(f" {name}") == 2 for name in policies(0) if name not in {"fgd", "claims"}
-    )
+    assert all(printed.count(f" {name}") == 2 for name in replay.POLICIES)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +118,6 @@ def test_tables_fit_on_eighty_columns(
             "/none/x.svg",
         ),
         (["--synthetic", "mixed", "--plot", "x.png"], "x.png must end in .svg"),
-        (["--synthetic", "mixed", "--plot", "x.svg", "--churn", "5"], "nothing to draw"),
-        (["--synthetic", "mixed", "--churn", "0"], "0 is not in the range"),
         (["--synthetic", "mixed", "--load", "inf"], "inf"),
         (["--synthetic", "mixed", "--load", "-1"], "-1"),
     ],

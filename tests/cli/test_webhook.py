@@ -20,7 +20,7 @@ from gpumanager.cli import run, webhook
 from gpumanager.cli.webhook_parts import WebhookSettings, serve
 from gpumanager.errors import GpuManagerError
 from gpumanager.scheduler.certificates.x509 import issue, make_authority
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory, Unmeetable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, DefaultMemory, Unschedulable
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 
@@ -50,11 +50,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WebhookSettings]:
     [
         ([], AdmissionPolicy()),
         (["--scheduler-name=s"], AdmissionPolicy(scheduler_name="s")),
-        (["--missing-memory=share"], AdmissionPolicy(missing_memory=MissingMemory.SHARE)),
-        (["--missing-memory=1GiB"], AdmissionPolicy(missing_memory=4)),
-        (["--missing-memory=257MiB"], AdmissionPolicy(missing_memory=2)),
+        (["--default-memory=share"], AdmissionPolicy(default_memory=DefaultMemory.SHARE)),
+        (["--default-memory=1GiB"], AdmissionPolicy(default_memory=4)),
+        (["--default-memory=257MiB"], AdmissionPolicy(default_memory=2)),
         (["--node-name=keep"], AdmissionPolicy(pin=False)),
-        (["--unmeetable=deny"], AdmissionPolicy(unmeetable=Unmeetable.DENY)),
+        (["--unschedulable=deny"], AdmissionPolicy(unschedulable=Unschedulable.DENY)),
         (["--fail=closed"], AdmissionPolicy(fail_open=False)),
     ],
 )
@@ -82,8 +82,8 @@ def test_the_certificate_is_for_the_service_the_api_server_calls(
         (["--service=x"], "NAMESPACE/NAME"),
         (["--secret=a/b/c"], "NAMESPACE/NAME"),
         (["--quota-configmap=x"], "NAMESPACE/NAME"),
-        (["--missing-memory=some"], "16GiB"),
-        (["--missing-memory=1MiB"], "256MiB"),
+        (["--default-memory=some"], "16GiB"),
+        (["--default-memory=1MiB"], "256MiB"),
         (["--port=70000"], "70000"),
         (["--kubeconfig=/nowhere/at/all"], "/nowhere/at/all"),
     ],

@@ -14,8 +14,7 @@ from gpumanager.monitor.metrics.families import FAMILIES, RPC_SECONDS
 from gpumanager.monitor.metrics.rows import Family
 from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota.limits import Usage, read_quotas
-from gpumanager.scheduler.quota.metrics import QuotaCollector
-from gpumanager.scheduler.quota.rules import Known
+from gpumanager.scheduler.quota.rules import Known, QuotaCollector
 from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.supervisor import Supervisor
 

@@ -25,8 +25,7 @@ from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.extender.explain import Explanation
 from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.quota.limits import Usage
-from gpumanager.scheduler.quota.metrics import QuotaCollector
-from gpumanager.scheduler.quota.rules import Known
+from gpumanager.scheduler.quota.rules import Known, QuotaCollector
 from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook

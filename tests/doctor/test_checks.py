@@ -8,25 +8,18 @@ import pytest
 
 from gpumanager.doctor.about_container import about_container
 from gpumanager.doctor.checks import examine, is_wrong
+from gpumanager.doctor.question import Unseen
 from gpumanager.doctor.values import (
-    ContainersView,
     Directory,
     Finding,
-    GpuView,
-    Held,
     InstalledDriver,
-    KubeletView,
     ListeningSocket,
     ObservedNode,
-    OwnView,
-    SharesView,
     Trouble,
-    Unseen,
     Verdict,
 )
 from gpumanager.gpu.driver_version import LoadedDriver
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.kubelet.probe import Speaks
 from gpumanager.units import GIB, MIB, Bytes
 
 VM = Directory("allocations", Path("/etc/vm"), None, Bytes(GIB), executable=True)
@@ -43,24 +36,25 @@ def two(bond: Bond, *numa_nodes: int | None) -> Topology:
     return topology([gpu(0, first), gpu(1, second)], [[None, bond], [bond, None]])
 
 
-GPUS = GpuView(
+WELL = ObservedNode(
     installed=InstalledDriver("555.58.02", Path("/usr/lib/libcuda.so.555.58.02")),
     loaded=LoadedDriver("555.58.02", "12.5"),
     topology=two(Bond(Level.PIX)),
     missing_nodes=(),
     missing_shims=(),
-)
-KUBELET = KubeletView(
-    socket=Path("/var/kubelet.sock"),
+    troubles=(),
+    unlimited=(),
+    hmm=False,
+    kubelet_socket=Path("/var/kubelet.sock"),
     listener=ListeningSocket.LISTENS,
     sockets=(ListeningSocket.LISTENS, ListeningSocket.LISTENS),
     version="v1.36.2",
     pods=3,
-    held=Held(30, 8),
-    pod_resources=Speaks.LIST_AND_GET,
-)
-CONTAINERS = ContainersView("containerd 1.6.20 (CRI v1)", "v2", "systemd")
-OWN = OwnView(
+    held="30 of cores",
+    pod_resources="List, Get",
+    runtime="containerd 1.6.20 (CRI v1)",
+    cgroups="v2",
+    driver="systemd",
     root=True,
     sees_all_processes=True,
     takes_books_back=True,
@@ -68,19 +62,6 @@ OWN = OwnView(
     directories=(VM,),
     granted=2,
 )
-SHARES = SharesView(unlimited=(), hmm=False)
-WELL = ObservedNode(GPUS, SHARES, KUBELET, CONTAINERS, OWN)
-
-
-def changed(**parts: Any) -> ObservedNode:
-    """The well node with these fields, of whichever of its parts, changed."""
-    node = WELL
-    for part in ("gpus", "kubelet", "containers", "own", "shares"):
-        view = getattr(node, part)
-        fields = {name: parts[name] for name in parts if hasattr(view, name)}
-        node = replace(node, **{part: replace(view, **fields)})
-    own = {name: parts[name] for name in ("managers", "beside") if name in parts}
-    return replace(node, **own)
 
 
 def not_well(node: ObservedNode) -> list[Finding]:
@@ -96,9 +77,7 @@ def test_a_node_that_has_everything_is_well() -> None:
     assert found["GPUs"] == "2 x T4, 16 GiB"
     assert found["topology"] == "PIX x 1; NUMA nodes 0"
     assert found["kubelet"] == "/var/kubelet.sock: listens; version v1.36.2"
-    assert found["device checkpoint"] == (
-        "pods hold 30 of tencent.com/vcuda-core, 8 of tencent.com/vcuda-memory"
-    )
+    assert found["device checkpoint"] == "pods hold 30 of cores"
 
 
 NO_NODE = (Path("/dev/nvidia-uvm"),)
@@ -146,7 +125,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_said_once_with_what_to_do(case: str) -> None:
     fields, part, advice = WRONG[case]
-    node = changed(**fields)
+    node = replace(WELL, **fields)
 
     (finding,) = not_well(node)
 
@@ -188,7 +167,7 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
     "another device plugin, as wanted": (
         {"managers": ("HAMi (x)",), "beside": True},
         "other GPU managers",
-        "--beside-other-managers",
+        "--allow-other-managers",
     ),
     "no right to look for others": ({"managers": SILENT}, "other GPU managers", "`get` on nodes"),
     "graphics in shares": (
@@ -210,7 +189,7 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", NOTES)
 def test_what_merely_makes_something_worse_is_a_note(case: str) -> None:
     fields, part, advice = NOTES[case]
-    node = changed(**fields)
+    node = replace(WELL, **fields)
 
     (finding,) = not_well(node)
 
@@ -222,7 +201,7 @@ def test_what_merely_makes_something_worse_is_a_note(case: str) -> None:
 FRESH: dict[str, dict[str, Any]] = {
     "no pod ever had a GPU": {"held": None, "granted": None},
     "the token may not read metrics": {"version": Unseen("status 403 Forbidden")},
-    "an older kubelet": {"pod_resources": Speaks.LIST},
+    "an older kubelet": {"pod_resources": "List"},
     "GPUs far from each other": {"topology": two(Bond(Level.SYS), 0, 1)},
     "no other manager": {"managers": ()},
     "one GPU": {"topology": topology([gpu(0)], [[None]])},
@@ -232,7 +211,7 @@ FRESH: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", FRESH)
 def test_what_is_merely_not_there_yet_is_well(case: str) -> None:
-    assert not_well(changed(**FRESH[case])) == []
+    assert not_well(replace(WELL, **FRESH[case])) == []
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.support.claims_observation import denied_rights
-from gpumanager.doctor.about_claims import about_claims
+from gpumanager.cli.support.claim_inputs import denied_rights
+from gpumanager.doctor.claim_checks import CLAIM_CHECKS
+from gpumanager.doctor.question import Unseen
 from gpumanager.doctor.values import (
     ClaimObjects,
-    ClaimsView,
     Finding,
     ListeningSocket,
-    Unseen,
+    ObservedClaims,
     Verdict,
 )
 from gpumanager.dra.slice import differences
@@ -28,7 +28,7 @@ OBJECTS = ClaimObjects(
     claims={"u1": "team/a", "other": "web/b"},
     allocated={"u1": "team/a"},
 )
-WELL = ClaimsView(
+WELL = ObservedClaims(
     registry=Path("/plugins_registry"),
     socket=ListeningSocket.LISTENS,
     ready="ok",
@@ -40,20 +40,24 @@ WELL = ClaimsView(
 )
 
 
-def changed(**parts: Any) -> ClaimsView:
+def changed(**parts: Any) -> ObservedClaims:
     """The well node with these fields changed, of it or of its objects."""
     objects = {name: value for name, value in parts.items() if hasattr(OBJECTS, name)}
     view = {name: value for name, value in parts.items() if hasattr(WELL, name)}
     return replace(WELL, **({"objects": replace(OBJECTS, **objects)} | view))
 
 
-def not_well(view: ClaimsView) -> list[Finding]:
-    return [one for one in about_claims(view) if one.verdict is not Verdict.WELL]
+def not_well(view: ObservedClaims) -> list[Finding]:
+    return [one for one in findings(view) if one.verdict is not Verdict.WELL]
+
+
+def findings(view: ObservedClaims) -> list[Finding]:
+    return [one for check in CLAIM_CHECKS for one in check(view)]
 
 
 def test_a_node_that_has_everything_is_well_and_each_part_has_a_row() -> None:
     assert not_well(WELL) == []
-    assert [one.part for one in about_claims(WELL)] == [
+    assert [one.part for one in findings(WELL)] == [
         *("DRA plugin", "CDI support", "claims API", "DeviceClass", "permissions", "ResourceSlice"),
         *("claims", "CDI files"),
     ]
@@ -68,6 +72,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, Verdict]] = {
     "an agent that is silent": ({"ready": Unseen("refused")}, "DRA plugin", "log", Verdict.NOTE),
     "a runtime without CDI": ({"cdi_obstacle": OLD}, "CDI support", "containerd 2.0",
                               Verdict.WRONG),
+    "no runtime": ({"cdi_obstacle": Unseen("none: no")}, "CDI support", "start", Verdict.WRONG),
     "no API server": ({"objects": Unseen("no --kubeconfig")}, "claims API", "1.34", Verdict.WRONG),
     "no class": ({"device_class": False}, "DeviceClass", "chart", Verdict.WRONG),
     "a class that may not be read": ({"device_class": Unseen("403")}, "DeviceClass", "kubectl",

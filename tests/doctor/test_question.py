@@ -4,8 +4,7 @@ import threading
 import time
 from pathlib import Path
 
-from gpumanager.doctor.question import DoctorQuestion
-from gpumanager.doctor.values import Unseen
+from gpumanager.doctor.question import DoctorQuestion, Unseen
 
 
 def test_an_answer_is_the_answer() -> None:

@@ -24,7 +24,7 @@ KILLS = int(os.environ.get("GPUMANAGER_STORM_KILLS", "0"))
 FLAGS = {
     "interface": "both",
     "claims-gpus": 2,
-    "move-after": "1s",
+    "gpu-move-delay": "1s",
     "allocation-check-period": "1s",
 }
 

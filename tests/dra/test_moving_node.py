@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.namespaces,
     pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
 ]
-SOON = {"move-after": "0.3s", "allocation-check-period": "1s"}
+SOON = {"gpu-move-delay": "0.3s", "allocation-check-period": "1s"}
 
 
 @pytest.fixture

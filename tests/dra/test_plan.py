@@ -124,7 +124,7 @@ SHARES = [
         {0: (0, 0), 1: (0, 0)},
         "passthrough",
         Evaluator.SHARE,
-        "admin access: looks, and holds nothing",
+        "monitoring only: holds no share",
     ),
 ]
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.settings import BEHIND_THE_SHIM
+from gpumanager.settings import ON_BYPASS
 from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.manifest.pods import Pod
 from gpumanager.sim.results import ContainerResult
@@ -429,11 +429,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--without", default="", metavar="NAME,…", help="leave these out")
     parser.add_argument("--only", metavar="NAME,…", help="these attackers alone")
     # Attackers that launch on take the honest containers' GPU time unless they are paused.
-    parser.add_argument("--behind-the-shim", choices=BEHIND_THE_SHIM, default="pause")
+    parser.add_argument("--on-bypass", choices=ON_BYPASS, default="pause")
     given = parser.parse_args(arguments)
     names = chosen(given.only, given.without)
     print(f"seed {given.seed}, {given.seconds:g} s, {len(names)} attackers", flush=True)
-    flags = {"behind-the-shim": given.behind_the_shim}
+    flags = {"on-bypass": given.on_bypass}
     peace = asyncio.run(run(min(given.seconds, PEACE_SECONDS), given.seed, (), flags))
     siege = asyncio.run(run(given.seconds, given.seed, names, flags))
     print("\n".join(table(peace, siege, names)))

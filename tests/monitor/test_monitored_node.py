@@ -214,7 +214,7 @@ async def test_a_program_that_goes_round_the_shim_is_reported_and_lives() -> Non
 
 
 async def test_a_program_that_takes_more_than_its_limit_round_the_shim_is_ended_by_policy() -> None:
-    async with node(**{"behind-the-shim": "end"}) as watched:
+    async with node(**{"on-bypass": "end"}) as watched:
         honest = await watched.start(pod(*HOLD, name="honest"))
         cheat = await watched.start(pod(*CHEAT, "1500", "with-the-shim", name="cheat"))
 
@@ -229,7 +229,7 @@ async def test_a_program_that_takes_more_than_its_limit_round_the_shim_is_ended_
 
 
 async def test_within_its_limit_a_program_that_goes_round_the_shim_is_charged_for_it() -> None:
-    async with node(**{"behind-the-shim": "end"}) as watched:
+    async with node(**{"on-bypass": "end"}) as watched:
         cheat = await watched.start(pod(*CHEAT, "500", "with-the-shim"))
 
         charged = "gpumanager_container_memory_used_bytes"

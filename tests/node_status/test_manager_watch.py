@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpumanager.cli.support.other_managers import find_managers
-from gpumanager.doctor.values import Unseen
+from gpumanager.cli.support.inputs import find_managers
+from gpumanager.doctor.question import Unseen
 from gpumanager.names import VCORE
 from gpumanager.settings import AgentSettings
 from gpumanager.sim.cluster.objects import Key
@@ -102,7 +102,7 @@ async def shared(world: ApiWorld, tmp_path: Path, **more: object) -> AsyncIterat
         "kubeconfig": kubeconfig(tmp_path, world),
         "hostname-override": world.node,
         "probe-socket": probe,
-        "other-managers-gone-after": "0.5s",
+        "other-managers-timeout": "0.5s",
         **more,
     }
     async with WaitingForNobody(load_machine("t4x4"), agent_flags=flags) as node:
@@ -152,7 +152,7 @@ async def test_a_plugin_that_went_while_the_agent_was_away_is_waited_for(
     simulated: ApiWorld, tmp_path: Path
 ) -> None:
     await plugin_of_nvidia(simulated, 4)
-    more = {"other-managers-gone-after": "1h"}
+    more = {"other-managers-timeout": "1h"}
     async with shared(simulated, tmp_path, **more) as both:
         await both.condition("True")
         await both.node.agent.stop()
@@ -192,7 +192,7 @@ async def test_gpus_are_offered_beside_another_plugin_if_the_operator_says_so(
 ) -> None:
     await plugin_of_nvidia(simulated, 4)
 
-    async with shared(simulated, tmp_path, **{"beside-other-managers": "true"}) as both:
+    async with shared(simulated, tmp_path, **{"allow-other-managers": "true"}) as both:
         await both.offers(CORES)
 
 
@@ -212,7 +212,7 @@ async def test_the_doctor_sees_what_the_agent_sees(simulated: ApiWorld, tmp_path
 
 
 async def test_the_slice_has_no_device_while_another_driver_has_the_gpus(tmp_path: Path) -> None:
-    async with NodeOfClaims(tmp_path, flags={"other-managers-gone-after": "0.5s"}) as claims:
+    async with NodeOfClaims(tmp_path, flags={"other-managers-timeout": "0.5s"}) as claims:
         await offered_by_us(claims, 4)
         uuid = claims.slice()["spec"]["devices"][0]["attributes"]["uuid"]  # type: ignore[index]
         other = {

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from harness import Tenant, play
 
-from gpumanager.sim.harness import Tenant, play
 from gpumanager.sim.machine import H100, UtilizationSamples
 from tests import ROOT
 

@@ -131,7 +131,7 @@ def shortfall(result: ContainerResult, late: float) -> str | None:
     missing = 1 - measured.share / target
     waited = measured.throttled_seconds / (measured.seconds * len(result.gpus) or 1)
     if late > BUSY and late >= missing / 2:
-        return "host late"
+        return "this machine was busy"
     # Else it had nothing to launch for most of what is missing; or it had, in bursts, which were
     # throttled although it got less than its share over all the time.
     return "throttled" if waited >= missing / 2 else "asked for less"

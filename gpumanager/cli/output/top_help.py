@@ -16,10 +16,10 @@ KEYS: Final = (
     ("/ \\ F3 F4", "show only rows with these letters; Esc: all again"),
     ("M P T R N", "sort by memory, share, throttling, refusals, place"),
     ("< > , .", "sort by the column before, or the next"),
-    ("I", "turn the order round"),
+    ("I", "reverse the order"),
     ("t F5", "containers under their GPUs, or all beside each other"),
     ("e", "hide GPUs that no container has, or show them"),
-    ("z", "hold the picture, or let it go on"),
+    ("z", "freeze or resume"),
     ("h ? F1", "this help"),
     ("q F10 Ctrl-C", "leave"),
 )
@@ -31,7 +31,7 @@ LEGEND: Final = (
     ("THR", "percent of the last seconds that it was throttled"),
     ("REF", "how often it was refused memory at its limit"),
     ("TEMP, POWER", "of the GPU, where there is room; else beside its name"),
-    ("-", "not told by the driver"),
+    ("-", "not reported by the driver"),
 )
 FIRST: Final = 18
 """Width of the first column."""

@@ -27,7 +27,7 @@ NO_CORES = (
 NO_SHARING = (
     f"this node gives whole GPUs only (share mode is off): ask for {VCORE}: 100 or a multiple"
 )
-AS_NAMED = "the kubelet chose without asking: its init container's devices, or all that were left"
+AS_NAMED = "chosen by the kubelet: devices inherited from the init container, or the only ones left"
 
 
 def decide(

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
 from gpumanager.scheduler.certificates.x509 import (
     BACKDATED,
+    CertificateTrouble,
+    KeyPair,
     issue,
     make_authority,
     read_certificate,
@@ -31,14 +32,6 @@ PROPAGATION: Final = timedelta(minutes=10)
 """How long the bundle has to have an authority before something is served that it signed."""
 RETIRED_CA_KEPT: Final = timedelta(days=1)
 """How long the bundle keeps an authority that signs nothing any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lives:
-    """How long authorities and serving certificates are good for."""
-
-    authority: timedelta = AUTHORITY_LIFE
-    serving: timedelta = SERVING_LIFE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +56,6 @@ def step(
     names: Sequence[str],
     *,
     announced: timedelta | None,
-    lives: Lives = Lives(),
 ) -> CaState:
     """Return what there should be now; `state` itself where that is what there is.
 
@@ -78,17 +70,17 @@ def step(
             # made it. There is nothing that could be kept going.
             state = None
     if state is None:
-        fresh = make_authority(now, lives.authority)
-        return CaState(fresh, issue(fresh, names, now, lives.serving))
+        fresh = make_authority(now, AUTHORITY_LIFE)
+        return CaState(fresh, issue(fresh, names, now, SERVING_LIFE))
     if state.next and announced is not None and announced >= PROPAGATION:
         former = (*state.former, state.authority.certificate)
-        serving = issue(state.next, names, now, lives.serving)
+        serving = issue(state.next, names, now, SERVING_LIFE)
         return CaState(state.next, serving, None, former)
     good = served.not_before <= now and served.life_over(now) < DUE
     if not good or served.names != frozenset(names):
-        return replace(state, serving=issue(state.authority, names, now, lives.serving))
+        return replace(state, serving=issue(state.authority, names, now, SERVING_LIFE))
     if state.next is None and authority.life_over(now) >= DUE:
-        return replace(state, next=make_authority(now, lives.authority))
+        return replace(state, next=make_authority(now, AUTHORITY_LIFE))
     if state.former and now - served.not_before >= RETIRED_CA_KEPT + BACKDATED:
         return replace(state, former=())
     return state

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.scheduler.certificates.values import CertificateSource, CertificateTrouble, KeyPair
-from gpumanager.scheduler.certificates.x509 import read_certificate
+from gpumanager.scheduler.certificates.sources import CertificateSource
+from gpumanager.scheduler.certificates.x509 import CertificateTrouble, KeyPair, read_certificate
 
 log = logging.getLogger(__name__)
 

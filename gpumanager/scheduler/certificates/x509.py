@@ -1,12 +1,15 @@
-"""Issues and reads X.509 certificates with P-256 keys.
+"""Issues and reads X.509 certificates with P-256 keys: PEM texts, and what is made of them.
 
 Certificates are valid from an hour ago, because clocks differ.
 """
 
 import re
+import ssl
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
@@ -14,11 +17,52 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
+from gpumanager.errors import GpuManagerError
 
 BACKDATED: Final = timedelta(hours=1)
 LONGEST_NAME: Final = 64
+_HASH: Final = hashes.SHA256()
 _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+class CertificateTrouble(GpuManagerError):
+    """There is no certificate to serve with, or not the one wanted: why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate, or a chain that begins with it, and its key; both PEM.
+
+    callers: the CAs of client certificates, PEM; None: clients have none. A certificate of another
+    CA gets no connection; a client without any is up to the server.
+    """
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    callers: bytes | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return a server's context; raises CertificateTrouble. The ssl module takes files only."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        with tempfile.TemporaryDirectory(prefix="gm-") as folder:
+            files = Path(folder, "tls.crt"), Path(folder, "tls.key")
+            for path, content in zip(files, (self.certificate, self.key), strict=True):
+                path.touch(0o600)
+                path.write_bytes(content)
+            try:
+                context.load_cert_chain(*files, password="")  # no terminal is asked for one
+            except ssl.SSLError as error:
+                cause = f"the certificate and its key do not go together: {error}"
+                raise CertificateTrouble(cause) from error
+        if self.callers is not None:
+            context.verify_mode = ssl.CERT_OPTIONAL
+            try:
+                context.load_verify_locations(cadata=self.callers.decode("ascii"))
+            except (ssl.SSLError, ValueError) as error:
+                cause = f"the client CA file holds no certificates: {error}"
+                raise CertificateTrouble(cause) from error
+        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +80,10 @@ class CertificateSummary:
 
 def make_authority(now: datetime, life: timedelta) -> KeyPair:
     """Make a CA for certificates of servers, with a common name that no other CA has."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    serial = x509.random_serial_number()
-    name = _common_name(f"gpu-manager {serial:x}")
-    builder = (
-        _builder(name, name, key.public_key(), now, now + life)
-        .serial_number(serial)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(ca=True), critical=True)
-    )
-    return _sign(builder, key, key)
+    key, serial = ec.generate_private_key(ec.SECP256R1()), x509.random_serial_number()
+    builder = _builder(f"gpu-manager {serial:x}", key, now, now + life, ca=True)
+    builder = builder.serial_number(serial)
+    return _pair(builder.issuer_name(_name(f"gpu-manager {serial:x}")).sign(key, _HASH), key)
 
 
 def issue(authority: KeyPair, names: Sequence[str], now: datetime, life: timedelta) -> KeyPair:
@@ -55,26 +93,23 @@ def issue(authority: KeyPair, names: Sequence[str], now: datetime, life: timedel
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
         raise CertificateTrouble("the CA's key is not an elliptic curve key")
     key = ec.generate_private_key(ec.SECP256R1())
-    end = min(now + life, issuer.not_valid_after_utc)
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     builder = (
-        _builder(_common_name(names[0]), issuer.subject, key.public_key(), now, end)
+        _builder(names[0], key, now, min(now + life, issuer.not_valid_after_utc), ca=False)
+        .issuer_name(issuer.subject)
         .serial_number(x509.random_serial_number())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(ca=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(_dns_names(names), critical=False)
         .add_extension(identifier, critical=False)
     )
-    return _sign(builder, key, issuer_key)
+    return _pair(builder.sign(issuer_key, _HASH), key)
 
 
 def make_request(names: Sequence[str]) -> KeyPair:
     """Make a key and a certificate signing request, which stands in `KeyPair.certificate`."""
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = x509.CertificateSigningRequestBuilder().subject_name(_common_name(names[0]))
-    request = builder.add_extension(_dns_names(names), critical=False).sign(key, hashes.SHA256())
-    return KeyPair(request.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_name(names[0]))
+    return _pair(builder.add_extension(_dns_names(names), critical=False).sign(key, _HASH), key)
 
 
 def read_certificate(certificate: bytes) -> CertificateSummary:
@@ -100,50 +135,10 @@ def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
 
 
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    now: datetime,
-    end: datetime,
+    name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime, *, ca: bool
 ) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .not_valid_before((now - BACKDATED).astimezone(UTC))
-        .not_valid_after(end.astimezone(UTC))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
-def _sign(
-    builder: x509.CertificateBuilder,
-    key: ec.EllipticCurvePrivateKey,
-    issuer_key: ec.EllipticCurvePrivateKey,
-) -> KeyPair:
-    certificate = builder.sign(issuer_key, hashes.SHA256())
-    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def _common_name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:LONGEST_NAME])])
-
-
-def _dns_names(names: Sequence[str]) -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
-
-
-def _key_usage(*, ca: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+    """Return what all certificates have; the issuer and the serial number are missing."""
+    usage = x509.KeyUsage(
         digital_signature=not ca,
         content_commitment=False,
         key_encipherment=False,
@@ -154,3 +149,34 @@ def _key_usage(*, ca: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+    public = key.public_key()
+    length = 0 if ca else None
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .public_key(public)
+        .not_valid_before((now - BACKDATED).astimezone(UTC))
+        .not_valid_after(end.astimezone(UTC))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=length), critical=True)
+        .add_extension(usage, critical=True)
+    )
+
+
+def _pair(
+    made: x509.Certificate | x509.CertificateSigningRequest, key: ec.EllipticCurvePrivateKey
+) -> KeyPair:
+    text = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return KeyPair(made.public_bytes(serialization.Encoding.PEM), text)
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:LONGEST_NAME])])
+
+
+def _dns_names(names: Sequence[str]) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([x509.DNSName(name) for name in names])

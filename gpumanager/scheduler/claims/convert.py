@@ -1,14 +1,15 @@
 """Converts a pod with vcuda-core and vcuda-memory to one with a claim: a JSON patch. Pure.
 
 Each container with GPUs names one request of one claim. An init container uses the request of a
-later container if that is large enough, just as the kubelet reuses device IDs. The API server asks
+later container if that is large enough, just as the kubelet reuses device IDs. A sidecar that runs
+beside it keeps its own. The API server asks
 again where a later webhook has changed the pod: a container that it added joins the claim.
 """
 
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from gpumanager.kube.pod import ContainerKind
+from gpumanager.kube.pod import ContainerKind, kind_of
 from gpumanager.names import ANNOTATION_CLAIM, LABEL_CLAIM_TEMPLATE
 from gpumanager.scheduler.claims.template import ClaimShape, RequestShape, read_shape
 from gpumanager.scheduler.webhook.asks import (
@@ -65,8 +66,12 @@ def shape_of(
     for ask in asks:
         if ask.kind is ContainerKind.INIT:
             wanted = _request(ask)
+            started = pod["spec"][ask.field][: ask.place]
+            sidecars = {
+                one["name"] for one in started if kind_of(one, init=True) is ContainerKind.SIDECAR
+            }
             enough = sorted(
-                (one for one in own.values() if one.covers(wanted)),
+                (one for name, one in own.items() if one.covers(wanted) and name not in sidecars),
                 key=lambda one: (one.cores, one.blocks, one.name),
             )
             own |= {} if enough else {ask.name: wanted}

@@ -45,8 +45,7 @@ class Expected:
 def exceeded(
     quotas: Iterable[ResourceQuota], asked: ClaimShape, claimed: Iterable[ClaimShape]
 ) -> Iterator[str]:
-    """Why this claim may not be made beside those that are there. Pure; in the words of
-    Kubernetes' own refusal."""
+    """Yield why this claim may not be made beside those that are there, in Kubernetes' words."""
     there = tuple(claimed)
     by_claims = {VCORE: sum(one.cores for one in there), VMEMORY: sum(one.blocks for one in there)}
     wanted = {VCORE: asked.cores, VMEMORY: asked.blocks}
@@ -65,7 +64,7 @@ def exceeded(
 
 
 def read_quota(item: Any) -> ResourceQuota:
-    """As it is written. A scoped one counts as an unscoped: it is stricter then, never laxer."""
+    """Read it. A scoped one counts as an unscoped: it is stricter then, never laxer."""
     hard = _ours((item.get("spec") or {}).get("hard"))
     return ResourceQuota(
         str(item["metadata"]["name"]), hard, _ours((item.get("status") or {}).get("used"))
@@ -90,7 +89,7 @@ class ClaimQuotas:
         self._expected: list[Expected] = []
 
     def refusals(self, namespace: str, claim: ClaimShape) -> tuple[str, ...]:
-        """Why a pod with this claim is refused; empty: it is let in."""
+        """Return why a pod with this claim is refused; empty: it is let in."""
         now = self._clock()
         self._expected = [one for one in self._expected if one.until > now]
         claimed = [
@@ -101,25 +100,25 @@ class ClaimQuotas:
         return tuple(exceeded(quotas, claim, claimed))
 
     def expect(self, namespace: str, claim: ClaimShape) -> None:
-        """A pod with this claim was let in: it counts from now on."""
+        """Count a pod with this claim from now on: it was let in."""
         if any(where == namespace for where, _ in self._quotas):
             until = self._clock() + EXPECTED_SECONDS
             self._expected.append(Expected(namespace, claim, until))
 
     def withdraw(self, namespace: str, claim: ClaimShape) -> None:
-        """A pod with this claim is not expected any more."""
+        """Count a pod with this claim no more, until the watch brings one."""
         for one in self._expected:
             if (one.namespace, one.shape) == (namespace, claim):
                 self._expected.remove(one)
                 return
 
     def seen(self, user: TemplateUser) -> None:
-        """The watch has brought a new pod."""
+        """Take note that the watch has brought a new pod."""
         if user.shape:
             self.withdraw(user.namespace, user.shape)
 
     async def run(self) -> None:
-        """For as long as the task lives."""
+        """Follow the quotas for as long as the task lives."""
         await self.informer.run()
 
     def name(self, item: Any) -> str:

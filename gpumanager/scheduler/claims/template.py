@@ -129,13 +129,13 @@ class ClaimShape:
 
     @property
     def cores(self) -> int:
-        """Percent of a GPU, together, while a pod has this claim."""
+        """Return the percent of a GPU that all requests hold together while the pod lives."""
         return sum(one.cores for one in self.requests)
 
     @property
     def blocks(self) -> int:
-        """Of memory, as the two lines count them: of whole GPUs what each must have."""
-        return sum(one.blocks * one.gpus for one in self.requests)
+        """Return the blocks of memory as a plain pod's resource has them."""
+        return sum(one.blocks for one in self.requests)
 
     def template(self, namespace: str) -> dict[str, Any]:
         """Return the object to create."""

@@ -14,7 +14,7 @@ from gpumanager.kube.vcuda_config import read_vcuda_config
 from gpumanager.names import CAPACITY_CORES, CAPACITY_MEMORY, CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.scheduler.webhook.asks import mapping, rows
 from gpumanager.scheduler.webhook.nodes import NodeKind
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict, Remark
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 
@@ -82,12 +82,14 @@ def _request(
     elif len(amounts) == 1 and not amounts.keys() - CAPACITIES:
         (missing,) = (name for name in CAPACITIES if name not in amounts)
         yield Remark(f"{path}.{missing} is not said and means all of the GPU's", fatal=False)
-    if policy.unmeetable is not Unmeetable.IGNORE:
-        fatal = policy.unmeetable is Unmeetable.DENY
-        yield from (Remark(f"{where}.{text}", fatal) for text in _unmeetable(asked, amounts, nodes))
+    if policy.unschedulable is not Unschedulable.IGNORE:
+        fatal = policy.unschedulable is Unschedulable.DENY
+        yield from (
+            Remark(f"{where}.{text}", fatal) for text in _unschedulable(asked, amounts, nodes)
+        )
 
 
-def _unmeetable(
+def _unschedulable(
     asked: Mapping[str, Any], amounts: Mapping[str, Any], nodes: Collection[NodeKind]
 ) -> Iterator[str]:
     """Yield what no known node has: a claim's GPUs are those of one node."""

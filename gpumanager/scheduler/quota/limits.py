@@ -138,18 +138,18 @@ def admits(
     return None
 
 
-def cores_together(containers: Iterable[tuple[ContainerKind, int]]) -> int:
-    """Return a pod's cores as Kubernetes counts them: of its containers in order of admission.
+def pod_amount(containers: Iterable[tuple[ContainerKind, int]]) -> int:
+    """Return what a pod requests of a resource as Kubernetes counts it, by order of admission.
 
     Containers and sidecars together, or an init container beside the sidecars that stand before
     it, if that is more.
     """
     running = most = 0
-    for kind, cores in containers:
+    for kind, amount in containers:
         if kind is ContainerKind.INIT:
-            most = max(most, running + cores)
+            most = max(most, running + amount)
         else:
-            running += cores
+            running += amount
     return max(most, running)
 
 

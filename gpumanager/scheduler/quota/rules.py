@@ -8,18 +8,22 @@ namespace and its current usage, so it is checked for each request and never cac
 preempt, and again in bind, in the step that reserves the GPUs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from gpumanager.ids import PodUID
 from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, admits, cores_together
+from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, admits, pod_amount
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.verdicts import Filtered
 from gpumanager.scheduler.state import HolderObserver
+from gpumanager.units import CORES_PER_GPU
 
 NOT_UNDERSTOOD: Final = "node(s) were not judged: the GPU quota is not understood"
 UNREAD: Final = "GPU quotas"
@@ -128,7 +132,8 @@ class QuotaRules(QuotaCheck):
 
 
 def cores_of(ask: PodShape) -> int:
-    return cores_together(zip(ask.kinds, [one.cores for one in ask.requests], strict=True))
+    """Return the cores that a pod of this shape counts with."""
+    return pod_amount(zip(ask.kinds, [one.cores for one in ask.requests], strict=True))
 
 
 def permitted(
@@ -142,3 +147,30 @@ def permitted(
     return found.without(
         {name: why for kind, why in forbidden.items() for name in nodes[kind] & fitting}
     )
+
+
+class QuotaCollector(Collector):
+    """Exports quotas and their usage. known: called at each scrape. usage: of the rules."""
+
+    def __init__(self, known: Callable[[], Known], usage: Usage) -> None:
+        self._known = known
+        self._usage = usage
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        known = self._known()
+        yield GaugeMetricFamily(
+            "gpumanager_extender_quota_understood",
+            "1 while the ConfigMap of the quotas is valid; else the last valid one counts.",
+            float(known.read and not known.trouble),
+        )
+        gpus = GaugeMetricFamily(
+            "gpumanager_extender_quota_gpus",
+            "GPUs of a model that a namespace may use, and those it uses; shares by their cores.",
+            labels=("namespace", "model", "kind"),
+        )
+        for namespace, quota in (known.quotas or {}).items():
+            for model, limit in (quota.gpus or {}).items():
+                used = self._usage.of(namespace, model) / CORES_PER_GPU
+                gpus.add_metric((namespace, model, "limit"), limit)
+                gpus.add_metric((namespace, model, "used"), used)
+        yield gpus

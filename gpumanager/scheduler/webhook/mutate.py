@@ -27,7 +27,7 @@ from gpumanager.scheduler.webhook.asks import (
     rows,
 )
 from gpumanager.scheduler.webhook.nodes import NodeKind, smallest_gpu
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, DefaultMemory
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 
 STALE: Final = (
@@ -179,13 +179,13 @@ def _give_memory(case: Case) -> Iterator[Operation]:
 
 def _without_memory(case: Case) -> Iterator[tuple[ContainerAmounts, int]]:
     """Yield shares that name no memory, and the blocks that the policy gives them."""
-    rule = case.policy.missing_memory
+    rule = case.policy.default_memory
     for ask in case.asks:
         request = ask.request
         if request is None or not 0 < request.cores < CORES_PER_GPU or request.blocks:
             continue
         blocks = rule if isinstance(rule, int) else 0
-        if rule is MissingMemory.SHARE and (smallest := smallest_gpu(case.nodes)):
+        if rule is DefaultMemory.SHARE and (smallest := smallest_gpu(case.nodes)):
             blocks = max(1, smallest * request.cores // CORES_PER_GPU)
         if blocks:
             yield ask, blocks

@@ -49,7 +49,7 @@ def smallest_gpu(nodes: Collection[NodeKind]) -> int:
     return min((node.blocks[-1] for node in nodes if node.blocks), default=0)
 
 
-def unmeetable(asks: Collection[ContainerAmounts], nodes: Collection[NodeKind]) -> Iterator[str]:
+def unschedulable(asks: Collection[ContainerAmounts], nodes: Collection[NodeKind]) -> Iterator[str]:
     """Yield why no node known could ever run this pod; nothing where one could, or none is known.
 
     First each container alone; only where each would fit, all that run at the same time.

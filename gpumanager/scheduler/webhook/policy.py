@@ -6,7 +6,7 @@ from enum import Enum
 from gpumanager.names import VCORE, VMEMORY
 
 
-class MissingMemory(Enum):
+class DefaultMemory(Enum):
     """What becomes of a share that names no memory, where no fixed amount is given for it."""
 
     REFUSE = "refuse"
@@ -14,7 +14,7 @@ class MissingMemory(Enum):
     """Of the smallest GPU known, as large a part as of its compute."""
 
 
-class Unmeetable(Enum):
+class Unschedulable(Enum):
     """What becomes of a pod that no node known could ever run."""
 
     DENY = "deny"
@@ -28,16 +28,16 @@ class AdmissionPolicy:
 
     scheduler_name: for pods that name none of their own; empty: left as it is.
     tolerate: taints, by key, that a pod tolerates where it asks for the resource of that name.
-    missing_memory: a rule, or a fixed number of blocks of 256 MiB.
+    default_memory: a rule, or a fixed number of blocks of 256 MiB.
     pin: `spec.nodeName` becomes a node affinity, so that the scheduler sees the pod.
     fail_open: what goes wrong in here lets the pod pass.
-    claim_tiers: a share that becomes a claim prefers GPUs that are in use.
+    claim_alternatives: a share that becomes a claim prefers GPUs that are in use.
     """
 
     scheduler_name: str = ""
     tolerate: tuple[str, ...] = (VCORE, VMEMORY)
-    missing_memory: MissingMemory | int = MissingMemory.REFUSE
+    default_memory: DefaultMemory | int = DefaultMemory.REFUSE
     pin: bool = True
-    unmeetable: Unmeetable = Unmeetable.WARN
+    unschedulable: Unschedulable = Unschedulable.WARN
     fail_open: bool = True
-    claim_tiers: bool = False
+    claim_alternatives: bool = False

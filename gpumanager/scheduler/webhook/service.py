@@ -145,7 +145,7 @@ class Webhook:
             errors = (*errors, str(error))
         quota = self._claim_quota
         if quota and not errors:
-            claim, _ = shape_of(pod, asks, tiers=self._policy.claim_tiers)
+            claim, _ = shape_of(pod, asks, tiers=self._policy.claim_alternatives)
             if earlier and not review.dry_run:
                 quota.withdraw(review.namespace, earlier)
             errors = quota.refusals(review.namespace, claim)
@@ -155,7 +155,7 @@ class Webhook:
             log.info("pod %s is refused: %s", name_of(review), "; ".join(errors))
             return Decision(errors, verdict.warnings)
         # The claim's steps come first: one replaces all annotations, later ones remove some.
-        steps = (*convert(review.object, asks, tiers=self._policy.claim_tiers), *steps)
+        steps = (*convert(review.object, asks, tiers=self._policy.claim_alternatives), *steps)
         log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
         notes = [step.note for step in steps if step.note]
         return Decision(warnings=(*verdict.warnings, *notes), patch=steps)

@@ -27,7 +27,7 @@ from gpumanager.names import (
 )
 from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.placement.values import Reason, Request, check
-from gpumanager.scheduler.quota.limits import cores_together
+from gpumanager.scheduler.quota.limits import pod_amount
 from gpumanager.scheduler.webhook.asks import (
     RESOURCES,
     Amount,
@@ -36,8 +36,8 @@ from gpumanager.scheduler.webhook.asks import (
     is_mirror,
     read_asks,
 )
-from gpumanager.scheduler.webhook.nodes import NodeKind, unmeetable
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
+from gpumanager.scheduler.webhook.nodes import NodeKind, unschedulable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
 from gpumanager.units import CORES_PER_GPU, bytes_for_blocks
 
 READERS: Final[Mapping[str, Callable[[str], object]]] = {
@@ -86,10 +86,10 @@ def validate(
         return AdmissionVerdict()
     remarks = [remark for ask in asks for remark in _container(ask)]
     remarks += _annotations(annotations(pod), asks)
-    if policy.unmeetable is not Unmeetable.IGNORE:
-        fatal = policy.unmeetable is Unmeetable.DENY
-        remarks += [Remark(text, fatal) for text in unmeetable(asks, nodes)]
-    if text := exceeds(cores_together((ask.kind, ask.cores) for ask in asks)):
+    if policy.unschedulable is not Unschedulable.IGNORE:
+        fatal = policy.unschedulable is Unschedulable.DENY
+        remarks += [Remark(text, fatal) for text in unschedulable(asks, nodes)]
+    if text := exceeds(pod_amount((ask.kind, ask.cores) for ask in asks)):
         remarks.append(Remark(text, fatal=False))
     return AdmissionVerdict(
         tuple(remark.text for remark in remarks if remark.fatal),

@@ -51,7 +51,7 @@ from gpumanager.sim.results import ContainerResult, memory_limit
 
 Object = Mapping[str, Any]
 PUBLISHED_SECONDS: Final = 60.0
-FAST_FLAGS: Final = {"move-after": "0.2s", "allocation-check-period": "0.2s"}
+FAST_FLAGS: Final = {"gpu-move-delay": "0.2s", "allocation-check-period": "0.2s"}
 """Nobody uses a GPU while they are shared out."""
 _OURS: Final = [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]
 CLASSES: Final[tuple[Object, ...]] = (

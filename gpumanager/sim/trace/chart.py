@@ -59,7 +59,7 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
 def chart(curves: Mapping[str, Curve]) -> str:
     """Return one SVG document. curves: by the name that is written at each."""
     frame = Frame([curve[-1] for curve in curves.values() if curve])
-    rows = [_text(LEFT, 22, "GPUs given away (%) against GPUs asked for (%)", "font-size='14'")]
+    rows = [_text(LEFT, 22, "GPUs allocated (%) against GPUs requested (%)", "font-size='14'")]
     for percent in range(int(frame.start), 101, 5 if frame.start >= LATEST_START else 10):
         y = frame.y(percent)
         rows.append(f"<path class='grid' d='M{LEFT} {y:.1f}H{WIDTH - RIGHT}'/>")

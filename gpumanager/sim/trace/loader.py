@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from gpumanager.errors import InputError
 from gpumanager.placement.values import FreeNode, PodRequest, Request, idle_gpu
-from gpumanager.sim.trace.values import MILLI_PER_GPU, TracePod
+from gpumanager.sim.trace.workload import MILLI_PER_GPU, TracePod
 from gpumanager.units import CORES_PER_GPU
 
 Row = Mapping[str, str]

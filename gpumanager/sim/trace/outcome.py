@@ -1,11 +1,20 @@
-"""What came of a replay: how much of the GPUs was given away, on the way and in the end."""
+"""What came of a replay: how much of the GPUs was allocated, on the way and in the end."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpumanager.placement.values import FreeNode
-from gpumanager.sim.trace.values import Step, Workload
+from gpumanager.sim.trace.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """After one more pod, in thousandths of GPUs. placed: this one was."""
+
+    asked_milli: int
+    allocated_milli: int
+    placed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +57,8 @@ class Recorder:
         )
 
 
-class SteadyRecorder:
-    """Makes an outcome of steps of a churn: the mean after each pod of the later half."""
-
-    def __init__(self, workload: Workload, pods: int) -> None:
-        self._capacity = workload.capacity_milli
-        self._pods = pods
-        self._seen = self._placed = self._sum = 0
-
-    def saw(self, step: Step) -> None:
-        self._seen += 1
-        self._placed += step.placed
-        if self._seen > self._pods // 2:
-            self._sum += step.allocated_milli
-
-    def outcome(self, rooms: Sequence[FreeNode]) -> ReplayOutcome:
-        later = self._pods - self._pods // 2
-        percent = 100 * self._sum / later / self._capacity
-        return ReplayOutcome(self._pods, self._placed, percent, (), allocation_by_model(rooms))
-
-
 def allocation_by_model(rooms: Sequence[FreeNode]) -> dict[str, tuple[int, float]]:
-    """Return GPUs, and percent of their cores given away, by model; most GPUs first."""
+    """Return GPUs, and percent of their cores allocated, by model; most GPUs first."""
     gpus: Counter[str] = Counter()
     free: Counter[str] = Counter()
     for room in rooms:

@@ -1,24 +1,25 @@
 """Places the pods of a workload one by one.
 
-A pod that fits nowhere is dropped; nobody leaves by himself. The usual asks are those of the whole
-workload; how many pods leave is learnt on the way, as the extender learns it. Scores of a shape of
-ask are kept, and made anew only for nodes that have changed since that shape was asked for last;
-nodes that are alike but for their names share one.
+A pod that fits nowhere is dropped; none leaves. The usual requests are those of the whole workload.
+Nodes that are alike but for their names are in one state. Of a shape of request, the scores of all
+states that were there when it was asked for last are kept.
 """
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpumanager.placement.policy import Policy, Score
+from gpumanager.placement.policy import Policy, Positions, Score, take
 from gpumanager.placement.values import FreeNode, PodRequest
-from gpumanager.placement.workload_mix import MIX_DIFFERENCE, Mix, Turnover, mix_of, supply_of
-from gpumanager.sim.trace.holding import Given, after, given_back
-from gpumanager.sim.trace.values import Step, Workload
+from gpumanager.placement.workload_mix import Mix, mix_of, supply_of
+from gpumanager.sim.trace.outcome import Step
+from gpumanager.sim.trace.workload import Workload
 
-NO_FIT: Final = float("-inf")
+Given = tuple[Positions, ...]
+"""For each request the positions of its GPUs."""
+
 EQUAL: Final = 1e-9
 """Points that differ by less are a tie: sums in another order."""
 
@@ -29,15 +30,6 @@ class Spot:
 
     node: int
     gpus: Given
-
-
-@dataclass(slots=True)
-class Scores:
-    """Of one shape on every node. seen: how many changes of nodes they know."""
-
-    points: list[float]
-    gpus: list[Given]
-    seen: int
 
 
 @dataclass(slots=True)
@@ -57,9 +49,7 @@ class Replay:
     _chance: random.Random = field(init=False)
     _states: dict[FreeNode, int] = field(init=False, default_factory=dict)
     _state_of: list[int] = field(init=False)
-    _changes: list[int] = field(init=False, default_factory=list)
-    _scores: dict[PodRequest, Scores] = field(init=False, default_factory=dict)
-    _turnover: Turnover = field(init=False, default_factory=Turnover)
+    _scores: dict[PodRequest, dict[int, Score | None]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rooms = sorted(self.workload.nodes, key=lambda room: room.name)
@@ -77,57 +67,44 @@ class Replay:
 
     def place(self, ask: PodRequest) -> Spot | None:
         """Place a pod; return None where it fits nowhere."""
-        if ask.requests and self._turnover.count_arrival():
-            leaving = self._turnover.leaving
-            if abs(leaving - self._mix.leaving) > MIX_DIFFERENCE:
-                self._mix = replace(self._mix, leaving=leaving)
-                self._scores.clear()
-        scores = self._rate(ask)
-        best = max(scores.points, default=NO_FIT)
-        if best == NO_FIT:
+        scores = {state: score for state, score in self.rate(ask).items() if score}
+        if not scores:
             return None
-        least = best - EQUAL
-        equal = [node for node, points in enumerate(scores.points) if points >= least]
+        least = max(score.points for score in scores.values()) - EQUAL
+        good = {state: score for state, score in scores.items() if score.points >= least}
+        equal = [node for node, state in enumerate(self._state_of) if state in good]
         node = equal[0] if self.names_decide else self._chance.choice(equal)
-        spot = Spot(node, scores.gpus[node])
-        self._put(node, after(self.rooms[node], ask, spot.gpus))
-        return spot
+        score = good[self._state_of[node]]
+        self._put(node, self.occupy(self.rooms[node], ask, score.gpus))
+        return Spot(node, score.gpus)
 
-    def remove(self, ask: PodRequest, spot: Spot | None) -> None:
-        """Remove a pod that leaves, from where it was placed if it was."""
-        if ask.requests:
-            self._turnover.count_departure()
-        if spot is not None:
-            self._put(spot.node, given_back(self.rooms[spot.node], ask, spot.gpus))
+    def occupy(self, node: FreeNode, pod: PodRequest, gpus: Given) -> FreeNode:
+        """Return the node when the pod has those GPUs; raises ValueError where it has no room."""
+        left = node.gpus
+        for request, positions in zip(pod.requests, gpus, strict=True):
+            left = take(left, request, positions)
+        cpu, memory = node.cpu_milli - pod.cpu_milli, node.memory_mib - pod.memory_mib
+        if min([cpu, memory, *(gpu.cores for gpu in left)]) < 0:
+            raise ValueError(f"{pod} does not fit on {gpus} of {node.name}")
+        return replace(node, gpus=left, cpu_milli=cpu, memory_mib=memory)
 
     def _put(self, node: int, room: FreeNode) -> None:
         self.rooms[node] = room
         self._state_of[node] = self._state(room)
-        self._changes.append(node)
 
     def _state(self, room: FreeNode) -> int:
         """Return the same number for rooms that are equal but for the name."""
         return self._states.setdefault(replace(room, name=""), len(self._states))
 
-    def _rate(self, ask: PodRequest) -> Scores:
-        """Bring the scores of a shape up to date."""
-        scores = self._scores.get(ask)
-        if scores is None:
-            everywhere = len(self.rooms)
-            scores = Scores([NO_FIT] * everywhere, [()] * everywhere, 0)
-            self._scores[ask] = scores
-            changed: Sequence[int] = range(everywhere)
-        else:
-            changed = list(set(self._changes[scores.seen :]))
-        rated: dict[int, Score | None] = {}
-        for node in changed:
-            state = self._state_of[node]
-            if state not in rated:
-                rated[state] = self.policy.score(self.rooms[node], ask, self._mix)
-            score = rated[state]
-            scores.points[node] = NO_FIT if score is None else score.points
-            scores.gpus[node] = () if score is None else score.gpus
-        scores.seen = len(self._changes)
+    def rate(self, ask: PodRequest) -> dict[int, Score | None]:
+        """Return the score of each state that a node is in now; None where the pod does not fit."""
+        known = self._scores.get(ask, {})
+        rooms = dict(zip(self._state_of, self.rooms, strict=True))
+        scores = {
+            state: known[state] if state in known else self.policy.score(room, ask, self._mix)
+            for state, room in rooms.items()
+        }
+        self._scores[ask] = scores
         return scores
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.sim.trace.loader import idle_node, requests_for
-from gpumanager.sim.trace.values import MILLI_PER_GPU, TracePod
+from gpumanager.sim.trace.workload import MILLI_PER_GPU, TracePod
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.e2e
 AGENT: Final[dict[str, Any]] = {
     "interface": "both",
     "claimsGpus": 4,
-    "extraArgs": ["--allocation-check-period=5s", "--move-after=3s"],
+    "extraArgs": ["--allocation-check-period=5s", "--gpu-move-delay=3s"],
 }
 
 

@@ -33,7 +33,7 @@ from tests.e2e.node.real_pods import RealPods, container, gpus_seen, pod
 pytest_plugins = ["tests.e2e.node_fixtures"]
 pytestmark = pytest.mark.e2e
 
-FLAGS: Final = ("--claims-gpus=4", "--move-after=3s")
+FLAGS: Final = ("--claims-gpus=4", "--gpu-move-delay=3s")
 EARLIER: Final = os.environ.get("GPUMANAGER_E2E_EARLIER", "")
 """The Python of an environment in which an earlier agent is installed."""
 

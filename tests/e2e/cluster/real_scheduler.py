@@ -81,7 +81,7 @@ class RealScheduler:
             "tls-private-key-file": self._directory / "tls.key",
             "client-ca-file": self._directory / "client.crt",  # which has signed itself
             "client-name": CLIENT,
-            "open-pages": "true",
+            "anonymous-read": "true",
         }
         words = [f"--{name}={value}" for name, value in flags.items()]
         replica = Replica(self.node, APP, endpoint, ["extender", *words])

@@ -40,7 +40,7 @@ class RealWebhook:
             "port": PORT,
             "kubeconfig": kubeconfig,
             "scheduler-name": scheduler,
-            "missing-memory": "share",
+            "default-memory": "share",
             "drain": 0,
         }
         words = [f"--{name}={value}" for name, value in flags.items()]

@@ -63,7 +63,7 @@ def second(node: RealNode, agent: RealAgent) -> Iterator[SecondPlugin]:
     """The agent takes up again soon after the plugin has gone."""
     made = SecondPlugin(node)
     agent.stop()
-    agent.flags = ("--other-managers-gone-after=3s",)
+    agent.flags = ("--other-managers-timeout=3s",)
     yield made
     if node.capacity(NVIDIA):
         made.leave()

@@ -11,11 +11,11 @@ from typing import Any
 
 import pynvml
 import pytest
+from harness.utilization import SimulatedUtilization
 
 from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery
 from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.sim.machine import IDEAL
-from gpumanager.sim.utilization import SimulatedUtilization
 from tests import ROOT
 from tests.gpu.nvml_answers import answers, refuse, sampled
 from tests.native.sim_box import SimBox, machine, sim_box

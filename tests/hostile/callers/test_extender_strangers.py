@@ -292,7 +292,13 @@ async def test_only_who_has_a_certificate_is_obeyed(
         certificate(tmp_path, name, authority) for name in ("gpu-scheduler", "neighbour")
     )
     flags: tuple[object, ...] = ("--tls-cert-file", server[0], "--tls-private-key-file", server[1])
-    flags += ("--client-ca-file", authority[0], "--client-name", "gpu-scheduler", "--open-pages")
+    flags += (
+        "--client-ca-file",
+        authority[0],
+        "--client-name",
+        "gpu-scheduler",
+        "--anonymous-read",
+    )
     bind = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "a"}
     bind["PodUID"] = api.objects.get(Key("pods", "default", "p"))["metadata"]["uid"]
 

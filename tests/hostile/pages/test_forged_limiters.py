@@ -55,7 +55,7 @@ async def test_a_clock_that_says_that_all_is_paid_brings_nothing() -> None:
 
 async def test_a_container_that_launches_out_of_turn_is_paused() -> None:
     async with (
-        HostileNode(**{"behind-the-shim": "pause"}) as node,
+        HostileNode(**{"on-bypass": "pause"}) as node,
         in_cgroup(pod("evil", ("sh", "-c", BESIDE))) as evil,
     ):
         await has_its_share(node, evil, "bypasses its shim")

@@ -38,7 +38,7 @@ def log_of(node: HostileNode) -> str:
 async def test_a_slot_that_names_a_neighbour_s_process_does_not_have_it_ended() -> None:
     hold = ("cuda-play", "hold", "--memory", "2GiB", "--seconds", "600")
     async with (
-        HostileNode(**{"behind-the-shim": "end"}) as node,
+        HostileNode(**{"on-bypass": "end"}) as node,
         node.beside(pod("victim", hold, cores=60, memory=16)) as victim,
     ):
         await until(lambda: bool(on_gpus(node)))

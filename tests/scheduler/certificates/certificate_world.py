@@ -17,13 +17,14 @@ from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from gpumanager.kube.client import KubeClient
-from gpumanager.scheduler.certificates.api import Named
-from gpumanager.scheduler.certificates.bundle import Bundles
-from gpumanager.scheduler.certificates.ca_state import Lives
-from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.own import OwnCertificate
-from gpumanager.scheduler.certificates.values import CertificateSource, KeyPair
+from gpumanager.scheduler.certificates.sources import (
+    CertificateSource,
+    Files,
+    Named,
+    OwnCertificate,
+)
+from gpumanager.scheduler.certificates.x509 import KeyPair
 from gpumanager.scheduler.http.server import Routes
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -80,10 +81,9 @@ class Cluster:
         hooks = [hook for one in found for hook in one["webhooks"]]
         return [base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in hooks]
 
-    def own(self, lives: Lives | None = None) -> OwnCertificate:
+    def own(self, api: Any = None) -> OwnCertificate:
         """One replica's source."""
-        bundles = Bundles(self.api(), [CONFIGURATION])
-        return OwnCertificate(self.api(), SECRET, NAMES, bundles, lives)
+        return OwnCertificate(api or self.api(), SECRET, NAMES, [CONFIGURATION])
 
     def secret(self) -> Any:
         return self.server.objects.get(SECRET_KEY)["data"]

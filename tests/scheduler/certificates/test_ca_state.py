@@ -16,8 +16,11 @@ from gpumanager.scheduler.certificates.ca_state import (
     step,
     to_secret,
 )
-from gpumanager.scheduler.certificates.values import CertificateTrouble
-from gpumanager.scheduler.certificates.x509 import read_certificate, split_bundle
+from gpumanager.scheduler.certificates.x509 import (
+    CertificateTrouble,
+    read_certificate,
+    split_bundle,
+)
 from tests.scheduler.certificates.certificate_world import HOST, NAMES, Clock, believes
 
 LONG_AGO = timedelta(days=1)

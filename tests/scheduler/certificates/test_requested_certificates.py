@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
-from gpumanager.scheduler.certificates.requested import RETRY_REFUSED_AFTER, RequestedCertificate
-from gpumanager.scheduler.certificates.values import CertificateTrouble, KeyPair
-from gpumanager.scheduler.certificates.x509 import issue, make_authority, read_certificate
+from gpumanager.scheduler.certificates.sources import RETRY_REFUSED_AFTER, RequestedCertificate
+from gpumanager.scheduler.certificates.x509 import (
+    CertificateTrouble,
+    KeyPair,
+    issue,
+    make_authority,
+    read_certificate,
+)
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from tests.scheduler.certificates.certificate_world import (
@@ -40,9 +46,8 @@ class Signer:
         now = self._cluster.clock()
         spec = self.requests[-1]["spec"]
         asked = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
-        issuer = x509.load_pem_x509_certificate(self._authority.certificate)
-        made = issue(self._authority, names_of(asked), now, timedelta(days=90))
-        certificate = with_key_of(asked, made, issuer, self._authority)
+        like = issue(self._authority, names_of(asked), now, timedelta(days=90))
+        certificate = with_key_of(asked, like.certificate, self._authority)
         await self.say({"certificate": base64.b64encode(certificate).decode()})
 
     async def say(self, status: Any) -> None:
@@ -58,31 +63,18 @@ def names_of(request: x509.CertificateSigningRequest) -> list[str]:
     return found.value.get_values_for_type(x509.DNSName)
 
 
-def with_key_of(
-    request: x509.CertificateSigningRequest,
-    made: KeyPair,
-    issuer: x509.Certificate,
-    authority: KeyPair,
-) -> bytes:
-    """`made`, for the key of the request."""
-    from cryptography.hazmat.primitives import hashes, serialization
-
-    like = x509.load_pem_x509_certificate(made.certificate)
-    builder = x509.CertificateBuilder(
-        issuer.subject,
-        like.subject,
-        request.public_key(),
-        like.serial_number,
-        like.not_valid_before_utc,
-        like.not_valid_after_utc,
-    )
-    for extension in like.extensions:
-        value: Any = extension.value
-        if isinstance(value, x509.SubjectKeyIdentifier):
-            value = x509.SubjectKeyIdentifier.from_public_key(request.public_key())
-        builder = builder.add_extension(value, critical=extension.critical)
-    key: Any = serialization.load_pem_private_key(authority.key, None)
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+def with_key_of(request: x509.CertificateSigningRequest, like: bytes, authority: KeyPair) -> bytes:
+    """A certificate as `like`, for the key of the request."""
+    made, key = x509.load_pem_x509_certificate(like), request.public_key()
+    lived = made.not_valid_before_utc, made.not_valid_after_utc
+    builder = x509.CertificateBuilder(made.issuer, made.subject, key, made.serial_number, *lived)
+    for one in made.extensions:
+        if not isinstance(one.value, x509.SubjectKeyIdentifier):
+            builder = builder.add_extension(one.value, critical=one.critical)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key)
+    signer: Any = serialization.load_pem_private_key(authority.key, None)
+    signed = builder.add_extension(identifier, critical=False).sign(signer, hashes.SHA256())
+    return signed.public_bytes(serialization.Encoding.PEM)
 
 
 async def asked(cluster: Cluster) -> tuple[Signer, RequestedCertificate]:

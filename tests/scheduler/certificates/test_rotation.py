@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.scheduler.certificates.ca_state import PROPAGATION
-from gpumanager.scheduler.certificates.files import Files
+from gpumanager.scheduler.certificates.sources import Files
 from gpumanager.scheduler.certificates.x509 import issue, make_authority, split_bundle
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumanager.kube.pod import read_pod
 from gpumanager.kube.vcuda_config import VcudaConfig, read_vcuda_config
 from gpumanager.names import (
     ANNOTATION_CLAIM,
@@ -16,13 +17,17 @@ from gpumanager.names import (
     VMEMORY,
 )
 from gpumanager.scheduler.claims.template import ClaimShape, read_shape
+from gpumanager.scheduler.quota.limits import pod_amount
+from gpumanager.scheduler.quota.rules import cores_of
+from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
+from gpumanager.scheduler.webhook.asks import read_asks
 from gpumanager.scheduler.webhook.metrics import outcome_of
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.review import Decision, Review
 from gpumanager.scheduler.webhook.service import Webhook
 from tests.scheduler.webhook.review_texts import applied, container, node_kind, pod
 
-POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4)
+POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler", default_memory=4)
 
 
 @dataclass
@@ -96,7 +101,7 @@ def test_a_share_becomes_one_request_of_a_claim() -> None:
 
 
 def test_with_tiers_a_share_asks_for_a_gpu_in_use_first() -> None:
-    tiers = replace(POLICY, claim_tiers=True)
+    tiers = replace(POLICY, claim_alternatives=True)
     made = pod(annotations={ANNOTATION_MODEL_WANTED: "T4"})
     after = applied(made, decided(made, tiers).patch)
 
@@ -112,7 +117,7 @@ def test_with_tiers_a_share_asks_for_a_gpu_in_use_first() -> None:
 
 def test_with_tiers_whole_gpus_are_asked_for_as_without() -> None:
     made = pod(container(200, 64))
-    after = applied(made, decided(made, replace(POLICY, claim_tiers=True)).patch)
+    after = applied(made, decided(made, replace(POLICY, claim_alternatives=True)).patch)
 
     assert name_of_template(after) == name_of_template(changed(made))
 
@@ -209,6 +214,40 @@ def test_an_init_container_uses_a_later_request_that_is_enough_and_else_its_own(
     ]
     assert named == ["main", "large", "sidecar", "main"]
     assert [one["name"] for one in requests(template_of(after))] == ["large", "main", "sidecar"]
+
+
+SIDE = {"restartPolicy": "Always"}
+
+
+@pytest.mark.parametrize(
+    ("inits", "apps", "plain", "claimed"),
+    [
+        ([], [(30, 8), (20, 4)], (50, 12), (50, 12)),
+        ([], [(200, 64)], (200, 64), (200, 64)),
+        ([(20, 4, {})], [(30, 8)], (30, 8), (30, 8)),
+        ([(40, 4, SIDE)], [(30, 8)], (70, 12), (70, 12)),
+        ([(40, 4, SIDE), (20, 4, {})], [(30, 8)], (70, 12), (70, 12)),
+        # The claim holds what an init container alone needs until the pod ends.
+        ([(50, 8, {})], [(30, 8)], (50, 8), (80, 16)),
+        ([(50, 8, {}), (40, 8, {})], [(30, 8)], (50, 8), (80, 16)),
+        ([(60, 8, SIDE), (50, 8, {})], [(30, 8)], (110, 16), (140, 24)),
+    ],
+)
+def test_a_converted_pod_counts_as_a_plain_one_but_for_what_init_containers_alone_need(
+    inits: list[Any], apps: list[tuple[int, int]], plain: tuple[int, int], claimed: tuple[int, int]
+) -> None:
+    rows = [container(c, b, f"i{n}", **more) for n, (c, b, more) in enumerate(inits)]
+    made = pod(*(container(c, b, f"a{n}") for n, (c, b) in enumerate(apps)), initContainers=rows)
+
+    asks = [(one.kind, one.request) for one in read_asks(made) if one.request]
+    shape = pod_shape_of(read_pod({**made, "metadata": {**made["metadata"], "uid": "u"}}))
+    claim = read_shape(changed(made)["metadata"]["annotations"][ANNOTATION_CLAIM])
+
+    assert isinstance(shape, PodShape)
+    cores = pod_amount((kind, one.cores) for kind, one in asks)
+    assert (cores, pod_amount((kind, one.blocks) for kind, one in asks)) == plain
+    assert cores_of(shape) == plain[0]
+    assert (claim.cores, claim.blocks) == claimed
 
 
 def test_annotations_become_parameters_and_wishes_become_selectors() -> None:

@@ -7,7 +7,7 @@ import pytest
 from gpumanager.kube.vcuda_config import API_VERSION, KIND
 from gpumanager.scheduler.claims.validate import validate_claim
 from gpumanager.scheduler.webhook.asks import PodUnreadable
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict
 from tests.scheduler.claims.claim_texts import device_class, exactly, opaque, resource_claim
 from tests.scheduler.webhook.review_texts import node_kind
@@ -15,9 +15,9 @@ from tests.scheduler.webhook.review_texts import node_kind
 PATH = "spec.devices.config[0].opaque.parameters"
 
 
-def judged(item: Any, *, unmeetable: Unmeetable = Unmeetable.DENY) -> AdmissionVerdict:
+def judged(item: Any, *, unschedulable: Unschedulable = Unschedulable.DENY) -> AdmissionVerdict:
     nodes = {node_kind(16), node_kind(80, 80)}
-    return validate_claim(item["kind"], item, AdmissionPolicy(unmeetable=unmeetable), nodes)
+    return validate_claim(item["kind"], item, AdmissionPolicy(unschedulable=unschedulable), nodes)
 
 
 def test_a_claim_as_it_should_be_is_let_in_without_a_word() -> None:
@@ -112,15 +112,15 @@ def test_an_amount_that_no_gpu_has_is_refused(
     assert text.startswith(f"spec.devices.requests[0].{where}.capacity.requests.{said}")
 
 
-@pytest.mark.parametrize("unmeetable", Unmeetable)
-def test_more_gpus_than_a_node_has_are_judged_by_the_policy(unmeetable: Unmeetable) -> None:
+@pytest.mark.parametrize("unschedulable", Unschedulable)
+def test_more_gpus_than_a_node_has_are_judged_by_the_policy(unschedulable: Unschedulable) -> None:
     made = resource_claim([{"name": "gpu", "exactly": exactly(count=3)}])
 
-    verdict = judged(made, unmeetable=unmeetable)
+    verdict = judged(made, unschedulable=unschedulable)
 
     said = ("spec.devices.requests[0].exactly.count: 3; the largest node has 2",)
-    assert verdict.errors == (said if unmeetable is Unmeetable.DENY else ())
-    assert verdict.warnings == (said if unmeetable is Unmeetable.WARN else ())
+    assert verdict.errors == (said if unschedulable is Unschedulable.DENY else ())
+    assert verdict.warnings == (said if unschedulable is Unschedulable.WARN else ())
 
 
 def test_where_no_node_is_known_nothing_is_too_large() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import run
-from gpumanager.scheduler.certificates.files import Files
 from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.values import CertificateTrouble
+from gpumanager.scheduler.certificates.sources import Files
+from gpumanager.scheduler.certificates.x509 import CertificateTrouble
 from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.http.clients import PROBES, Clients
 from gpumanager.sim.cluster.server import SimulatedApiServer

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from aiohttp import web
 
-from gpumanager.scheduler.certificates.values import KeyPair
-from gpumanager.scheduler.certificates.x509 import issue, make_authority
+from gpumanager.scheduler.certificates.x509 import KeyPair, issue, make_authority
 from gpumanager.scheduler.http.server import Bounds, Routes
 from tests.scheduler.http.served import Served, serving
 from tests.waiting import until

@@ -17,8 +17,7 @@ from gpumanager.scheduler.extender.requeue import FIRST_REQUEUE_SECONDS
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.quota.keeper import QuotaEvents, QuotaKeeper
 from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, read_quotas
-from gpumanager.scheduler.quota.metrics import QuotaCollector
-from gpumanager.scheduler.quota.rules import Known, QuotaCheck, QuotaRules, cores_of
+from gpumanager.scheduler.quota.rules import Known, QuotaCheck, QuotaCollector, QuotaRules, cores_of
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer

@@ -10,7 +10,7 @@ from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.webhook.asks import PodUnreadable
 from gpumanager.scheduler.webhook.mutate import REQUIRED, mutate
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, MissingMemory
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, DefaultMemory
 from tests.scheduler.webhook.review_texts import applied, container, node_kind, pod
 
 POLICY = AdmissionPolicy(scheduler_name="gpu-scheduler")
@@ -153,7 +153,7 @@ def test_a_preset_node_is_kept_where_the_policy_says_so() -> None:
 def test_a_share_without_memory_gets_what_the_policy_gives() -> None:
     made = pod(container(blocks=None), container(blocks=8, name="other"))
 
-    steps = mutate(made, AdmissionPolicy(missing_memory=4))
+    steps = mutate(made, AdmissionPolicy(default_memory=4))
     first, second = applied(made, steps)["spec"]["containers"]
 
     assert applied(made, steps)["spec"]["tolerations"] == TOLERATIONS
@@ -164,13 +164,13 @@ def test_a_share_without_memory_gets_what_the_policy_gives() -> None:
 
 
 def test_a_pod_that_gets_memory_tolerates_the_taint_of_that_too() -> None:
-    after = changed(pod(container(blocks=None)), AdmissionPolicy(missing_memory=4))
+    after = changed(pod(container(blocks=None)), AdmissionPolicy(default_memory=4))
 
     assert after["spec"]["tolerations"] == TOLERATIONS
 
 
 def test_a_share_without_memory_gets_as_large_a_part_of_the_smallest_gpu() -> None:
-    policy = AdmissionPolicy(missing_memory=MissingMemory.SHARE)
+    policy = AdmissionPolicy(default_memory=DefaultMemory.SHARE)
 
     after = changed(pod(container(cores=30, blocks=None)), policy, node_kind(80, 80), node_kind(16))
 
@@ -178,7 +178,7 @@ def test_a_share_without_memory_gets_as_large_a_part_of_the_smallest_gpu() -> No
 
 
 def test_where_no_gpu_is_known_a_part_of_it_is_not_guessed() -> None:
-    policy = AdmissionPolicy(missing_memory=MissingMemory.SHARE)
+    policy = AdmissionPolicy(default_memory=DefaultMemory.SHARE)
 
     after = changed(pod(container(blocks=None)), policy)
 
@@ -189,7 +189,7 @@ def test_where_no_gpu_is_known_a_part_of_it_is_not_guessed() -> None:
     "made", [container(cores=100, blocks=None), container(cores=200, blocks=0)]
 )
 def test_a_whole_gpu_needs_no_memory_and_gets_none(made: Any) -> None:
-    after = changed(pod(made), AdmissionPolicy(missing_memory=4))
+    after = changed(pod(made), AdmissionPolicy(default_memory=4))
 
     assert after["spec"]["containers"][0]["resources"] == made["resources"]
 
@@ -242,7 +242,7 @@ pods = st.builds(
 policies = st.builds(
     AdmissionPolicy,
     scheduler_name=st.sampled_from(["", "ours"]),
-    missing_memory=st.sampled_from([MissingMemory.REFUSE, MissingMemory.SHARE, 4]),
+    default_memory=st.sampled_from([DefaultMemory.REFUSE, DefaultMemory.SHARE, 4]),
     pin=st.booleans(),
 )
 

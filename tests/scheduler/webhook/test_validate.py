@@ -3,11 +3,11 @@
 import pytest
 
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
 from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
 from tests.scheduler.webhook.review_texts import container, node_kind, pod
 
-POLICY = AdmissionPolicy(unmeetable=Unmeetable.DENY)
+POLICY = AdmissionPolicy(unschedulable=Unschedulable.DENY)
 LIMIT = "tencent.com/vcuda-core-limit"
 
 
@@ -229,7 +229,7 @@ def test_what_no_node_could_run_is_warned_of_by_default_for_an_autoscaler() -> N
     made, nodes = pod(container(cores=1600)), (node_kind(80),)
 
     warned = validate(made, AdmissionPolicy(), nodes)
-    ignored = validate(made, AdmissionPolicy(unmeetable=Unmeetable.IGNORE), nodes)
+    ignored = validate(made, AdmissionPolicy(unschedulable=Unschedulable.IGNORE), nodes)
 
     assert (warned.errors, len(warned.warnings)) == ((), 1)
     assert ignored == AdmissionVerdict()

@@ -13,13 +13,15 @@ from gpumanager.gpu.inventory import inventory
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.scheduler.certificates.api import REGISTRATION, SIGNING, Named
-from gpumanager.scheduler.certificates.bundle import Bundles
 from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.own import OwnCertificate
-from gpumanager.scheduler.certificates.requested import RequestedCertificate
-from gpumanager.scheduler.certificates.values import CertificateTrouble
-from gpumanager.scheduler.certificates.x509 import issue, make_authority
+from gpumanager.scheduler.certificates.sources import (
+    REGISTRATION,
+    SIGNING,
+    Named,
+    OwnCertificate,
+    RequestedCertificate,
+)
+from gpumanager.scheduler.certificates.x509 import CertificateTrouble, issue, make_authority
 from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import MUTATE, VALIDATE, VALIDATE_CLAIMS, Webhook
@@ -97,10 +99,10 @@ async def world() -> AsyncIterator[RealWorld]:
     webhook = await account(access, name, roles, made)
     one = RealWorld(api, webhook, name)
     secret = Named("kube-system", name)
-    source = OwnCertificate(webhook, secret, ("localhost",), Bundles(webhook, [name]))
+    source = OwnCertificate(webhook, secret, ("localhost",), [name])
     keeper = Keeper(source)
     await keeper.refresh()
-    hook = Webhook(AdmissionPolicy(scheduler_name="gpu-scheduler", missing_memory=4))
+    hook = Webhook(AdmissionPolicy(scheduler_name="gpu-scheduler", default_memory=4))
     async with serving(hook.routes(), tls=keeper.context) as served:
         await one.install(served.port)
         await keeper.refresh()  # the bundle is written
@@ -196,8 +198,10 @@ async def test_a_real_api_server_keeps_two_replicas_from_making_two_certificates
 ) -> None:
     secret = Named("kube-system", world.name)
     await world.api.delete(f"/api/v1/namespaces/kube-system/secrets/{world.name}", {})
-    now, bundles = datetime.now(UTC), Bundles(world.webhook, [world.name])
-    replicas = [OwnCertificate(world.webhook, secret, ("localhost",), bundles) for _ in range(4)]
+    now = datetime.now(UTC)
+    replicas = [
+        OwnCertificate(world.webhook, secret, ("localhost",), [world.name]) for _ in range(4)
+    ]
 
     first = await asyncio.gather(*(one.fetch(now) for one in replicas))
     later = now + timedelta(days=61)

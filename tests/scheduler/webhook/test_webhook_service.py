@@ -16,7 +16,7 @@ from gpumanager.scheduler.webhook.known_nodes import KnownNodes
 from gpumanager.scheduler.webhook.metrics import WebhookMetrics
 from gpumanager.scheduler.webhook.mutate import Operation
 from gpumanager.scheduler.webhook.nodes import NodeKind
-from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unmeetable
+from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
 from gpumanager.scheduler.webhook.service import (
     BOUNDS,
     MUTATE,
@@ -41,7 +41,7 @@ from tests.scheduler.webhook.review_texts import (
 QUOTAS = read_quotas('{"default": {"quota": {"A100": 2, "T4": 1}}}')
 PATIENT = replace(BOUNDS, head_seconds=120.0, body_seconds=120.0, answer_seconds=120.0)
 """On a busy machine a large body takes its time."""
-POLICY = AdmissionPolicy("gpu-scheduler", missing_memory=4, unmeetable=Unmeetable.DENY)
+POLICY = AdmissionPolicy("gpu-scheduler", default_memory=4, unschedulable=Unschedulable.DENY)
 
 
 @pytest.fixture

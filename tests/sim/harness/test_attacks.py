@@ -11,10 +11,10 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from harness import HarnessResult, Tenant, play
 
 from gpumanager.compute.audit import GROSS
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.harness import HarnessResult, Tenant, play
 from tests import ROOT
 
 MISSING = namespaces_available()

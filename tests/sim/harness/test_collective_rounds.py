@@ -7,9 +7,9 @@ With half of each GPU a job has at most half of its rounds.
 from functools import partial
 
 import pytest
+from harness import HarnessResult, Tenant, play
 
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.harness import HarnessResult, Tenant, play
 
 MISSING = namespaces_available()
 pytestmark = [

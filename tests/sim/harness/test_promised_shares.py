@@ -13,10 +13,9 @@ from compute import metrics
 from compute.cases import WHOLE_GPU, Case
 from compute.grid import cases, chosen
 from compute.runner import Ran, Runner
+from harness import Tenant, play
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-
-from gpumanager.sim.harness import Tenant, play
 
 pytestmark = pytest.mark.namespaces
 

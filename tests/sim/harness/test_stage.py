@@ -9,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import harness
 import pytest
+from harness import HarnessFailed, Tenant, agenda, play
+from harness.tenants import together
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.sim import harness, host
+from gpumanager.sim import host
 from gpumanager.sim.clock import virtual_clock
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.harness import HarnessFailed, Tenant, agenda, play
-from gpumanager.sim.harness.tenants import together
 from gpumanager.sim.machine import DriverBehaviour
 from tests.waiting import until
 

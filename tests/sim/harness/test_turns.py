@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from harness import Tenant, play
+from harness.tenants import Program, TenantGroup
 
 from gpumanager.limits.turns import AllocationTurns, Turns
 from gpumanager.sim.clock import VirtualClock
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.harness import Tenant, play
-from gpumanager.sim.harness.program import Program
-from gpumanager.sim.harness.tenants import TenantGroup
 
 MISSING = namespaces_available()
 pytestmark = [

@@ -5,9 +5,9 @@ process is not nothing: limits hold by the turns themselves.
 """
 
 import pytest
+from harness import Tenant, play
 
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.harness import Tenant, play
 
 MISSING = namespaces_available()
 pytestmark = [

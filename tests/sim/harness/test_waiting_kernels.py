@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from harness import HarnessResult, Tenant, play
 
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.harness import HarnessResult, Tenant, play
 
 MISSING = namespaces_available()
 pytestmark = [

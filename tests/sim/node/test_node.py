@@ -84,7 +84,7 @@ async def test_a_pod_gets_what_it_asked_for_and_no_byte_more(node: SimulatedNode
     assert result.measured.memory_peak == CONTEXT + 900 * MIB
     assert result.measured.memory_denied > 0
     assert len(result.gpus) == 1
-    assert result.why == "first free GPU: none in use has enough left"
+    assert result.why == "a free GPU, since no GPU in use had room"
 
 
 async def test_a_container_without_gpus_sees_none(node: SimulatedNode) -> None:

@@ -25,12 +25,12 @@ from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.sim.clock import NS, Clock, RealClock, virtual_clock
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.harness.tenants import LimiterKind, TenantGroup
-from gpumanager.sim.harness.values import HarnessFailed, HarnessResult, Tenant
 from gpumanager.sim.host import furnish, make_disk
 from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.sim.machines import load_machine
-from gpumanager.sim.utilization import SimulatedUtilization
+from harness.tenants import LimiterKind, TenantGroup
+from harness.utilization import SimulatedUtilization
+from harness.values import HarnessFailed, HarnessResult, Tenant
 
 __all__ = ["HarnessFailed", "HarnessResult", "Tenant", "play"]
 

@@ -1,15 +1,13 @@
-"""Observe what a node that serves claims needs, and change nothing."""
+"""The inputs of the doctor's checks of a node that serves claims. Nothing is changed."""
 
 import contextlib
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.agent.host import container_runtime
 from gpumanager.cli.node_agents import fetch
-from gpumanager.cli.support.bundle_sources import agent_url
-from gpumanager.doctor.question import DoctorQuestion
-from gpumanager.doctor.values import ClaimObjects, ClaimsView, ListeningSocket, Unseen
+from gpumanager.doctor.question import DoctorQuestion, Unseen
+from gpumanager.doctor.values import ClaimObjects, ListeningSocket, ObservedClaims
 from gpumanager.dra.slice import PATH as SLICES
 from gpumanager.dra.slice import NodeGpus, devices, differences, slice_name
 from gpumanager.errors import GpuManagerError
@@ -17,7 +15,6 @@ from gpumanager.gpu.device_attributes import device_attributes
 from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import ClaimSource, Grant
-from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.offers import OfferFile
 from gpumanager.isolation.cdi import PREFIX, SUFFIX
@@ -26,7 +23,6 @@ from gpumanager.kube.claims import NotAClaim, list_devices, list_users
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused, Object
 from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER, CLAIM_REGISTRATIONS
-from gpumanager.runtime.cdi_support import obstacle_of
 from gpumanager.settings import AgentSettings
 
 API: Final = "/apis/resource.k8s.io/v1"
@@ -40,41 +36,45 @@ RIGHTS: Final = (
 
 
 async def observe_claims(
-    settings: AgentSettings, topology: Topology | Unseen, driver: str, socket: ListeningSocket
-) -> ClaimsView:
-    """Return what claims need. topology, driver: as found. socket: of the registration."""
-    runtime = container_runtime(settings)
-    try:
-        obstacle = await obstacle_of(runtime, settings.cdi_path)
-    finally:
-        await runtime.close()
-    journal, live = settings.checkpoint_path / FILE_NAME, tuple[Grant, ...]()
-    grants = DoctorQuestion(
-        lambda: JournalFile(journal).load().live() if journal.exists() else live
-    ).answer()
+    settings: AgentSettings,
+    topology: Topology | Unseen,
+    *,
+    driver: str,
+    socket: ListeningSocket,
+    grants: tuple[Grant, ...] | Unseen,
+    cdi_obstacle: str | Unseen,
+) -> ObservedClaims:
+    """Return what claims need. socket: of the registration. All but settings: as found."""
+    ready = DoctorQuestion(lambda: fetch(agent_url(settings), "/readyz").decode())
+    files = DoctorQuestion(
+        lambda: frozenset(
+            path.name.removeprefix(PREFIX).removesuffix(SUFFIX)
+            for path in settings.cdi_path.glob(f"{PREFIX}*{SUFFIX}")
+        )
+    )
     prepared: dict[str, str] | Unseen
     if isinstance(grants, Unseen):
         prepared = grants
     else:
         sources = [one.source for one in grants if isinstance(one.source, ClaimSource)]
         prepared = {one.uid: f"{one.namespace}/{one.name}" for one in sources}
-    specifications = DoctorQuestion(
-        lambda: frozenset(
-            path.name.removeprefix(PREFIX).removesuffix(SUFFIX)
-            for path in settings.cdi_path.glob(f"{PREFIX}*{SUFFIX}")
-        )
-    ).answer()
-    ready = DoctorQuestion(lambda: fetch(agent_url(settings), "/readyz").decode()).answer()
-    return ClaimsView(
+    return ObservedClaims(
         registry=settings.plugins_registry_path,
         socket=socket,
-        ready=ready,
-        cdi_obstacle=obstacle,
+        ready=ready.answer(),
+        cdi_obstacle=cdi_obstacle,
         cdi_directory=settings.cdi_path,
-        cdi_files=specifications,
+        cdi_files=files.answer(),
         prepared=prepared,
         objects=await _objects(settings, topology, driver, grants),
     )
+
+
+def agent_url(settings: AgentSettings) -> str:
+    """Return where an agent with these settings serves its pages."""
+    address = settings.query_addr
+    host = "localhost" if address in {"0.0.0.0", "::", ""} else address
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.query_port}"
 
 
 def registrations(settings: AgentSettings) -> list[Path]:

@@ -1,16 +1,43 @@
-"""In which order the pods of a trace ask, and how many: shuffled, then inflated to a load.
+"""Pods and nodes of a trace, as placement sees them, and in which order the pods ask.
 
 As the published experiments do: all pods shuffled by the seed, then pods drawn from all of them
 with replacement are appended until what is asked reaches the load; a load that is less than the
-pods ask together takes the first of the shuffled ones. Nobody leaves.
+pods ask together takes the first of the shuffled ones.
+
+The trace gives a part of a GPU in thousandths; a request has it in hundredths, rounded up. What is
+allocated is counted in the thousandths that were asked.
 """
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from gpumanager.errors import InputError
-from gpumanager.placement.values import FreeNode
-from gpumanager.sim.trace.values import TracePod, Workload
+from gpumanager.placement.values import FreeNode, PodRequest
+
+MILLI_PER_GPU: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TracePod:
+    """gpu_milli: over all its GPUs."""
+
+    name: str
+    ask: PodRequest
+    gpu_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """nodes: idle. pods: in the order in which they ask."""
+
+    nodes: tuple[FreeNode, ...]
+    pods: tuple[TracePod, ...]
+
+    @property
+    def capacity_milli(self) -> int:
+        return sum(len(node.gpus) for node in self.nodes) * MILLI_PER_GPU
 
 
 def arrange(

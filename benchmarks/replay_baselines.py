@@ -1,26 +1,39 @@
-"""The policies that the published experiments compare with, and who plays under which name.
+"""The policies that the published experiments compare with, by name.
 
 Scores are whole numbers, as a scheduler's are, so that there are ties; on the node the fullest GPU
 that fits is taken, but by `random`. Amounts are normalised by the largest node of the experiments.
+
+Fragmentation gradient descent (FGD, USENIX ATC 2023): what of a node's free GPU a typical pod
+cannot use is a fragment for that pod: all of it where the pod does not fit or asks for no GPU,
+otherwise the GPUs with less free than it asks of one. A node's fragmentation is the mean over the
+typical pods, and the best node is where placing a pod lets it grow least. Published scores are
+whole numbers from 0 to 100 on a logistic curve, which makes many ties; `exact` leaves that out.
 """
 
+import math
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from gpumanager.placement.policies import POLICIES
 from gpumanager.placement.policy import Policy, Score, put
 from gpumanager.placement.slice_score import SliceScore, first_in_slice
 from gpumanager.placement.values import FreeNode, PodRequest
-from gpumanager.placement.workload_mix import Mix
-from gpumanager.sim.trace.fgd import Fgd
-from gpumanager.sim.trace.values import kind_of, kinds_on
+from gpumanager.placement.workload_mix import Mix, mix_of
+from gpumanager.sim.trace.workload import TracePod
 from gpumanager.units import CORES_PER_GPU
 
 LARGEST_CPU_MILLI: Final = 128_000
 LARGEST_CORES: Final = 8 * CORES_PER_GPU
 BEST: Final = 100
+
+COVERAGE: Final = 0.95
+"""Part of all pods that are typical, as published."""
+
+Frees = tuple[int, ...]
 
 Points = Callable[[FreeNode, PodRequest], float]
 
@@ -31,7 +44,7 @@ class Rated:
 
     points: Points
 
-    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
+    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:
         placed = put(room, ask, fullest_gpu(room))
         if placed is None:
             return None
@@ -42,9 +55,9 @@ class Random:
     """Any node that fits, any GPU that fits."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        self._chance = random.Random(seed)
 
-    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
+    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:
         placed = put(room, ask, lambda _: self._chance.random())
         return placed and Score(0.0, placed[1])
 
@@ -53,7 +66,7 @@ class StockClaims:
     """Claims without anything of ours: kube-scheduler spreads by CPU and memory, and takes the
     first GPU that fits."""
 
-    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:  # noqa: ARG002
+    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:
         placed = first_in_slice(room, ask, ordered=False)
         return placed and Score(float(least_allocated(placed[0])), placed[1])
 
@@ -114,6 +127,87 @@ def gpu_packing(room: FreeNode, ask: PodRequest) -> float:
 
 def free_cores(room: FreeNode) -> int:
     return sum(gpu.cores for gpu in room.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceNode(FreeNode):
+    """A room that knows of which kind each pod with GPUs is that runs there, in order of the kinds.
+
+    Only one of the baselines asks.
+    """
+
+    kinds: tuple[str, ...] = ()
+
+
+def kind_of(ask: PodRequest) -> str:
+    """`share`, or how many whole GPUs: `0`, `1`, `2`…"""
+    if not ask.requests:
+        return "0"
+    return str(ask.cores // CORES_PER_GPU) if ask.cores >= CORES_PER_GPU else "share"
+
+
+def kinds_on(room: FreeNode) -> tuple[str, ...]:
+    return room.kinds if isinstance(room, TraceNode) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fgd:
+    """exact: without the rounding."""
+
+    exact: bool = False
+
+    def score(self, room: FreeNode, ask: PodRequest, mix: Mix) -> Score | None:
+        fragments = fragmentation_under(mix)
+        before = fragments.of(room)
+        placed = put(room, ask, lambda left: self._points(before - fragments.of(left)))
+        return placed and Score(*placed)
+
+    def _points(self, less: float) -> float:
+        """less: by how many GPUs the node is less fragmented afterwards."""
+        return less if self.exact else float(int(100 / (1 + math.exp(-less))))
+
+
+class Fragmentation:
+    """Of nodes, in GPUs, under one mix. Remembers what it summed over GPUs."""
+
+    def __init__(self, mix: Mix) -> None:
+        self._typical = [(ask, share) for ask, share in mix.typical if ask.requests]
+        self._useless = 1 - sum(share for _, share in self._typical)
+        self._terms: dict[Frees, tuple[int, list[tuple[bool, int]]]] = {}
+
+    def of(self, room: FreeNode) -> float:
+        frees = tuple([gpu.cores for gpu in room.gpus])
+        if frees not in self._terms:
+            # For each pod: whether it fits, and what is free on GPUs with enough.
+            usable: list[tuple[bool, int]] = []
+            for ask, _ in self._typical:
+                each = min(ask.requests[0].cores, CORES_PER_GPU)
+                enough = [free for free in frees if free >= each]
+                fits = len(enough) >= max(1, ask.requests[0].whole_gpus)
+                usable.append((fits, sum(enough)))
+            self._terms[frees] = sum(frees), usable
+        free, usables = self._terms[frees]
+        if not free:
+            return 0.0
+        fragments = self._useless * free
+        for (ask, share), (fits, amount) in zip(self._typical, usables, strict=True):
+            here = fits and ask.cpu_milli <= room.cpu_milli
+            if here and (not ask.models or room.model in ask.models):
+                fragments += share * (free - amount)
+            else:
+                fragments += share * free
+        return fragments / CORES_PER_GPU
+
+
+def typical_of(pods: Sequence[TracePod]) -> Mix:
+    """Return the typical pods as published: told apart by GPUs, CPU and models, not by memory."""
+    shapes = (PodRequest(pod.ask.requests, pod.ask.cpu_milli, 0, pod.ask.models) for pod in pods)
+    return mix_of(tuple(Counter(shapes).items()), COVERAGE)
+
+
+@lru_cache(maxsize=8)
+def fragmentation_under(mix: Mix) -> Fragmentation:
+    return Fragmentation(mix)
 
 
 def policies(seed: int) -> dict[str, Policy]:
