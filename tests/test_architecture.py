@@ -85,7 +85,7 @@ LOADS = {
 OWNERS = {
     "grpc": {"grpc_wire", "deviceplugin", "dra", "kubelet", "runtime", "legacy", "monitor", "sim"},
     "pynvml": {"gpu"},
-    "kubernetes": {"kube"},
+    "kubernetes": {"kube", "sim"},
     "prometheus_client": {"monitor", "scheduler"},
     "aiohttp": {"http_server", "kube", "kubelet", "monitor", "scheduler", "sim"},
     "elftools": {"volume"},

@@ -3,9 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpumanager.errors import GpuManagerError
+
+if TYPE_CHECKING:
+    from gpumanager.agent.interfaces import Interfaces
 
 log = logging.getLogger(__name__)
 
@@ -15,13 +18,7 @@ FIRST_SECONDS: Final = 1.0
 """How long all else waits for the registration: without a kubelet it is needed, too."""
 
 
-class Registers(Protocol):
-    """Registers with the kubelet: `agent.interfaces`."""
-
-    async def registered(self, within: float) -> None: ...
-
-
-async def registered_or_late(plugin: Registers) -> None:
+async def registered_or_late(plugin: "Interfaces") -> None:
     """Wait until the kubelet has registered the plugin, for a second at most: it comes first."""
     try:
         await plugin.registered(FIRST_SECONDS)

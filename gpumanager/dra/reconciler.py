@@ -19,7 +19,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
-from gpumanager.dra.driver import ClaimDriver, ClaimRef, as_granted, uid_of
+from gpumanager.dra.driver import ClaimDriver, ClaimRef, ClaimsReader, as_granted, uid_of
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import ClaimSource, Grant
@@ -27,7 +27,6 @@ from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import KIND
 from gpumanager.isolation.edits import ENV_ALLOCATION
-from gpumanager.kube.claims import AllocatedDevice
 from gpumanager.limits.values import AllocationUsage
 from gpumanager.runtime.values import LiveContainers
 
@@ -37,14 +36,6 @@ PASS_SECONDS: Final = 30.0
 PASSES: Final = 5
 """Longer than the kubelet's own reconciliation (60 s, pkg/kubelet/cm/dra/manager.go), and than it
 takes to start again."""
-
-
-class AllocatedClaims(Protocol):
-    """Reads allocated claims, and which pods name them: `ClaimCluster` describes these methods."""
-
-    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None: ...
-    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]: ...
-    async def named_by_pod(self, namespace: str, name: str) -> bool: ...
 
 
 class KubeletClaims(Protocol):
@@ -72,7 +63,7 @@ class ClaimReconciler:
     def __init__(
         self,
         driver: ClaimDriver,
-        claims: AllocatedClaims,
+        claims: ClaimsReader,
         *,
         kubelet: KubeletClaims,
         runtime: LiveContainers,

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from gpumanager.gpu.health.reports import NodeCondition
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant
 from gpumanager.ids import PodUID
 from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.client import KubeClient
-from gpumanager.node_status.node_reconciler import Condition
 from gpumanager.node_status.service import Facts, NodeCluster, NodeEventLike
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class Cluster(Protocol):
     `NodeCluster` describes these methods.
     """
 
-    def condition(self, condition: Condition) -> None: ...
+    def condition(self, condition: NodeCondition) -> None: ...
     def event(self, event: NodeEventLike) -> None: ...
     def pod_event(self, pod: PodUID, event: NodeEventLike) -> None: ...
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None: ...
@@ -34,7 +34,7 @@ class Cluster(Protocol):
 class Standalone:
     """A node without an API server: events and conditions go to the log alone."""
 
-    def condition(self, condition: Condition) -> None:
+    def condition(self, condition: NodeCondition) -> None:
         log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
 
     def event(self, event: NodeEventLike) -> None:

@@ -7,8 +7,9 @@ be true; the functions that find it are pure.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from gpumanager.gpu.health.reports import NodeCondition
 from gpumanager.kube.client import MERGE, STRATEGIC, KubeClient
 from gpumanager.kube.events import timestamp
 from gpumanager.kube.writer import Task, retry_on_conflict
@@ -19,19 +20,6 @@ READ_SECONDS: Final = 300.0
 ONLY_WITH_GPUS: Final = (LABEL_PRODUCT, LABEL_MEMORY)
 """Labels of ours that go when the last GPU does."""
 STATUS: Final = {True: "True", False: "False", None: "Unknown"}
-
-
-class Condition(Protocol):
-    """A node condition; status None is `Unknown`."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def status(self) -> bool | None: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def message(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +62,7 @@ def _missing(has: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str
 
 
 def status_patch(
-    node: NodeRecord, conditions: Iterable[Condition], now: str
+    node: NodeRecord, conditions: Iterable[NodeCondition], now: str
 ) -> dict[str, Any] | None:
     """Return the strategic patch of its status after which the node has these; None where it
     has."""
@@ -120,9 +108,9 @@ class NodeReconciler:
         self._types: frozenset[str] = frozenset()
         """Of which conditions the node was read."""
         self._read_at = 0.0
-        self._conditions: dict[str, Condition] = {}
+        self._conditions: dict[str, NodeCondition] = {}
 
-    def condition(self, condition: Condition) -> None:
+    def condition(self, condition: NodeCondition) -> None:
         """Keep the node's condition of this type like this from now on."""
         self._conditions[condition.type] = condition
 

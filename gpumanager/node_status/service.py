@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from gpumanager.gpu.health.reports import NodeCondition
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.grants.grant import Claimant, Grant
@@ -21,7 +22,7 @@ from gpumanager.kube.events import EventRecorder
 from gpumanager.kube.informer import Informer
 from gpumanager.kube.writer import Task, Writer
 from gpumanager.node_status.labels import Software, node_labels
-from gpumanager.node_status.node_reconciler import Condition, NodeReconciler
+from gpumanager.node_status.node_reconciler import NodeReconciler
 from gpumanager.node_status.pod_reconciler import PodReconciler
 from gpumanager.node_status.pods import NodePods
 
@@ -83,7 +84,7 @@ class NodeCluster:
         self.pods = PodReconciler(api, self.store, self.events, recycle=recycle, clock=clock)
         self.writer = Writer(clock=clock)
 
-    def condition(self, condition: Condition) -> None:
+    def condition(self, condition: NodeCondition) -> None:
         """Keep a condition of the node like this from now on."""
         self.node.condition(condition)
         self._wake.set()

@@ -117,6 +117,18 @@ class RealClock:
         """Do nothing: it has no end."""
 
 
+@dataclass
+class ManualClock:
+    """Seconds that pass only as somebody sets them. step: that each look at it adds."""
+
+    now: float = 0.0
+    step: float = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
 class ManualTimer:
     """Moves only when it is told to, for what waits inside of this process."""
 
@@ -142,10 +154,6 @@ class ManualTimer:
         for deadline, waking in self._sleepers:
             if deadline <= self._now and not waking.done():
                 waking.set_result(None)
-
-    def sleeping(self) -> Sequence[float]:
-        """Return in how many seconds each of the sleepers wakes, the next one first."""
-        return sorted((deadline - self._now) / NS for deadline, _ in self._sleepers)
 
 
 class VirtualClock:

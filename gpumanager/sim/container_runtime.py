@@ -8,8 +8,8 @@ devices change in a container it says before (`create`).
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from gpumanager.runtime.status import (
     LABEL_POD_NAMESPACE,
     LABEL_POD_UID,
 )
-from gpumanager.runtime.values import Bind
+from gpumanager.runtime.values import Bind, LiveContainer
 from gpumanager.sim.cdi import inject, read_specs
 from gpumanager.sim.container.values import ContainerSpec
 
@@ -50,38 +50,34 @@ CONTAINERD_2: Final = ContainerdVersion("2.1.9", cdi=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """One run of a container, as the runtime was told to start it."""
+class ContainerRun:
+    """One run of a container."""
 
-    pod_uid: str
-    namespace: str
-    pod: str
-    container: str
-    pid: int
-    mounts: tuple[Bind, ...] = ()
-    devices: tuple[Bind, ...] = ()
-    envs: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    attempt: int = 0
+    live: LiveContainer
+    attempt: int
     running: bool = True
 
     @property
-    def container_id(self) -> ContainerID:
-        name = f"{self.pod_uid}/{self.container}/{self.attempt}"
-        return ContainerID(hashlib.sha256(name.encode()).hexdigest())
-
-    @property
     def labels(self) -> dict[str, str]:
+        one = self.live.container
         return {
-            LABEL_POD_UID: self.pod_uid,
-            LABEL_POD_NAMESPACE: self.namespace,
-            LABEL_POD_NAME: self.pod,
-            LABEL_CONTAINER: self.container,
+            LABEL_POD_UID: one.pod_uid,
+            LABEL_POD_NAMESPACE: one.pod_namespace,
+            LABEL_POD_NAME: one.pod_name,
+            LABEL_CONTAINER: one.name,
         }
 
     @property
-    def state(self) -> pb.ContainerState:
-        return pb.CONTAINER_RUNNING if self.running else pb.CONTAINER_EXITED
+    def shown(self) -> dict[str, Any]:
+        """Return the fields that `Container` and `ContainerStatus` have in common."""
+        one = self.live.container
+        return {
+            "id": one.container_id,
+            "metadata": pb.ContainerMetadata(name=one.name, attempt=self.attempt),
+            "state": pb.CONTAINER_RUNNING if self.running else pb.CONTAINER_EXITED,
+            "labels": self.labels,
+            "annotations": self.live.annotations,
+        }
 
 
 class SimulatedRuntime:
@@ -101,7 +97,7 @@ class SimulatedRuntime:
         self.kind = kind
         self._cdi = tuple(cdi)
         self._services = tuple(services)
-        self._runs: dict[ContainerID, Started] = {}
+        self._runs: dict[ContainerID, ContainerRun] = {}
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._server: grpc.aio.Server | None = None
 
@@ -124,13 +120,15 @@ class SimulatedRuntime:
             return spec
         return inject(spec, read_specs(self._cdi), cdi_devices)
 
-    def started(self, run: Started) -> ContainerID:
-        """Record a run of a container, each under another ID."""
-        key = (run.pod_uid, run.container)
-        run = replace(run, attempt=self._attempts[key])
-        self._attempts[key] += 1
-        self._runs[run.container_id] = run
-        return run.container_id
+    def started(self, live: LiveContainer) -> LiveContainer:
+        """Record a run of a container; return it with an ID that no other run has."""
+        of = live.container
+        attempt = self._attempts[of.pod_uid, of.name]
+        self._attempts[of.pod_uid, of.name] += 1
+        name = hashlib.sha256(f"{of.pod_uid}/{of.name}/{attempt}".encode()).hexdigest()
+        live = replace(live, container=replace(of, container_id=ContainerID(name)))
+        self._runs[live.container.container_id] = ContainerRun(live, attempt)
+        return live
 
     def ended(self, container_id: ContainerID) -> None:
         """Keep it, as one that has exited."""
@@ -138,7 +136,9 @@ class SimulatedRuntime:
 
     def pod_removed(self, pod_uid: str) -> None:
         """Forget its containers."""
-        self._runs = {name: run for name, run in self._runs.items() if run.pod_uid != pod_uid}
+        self._runs = {
+            name: run for name, run in self._runs.items() if run.live.container.pod_uid != pod_uid
+        }
 
     async def version(self, request: pb.VersionRequest, context: Any) -> pb.VersionResponse:
         del context
@@ -155,16 +155,10 @@ class SimulatedRuntime:
         del context
         wanted = request.filter
         rows = [
-            pb.Container(
-                id=run.container_id,
-                metadata=pb.ContainerMetadata(name=run.container, attempt=run.attempt),
-                state=run.state,
-                labels=run.labels,
-                annotations=run.annotations,
-            )
-            for run in self._runs.values()
-            if wanted.id in {"", run.container_id}
-            and (not wanted.HasField("state") or wanted.state.state == run.state)
+            pb.Container(**run.shown)
+            for name, run in self._runs.items()
+            if wanted.id in {"", name}
+            and (not wanted.HasField("state") or wanted.state.state == run.shown["state"])
             and wanted.label_selector.items() <= run.labels.items()
         ]
         return pb.ListContainersResponse(containers=rows)
@@ -177,26 +171,21 @@ class SimulatedRuntime:
             name = f"an error occurred when try to find container {request.container_id!r}"
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{name}: not found")
             raise AssertionError("abort raises")
-        status = pb.ContainerStatus(
-            id=run.container_id,
-            metadata=pb.ContainerMetadata(name=run.container, attempt=run.attempt),
-            state=run.state,
-            labels=run.labels,
-            annotations=run.annotations,
-            mounts=[pb.Mount(host_path=m.host, container_path=m.container) for m in run.mounts],
-        )
+        live = run.live
+        mounts = [pb.Mount(host_path=m.host, container_path=m.container) for m in live.mounts]
+        status = pb.ContainerStatus(**run.shown, mounts=mounts)
         if not request.verbose:
             return pb.ContainerStatusResponse(status=status)
         info = {
-            "pid": run.pid if run.running else 0,
+            "pid": live.pid if run.running else 0,
             "config": {
-                "envs": [{"key": key, "value": value} for key, value in run.envs.items()],
-                "mounts": list(_binds(run.mounts)),
-                "devices": list(_binds(run.devices)),
+                "envs": [{"key": key, "value": value} for key, value in live.envs.items()],
+                "mounts": list(_binds(live.mounts)),
+                "devices": list(_binds(live.devices)),
             },
             "runtimeSpec": {
-                "process": {"env": [f"{key}={value}" for key, value in run.envs.items()]},
-                "linux": {"devices": [{"path": one.container} for one in run.devices]},
+                "process": {"env": [f"{key}={value}" for key, value in live.envs.items()]},
+                "linux": {"devices": [{"path": one.container} for one in live.devices]},
             },
         }
         return pb.ContainerStatusResponse(status=status, info={"info": json.dumps(info)})

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim.machine import Machine
 from vcuda_shim import _sim
 
@@ -35,14 +35,14 @@ class SimulatedFaults:
 
     def xid(self, gpu: GpuUUID, code: int) -> None:
         """Report an Xid, as the driver does."""
-        _sim.lib.faults_event(self._state, self._position(gpu), _sim.lib.SIM_EVENT_XID, code)
+        _sim.lib.faults_event(self._state, self.machine.position(gpu), _sim.lib.SIM_EVENT_XID, code)
 
     def double_bit_error(self, gpu: GpuUUID) -> None:
         """Report a memory error that could not be corrected, and count it."""
         with self._changed(gpu) as faults:
             faults.double_bits += 1
         kind = _sim.lib.SIM_EVENT_DOUBLE_BIT
-        _sim.lib.faults_event(self._state, self._position(gpu), kind, 0)
+        _sim.lib.faults_event(self._state, self.machine.position(gpu), kind, 0)
 
     def remap(self, gpu: GpuUUID, *, pending: bool = False, failed: bool = False) -> None:
         """Mark a row of its memory to be replaced at the next reset, or one that could not be."""
@@ -94,24 +94,16 @@ class SimulatedFaults:
         with self._machine() as faults:
             faults.unloaded = False
 
-    def _position(self, gpu: GpuUUID) -> int:
-        return self._gpu(gpu)[0]
-
-    def _gpu(self, gpu: GpuUUID) -> tuple[int, Gpu]:
-        for position, known in enumerate(self.machine.topology.gpus):
-            if known.uuid == gpu:
-                return position, known
-        raise KeyError(gpu)
-
     def _node(self, gpu: GpuUUID) -> Path:
-        return self.device_directory / f"nvidia{self._gpu(gpu)[1].minor}"
+        known = self.machine.topology.gpus[self.machine.position(gpu)]
+        return self.device_directory / f"nvidia{known.minor}"
 
     @contextmanager
     def _changed(self, gpu: GpuUUID) -> Iterator[Any]:
         faults = _sim.ffi.new("struct sim_gpu_faults *")
-        _sim.lib.faults_get_gpu(self._state, self._position(gpu), faults)
+        _sim.lib.faults_get_gpu(self._state, self.machine.position(gpu), faults)
         yield faults
-        _sim.lib.faults_set_gpu(self._state, self._position(gpu), faults)
+        _sim.lib.faults_set_gpu(self._state, self.machine.position(gpu), faults)
 
     @contextmanager
     def _machine(self) -> Iterator[Any]:

@@ -149,15 +149,15 @@ class SimulatedGpus:
 
     def device_bytes(self, gpu: GpuUUID) -> int:
         """Return what all processes hold on a GPU; raises KeyError for one of another machine."""
-        return int(_sim.lib.account_used(self._open, self._position(gpu)))
+        return int(_sim.lib.account_used(self._open, self.machine.position(gpu)))
 
     def busy_percent(self, gpu: GpuUUID) -> int:
         """Return for how much of its last sample period anybody used a GPU; KeyError as above."""
-        return int(_sim.lib.account_busy_percent(self._open, self._position(gpu)))
+        return int(_sim.lib.account_busy_percent(self._open, self.machine.position(gpu)))
 
     def lost_ns(self, gpu: GpuUUID) -> int:
         """Return GPU time lost while work waited for a switch to its process; KeyError as above."""
-        return int(_sim.lib.account_lost_ns(self._open, self._position(gpu)))
+        return int(_sim.lib.account_lost_ns(self._open, self.machine.position(gpu)))
 
     def utilization(self, gpu: GpuUUID, after_ns: int) -> Sequence[Utilization] | None:
         """Return what NVML answers of sample periods that ended later; None: it never does.
@@ -166,7 +166,7 @@ class SimulatedGpus:
         """
         rows = _sim.ffi.new("struct sim_utilization[]", _sim.lib.SIM_PROCESSES)
         ask = _sim.lib.account_utilization
-        count = ask(self._open, self._position(gpu), after_ns, rows)
+        count = ask(self._open, self.machine.position(gpu), after_ns, rows)
         if count < 0:
             return None
         return tuple(Utilization(row.pid, row.percent, row.sample_ns) for row in rows[0:count])
@@ -177,12 +177,6 @@ class SimulatedGpus:
         Return how many. To be called again and again: until then everybody waits for them.
         """
         return int(_sim.lib.stopped_continue(self._open))
-
-    def _position(self, gpu: GpuUUID) -> int:
-        for position, known in enumerate(self.machine.topology.gpus):
-            if known.uuid == gpu:
-                return position
-        raise KeyError(gpu)
 
     def close(self) -> None:
         """Let go of the state; its files stay."""

@@ -6,7 +6,7 @@
     plugins_registry/ plugins/  sockets of DRA drivers: by which they register, and are called
     dra_manager_state           the kubelet's checkpoint of claims
     cdi/static/ cdi/dynamic/    CDI spec files, as in /etc/cdi and /var/run/cdi
-    pod-resources.sock          the kubelet's PodResources
+    pod-resources.sock          the kubelet's PodResources; pods-api.sock its Pods API
     cri.sock                    the container runtime's CRI
     vm/ checkpoint/ vdriver/    the agent's own: allocations, journal, driver volumes
     turns/                      and what containers that take turns are told
@@ -23,7 +23,6 @@ import platform
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -40,65 +39,20 @@ LOCK: Final = "node.lock"
 _SONAME: Final = re.compile(r".*\.so(\.[0-9]+)?")
 
 
-@dataclass(frozen=True, slots=True)
 class NodeDisk:
     """Paths of one simulated node, all below `base`. lock: descriptor of the held lock."""
 
-    base: Path
-    lock: int
-
-    @property
-    def root(self) -> Path:
-        return self.base / "root"
-
-    @property
-    def kubelet(self) -> Path:
-        return self.base / "kubelet"
-
-    @property
-    def plugins_registry(self) -> Path:
-        return self.base / "plugins_registry"
-
-    @property
-    def plugins(self) -> Path:
-        return self.base / "plugins"
-
-    @property
-    def cdi(self) -> tuple[Path, Path]:
-        """Return the static directory and the dynamic one."""
-        return self.base / "cdi" / "static", self.base / "cdi" / "dynamic"
-
-    @property
-    def pod_resources(self) -> Path:
-        return self.base / "pod-resources.sock"
-
-    @property
-    def pods_api(self) -> Path:
-        return self.base / "pods-api.sock"
-
-    @property
-    def runtime(self) -> Path:
-        return self.base / "cri.sock"
-
-    @property
-    def virtual(self) -> Path:
-        return self.base / "vm"
-
-    @property
-    def turns(self) -> Path:
-        return self.base / "turns"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.base / "checkpoint"
-
-    @property
-    def volumes(self) -> Path:
-        return self.base / "vdriver"
-
-    @property
-    def agent_log(self) -> Path:
-        return self.base / "agent.log"
+    def __init__(self, base: Path, lock: int) -> None:
+        self.base, self.lock = base, lock
+        self.root = base / "root"
+        self.kubelet = base / "kubelet"
+        self.plugins_registry, self.plugins = base / "plugins_registry", base / "plugins"
+        self.cdi = base / "cdi" / "static", base / "cdi" / "dynamic"
+        self.pod_resources, self.pods_api = base / "pod-resources.sock", base / "pods-api.sock"
+        self.runtime = base / "cri.sock"
+        self.virtual, self.turns = base / "vm", base / "turns"
+        self.checkpoint, self.volumes = base / "checkpoint", base / "vdriver"
+        self.agent_log = base / "agent.log"
 
     @property
     def libraries(self) -> Path:

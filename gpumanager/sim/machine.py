@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from gpumanager.gpu.values import Topology
+from gpumanager.gpu.values import GpuUUID, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +128,7 @@ class Machine:
     models: Mapping[str, GpuModel]
     cuda_version: int = 12050
     driver: DriverBehaviour = DEFAULT_BEHAVIOUR
+
+    def position(self, gpu: GpuUUID) -> int:
+        """Return a GPU's place among all; raises KeyError for one of another machine."""
+        return {known.uuid: place for place, known in enumerate(self.topology.gpus)}[gpu]

@@ -45,6 +45,12 @@ class SimulatedNode:
     claims.
     """
 
+    disk: NodeDisk
+    gpus: SimulatedGpus
+    runtime: SimulatedRuntime
+    kubelet: SimulatedKubelet
+    agent: AgentProcess
+
     def __init__(
         self,
         machine: Machine,
@@ -64,52 +70,32 @@ class SimulatedNode:
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
         self._on_event = on_event
         self._containers: list[ContainerProcess] = []
-        self._gpus: SimulatedGpus | None = None
-        self._runtime: SimulatedRuntime | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._parts: tuple[NodeDisk, SimulatedKubelet, AgentProcess] | None = None
-
-    @property
-    def disk(self) -> NodeDisk:
-        return self._started[0]
-
-    @property
-    def kubelet(self) -> SimulatedKubelet:
-        return self._started[1]
-
-    @property
-    def agent(self) -> AgentProcess:
-        return self._started[2]
-
-    @property
-    def runtime(self) -> SimulatedRuntime:
-        if self._runtime is None:
-            raise GpuManagerError("this simulated node is not running")
-        return self._runtime
-
-    @property
-    def gpus(self) -> SimulatedGpus:
-        if self._gpus is None:
-            raise GpuManagerError("this simulated node is not running")
-        return self._gpus
+        self._ending = contextlib.AsyncExitStack()
+        """What ends what has begun, the latest first; one failing, still the rest."""
 
     async def __aenter__(self) -> Self:
         try:
-            await self.start()
+            await self._start()
         except BaseException:
-            await _to_its_end(self.stop())
+            await _to_its_end(self._ending.aclose())
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await _to_its_end(self.stop())
+        """End every process, close every socket, remove every file."""
+        await _to_its_end(self._ending.aclose())
 
-    async def start(self) -> None:
+    async def _start(self) -> None:
         """Start everything up to the agent's registration; raises GpuManagerError."""
         if missing := await asyncio.to_thread(namespaces_available):
             raise GpuManagerError(missing)
-        disk = make_disk()
-        kubelet = SimulatedKubelet(
+        self.disk = disk = make_disk()
+        self._ending.callback(disk.remove)
+        await _to_its_end(self._furnish())
+        self.runtime = SimulatedRuntime(disk.runtime, kind=self._runtime_version, cdi=disk.cdi)
+        self._ending.push_async_callback(self.runtime.stop)
+        await self.runtime.start()
+        self.kubelet = SimulatedKubelet(
             disk.kubelet,
             self._random,
             disk.pod_resources,
@@ -117,47 +103,25 @@ class SimulatedNode:
             api=self._api,
             sync_seconds=SYNC_SECONDS,
         )
-        agent = AgentProcess(disk, self._agent_flags)
-        self._parts = (disk, kubelet, agent)
-        self._runtime = SimulatedRuntime(disk.runtime, kind=self._runtime_version, cdi=disk.cdi)
-        await _to_its_end(self._furnish(disk))
-        await self._runtime.start()
-        await kubelet.start()
+        self._ending.push_async_callback(self.kubelet.stop)
+        await self.kubelet.start()
+        self.agent = AgentProcess(disk, self._agent_flags)
+        self._ending.push_async_callback(self.agent.stop)
         await self.start_agent()
         self._on_event(events.NodeReady(len(self.machine.topology.gpus)))
 
-    async def _furnish(self, disk: NodeDisk) -> None:
+    async def _furnish(self) -> None:
         """Furnish in a thread, which nobody can stop: it must not write after the removal."""
-        self._gpus = await asyncio.to_thread(furnish, disk, self.machine)
-        self._watch = asyncio.create_task(self._continue_stopped(self._gpus))
+        self.gpus = await asyncio.to_thread(furnish, self.disk, self.machine)
+        self._ending.callback(self.gpus.close)
+        watch = asyncio.create_task(self._continue_stopped(self.gpus))
+        self._ending.callback(watch.cancel)
 
     async def _continue_stopped(self, gpus: SimulatedGpus) -> None:
         """Act as a kernel, that stops nobody inside of a driver."""
         while True:
             gpus.continue_stopped()
             await asyncio.sleep(STOPPED_SECONDS)
-
-    async def stop(self) -> None:
-        """End every process, close every socket, remove every file; one failing, still the rest."""
-        async with contextlib.AsyncExitStack() as last_first:
-            last_first.callback(self._forget)
-            if self._parts is not None:
-                disk, kubelet, agent = self._parts
-                last_first.callback(disk.remove)
-                if self._gpus is not None:
-                    last_first.callback(self._gpus.close)
-                if self._watch is not None:
-                    last_first.callback(self._watch.cancel)
-                if self._runtime is not None:
-                    last_first.push_async_callback(self._runtime.stop)
-                last_first.push_async_callback(kubelet.stop)
-                last_first.push_async_callback(agent.stop)
-            for container in self._containers:
-                last_first.push_async_callback(container.close)
-
-    def _forget(self) -> None:
-        self._containers, self._gpus, self._runtime = [], None, None
-        self._parts = self._watch = None
 
     async def start_agent(self) -> None:
         """Start the agent, also after `kill_agent`, and wait until it has registered."""
@@ -219,10 +183,14 @@ class SimulatedNode:
             self.runtime,
             self.disk.base,
             report=self._report,
-            keep=self._containers.append,
+            keep=self._keep,
             on_event=self._on_event,
         )
         return await runner.run(pod, running=running, stop=stop)
+
+    def _keep(self, container: ContainerProcess) -> None:
+        self._containers.append(container)
+        self._ending.push_async_callback(container.close)
 
     async def _run(
         self, pods: Sequence[Pod], stop: asyncio.Event | None
@@ -275,12 +243,6 @@ class SimulatedNode:
             exit_code=finished.exit_code,
             stopped=finished.stopped,
         )
-
-    @property
-    def _started(self) -> tuple[NodeDisk, SimulatedKubelet, AgentProcess]:
-        if self._parts is None:
-            raise GpuManagerError("this simulated node is not running")
-        return self._parts
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:

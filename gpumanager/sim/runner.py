@@ -9,9 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from gpumanager.ids import ContainerID, PodUID
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import CONTAINER_VCUDA
-from gpumanager.runtime.values import Bind
+from gpumanager.runtime.values import Bind, Container, LiveContainer
 from gpumanager.sim import events
 from gpumanager.sim.cdi import CdiUnresolved
 from gpumanager.sim.container.process import (
@@ -20,7 +21,7 @@ from gpumanager.sim.container.process import (
     start_container,
 )
 from gpumanager.sim.container.values import BindMount, ContainerSpec
-from gpumanager.sim.container_runtime import SimulatedRuntime, Started
+from gpumanager.sim.container_runtime import SimulatedRuntime
 from gpumanager.sim.kubelet.kubelet import (
     ClaimsUnknown,
     CreateContainerError,
@@ -166,8 +167,17 @@ class PodRunner:
         except (CreateContainerError, CdiUnresolved, ContainerNotStarted) as error:
             return ContainerResult(pod, container, refused=str(error))
         self._keep(process)
-        run = started(pod, container, options, spec, process.pid)
-        container_id = self._runtime.started(run)
+        named = Container(ContainerID(""), PodUID(pod.uid), pod.namespace, pod.name, container.name)
+        live = self._runtime.started(
+            LiveContainer(
+                named,
+                process.pid,
+                mounts=tuple(Bind(row.host, row.container) for row in spec.mounts),
+                devices=tuple(Bind(row.host, row.container) for row in spec.devices),
+                envs=spec.environment,
+                annotations=options.annotations,
+            )
+        )
         ending, stopped = asyncio.create_task(process.wait()), False
         try:
             if stop is not None:
@@ -181,7 +191,7 @@ class PodRunner:
             code = await ending
         finally:
             process.kill()
-            self._runtime.ended(container_id)
+            self._runtime.ended(live.container.container_id)
         self._on_event(events.ContainerEnded(pod, container, code))
         finished = Finished(options, spec, process.mount_namespace, code, stopped)
         return self._report(pod, container, finished)
@@ -247,21 +257,4 @@ def container_spec(
                 for row in options.mounts
             ),
         ),
-    )
-
-
-def started(
-    pod: Pod, container: ContainerManifest, options: RunOptions, spec: ContainerSpec, pid: int
-) -> Started:
-    """Return what the runtime can report of it."""
-    return Started(
-        pod_uid=pod.uid,
-        namespace=pod.namespace,
-        pod=pod.name,
-        container=container.name,
-        pid=pid,
-        mounts=tuple(Bind(row.host, row.container) for row in spec.mounts),
-        devices=tuple(Bind(row.host, row.container) for row in spec.devices),
-        envs=spec.environment,
-        annotations=options.annotations,
     )

@@ -6,7 +6,7 @@ remembered by allocation.
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -16,7 +16,6 @@ from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import JournalFile
@@ -30,8 +29,8 @@ from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
-from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
+from gpumanager.sim.in_memory import SimulatedLimits
 from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KubeletVersion
@@ -64,43 +63,14 @@ def cards(count: int = GPUS) -> Topology:
     return topology(gpus, bonds)
 
 
-class RememberedLimits:
-    """A virtual manager that serves nobody."""
-
-    def __init__(self) -> None:
-        self.now: dict[AllocationID, tuple[Limit, ...]] = {}
-
-    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
-        self.now[allocation] = tuple(limits)
-        return Path("/vm") / allocation
-
-    def turns(self, allocation: AllocationID) -> Path | None:
-        return None
-
-    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
-        return Path("/vm") / allocation / driver.name
-
-    async def close(self, allocation: AllocationID) -> None:
-        self.now.pop(allocation, None)
-
-    def allocations(self) -> tuple[AllocationID, ...]:
-        return tuple(self.now)
-
-    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
-        return self.now[allocation]
-
-    def usage(self, allocation: AllocationID) -> AllocationUsage:
-        raise GpuManagerError(f"nobody measures {allocation}")
-
-
 def surroundings(
-    base: Path, pods: PodsSource, resources: Path, limits: RememberedLimits | None = None
+    base: Path, pods: PodsSource, resources: Path, limits: SimulatedLimits | None = None
 ) -> Dependencies:
     """Of an allocator whose journal is in `base`, beside the kubelet's directory."""
     return Dependencies(
         isolation=Isolations(
             Means(
-                limits or RememberedLimits(),
+                limits or SimulatedLimits(),
                 DriverVolumes(
                     Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
                 ),
@@ -126,7 +96,7 @@ class AgentOnKubelet:
         self, base: Path, version: KubeletVersion, *, gpus: Topology | None = None
     ) -> None:
         self.gpus = gpus or cards()
-        self.limits = RememberedLimits()
+        self.limits = SimulatedLimits()
         self.token = base / "token"
         self.patience = BOUND
         """Seconds that it gives `/pods` to come."""
@@ -168,7 +138,7 @@ class AgentOnKubelet:
         """Cores and bytes that hold in the directory which its container has mounted."""
         options: RunOptions = await self.kubelet.prepare(pod, pod.containers[0])
         name = AllocationID(options.environment["VCUDA_ALLOCATION"])
-        (limit,) = self.limits.now[name]
+        (limit,) = self.limits.open_now[name]
         return limit.cores, limit.memory
 
     def _new_allocator(self) -> Allocator:

@@ -1,7 +1,6 @@
 """A kubelet's registration service and an allocator, for tests of the device plugin."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -12,17 +11,15 @@ from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
-from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Gpu, GpuUUID, topology
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.node import Node
 from gpumanager.grants.store import GrantStore
 from gpumanager.grpc_wire import is_served, sockets_like
-from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
-from gpumanager.limits.values import AllocationUsage, Limit
+from gpumanager.sim.in_memory import SimulatedLimits
 from gpumanager.units import GIB, Bytes
 from gpumanager.volume.values import DriverVolumes
 
@@ -38,30 +35,6 @@ GPU = Gpu(
     memory=Bytes(4 * GIB),
     numa_node=1,
 )
-
-
-class Nowhere:
-    """A virtual manager that serves nobody."""
-
-    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
-        return Path("/vm") / allocation
-
-    def turns(self, allocation: AllocationID) -> Path | None:
-        return None
-
-    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
-        return Path("/vm") / allocation / driver.name
-
-    async def close(self, allocation: AllocationID) -> None: ...
-
-    def allocations(self) -> tuple[AllocationID, ...]:
-        return ()
-
-    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
-        return ()
-
-    def usage(self, allocation: AllocationID) -> AllocationUsage:
-        raise GpuManagerError(f"nobody measures {allocation}")
 
 
 class Kubelet:
@@ -126,7 +99,7 @@ class RefusingKubelet(Kubelet):
 def new_allocator(directory: Path, gpu: Gpu = GPU) -> Allocator:
     isolation = Isolations(
         Means(
-            Nowhere(),
+            SimulatedLimits(),
             DriverVolumes(
                 Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
             ),

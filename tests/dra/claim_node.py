@@ -35,7 +35,8 @@ from gpumanager.kube.claims import (
 )
 from gpumanager.limits.values import Limit
 from gpumanager.names import CLAIMS
-from tests.deviceplugin.admission.admission_node import VOLUMES, RememberingVirtual, gpus
+from gpumanager.sim.in_memory import SimulatedLimits
+from tests.deviceplugin.admission.admission_node import VOLUMES, gpus
 
 NODE = "n1"
 
@@ -63,7 +64,7 @@ class World:
 
 
 @dataclass
-class MortalSockets(RememberingVirtual):
+class MortalSockets(SimulatedLimits):
     world: World = field(default_factory=World)
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:

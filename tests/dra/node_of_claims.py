@@ -76,14 +76,14 @@ class NodeOfClaims:
             on_event=self._saw,
             **self._more,
         )
-        await self.node.start()
+        await self.node.__aenter__()
         self._planning = asyncio.create_task(self.plane.run())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._planning.cancel()
         await asyncio.gather(self._planning, return_exceptions=True)
-        await self.node.stop()
+        await self.node.__aexit__()
         await self._client.close()
         await self.server.stop()
 

@@ -11,6 +11,7 @@ from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.nvml_service import NvmlReader, NvmlService
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.sim.clock import ManualClock
 from tests.gpu.nvml_answers import answers
 
 BOUND = 120.0
@@ -153,13 +154,13 @@ async def test_nvml_is_left_alone_while_a_reader_waits_for_something() -> None:
 
 
 async def test_a_slow_pass_is_followed_by_a_longer_pause() -> None:
-    now = [0.0]
+    clock = ManualClock()
 
     def driver(_: NvmlQuery) -> NvmlReading:
-        now[0] += 0.02
+        clock.now += 0.02
         return NvmlReading()
 
-    nvml = NvmlService(driver, apart_seconds=0, clock=lambda: now[0])
+    nvml = NvmlService(driver, apart_seconds=0, clock=clock)
     reader = NvmlReader(nvml, "no figures", BOUND)
     await reader.read(EVERYTHING)
 

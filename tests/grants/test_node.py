@@ -22,6 +22,7 @@ from gpumanager.grants.offers import GpuOffer
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
+from gpumanager.sim.in_memory import SimulatedBackEnds
 from tests.deviceplugin.admission.admission_node import BLOCKS, gpus
 
 TWO = gpus(2)
@@ -29,14 +30,9 @@ A, B = (gpu.uuid for gpu in TWO.gpus)
 POD = Claimant(PodUID("u"), "team", "job", "main")
 
 
-class NoBackEnds:
-    async def update(self, grant: Grant) -> None: ...
-    async def release(self, name: AllocationID) -> None: ...
-
-
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    return Node(TWO, GrantStore(JournalFile(tmp_path / "journal"), NoBackEnds()))
+    return Node(TWO, GrantStore(JournalFile(tmp_path / "journal"), SimulatedBackEnds()))
 
 
 def by_devices(name: str = "d", **more: Any) -> Grant:

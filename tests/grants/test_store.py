@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -20,29 +20,12 @@ from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID
+from gpumanager.sim.in_memory import SimulatedBackEnds
 from tests.grants.journals import allocation
 from tests.waiting import until
 
 CLAIM = ClaimSource("uid", "team", "c", (ClaimedDevice("gpu-x", "gpu"),))
 A, B = allocation("a"), allocation("b")
-
-
-@dataclass
-class BackEnds:
-    """Remembers what it enforces, by name."""
-
-    enforced: dict[str, Grant] = field(default_factory=dict)
-    broken: set[str] = field(default_factory=set)
-
-    async def update(self, grant: Grant) -> None:
-        if grant.id in self.broken:
-            raise OSError("no room")
-        self.enforced[grant.id] = grant
-
-    async def release(self, name: AllocationID) -> None:
-        if name in self.broken:
-            raise OSError("busy")
-        self.enforced.pop(name, None)
 
 
 class Disk(JournalFile):
@@ -76,7 +59,7 @@ class Disk(JournalFile):
 @dataclass
 class World:
     disk: Disk
-    back_ends: BackEnds
+    back_ends: SimulatedBackEnds
 
     def store(self) -> GrantStore:
         return GrantStore(self.disk, self.back_ends)
@@ -89,7 +72,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(Disk(tmp_path / "journal"), BackEnds())
+    return World(Disk(tmp_path / "journal"), SimulatedBackEnds())
 
 
 def names(grants: Iterable[Grant]) -> str:

@@ -1,8 +1,7 @@
 """Which libraries a container is led to, by what the operator chose."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,27 +11,12 @@ from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations, isolation_of
-from gpumanager.limits.values import Limit
 from gpumanager.placement.values import Evaluator
+from gpumanager.sim.in_memory import SimulatedLimits
 from gpumanager.volume.values import DriverVolumes
 from tests.deviceplugin.admission.admission_node import VOLUMES, gpus
 
 GPUS = gpus(1).gpus
-
-
-@dataclass
-class Opened:
-    """The virtual manager, as far as it is asked."""
-
-    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
-        assert limits
-        return Path("/vm") / allocation
-
-    def turns(self, allocation: AllocationID) -> Path | None:
-        return None
-
-    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
-        return Path("/vm") / allocation / driver.name
 
 
 def answered(volumes: DriverVolumes, evaluator: Evaluator) -> ContainerEdits:
@@ -45,7 +29,7 @@ def answered(volumes: DriverVolumes, evaluator: Evaluator) -> ContainerEdits:
         isolation=isolation_of(shares),
     )
     files = DeviceFiles(Path("/nowhere"), extra=("/dev/fuse",))
-    isolations = Isolations(Means(Opened(), volumes), files)  # type: ignore[arg-type]
+    isolations = Isolations(Means(SimulatedLimits(), volumes), files)
     return asyncio.run(isolations.prepare(grant, GPUS))
 
 
@@ -58,7 +42,7 @@ def test_the_shims_lie_over_a_libcuda_of_the_image_where_a_gpu_is_shared() -> No
 
     share, whole = (mounts(volumes, e) for e in (Evaluator.SHARE, Evaluator.FRAGMENT))
 
-    assert share["/usr/local/cuda/compat"] == "/vm/a1/nvidia/lib64"
+    assert share["/usr/local/cuda/compat"] == "/vm/alloc/a1/driver/lib64"
     assert whole == {"/usr/local/nvidia": "/vol/origin"}
 
 

@@ -1,7 +1,6 @@
 """What holds of every back end in the table, whatever it does."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, DeviceFiles, Mount
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import ROWS, BackEnd, Isolations, isolation_of
-from gpumanager.limits.values import AllocationUsage, Limit
+from gpumanager.limits.values import Limit
+from gpumanager.sim.in_memory import SimulatedLimits
 from gpumanager.units import GIB, MEMORY_BLOCK, Bytes
 from gpumanager.volume.values import DriverVolumes
 
@@ -21,37 +21,7 @@ NAME = AllocationID("a1")
 SHARES = tuple(Share(cores, 4) for cores in (1, 10, 50, 99, 100))
 
 
-@dataclass
-class Opened:
-    """A virtual manager that only remembers."""
-
-    limits_of: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
-    takes_turns: bool = False
-
-    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
-        self.limits_of[allocation] = tuple(limits)
-        return Path("/vm/alloc") / allocation
-
-    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
-        return Path("/vm/alloc") / allocation / driver.name
-
-    def turns(self, allocation: AllocationID) -> Path | None:
-        return Path("/run/turns") / allocation if self.takes_turns else None
-
-    async def close(self, allocation: AllocationID) -> None:
-        self.limits_of.pop(allocation, None)
-
-    def allocations(self) -> tuple[AllocationID, ...]:
-        return tuple(self.limits_of)
-
-    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
-        return self.limits_of.get(allocation, ())
-
-    def usage(self, allocation: AllocationID) -> AllocationUsage:
-        return AllocationUsage(allocation, 0, (), ())
-
-
-def isolations(virtual: Opened) -> Isolations:
+def isolations(virtual: SimulatedLimits) -> Isolations:
     volumes = DriverVolumes(
         Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
     )
@@ -77,7 +47,7 @@ def test_every_share_has_a_back_end_and_every_back_end_a_share_and_a_name() -> N
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 async def test_a_container_gets_the_driver_its_gpus_and_its_name(row: BackEnd) -> None:
-    edits = await isolations(Opened()).prepare(an_example(row), (GPU,))
+    edits = await isolations(SimulatedLimits()).prepare(an_example(row), (GPU,))
 
     assert edits.mounts[0].container_path == "/usr/local/nvidia"
     assert edits.devices[0].host_path == "/dev/nvidia0"
@@ -86,13 +56,13 @@ async def test_a_container_gets_the_driver_its_gpus_and_its_name(row: BackEnd) -
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 async def test_to_prepare_and_to_release_twice_is_to_do_it_once(row: BackEnd) -> None:
-    virtual, one = Opened(), an_example(row)
+    virtual, one = SimulatedLimits(), an_example(row)
     back_ends = isolations(virtual)
 
     first = await back_ends.prepare(one, (GPU,))
-    held = dict(virtual.limits_of)
+    held = dict(virtual.open_now)
     assert await back_ends.prepare(one, (GPU,)) == first
-    assert virtual.limits_of == held
+    assert virtual.open_now == held
     await back_ends.release(NAME)
     await back_ends.release(NAME)
 
@@ -101,17 +71,17 @@ async def test_to_prepare_and_to_release_twice_is_to_do_it_once(row: BackEnd) ->
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 async def test_a_grant_that_changes_is_held_as_it_is_prepared(row: BackEnd) -> None:
-    prepared, updated = Opened(), Opened()
+    prepared, updated = SimulatedLimits(), SimulatedLimits()
     one = an_example(row)
 
     await isolations(prepared).prepare(one, (GPU,))
     await isolations(updated).update(one)
 
-    assert prepared.limits_of == updated.limits_of
+    assert prepared.open_now == updated.open_now
 
 
 async def test_the_shim_holds_a_container_to_its_share_and_to_its_ceiling() -> None:
-    virtual = Opened()
+    virtual = SimulatedLimits()
     one = replace(grant(Share(30, 4), "shim"), ceiling=60)
 
     await isolations(virtual).update(grant(Share(30, 4), "shim"))
@@ -124,7 +94,7 @@ async def test_the_shim_holds_a_container_to_its_share_and_to_its_ceiling() -> N
 
 
 async def test_a_grant_that_none_of_ours_holds_is_left_alone() -> None:
-    virtual = Opened()
+    virtual = SimulatedLimits()
     back_ends = isolations(virtual)
 
     await back_ends.update(grant(Share(30, 4), ""))
@@ -136,9 +106,9 @@ async def test_a_grant_that_none_of_ours_holds_is_left_alone() -> None:
 async def test_turns_are_mounted_behind_the_directory_that_they_lie_in() -> None:
     one = grant(Share(30, 4), "shim")
 
-    plain = (await isolations(Opened()).prepare(one, (GPU,))).mounts
-    turns = (await isolations(Opened(takes_turns=True)).prepare(one, (GPU,))).mounts
+    plain = (await isolations(SimulatedLimits()).prepare(one, (GPU,))).mounts
+    turns = (await isolations(SimulatedLimits(takes_turns=True)).prepare(one, (GPU,))).mounts
 
     places = [mount.container_path for mount in turns]
-    assert set(turns) - set(plain) == {Mount("/etc/vcuda/turns", f"/run/turns/{NAME}")}
+    assert set(turns) - set(plain) == {Mount("/etc/vcuda/turns", f"/vm/turns/{NAME}")}
     assert places.index("/etc/vcuda") < places.index("/etc/vcuda/turns")

@@ -25,6 +25,7 @@ from gpumanager.kube.access import (
 )
 from gpumanager.kube.client import RENEW_SECONDS, KubeClient
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
+from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.api_world import ApiWorld
 from tests.kube.kube_clients import client_of, close_clients, opened
@@ -223,13 +224,13 @@ async def test_a_token_that_ends_is_asked_for_again(
     server: SimulatedApiServer, tmp_path: Path
 ) -> None:
     user = program(tmp_path, expires="2020-01-01T00:00:00Z")
-    now = [1000.0]
+    clock = ManualClock(1000.0)
     access = read_kubeconfig(written(tmp_path, config({"server": server.url}, user)))
     server.token = "run-1"
-    async with KubeClient(access, clock=lambda: now[0]) as api:
+    async with KubeClient(access, clock=clock) as api:
         await api.get("/api/v1/pods")
         server.token = "run-2"
-        now[0] += RENEW_SECONDS
+        clock.now += RENEW_SECONDS
 
         assert (await api.get("/api/v1/pods"))["items"] == []
 

@@ -5,21 +5,22 @@ import logging
 import pytest
 
 from gpumanager.limits.socket.bounds import SUMMARY_SECONDS, RepeatedLog
+from gpumanager.sim.clock import ManualClock
 
 LOG = logging.getLogger("gpumanager.test")
 
 
 def test_a_line_is_logged_once_and_then_counted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    now = [0.0]
-    said = RepeatedLog(LOG, "one", clock=lambda: now[0])
+    clock = ManualClock()
+    said = RepeatedLog(LOG, "one", clock=clock)
 
     for number in range(1000):
         said.say(logging.INFO, "refused", f"refused: {number}")
         said.summarize()
     assert caplog.messages == ["one: refused: 0"]
 
-    now[0] = SUMMARY_SECONDS
+    clock.now = SUMMARY_SECONDS
     said.summarize()
     said.summarize()
 

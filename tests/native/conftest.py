@@ -11,12 +11,11 @@ import pytest
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.sim.clock import virtual_clock
-from tests.native.gpu_node import Node, SimulatedMachine
+from gpumanager.sim.gpu import SimulatedGpus
+from tests.native.gpu_node import GpuNode, machine_of
 from tests.native.measured_node import MeasuredNode
-from tests.native.one_gpu import GpuNode, SimulatedGpu
 from tests.native.shim_container import Container, allocation, build_stand_in
 from tests.native.sim_box import Client, SimBox, sim_box
-from tests.native.simulated_gpu import SimulatedNode
 from tests.native.timed_gpu import TimedGpu
 
 
@@ -56,15 +55,15 @@ async def plain_container(work: Path, plain_driver: Path, manager: VirtualManage
 
 
 @pytest.fixture
-def machine(work: Path) -> Iterator[SimulatedMachine]:
-    simulated = SimulatedMachine(work / "dev", 2)
+def machine(work: Path) -> Iterator[SimulatedGpus]:
+    simulated = SimulatedGpus.create(work, machine_of(2, capability=9))
     yield simulated
     simulated.close()
 
 
 @pytest.fixture
-def node(work: Path, machine: SimulatedMachine, manager: VirtualManager) -> Node:
-    return Node(work, machine, manager)
+def node(work: Path, machine: SimulatedGpus, manager: VirtualManager) -> GpuNode:
+    return GpuNode(work, manager, machine)
 
 
 @pytest.fixture
@@ -81,15 +80,15 @@ def client(box: SimBox) -> Client:
 
 
 @pytest.fixture
-def gpu(work: Path) -> Iterator[SimulatedGpu]:
-    simulated = SimulatedGpu(work / "dev")
+def gpu(work: Path) -> Iterator[SimulatedGpus]:
+    simulated = SimulatedGpus.create(work, machine_of())
     yield simulated
     simulated.close()
 
 
 @pytest.fixture
-def one_gpu(work: Path, gpu: SimulatedGpu, manager: VirtualManager) -> GpuNode:
-    return GpuNode(work, gpu, manager)
+def one_gpu(work: Path, gpu: SimulatedGpus, manager: VirtualManager) -> GpuNode:
+    return GpuNode(work, manager, gpu)
 
 
 @pytest.fixture
@@ -106,10 +105,3 @@ async def measured(work: Path) -> AsyncIterator[MeasuredNode]:
     made = MeasuredNode(work)
     yield made
     await made.stop()
-
-
-@pytest.fixture
-def simulated_node(work: Path, manager: VirtualManager) -> Iterator[SimulatedNode]:
-    made = SimulatedNode(work, manager)
-    yield made
-    made.close()

@@ -11,12 +11,12 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.turns import Turns
 from gpumanager.limits.values import Limit
-from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus, driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.metered_manager import MeteredManager as VirtualManager
+from tests.native.gpu_node import device_nodes
 from tests.native.programs.shim_client import soon
 from tests.native.shim_container import Container
 from tests.native.sim_box import PAGED, machine
@@ -85,11 +85,7 @@ class MeasuredNode:
     ) -> Container:
         limit = Limit(gpu or self.gpu, Bytes(memory), cores, cores)
         directory = await self.manager.open(NAME, [limit])
-        names = ("nvidiactl", "nvidia0", "nvidia-uvm")
-        devices = tuple(
-            BindMount(str(self.gpus.device_directory / name), f"/dev/{name}") for name in names
-        )
-        return Container(self._libraries, directory, self.work, devices)
+        return Container(self._libraries, directory, self.work, device_nodes(self.gpus))
 
     async def run(self, script: str, memory: int = LIMIT) -> dict[str, Any]:
         return await (await self.container(memory)).run(CLIENT + script)

@@ -11,7 +11,8 @@ from typing import Any
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.sim.clock import NS, VirtualClock
-from tests.native.one_gpu import GpuNode, SimulatedGpu
+from gpumanager.sim.gpu import SimulatedGpus
+from tests.native.gpu_node import GpuNode, accounts, machine_of
 from tests.native.shim_container import Container
 
 STEP = NS // 200
@@ -21,15 +22,15 @@ class TimedGpu:
     """To be made under the clock."""
 
     def __init__(self, work: Path, clock: VirtualClock, **driver: int) -> None:
-        self.gpu = SimulatedGpu(work / "dev", memory_bandwidth=10**9, **driver)
+        self.gpu = SimulatedGpus.create(work, machine_of(memory_bandwidth=10**9))
         self.clock = clock
         self._work = work
         self._manager = VirtualManager(work, turns=Turns(work / "turns", world=clock.world()))
-        self._node = GpuNode(work, self.gpu, self._manager)
+        self._node = GpuNode(work, self._manager, self.gpu)
         self._own = 1
 
     async def container(self, name: str, cores: int) -> Container:
-        container = await self._node.container(name, cores)
+        container = await self._node.container(cores=cores, name=name)
         if container.turns is not None and self._own == 1:
             await self.clock.line_up_threads()  # the arbiter's
             self._own = 2
@@ -71,5 +72,5 @@ def line_up():
         """Percent that each container had between its first launch and the end of its last."""
         return [
             float(100 * one.busy_ns / (one.last_end_ns - one.first_work_ns))
-            for one in self.gpu.tenants()
+            for one in accounts(self.gpu)
         ]

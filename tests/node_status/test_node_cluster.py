@@ -4,12 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
 
+from gpumanager.gpu.health.reports import NodeCondition, NodeEvent
 from gpumanager.gpu.inventory import read_inventory
 from gpumanager.grants.grant import Claimant
 from gpumanager.ids import PodUID
@@ -33,15 +33,11 @@ REFUSAL = (
 )
 
 
-@dataclass(frozen=True)
-class Told:
-    """A condition, or an event."""
+TAKEN = NodeEvent(True, "GpuMemoryTaken", "1 GiB behind the shim")
 
-    reason: str
-    message: str
-    warning: bool = True
-    type: str = "GpusHealthy"
-    status: bool | None = False
+
+def unhealthy(message: str) -> NodeCondition:
+    return NodeCondition("GpusHealthy", False, "GpuUnhealthy", message)
 
 
 @asynccontextmanager
@@ -122,10 +118,10 @@ async def test_a_condition_keeps_the_time_since_when_it_holds(world: ApiWorld) -
         return next((one for one in found if one.get("message") == message), None)
 
     async with running(world, facts()) as member:
-        member.condition(Told("GpuUnhealthy", "GPU 0 is lost"))
+        member.condition(unhealthy("GPU 0 is lost"))
         before = await until(lambda: condition("GPU 0 is lost"))
         await asyncio.sleep(1.1)  # an API server's times are whole seconds
-        member.condition(Told("GpuUnhealthy", "GPU 0 and 1 are lost"))
+        member.condition(unhealthy("GPU 0 and 1 are lost"))
         after = await until(lambda: condition("GPU 0 and 1 are lost"))
 
     assert (after["type"], after["status"], after["reason"]) == (
@@ -147,7 +143,7 @@ async def test_a_restarted_agent_does_not_begin_a_condition_anew(world: ApiWorld
     for message in ("GPU 0 is lost", "GPU 0 is still lost"):
         async with running(world, facts()) as member:
             await until(lambda: labelled(world))  # the node was read, without this condition
-            member.condition(Told("GpuUnhealthy", message))
+            member.condition(unhealthy(message))
             times.append((await until(partial(condition, message)))["lastTransitionTime"])
         await asyncio.sleep(1.1)  # an API server's times are whole seconds
 
@@ -158,7 +154,7 @@ async def test_what_happened_becomes_an_event_of_the_pod(world: ApiWorld) -> Non
     uid = (await world.pod("a"))["metadata"]["uid"]
 
     async with running(world, facts()) as member:
-        member.pod_event(PodUID(uid), Told("GpuMemoryTaken", "1 GiB behind the shim"))
+        member.pod_event(PodUID(uid), TAKEN)
         (event,) = await until(lambda: events(world, uid))
 
     assert (event["type"], event["reason"]) == ("Warning", "GpuMemoryTaken")
@@ -206,7 +202,7 @@ async def test_the_same_event_again_is_counted_after_a_restart_too(world: ApiWor
 
     for times in (1, 2):
         async with running(world, facts()) as member:
-            member.pod_event(PodUID(uid), Told("GpuMemoryTaken", "1 GiB behind the shim"))
+            member.pod_event(PodUID(uid), TAKEN)
             found = await until(partial(counted, times))
 
     assert len(found) == 1
@@ -319,7 +315,7 @@ async def test_what_was_not_told_in_an_outage_is_told_after_it(simulated: ApiWor
     async with running(world, facts()) as member:
         await until(lambda: labelled(world))
         await server.stop()
-        member.pod_event(PodUID(uid), Told("GpuMemoryTaken", "1 GiB behind the shim"))
+        member.pod_event(PodUID(uid), TAKEN)
         await until(lambda: unreachable(member))
         await server.start()
         (event,) = await until(lambda: events(world, uid), 30)
@@ -353,7 +349,7 @@ async def test_a_static_pod_is_known_by_the_kubelet_s_uid(simulated: ApiWorld) -
     api_uid = (await simulated.pod("a", annotations=mirror))["metadata"]["uid"]
 
     async with running(simulated, facts(granted("k1", two_gpus().gpus[0]))) as member:
-        member.pod_event(PodUID("k1"), Told("GpuMemoryTaken", "1 GiB behind the shim"))
+        member.pod_event(PodUID("k1"), TAKEN)
         (event,) = await until(lambda: events(simulated, "k1"))
         assigned = await until(lambda: assigned_to(simulated))
 

@@ -12,13 +12,13 @@ from gpumanager.grants.journal_file import CHANGE_BYTES, JournalFile
 from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.limits.values import Limit
+from gpumanager.sim.in_memory import SimulatedLimits
 from tests.deviceplugin.admission.admission_node import (
     JOURNAL,
     AdmissionRefused,
     Crash,
     CrashingFile,
     Node,
-    RememberingVirtual,
     container,
     pod,
 )
@@ -51,7 +51,7 @@ DIRECTORY_STEPS: Final = (("open", CHANGE_BYTES), ("close", CHANGE_BYTES))
 STEPS: Final = (*JOURNAL_STEPS, *DIRECTORY_STEPS)
 
 
-class MortalVirtual(RememberingVirtual):
+class MortalVirtual(SimulatedLimits):
     """Directories, at which the agent may die."""
 
     death: Death | None = None

@@ -6,7 +6,7 @@ import os
 import socket
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from gpumanager.runtime.cgroup import identify
 from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
 from gpumanager.runtime.cri import ContainerRuntime, RuntimeUnavailable
 from gpumanager.runtime.values import Bind, Container, LiveContainer
-from gpumanager.sim.container_runtime import SimulatedRuntime, Started
+from gpumanager.sim.container_runtime import SimulatedRuntime
 from tests.runtime import containerd_world
 from tests.runtime import runtime_contract as contract
 from tests.runtime.containerd_world import ContainerdWorld
@@ -41,26 +41,17 @@ class World:
 
 async def start_simulated(simulated: SimulatedRuntime) -> LiveContainer:
     """One run in a pod of its own, with this process in it."""
-    run = Started(
-        str(uuid.uuid4()),
-        "lab",
-        "trainer",
-        "main",
-        os.getpid(),
-        mounts=MOUNTS,
-        devices=(Bind("/dev/null", "/dev/nvidia0"),),
-        envs={"VCUDA_ALLOCATION": "n0nce"},
-        annotations={"tencent.com/vcuda-core": "30"},
+    live = simulated.started(
+        LiveContainer(
+            Container(ContainerID(""), PodUID(str(uuid.uuid4())), "lab", "trainer", "main"),
+            os.getpid(),
+            mounts=MOUNTS,
+            devices=(Bind("/dev/null", "/dev/nvidia0"),),
+            envs={"VCUDA_ALLOCATION": "n0nce"},
+            annotations={"tencent.com/vcuda-core": "30"},
+        )
     )
-    name = simulated.started(run)
-    container = Container(name, PodUID(run.pod_uid), run.namespace, run.pod, run.container)
-    return LiveContainer(
-        container,
-        mounts=run.mounts,
-        devices=run.devices,
-        envs=run.envs,
-        annotations=run.annotations,
-    )
+    return replace(live, pid=0)
 
 
 @contextlib.asynccontextmanager

@@ -136,7 +136,7 @@ def test_an_unknown_machine_is_refused_with_those_that_are_known() -> None:
         ("a: 1\n---\nb: 2", "found 2"),
         ("- x", ":1: expected a mapping"),
         ("models: {", "not YAML"),
-        (MACHINE.replace("gpus:", "gpu:"), ":7: gpu: unknown; known are cuda-version, driver"),
+        (MACHINE.replace("gpus:", "gpu:"), ":7: gpu: unknown field; did you mean gpus?"),
         (MACHINE.replace("memory: 8GiB", "memory: lots"), ":3: models[0].memory: 'lots' is not"),
         (MACHINE.replace("memory: 8GiB", "memory: 1MiB"), "less than one memory block"),
         (MACHINE.replace("sms: 10", "sms: ten"), ":4: models[0].sms: expected an integer"),

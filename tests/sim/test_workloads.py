@@ -5,10 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from kubernetes import client
 
 from gpumanager.errors import InputError
-from gpumanager.sim.manifest import pod_fields
 from gpumanager.sim.manifest.expansion import expand_environment
 from gpumanager.sim.manifest.pods import Manifest, Pod, parse_pods, read_manifest
 from gpumanager.sim.manifest.volumes import PodVolume, VolumeMount
@@ -145,23 +143,6 @@ def test_other_kinds_are_left_out_with_a_note(tmp_path: Path) -> None:
 )
 def test_a_workload_is_read_strictly(text: str, message: str) -> None:
     assert message in refusal(text)
-
-
-@pytest.mark.parametrize(
-    ("kind", "model"),
-    [
-        ("CronJob", client.V1CronJobSpec),
-        ("DaemonSet", client.V1DaemonSetSpec),
-        ("Deployment", client.V1DeploymentSpec),
-        ("Job", client.V1JobSpec),
-        ("ReplicaSet", client.V1ReplicaSetSpec),
-        ("StatefulSet", client.V1StatefulSetSpec),
-    ],
-)
-def test_every_field_of_a_workload_may_be_there(kind: str, model: type) -> None:
-    fields = set(model.attribute_map.values())  # type: ignore[attr-defined]
-
-    assert fields <= pod_fields.WORKLOADS[kind]
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

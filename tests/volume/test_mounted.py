@@ -7,6 +7,7 @@ import pytest
 from gpumanager.agent.host import prune_drivers
 from gpumanager.ids import ContainerID, PodUID
 from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.sim.in_memory import SimulatedContainers
 from gpumanager.volume.mounted import mounted, prune_unused
 from gpumanager.volume.values import DriverVolumes
 
@@ -69,20 +70,12 @@ def test_blanks_in_paths_are_understood(proc: Path) -> None:
     assert mounted([7], proc) == frozenset({"nvidia 1"})
 
 
-class Runtime:
-    def __init__(self, *containers: LiveContainer) -> None:
-        self.containers = containers
-
-    async def list(self) -> tuple[LiveContainer, ...]:
-        return self.containers
-
-
 async def test_a_container_whose_process_is_not_told_keeps_all(volumes: DriverVolumes) -> None:
     who = Container(ContainerID("c"), PodUID("u"), "default", "a", "main")
     driver = Bind(str(volumes.shared), "/usr/local/nvidia")
 
-    await prune_drivers(volumes, Runtime(LiveContainer(who, mounts=(driver,))))
+    await prune_drivers(volumes, SimulatedContainers([LiveContainer(who, mounts=(driver,))]))
     assert OLD in left(volumes)
 
-    await prune_drivers(volumes, Runtime(LiveContainer(who)))
+    await prune_drivers(volumes, SimulatedContainers([LiveContainer(who)]))
     assert OLD not in left(volumes)

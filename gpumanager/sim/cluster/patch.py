@@ -14,28 +14,15 @@ KEYS: Final = {"conditions": "type", "containers": "name", "initContainers": "na
 
 def patched(kind: str, target: Any, patch: Any) -> Any:
     """`target` after `patch`; neither is changed. kind: a content type; raises KeyError."""
-    return {MERGE: merge, STRATEGIC: strategic}[kind](target, patch)
+    return _merge(target, patch, {MERGE: {}, STRATEGIC: KEYS}[kind])
 
 
-def merge(target: Any, patch: Any) -> Any:
-    """Merge by RFC 7386."""
-    if not isinstance(patch, Mapping):
-        return patch
-    result = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge(result.get(key), value)
-    return result
-
-
-def strategic(target: Any, patch: Any, field: str = "") -> Any:
-    """Merge as Kubernetes merges its own kinds; without directives."""
-    if isinstance(patch, Sequence) and not isinstance(patch, str) and field in KEYS:
-        rows = {row[KEYS[field]]: row for row in target or []}
+def _merge(target: Any, patch: Any, keys: Mapping[str, str], field: str = "") -> Any:
+    """Merge by RFC 7386, but for lists in fields that have a key: these by rows."""
+    if isinstance(patch, Sequence) and field in keys:
+        rows = {row[keys[field]]: row for row in target or []}
         for row in patch:
-            rows[row[KEYS[field]]] = strategic(rows.get(row[KEYS[field]]), row)
+            rows[row[keys[field]]] = _merge(rows.get(row[keys[field]]), row, keys)
         return list(rows.values())
     if not isinstance(patch, Mapping):
         return patch
@@ -44,5 +31,5 @@ def strategic(target: Any, patch: Any, field: str = "") -> Any:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = strategic(result.get(key), value, key)
+            result[key] = _merge(result.get(key), value, keys, key)
     return result

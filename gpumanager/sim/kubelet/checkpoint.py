@@ -14,7 +14,8 @@ from gpumanager.sim.kubelet.devices import DeviceBooks
 from gpumanager.sim.kubelet.versions import KubeletVersion
 
 
-def checkpoint_text(books: DeviceBooks, version: KubeletVersion) -> str:
+def write_checkpoint(books: DeviceBooks, version: KubeletVersion, path: Path) -> None:
+    """Write the file atomically, as the real one does."""
     entries = []
     for row in books.holdings:
         by_node: dict[str, list[str]] = {}
@@ -33,11 +34,6 @@ def checkpoint_text(books: DeviceBooks, version: KubeletVersion) -> str:
     registered = {name: sorted(ids) for name, ids in books.healthy.items()}
     content = {"PodDeviceEntries": entries or None, "RegisteredDevices": registered}
     checksum = zlib.crc32(json.dumps(content, sort_keys=True).encode())
-    return json.dumps({"Data": content, "Checksum": checksum})
-
-
-def write_checkpoint(books: DeviceBooks, version: KubeletVersion, path: Path) -> None:
-    """Write the file atomically, as the real one does."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(checkpoint_text(books, version))
+    temporary.write_text(json.dumps({"Data": content, "Checksum": checksum}))
     temporary.replace(path)

@@ -123,7 +123,9 @@ class SimulatedKubelet:
         for path in (self.pod_resources_socket, self.pods_api_socket, *old):
             path.unlink(missing_ok=True)
         await self.http.start()
-        resources = SimulatedPodResources(self, self.version, on_list=self._collect)
+        resources = SimulatedPodResources(
+            lambda: self.pods, lambda: self.books, self.claimed, self.version, self._collect
+        )
         await self._serve(self.pod_resources_socket, *resources.handlers())
         if self.version.pods_api:
             await self._serve(self.pods_api_socket, self.pods_api.handler())

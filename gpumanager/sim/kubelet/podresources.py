@@ -2,68 +2,44 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any
 
 import grpc
 
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
+from gpumanager.limits.socket.bounds import TokenBucket
 from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
 from gpumanager.sim.kubelet.dra.claims import ClaimState
 from gpumanager.sim.kubelet.pods import SimulatedPodList
 from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
-TOO_MANY: Final = "rejected by rate limit"
 
-
-class View(Protocol):
-    """What the service may see of the kubelet."""
-
-    @property
-    def books(self) -> DeviceBooks: ...
-
-    @property
-    def pods(self) -> SimulatedPodList: ...
-
-    def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimState]:
-        """Return what drivers have prepared for it, by claim."""
-        ...
-
-
-class Bucket:
-    """Grants `rate` calls a second, and `burst` at once. rate 0: any number."""
-
-    def __init__(
-        self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._clock = clock
-        self._left = float(burst)
-        self._at = clock()
-
-    def take(self) -> bool:
-        if not self._rate:
-            return True
-        now = self._clock()
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
+async def take_token(bucket: TokenBucket, context: Any) -> None:
+    """Answer the call with an error where the kubelet has had too many."""
+    if bucket.rate and not bucket.take(time.monotonic()):
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
 
 
 class SimulatedPodResources:
-    """on_list: what List does to the kubelet's own books, as with the real one."""
+    """pods, books: as they are now. claimed: what drivers have prepared for a container, by claim.
+    on_list: what List does to the kubelet's own books, as with the real one.
+    """
 
-    def __init__(self, view: View, version: KubeletVersion, on_list: Callable[[], None]) -> None:
-        self._view = view
+    def __init__(
+        self,
+        pods: Callable[[], SimulatedPodList],
+        books: Callable[[], DeviceBooks],
+        claimed: Callable[[Pod, ContainerManifest], Iterable[ClaimState]],
+        version: KubeletVersion,
+        on_list: Callable[[], None],
+    ) -> None:
+        self._pods, self._books, self._claimed = pods, books, claimed
         self._version = version
         self._on_list = on_list
-        self._bucket = Bucket(version.calls, version.burst)
+        self._bucket = TokenBucket(version.calls, version.burst)
 
     def handlers(self) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
         """Return the handlers of both versions, as the kubelet serves them."""
@@ -74,9 +50,9 @@ class SimulatedPodResources:
         self, request: pb.ListPodResourcesRequest, context: Any
     ) -> pb.ListPodResourcesResponse:
         del request
-        await self._granted(context)
+        await take_token(self._bucket, context)
         self._on_list()
-        pods = self._view.pods
+        pods = self._pods()
         listed = pods.every if self._version.lists_ended else pods.active
         return pb.ListPodResourcesResponse(pod_resources=[self._resources(pod) for pod in listed])
 
@@ -85,34 +61,30 @@ class SimulatedPodResources:
     ) -> pb.ListPodResourcesResponse:
         """List ended pods too, with every version, without NUMA nodes and sidecars."""
         del request
-        await self._granted(context)
+        await take_token(self._bucket, context)
         self._on_list()
-        rows = [self._resources(pod, alpha=True) for pod in self._view.pods.every]
+        rows = [self._resources(pod, alpha=True) for pod in self._pods().every]
         return pb.ListPodResourcesResponse(pod_resources=rows)
 
     async def allocatable(
         self, request: pb.AllocatableResourcesRequest, context: Any
     ) -> pb.AllocatableResourcesResponse:
         del request
-        await self._granted(context)
-        books = self._view.books
+        await take_token(self._bucket, context)
+        books = self._books()
         rows = (Holding("", "", resource, ids) for resource, ids in books.healthy.items())
         return pb.AllocatableResourcesResponse(devices=self._entries(rows))
 
     async def get(
         self, request: pb.GetPodResourcesRequest, context: Any
     ) -> pb.GetPodResourcesResponse:
-        await self._granted(context)
-        for pod in self._view.pods.active:
+        await take_token(self._bucket, context)
+        for pod in self._pods().active:
             if (pod.namespace, pod.name) == (request.pod_namespace, request.pod_name):
                 return pb.GetPodResourcesResponse(pod_resources=self._resources(pod))
         where = f"pod {request.pod_name} in namespace {request.pod_namespace}"
         await context.abort(grpc.StatusCode.UNKNOWN, f"{where} not found")
         raise AssertionError("abort raises")
-
-    async def _granted(self, context: Any) -> None:
-        if not self._bucket.take():
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
 
     def _resources(self, pod: Pod, *, alpha: bool = False) -> pb.PodResources:
         """Return a pod without its plain init containers."""
@@ -120,7 +92,7 @@ class SimulatedPodResources:
         shown = [one for one in pod.containers if one.kind in kinds]
         containers = []
         for container in shown:
-            rows = self._view.books.of_container(pod.uid, container.name)
+            rows = self._books().of_container(pod.uid, container.name)
             devices = list(self._entries(rows))
             if alpha:
                 for entry in devices:
@@ -140,7 +112,7 @@ class SimulatedPodResources:
                         for device in claim.devices
                     ],
                 )
-                for claim in (() if alpha else self._view.claimed(pod, container))
+                for claim in (() if alpha else self._claimed(pod, container))
             ]
             containers.append(
                 pb.ContainerResources(
@@ -153,7 +125,7 @@ class SimulatedPodResources:
         for row in rows:
             if self._version.entry_per_device:
                 for device_id in sorted(row.ids):  # an entry for each NUMA node of each device
-                    nodes = self._view.books.nodes_of(row.resource, device_id)
+                    nodes = self._books().nodes_of(row.resource, device_id)
                     for node in nodes or (None,):
                         numa = [] if node is None else [pb.NUMANode(ID=node)]
                         yield pb.ContainerDevices(

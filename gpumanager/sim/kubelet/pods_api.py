@@ -8,7 +8,8 @@ import grpc
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.kubelet import wire
 from gpumanager.kubelet.api import pods_v1alpha1_pb2 as pb
-from gpumanager.sim.kubelet.podresources import TOO_MANY, Bucket
+from gpumanager.limits.socket.bounds import TokenBucket
+from gpumanager.sim.kubelet.podresources import take_token
 from gpumanager.sim.kubelet.pods import SimulatedPodList, SimulatedPodStatus
 from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.manifest.pods import ContainerManifest
@@ -26,7 +27,7 @@ class PodsApiServer:
 
     def __init__(self, pods: Callable[[], SimulatedPodList], version: KubeletVersion) -> None:
         self._pods = pods
-        self._bucket = Bucket(version.calls, version.burst)
+        self._bucket = TokenBucket(version.calls, version.burst)
         self._made: dict[str, tuple[SimulatedPodStatus, bytes]] = {}
         self.ready = True
         self.lists = 0
@@ -35,8 +36,7 @@ class PodsApiServer:
         return wire.pods_handler(self.list)
 
     async def list(self, _request: pb.ListPodsRequest, context: Any) -> pb.ListPodsResponse:
-        if not self._bucket.take():
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
+        await take_token(self._bucket, context)
         if not self.ready:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, INITIALIZING)
         self.lists += 1

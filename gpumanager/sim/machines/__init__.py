@@ -52,7 +52,7 @@ from gpumanager.sim.machine import (
     Machine,
     UtilizationSamples,
 )
-from gpumanager.sim.manifest.yaml_text import Value, documents, read_text, required
+from gpumanager.sim.manifest.yaml_text import Value, documents, read_text
 from gpumanager.units import MEMORY_BLOCK, Bytes, parse_bytes
 
 MOST_GPUS: Final = 16
@@ -125,14 +125,14 @@ def read_machine(path: Path) -> Machine:
     if len(values) != 1:
         raise InputError(path, f"expected one description of a machine, found {len(values)}")
     value = values[0]
-    fields = _known(value, _FIELDS)
-    models = [_model(item) for item in required(fields, "models", value).items()]
+    fields = value.fields(_FIELDS)
+    models = [_model(item) for item in fields.required("models").items()]
     if not models:
         raise fields["models"].error("names no model")
     by_name = {model.name: (model, memory) for model, memory in models}
     if len(by_name) < len(models):
         raise fields["models"].error("two models of one name")
-    wanted = required(fields, "gpus", value)
+    wanted = fields.required("gpus")
     names = wanted.items() if wanted.kind == "a list" else []
     count = len(names) if wanted.kind == "a list" else wanted.integer()
     if not 0 < count <= MOST_GPUS:
@@ -161,7 +161,7 @@ def read_machine(path: Path) -> Machine:
 def _driver(value: Value | None) -> DriverBehaviour:
     if value is None:
         return DEFAULT_BEHAVIOUR
-    fields = _known(value, _DRIVER_FIELDS)
+    fields = value.fields(_DRIVER_FIELDS)
     base = DEFAULT_BEHAVIOUR
     found: dict[str, Any] = {}
     for name, field in fields.items():
@@ -188,27 +188,19 @@ def _one_of(words: Mapping[str, T], value: Value) -> T:
     return words[value.text()]
 
 
-def _known(value: Value, names: frozenset[str]) -> dict[str, Value]:
-    fields = value.fields()
-    for name, field in fields.items():
-        if name not in names:
-            raise field.error(f"unknown; known are {', '.join(sorted(names))}")
-    return fields
-
-
 def _model(value: Value) -> tuple[GpuModel, Bytes]:
-    fields = _known(value, _MODEL_FIELDS)
-    capability = required(fields, "compute-capability", value)
+    fields = value.fields(_MODEL_FIELDS)
+    capability = fields.required("compute-capability")
     match = _CAPABILITY.fullmatch(capability.scalar())
     if match is None:
         raise capability.error(f"expected for example 8.0, found {capability.scalar()!r}")
-    name = required(fields, "name", value)
+    name = fields.required("name")
     written = name.text()
     if not written.strip() or not written.isprintable() or len(written.encode()) > _LONGEST_NAME:
         raise name.error(f"expected a name of 1 to {_LONGEST_NAME} printable characters")
     model = GpuModel(
         name=written,
-        sm_count=_positive(required(fields, "sms", value)),
+        sm_count=_positive(fields.required("sms")),
         compute_capability=(int(match[1]), int(match[2])),
         max_threads_per_sm=_positive(fields.get("threads-per-sm"), 2048),
         context_bytes=_size(fields["context-memory"]) if "context-memory" in fields else 0,
@@ -216,7 +208,7 @@ def _model(value: Value) -> tuple[GpuModel, Bytes]:
         link_bandwidth=_positive(fields.get("link-bandwidth"), 0) * GB,
         memory_bandwidth=_positive(fields.get("memory-bandwidth"), 0) * GB,
     )
-    memory = required(fields, "memory", value)
+    memory = fields.required("memory")
     if _size(memory) < MEMORY_BLOCK:
         raise memory.error("less than one memory block of 256 MiB")
     if model.context_bytes + model.reserved_bytes >= _size(memory):

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from gpumanager.kube.quantity import exact
 from gpumanager.kube.selectors import SelectorNotKnown, read_selector
-from gpumanager.sim.manifest import pod_fields
-from gpumanager.sim.manifest.yaml_text import Value, checked_name, optional, required, rows
+from gpumanager.sim.manifest.yaml_text import Fields, Value, checked_name
 from gpumanager.sim.names import LABEL, SUBDOMAIN
 
 API_VERSION: Final = "resource.k8s.io/v1"
@@ -68,8 +67,10 @@ def _not_simulated(value: Value) -> None:
 
 
 ANYTHING: Final = None
-Fields = Mapping[str, Any]
-"""Of a mapping: for each field a mapping's fields, a list of such, what checks it, or anything."""
+OTHERS: Final = ""
+"""Instead of a field's name: all that are not named."""
+Checks = Mapping[str, Any]
+"""Of a mapping: for each field a mapping's checks, a list of such, what checks it, or anything."""
 _SELECTORS: Final = [{"cel": {"expression": _expression}}]
 _TOLERATION: Final = dict.fromkeys(("key", "value", "effect", "tolerationSeconds"))
 _ASKED: Final = {
@@ -96,16 +97,15 @@ _CLAIM: Final = {
         "config": [{**_CONFIG, "requests": ANYTHING}],
     }
 }
-_METADATA: Final = dict.fromkeys(pod_fields.METADATA)
 _ALL: Final = {
     "apiVersion": ANYTHING,
     "kind": ANYTHING,
-    "metadata": {**_METADATA, "name": _subdomain},
+    "metadata": {"name": _subdomain, OTHERS: ANYTHING},
     "status": ANYTHING,
 }
-_FIELDS: Final[Mapping[str, Fields]] = {
+_FIELDS: Final[Mapping[str, Checks]] = {
     "ResourceClaim": {**_ALL, "spec": _CLAIM},
-    "ResourceClaimTemplate": {**_ALL, "spec": {"metadata": _METADATA, "spec": _CLAIM}},
+    "ResourceClaimTemplate": {**_ALL, "spec": {"metadata": ANYTHING, "spec": _CLAIM}},
     "DeviceClass": {
         **_ALL,
         "spec": {
@@ -121,14 +121,14 @@ _FIELDS: Final[Mapping[str, Fields]] = {
 def read_object(kind: str, value: Value) -> Mapping[str, Any]:
     """Return the object; raises InputError with the line and the cause."""
     _check(value, _FIELDS[kind])
-    metadata = required(value.fields(), "metadata", value)
-    required(metadata.fields(), "name", metadata)
+    fields = value.fields()
+    fields.required("metadata").fields().required("name")
     item = plain(value)
     if kind != "DeviceClass":
-        spec = required(value.fields(), "spec", value)
+        spec = fields.required("spec").fields()
         if kind == "ResourceClaimTemplate":
-            spec = required(spec.fields(), "spec", spec)
-        _check_devices(required(spec.fields(), "devices", spec))
+            spec = spec.required("spec").fields()
+        _check_devices(spec.required("devices").fields())
         item["metadata"] = {"namespace": "default", **item["metadata"]}
     return {name: one for name, one in item.items() if name != "status"}
 
@@ -142,50 +142,49 @@ def _check(value: Value, known: Any) -> None:
         for item in value.items():
             _check(item, known[0])
     else:
-        for name, field in value.known_fields(known).items():
-            _check(field, known[name])
+        for name, field in value.fields().items():
+            _check(field, known.get(name, known.get(OTHERS, _not_simulated)))
 
 
-def _check_devices(devices: Value) -> None:
+def _check_devices(devices: Fields) -> None:
     """Check what fields have to do with one another; raises InputError."""
-    fields, names = devices.fields(), set[str]()
-    for one in rows(optional(fields, "requests")):
-        new = _names(one)
+    names = set[str]()
+    for one in devices.rows("requests"):
+        new = _names(one.fields())
         if len(names.union(new)) < len(names) + len(new):
             raise one.error("its name is given twice")
         names.update(new)
-    constraints = rows(optional(fields, "constraints"))
-    for one in (*constraints, *rows(optional(fields, "config"))):
-        for used in rows(optional(one.fields(), "requests")):
+    for one in (*devices.rows("constraints"), *devices.rows("config")):
+        for used in one.fields().rows("requests"):
             if used.text() not in names:
                 raise used.error(f"{used.text()!r} is no request of this claim")
-    for one in constraints:
+    for one in devices.rows("constraints"):
         if not {"matchAttribute", "distinctAttribute"} & one.fields().keys():
             raise one.error("matchAttribute or distinctAttribute is missing")
 
 
-def _names(request: Value) -> list[str]:
+def _names(asked: Fields) -> list[str]:
     """Return the name of a request, and of its alternatives, after checking them."""
-    asked = request.fields()
-    exactly, others = optional(asked, "exactly"), rows(optional(asked, "firstAvailable"))
+    exactly, others = asked.optional("exactly"), asked.rows("firstAvailable")
     if (exactly is None) is (not others):
-        raise request.error("exactly one of exactly and firstAvailable is required")
-    for way in [exactly] if exactly else others:
-        required(way.fields(), "deviceClassName", way)
-        mode, count = (optional(way.fields(), key) for key in ("allocationMode", "count"))
-        if count and mode and mode.text() == "All":
+        raise asked.of.error("exactly one of exactly and firstAvailable is required")
+    ways = [way.fields() for way in ([exactly] if exactly else others)]
+    for way in ways:
+        way.required("deviceClassName")
+        count = way.optional("count")
+        if count and way.text("allocationMode") == "All":
             raise count.error("All devices have no count: leave one of the two out")
-    name = required(asked, "name", request).text()
-    return [name, *(f"{name}/{required(way.fields(), 'name', way).text()}" for way in others)]
+    name = asked.required("name").text()
+    return [name, *(f"{name}/{way.required('name').text()}" for way in ways if others)]
 
 
 def plain(value: Value) -> Any:
     """Return it as JSON has it; what is empty is left out, as an API server does."""
-    if value.kind == "a mapping":
-        return {name: plain(one) for name, one in value.fields().items() if not one.empty}
-    if value.kind == "a list":
-        return [plain(item) for item in value.items()]
     match value.kind:
+        case "a mapping":
+            return {name: plain(one) for name, one in value.fields().items() if not one.empty}
+        case "a list":
+            return [plain(item) for item in value.items()]
         case "an integer":
             return value.integer()
         case "a boolean":

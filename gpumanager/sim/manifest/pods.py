@@ -17,9 +17,9 @@ from gpumanager.errors import InputError
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY, WHOLE_GPU
-from gpumanager.sim.manifest import claims, pod_fields
+from gpumanager.sim.manifest import claims, sources, workloads
 from gpumanager.sim.manifest.expansion import verbatim
-from gpumanager.sim.manifest.sources import KINDS as SOURCES
+from gpumanager.sim.manifest.known_fields import MODELS, check_fields
 from gpumanager.sim.manifest.sources import ConfigData, read_source
 from gpumanager.sim.manifest.volumes import (
     PodVolume,
@@ -30,16 +30,15 @@ from gpumanager.sim.manifest.volumes import (
 )
 from gpumanager.sim.manifest.workloads import TemplatePod, read_workload
 from gpumanager.sim.manifest.yaml_text import (
+    Fields,
     Value,
     checked_name,
     documents,
+    name_and_namespace,
     name_of,
-    optional,
     read_text,
-    required,
-    rows,
 )
-from gpumanager.sim.names import LABEL, SUBDOMAIN
+from gpumanager.sim.names import LABEL
 
 RESOURCES: Final = (VCORE, VMEMORY, WHOLE_GPU)
 
@@ -58,8 +57,8 @@ NODE: Final = "simulated"
 """The name of a node where the pod does not name it."""
 API_VERSIONS: Final[Mapping[str, str]] = {
     "Pod": "v1",
-    **dict.fromkeys(SOURCES, "v1"),
-    **dict.fromkeys(pod_fields.WORKLOADS, "apps/v1"),
+    **dict.fromkeys(sources.KINDS, "v1"),
+    **dict.fromkeys(workloads.KINDS, "apps/v1"),
     **dict.fromkeys(("CronJob", "Job"), "batch/v1"),
     **dict.fromkeys(claims.RESOURCES, claims.API_VERSION),
 }
@@ -189,12 +188,12 @@ def _manifest(texts: Sequence[tuple[str, str]], data: ConfigData = NO_DATA) -> M
         if not (found := [one for row in documents(text, source) for one in _listed(row)]):
             raise InputError(source, "no pod in it")
         values += found
-    given = dict(read_source(kind, one) for kind, one in values if kind in SOURCES)
-    sources = ConfigData({**data.data, **given})
+    given = dict(read_source(kind, one) for kind, one in values if kind in sources.KINDS)
+    found_data = ConfigData({**data.data, **given})
     named: dict[str, Pod | ApiObject] = {}
     notes: list[str] = []
     for kind, value in values:
-        for one in _objects(kind, value, sources, notes):
+        for one in _objects(kind, value, found_data, notes):
             name = f"pod {one.full_name}" if isinstance(one, Pod) else one.name
             if name in named:
                 raise value.error(f"a second {name}")
@@ -203,16 +202,15 @@ def _manifest(texts: Sequence[tuple[str, str]], data: ConfigData = NO_DATA) -> M
     objects = tuple(one for one in named.values() if isinstance(one, ApiObject))
     if not named and notes:
         raise InputError(texts[0][1], f"no pod in it: {notes[0]}")
-    return Manifest(pods, objects, tuple(notes), sources)
+    return Manifest(pods, objects, tuple(notes), found_data)
 
 
 def _listed(value: Value) -> Iterator[tuple[str, Value]]:
     """Yield kind and value of one document, or of all that is in a List."""
     fields = value.fields()
-    kind = fields["kind"].text() if "kind" in fields else ""
-    version = fields["apiVersion"].text() if "apiVersion" in fields else ""
+    kind, version = fields.text("kind"), fields.text("apiVersion")
     if kind in ("List", "PodList") and version == "v1":
-        for item in required(fields, "items", value).items():
+        for item in fields.required("items").items():
             yield from _listed(item)
         return
     expected = API_VERSIONS.get(kind)
@@ -223,26 +221,26 @@ def _listed(value: Value) -> Iterator[tuple[str, Value]]:
     close = difflib.get_close_matches(kind[:LONGEST_KIND], API_VERSIONS, 1, cutoff=0.85)
     if expected is None and close:
         raise fields["kind"].error(f"no kind {kind}; did you mean {close[0]}?")
+    if expected is not None:
+        check_fields(value, MODELS[kind])
     yield kind, value
 
 
 def _objects(
-    kind: str, value: Value, sources: ConfigData, notes: list[str]
+    kind: str, value: Value, data: ConfigData, notes: list[str]
 ) -> Iterator[Pod | ApiObject]:
     """Yield what one object gives; of what gives nothing, add a note."""
     if kind == "Pod":
-        yield from _with_claims(_pod(value.known_fields(pod_fields.POD), value, sources), value)
-    elif kind in pod_fields.WORKLOADS:
+        yield from _with_claims(_pod(value, data), value)
+    elif kind in workloads.KINDS:
         workload = read_workload(kind, value)
         if workload.note:
             notes.append(f"{value.place}: {kind} {workload.note}")
-        fields = workload.template.fields()
         for made in workload.pods:
-            pod = _pod(fields, workload.template, sources, made, workload.namespace)
-            yield from _with_claims(pod, workload.template)
+            yield from _with_claims(_pod(workload.template, data, made), workload.template)
     elif kind in claims.RESOURCES:
         yield ApiObject(claims.RESOURCES[kind], claims.read_object(kind, value))
-    elif kind not in SOURCES:
+    elif kind not in sources.KINDS:
         notes.append(f"{value.place}: {kind} left out: a simulated node has no use for it")
 
 
@@ -255,181 +253,142 @@ def _with_claims(pod: Pod, value: Value) -> Iterator[Pod | ApiObject]:
         yield ApiObject("pods", {**item, "metadata": {**item.get("metadata", {}), **same}})
 
 
-def _pod(
-    fields: Mapping[str, Value],
-    value: Value,
-    sources: ConfigData,
-    made: TemplatePod | None = None,
-    namespace: str = "",
-) -> Pod:
-    """Read one pod. made, namespace: of a pod that a controller makes by the template `value`."""
-    metadata = optional(fields, "metadata") if made else required(fields, "metadata", value)
-    meta = metadata.known_fields(pod_fields.METADATA) if metadata else {}
-    if made is None:
-        written = required(meta, "name", fields["metadata"])
-        name = checked_name(written.text(), written, SUBDOMAIN)
-        place = optional(meta, "namespace")
-        namespace = checked_name(place.text(), place, LABEL) if place else "default"
-    else:
-        name = made.name
-    specification = required(fields, "spec", value)
-    status = optional(fields, "status")
-    told = status.fields() if status else {}
-    extended = optional(told, "extendedResourceClaimStatus")
-    given = optional(meta, "uid")
-    uid = given.text() if given else _new_uid()
-    spec = specification.known_fields(pod_fields.SPEC)
-    volumes = read_volumes(optional(spec, "volumes"), namespace, sources)
+@dataclass(frozen=True, slots=True)
+class _PodContext:
+    """What the containers of one pod may refer to. fields: of the pod, by their path."""
+
+    namespace: str
+    data: ConfigData
+    volumes: Mapping[str, PodVolume]
+    claims: Sequence[PodClaim]
+    fields: Mapping[str, str]
+    added: tuple[tuple[str, str], ...] = ()
+
+
+def _pod(value: Value, data: ConfigData, made: TemplatePod | None = None) -> Pod:
+    """Read one pod. made: by a controller, by the template `value`."""
+    fields = value.fields()
+    name, namespace = (made.name, made.namespace) if made else name_and_namespace(fields)
+    meta, status = fields.below("metadata"), fields.below("status")
+    spec = fields.required("spec").fields()
+    uid = meta.text("uid") or _new_uid()
+    volumes = read_volumes(spec.rows("volumes"), namespace, data)
+    pod_claims = list(_pod_claims(spec, status))
     context = _PodContext(
         namespace,
-        sources,
+        data,
         {one.name: one for one in volumes},
+        tuple(pod_claims),
         dict(_downward(meta, spec, {"name": name, "namespace": namespace, "uid": uid})),
         made.environment if made else (),
     )
-    containers = _containers(specification, name, context)
-    pod_claims = list(_pod_claims(specification, told))
-    if extended is not None:
-        claim = required(extended.fields(), "resourceClaimName", extended)
-        pod_claims.append(PodClaim(EXTENDED, claim.text()))
+    containers = _containers(spec, name, context)
+    if extended := status.below("extendedResourceClaimStatus"):
+        pod_claims.append(PodClaim(EXTENDED, extended.required("resourceClaimName").text()))
+        mappings = [row.fields() for row in extended.rows("requestMappings")]
+        containers = [_with_extended(one, mappings) for one in containers]
     return Pod(
         namespace=namespace,
         name=name,
-        containers=tuple(_with_extended(one, extended) for one in containers),
-        annotations=_texts(optional(meta, "annotations")),
+        containers=tuple(containers),
+        annotations=_texts(meta.below("annotations")),
         uid=uid,
         claims=tuple(pod_claims),
         volumes=volumes,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _PodContext:
-    """What the containers of one pod may refer to. fields: of the pod, by their path."""
-
-    namespace: str
-    sources: ConfigData
-    volumes: Mapping[str, PodVolume]
-    fields: Mapping[str, str]
-    added: tuple[tuple[str, str], ...] = ()
-
-
-def _downward(
-    meta: Mapping[str, Value], spec: Mapping[str, Value], names: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
+def _downward(meta: Fields, spec: Fields, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the fields of a pod that a variable may have, by their path. Its address is this
     machine's, because containers share the network of the host."""
     for key, text in names.items():
         yield f"metadata.{key}", text
     for key in ("labels", "annotations"):
-        for name, text in _texts(optional(meta, key)).items():
+        for name, text in _texts(meta.below(key)).items():
             yield f"metadata.{key}['{name}']", text
-    node, account = optional(spec, "nodeName"), optional(spec, "serviceAccountName")
-    yield "spec.nodeName", node.text() if node else NODE
-    yield "spec.serviceAccountName", account.text() if account else "default"
+    yield "spec.nodeName", spec.text("nodeName", NODE)
+    yield "spec.serviceAccountName", spec.text("serviceAccountName", "default")
     for path in ("hostIP", "hostIPs", "podIP", "podIPs"):
         yield f"status.{path}", "127.0.0.1"
 
 
-def _pod_claims(specification: Value, status: Mapping[str, Value]) -> Iterator[PodClaim]:
+def _pod_claims(spec: Fields, status: Fields) -> Iterator[PodClaim]:
     """Read spec.resourceClaims; the status says which claim was made from a template."""
     made = {
-        row["name"].text(): row["resourceClaimName"].text()
-        for row in map(Value.fields, rows(optional(status, "resourceClaimStatuses")))
-        if "resourceClaimName" in row
+        row["name"].text(): row.text("resourceClaimName")
+        for row in map(Value.fields, status.rows("resourceClaimStatuses"))
     }
-    for value in rows(optional(specification.fields(), "resourceClaims")):
-        fields = value.known_fields(pod_fields.POD_CLAIM)
-        written = required(fields, "name", value)
-        name = checked_name(written.text(), written, LABEL)
-        claim, template = (
-            optional(fields, field) for field in ("resourceClaimName", "resourceClaimTemplateName")
-        )
-        if (claim is None) == (template is None):
-            raise value.error(
+    for fields in map(Value.fields, spec.rows("resourceClaims")):
+        name = checked_name(fields.required("name").text(), fields["name"], LABEL)
+        claim, template = fields.text("resourceClaimName"), fields.text("resourceClaimTemplateName")
+        if bool(claim) == bool(template):
+            raise fields.of.error(
                 "needs exactly one of resourceClaimName and resourceClaimTemplateName"
             )
-        yield PodClaim(name, claim.text() if claim else made.get(name, ""), template is not None)
+        yield PodClaim(name, claim or made.get(name, ""), bool(template))
 
 
-def _with_extended(container: ContainerManifest, extended: Value | None) -> ContainerManifest:
+def _with_extended(container: ContainerManifest, mappings: Sequence[Fields]) -> ContainerManifest:
     """Return it with the requests that the scheduler made for its extended resources, which no
     device plugin is asked for then."""
-    mappings = optional(extended.fields(), "requestMappings") if extended else None
-    mine = [
-        row
-        for row in map(Value.fields, rows(mappings))
-        if row["containerName"].text() == container.name
-    ]
-    claims = [ContainerClaim(EXTENDED, row["requestName"].text()) for row in mine]
+    mine = [row for row in mappings if row["containerName"].text() == container.name]
+    requests = [ContainerClaim(EXTENDED, row["requestName"].text()) for row in mine]
     claimed = {row["resourceName"].text() for row in mine}
     asks = {name: amount for name, amount in container.asks.items() if name not in claimed}
-    return replace(container, asks=asks, claims=(*container.claims, *claims))
+    return replace(container, asks=asks, claims=(*container.claims, *requests))
 
 
-def _texts(value: Value | None) -> dict[str, str]:
-    return {} if value is None else {key: text.text() for key, text in value.fields().items()}
+def _texts(fields: Fields) -> dict[str, str]:
+    return {key: text.text() for key, text in fields.items()}
 
 
-def _containers(
-    specification: Value, pod: str, context: _PodContext
-) -> tuple[ContainerManifest, ...]:
-    fields = specification.known_fields(pod_fields.SPEC)
-    apps = optional(fields, "containers")
-    if apps is None or not apps.items():
-        raise specification.error(f"pod {pod} has no containers")
-    first = optional(fields, "initContainers")
-    values = [*(first.items() if first else ()), *apps.items()]
-    claims = {row.name for row in _pod_claims(specification, {})}
+def _containers(spec: Fields, pod: str, context: _PodContext) -> list[ContainerManifest]:
+    apps = spec.rows("containers")
+    if not apps:
+        raise spec.of.error(f"pod {pod} has no containers")
     found: dict[str, ContainerManifest] = {}
-    for value in values:
-        container = _container(value, context, is_app=value.path.startswith(apps.path))
+    for value in (*spec.rows("initContainers"), *apps):
+        container = _container(value.fields(), context, is_app=value in apps)
         if container.name in found:
             raise value.error(f"pod {pod} has a second container {container.name}")
+        claims = {row.name for row in context.claims}
         if unknown := {row.claim for row in container.claims} - claims:
             raise value.error(f"spec.resourceClaims has no {min(unknown)}")
         found[container.name] = container
-    return tuple(found.values())
+    return list(found.values())
 
 
-def _container(value: Value, context: _PodContext, *, is_app: bool) -> ContainerManifest:
-    fields = value.known_fields(pod_fields.CONTAINER)
-    name = required(fields, "name", value)
-    directory = optional(fields, "workingDir")
-    resources = optional(fields, "resources")
-    kind, policy = ContainerKind.APP, optional(fields, "restartPolicy")
+def _container(fields: Fields, context: _PodContext, *, is_app: bool) -> ContainerManifest:
+    name = fields.required("name")
+    directory = fields.optional("workingDir")
+    resources = fields.below("resources")
+    kind, policy = ContainerKind.APP, fields.optional("restartPolicy")
     if not is_app:
         kind = ContainerKind.SIDECAR if policy else ContainerKind.INIT
         if policy and policy.text() != "Always":
             raise policy.error(f"expected Always, found {policy.text()!r}")
-    container_claims = []
-    for row in rows(optional(resources.fields(), "claims") if resources else None):
-        claim = row.known_fields(pod_fields.RESOURCE_CLAIM)
-        request = optional(claim, "request")
-        named = required(claim, "name", row).text()
-        container_claims.append(ContainerClaim(named, request.text() if request else ""))
+    rows = map(Value.fields, resources.rows("claims"))
     return ContainerManifest(
         name=checked_name(name.text(), name, LABEL),
         kind=kind,
-        command=_command(fields, value),
+        command=_command(fields),
         environment=tuple(_environment(fields, context)),
         directory=absolute(directory) if directory else None,
         asks=_asks(resources),
-        claims=tuple(container_claims),
-        mounts=read_mounts(optional(fields, "volumeMounts"), context.volumes),
+        claims=tuple(ContainerClaim(r.required("name").text(), r.text("request")) for r in rows),
+        mounts=read_mounts(fields.rows("volumeMounts"), context.volumes),
     )
 
 
-def _command(fields: Mapping[str, Value], of: Value) -> tuple[str, ...]:
+def _command(fields: Fields) -> tuple[str, ...]:
     """Return command and args. There is no image, whose program args alone could be meant for."""
-    if "command" not in fields or fields["command"].empty:
-        raise of.error(NO_COMMAND)
-    command = fields["command"]
+    command = fields.optional("command")
+    if command is None:
+        raise fields.of.error(NO_COMMAND)
     words = [_word(item) for item in command.items()]
     if not words or not words[0]:
         raise command.error("names no program")
-    arguments = optional(fields, "args")
-    return (*words, *(_word(item) for item in (arguments.items() if arguments else ())))
+    return (*words, *map(_word, fields.rows("args")))
 
 
 def _word(value: Value) -> str:
@@ -440,52 +399,40 @@ def _word(value: Value) -> str:
     return value.text()
 
 
-def _environment(fields: Mapping[str, Value], context: _PodContext) -> Iterator[tuple[str, str]]:
+def _environment(fields: Fields, context: _PodContext) -> Iterator[tuple[str, str]]:
     """Yield envFrom, what the controller adds, env: of a name given twice the last one counts."""
-    for item in rows(optional(fields, "envFrom")):
-        row = item.known_fields(pod_fields.ENV_FROM)
-        prefix = optional(row, "prefix")
+    for row in map(Value.fields, fields.rows("envFrom")):
         for field_name, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
-            if (of := optional(row, field_name)) is None:
-                continue
-            found = context.sources.find(kind, context.namespace, of, optional(of.fields(), "name"))
-            for key, data in (found or {}).items():
-                yield (prefix.text() if prefix else "") + key, _variable_text(data, of)
+            if of := row.below(field_name):
+                found = context.data.find(kind, context.namespace, of) or {}
+                for key, data in found.items():
+                    yield row.text("prefix") + key, _variable_text(data, of.of)
     yield from context.added
-    for item in rows(optional(fields, "env")):
-        variable = item.known_fields(pod_fields.VARIABLE)
-        name = required(variable, "name", item)
+    for variable in map(Value.fields, fields.rows("env")):
+        name = variable.required("name")
         if not _word(name) or "=" in name.text():
             raise name.error(f"{name.text()!r} is not a name of a variable")
-        value, source = optional(variable, "value"), variable.get("valueFrom")
-        if source is None:
+        if source := variable.get("valueFrom"):
+            if (text := _value_from(source, context)) is not None:
+                yield name.text(), text
+        else:
+            value = variable.optional("value")
             yield name.text(), _word(value) if value else ""
-        elif (text := _value_from(source, context)) is not None:
-            yield name.text(), text
 
 
 def _value_from(source: Value, context: _PodContext) -> str | None:
     """Return the text; None where it comes from a key that is not there and need not be."""
     fields = source.fields()
-    if field_ref := optional(fields, "fieldRef"):
-        path = required(field_ref.known_fields(pod_fields.FIELD), "fieldPath", field_ref)
+    if "fieldRef" in fields:
+        path = fields.below("fieldRef").required("fieldPath")
         labelled = path.text().startswith(("metadata.labels['", "metadata.annotations['"))
         if path.text() not in context.fields and not labelled:
             raise path.error(f"a simulated node does not know {path.text()} of a pod")
         return verbatim(context.fields.get(path.text(), ""))
     for field_name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-        if (of := optional(fields, field_name)) is None:
-            continue
-        row = of.known_fields(pod_fields.KEY)
-        key = required(row, "key", of)
-        found = context.sources.find(kind, context.namespace, of, optional(row, "name"))
-        if found is None:
-            return None
-        if key.text() not in found:
-            if "optional" in row and row["optional"].boolean():
-                return None
-            raise key.error(f"no key {key.text()} in it")
-        return _variable_text(found[key.text()], key)
+        if of := fields.below(field_name):
+            data = context.data.find_key(kind, context.namespace, of)
+            return None if data is None else _variable_text(data, of["key"])
     raise source.error(
         "a simulated node has no config maps, secrets or fields but those of fieldRef, "
         f"configMapKeyRef and secretKeyRef; found {', '.join(fields) or 'nothing'}"
@@ -498,35 +445,33 @@ def _variable_text(data: bytes, of: Value) -> str:
     return verbatim(data.decode(errors="surrogateescape"))
 
 
-def _asks(value: Value | None) -> dict[str, int]:
+def _asks(resources: Fields) -> dict[str, int]:
     """Return the limits of our resources; requests, where given, have to be the same."""
-    fields = value.known_fields(pod_fields.RESOURCES) if value else {}
-    limits = _amounts(optional(fields, "limits"))
-    for resource, (amount, where) in _amounts(optional(fields, "requests")).items():
+    limits = _amounts(resources.below("limits"))
+    for resource, amount in _amounts(resources.below("requests")).items():
+        where = resources["requests"].fields()[resource]
         if resource not in limits:
             raise where.error("a limit must be set too: this resource cannot be overcommitted")
-        if limits[resource][0] != amount:
-            raise where.error(f"is {amount}, the limit {limits[resource][0]}: they must be equal")
-    return {resource: amount for resource, (amount, _) in limits.items() if amount}
+        if limits[resource] != amount:
+            raise where.error(f"is {amount}, the limit {limits[resource]}: they must be equal")
+    return {name: limits[name] for name in RESOURCES if limits.get(name)}
 
 
-def _amounts(value: Value | None) -> dict[str, tuple[int, Value]]:
-    fields = value.fields() if value else {}
-    for name, amount in fields.items():
-        if name not in RESOURCES and not _NATIVE.fullmatch(name):
+def _amounts(fields: Fields) -> dict[str, int]:
+    found = {}
+    for name, value in fields.items():
+        if _NATIVE.fullmatch(name):
+            continue
+        if name not in RESOURCES:
             whole = f"; a whole GPU is {VCORE}: 100" if name == NVIDIAS else ""
-            raise amount.error(
+            raise value.error(
                 f"a simulated node has no such resource, only {', '.join(RESOURCES)}{whole}"
             )
-    found = {}
-    for name in RESOURCES:
-        if name not in fields:
-            continue
-        written = fields[name].scalar().strip()
+        written = value.scalar().strip()
         number = whole_number(written)
         if number is None or number < 0:
-            raise fields[name].error(f"{written[:40]!r} is not a whole number of 0 or more")
+            raise value.error(f"{written[:40]!r} is not a whole number of 0 or more")
         if number > LARGEST_AMOUNT:
-            raise fields[name].error(f"{written[:40]} is too large")
-        found[name] = number, fields[name]
+            raise value.error(f"{written[:40]} is too large")
+        found[name] = number
     return found

@@ -4,23 +4,18 @@ emptyDir and hostPath are there, and ConfigMaps and Secrets given in the same YA
 is refused by its name, because a container that finds no data would tell nothing about the pod.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
 from gpumanager.sim.manifest.sources import ConfigData
-from gpumanager.sim.manifest.yaml_text import Value, checked_name, optional, required, rows
+from gpumanager.sim.manifest.yaml_text import Fields, Value, checked_name
 from gpumanager.sim.names import LABEL
 
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where the API server mounts a token in every pod; here is no API server that would take one."""
 _TOKEN_VOLUME: Final = "kube-api-access-"  # noqa: S105 - how such a volume's name begins
-_MOUNT: Final = (
-    *("name", "mountPath", "mountPropagation", "readOnly", "recursiveReadOnly"),
-    *("subPath", "subPathExpr"),
-)
-_SOURCE: Final = ("defaultMode", "items", "name", "optional", "secretName")
 _KINDS: Final = ("emptyDir", "hostPath", "configMap", "secret")
 
 
@@ -42,63 +37,60 @@ class VolumeMount:
     read_only: bool = False
 
 
-def read_volumes(value: Value | None, namespace: str, sources: ConfigData) -> tuple[PodVolume, ...]:
+def read_volumes(
+    rows: Sequence[Value], namespace: str, sources: ConfigData
+) -> tuple[PodVolume, ...]:
     """Read `spec.volumes`; raises InputError."""
     found = []
-    for row in rows(value):
+    for row in rows:
         fields = row.fields()
-        name = required(fields, "name", row)
-        checked_name(name.text(), name, LABEL)
+        name = checked_name(fields.required("name").text(), fields["name"], LABEL)
         kinds = [key for key in fields if key != "name"]
-        if name.text().startswith(_TOKEN_VOLUME):
+        if name.startswith(_TOKEN_VOLUME):
             continue
         if kinds not in [[kind] for kind in _KINDS]:
             other = ", ".join(kinds) or "volume without a kind"
-            raise row.error(
-                f"volume {name.text()}: a simulated node has no {other}, only {', '.join(_KINDS)}"
-            )
-        found.append(_volume(name.text(), kinds[0], fields[kinds[0]], namespace, sources))
+            raise row.error(f"volume {name}: a simulated node has no {other}, only {_LISTED}")
+        found.append(_volume(name, kinds[0], fields, namespace, sources))
     return tuple(found)
 
 
-def _volume(name: str, kind: str, value: Value, namespace: str, sources: ConfigData) -> PodVolume:
+_LISTED: Final = ", ".join(_KINDS)
+
+
+def _volume(name: str, kind: str, volume: Fields, namespace: str, sources: ConfigData) -> PodVolume:
     if kind == "emptyDir":
-        if not value.empty:
-            value.known_fields(("medium", "sizeLimit"))
         return PodVolume(name)
+    fields = volume[kind].fields()
     if kind == "hostPath":
-        fields = value.known_fields(("path", "type"))
-        return PodVolume(name, host=absolute(required(fields, "path", value)))
-    fields = value.known_fields(_SOURCE)
+        return PodVolume(name, host=absolute(fields.required("path")))
     named, of = ("secretName", "Secret") if kind == "secret" else ("name", "ConfigMap")
-    data = sources.find(of, namespace, value, optional(fields, named)) or {}
-    if (items := optional(fields, "items")) is None:
+    data = sources.find(of, namespace, fields, named) or {}
+    if "items" not in fields:
         return PodVolume(name, files=data, read_only=True)
     files = {}
-    for item in items.items():
-        row = item.known_fields(("key", "mode", "path"))
-        key, path = required(row, "key", item), required(row, "path", item)
+    for row in map(Value.fields, fields.rows("items")):
+        key, path = row.required("key"), row.required("path")
         if key.text() not in data:
             raise key.error(f"no key {key.text()} in it")
         files[_inside(path)] = data[key.text()]
     return PodVolume(name, files=files, read_only=True)
 
 
-def read_mounts(value: Value | None, volumes: Mapping[str, PodVolume]) -> tuple[VolumeMount, ...]:
+def read_mounts(rows: Sequence[Value], volumes: Mapping[str, PodVolume]) -> tuple[VolumeMount, ...]:
     """Read a container's `volumeMounts`; raises InputError."""
     found = []
-    for row in rows(value):
-        fields = row.known_fields(_MOUNT)
-        name, path = required(fields, "name", row), required(fields, "mountPath", row)
+    for fields in map(Value.fields, rows):
+        name, path = fields.required("name"), fields.required("mountPath")
         if path.text() == SERVICE_ACCOUNT:
             continue
         if (volume := volumes.get(name.text())) is None:
             raise name.error(f"spec.volumes has no {name.text()}")
         if "subPathExpr" in fields:
             raise fields["subPathExpr"].error("a simulated node has only subPath")
-        inside, read_only = optional(fields, "subPath"), optional(fields, "readOnly")
+        inside = fields.optional("subPath")
         sub_path = _inside(inside) if inside else ""
-        fixed = volume.read_only or bool(read_only and read_only.boolean())
+        fixed = volume.read_only or fields.flag("readOnly")
         found.append(VolumeMount(name.text(), absolute(path), sub_path, fixed))
     return tuple(found)
 

@@ -7,14 +7,13 @@ runs show the same names.
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.sim.manifest import pod_fields
-from gpumanager.sim.manifest.yaml_text import Value, checked_name, optional, required
-from gpumanager.sim.names import LABEL, SUBDOMAIN
+from gpumanager.sim.manifest.yaml_text import Fields, Value, name_and_namespace
 
+KINDS: Final = ("CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet")
 MOST_PODS: Final = 1000
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Of generated names, as Kubernetes has them: no vowels, so no words."""
@@ -28,6 +27,7 @@ class TemplatePod:
     """environment: variables that the controller adds to every container."""
 
     name: str
+    namespace: str
     environment: tuple[tuple[str, str], ...] = ()
 
 
@@ -35,7 +35,6 @@ class TemplatePod:
 class PodsByTemplate:
     """note: what a reader should know about the number of its pods; empty for nothing."""
 
-    namespace: str
     template: Value
     pods: tuple[TemplatePod, ...]
     note: str = ""
@@ -43,61 +42,52 @@ class PodsByTemplate:
 
 def read_workload(kind: str, value: Value) -> PodsByTemplate:
     """Read a Deployment or the like; raises InputError."""
-    fields = value.known_fields(pod_fields.POD)
-    metadata = required(fields, "metadata", value)
-    meta = metadata.known_fields(pod_fields.METADATA)
-    written = required(meta, "name", metadata)
-    name = checked_name(written.text(), written, SUBDOMAIN)
-    place = optional(meta, "namespace")
-    namespace = checked_name(place.text(), place, LABEL) if place else "default"
-    specification = required(fields, "spec", value)
-    spec = specification.known_fields(pod_fields.WORKLOADS[kind])
+    fields = value.fields()
+    name, namespace = name_and_namespace(fields)
+    spec = fields.required("spec").fields()
     if kind == "CronJob":
-        name = f"{name}-{int(time.time()) // 60}"
-        job = required(spec, "jobTemplate", specification)
-        specification = required(job.known_fields(("metadata", "spec")), "spec", job)
-        kind, spec = "Job", specification.known_fields(pod_fields.WORKLOADS["Job"])
-    template = required(spec, "template", specification)
-    template.known_fields(("metadata", "spec"))
+        kind, name = "Job", f"{name}-{int(time.time()) // 60}"
+        spec = spec.required("jobTemplate").fields().required("spec").fields()
+    template = spec.required("template")
     count, note = _count(kind, spec)
     if count > MOST_PODS:
-        raise specification.error(f"{count} pods: a simulated node takes at most {MOST_PODS}")
-    return PodsByTemplate(namespace, template, tuple(_pods(kind, name, spec, count)), note)
+        raise spec.of.error(f"{count} pods: a simulated node takes at most {MOST_PODS}")
+    made = (TemplatePod(one, namespace, added) for one, added in _pods(kind, name, spec, count))
+    return PodsByTemplate(template, tuple(made), note)
 
 
-def _count(kind: str, spec: Mapping[str, Value]) -> tuple[int, str]:
+def _count(kind: str, spec: Fields) -> tuple[int, str]:
     """Return how many pods run at once, and the note. A DaemonSet has one pod on a node."""
     if kind != "Job":
-        replicas = optional(spec, "replicas")
+        replicas = spec.optional("replicas")
         return max(0, replicas.integer()) if replicas else 1, ""
-    if (suspended := optional(spec, "suspend")) and suspended.boolean():
+    if spec.flag("suspend"):
         return 0, "is suspended: none of its pods runs"
-    parallel, wanted = (
-        row.integer() if (row := optional(spec, name)) else None
-        for name in ("parallelism", "completions")
+    parallel, wanted = spec.optional("parallelism"), spec.optional("completions")
+    at_once = max(0, parallel.integer()) if parallel else 1
+    if wanted is None or wanted.integer() <= at_once:
+        return at_once if wanted is None else max(0, wanted.integer()), ""
+    return at_once, (
+        f"runs {at_once} of its {wanted.integer()} completions: as many as run at the same time"
     )
-    at_once = 1 if parallel is None else max(0, parallel)
-    if wanted is None or wanted <= at_once:
-        return at_once if wanted is None else max(0, wanted), ""
-    return at_once, f"runs {at_once} of its {wanted} completions: as many as run at the same time"
 
 
-def _pods(kind: str, name: str, spec: Mapping[str, Value], count: int) -> Iterator[TemplatePod]:
-    """Yield the pods; those of an Indexed Job are numbered, as a StatefulSet's are."""
+def _pods(
+    kind: str, name: str, spec: Fields, count: int
+) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Yield names and variables; those of an Indexed Job are numbered, as a StatefulSet's are."""
     if kind == "StatefulSet":
-        ordinals = optional(spec, "ordinals")
-        start = optional(ordinals.fields(), "start") if ordinals else None
+        start = spec.below("ordinals").optional("start")
         first = start.integer() if start else 0
-        yield from (TemplatePod(f"{name}-{first + index}") for index in range(count))
+        yield from ((f"{name}-{first + index}", ()) for index in range(count))
         return
     if kind == "Deployment":
         name = f"{name}-{_letters(name, _HASH)}"
-    mode = optional(spec, "completionMode")
-    indexed = mode is not None and mode.text() == "Indexed"
+    indexed = spec.text("completionMode") == "Indexed"
     for index in range(count):
         base = f"{name}-{index}" if indexed else name
         variables = (("JOB_COMPLETION_INDEX", str(index)),) if indexed else ()
-        yield TemplatePod(f"{base}-{_letters(f'{name}/{index}', _SUFFIX)}", variables)
+        yield f"{base}-{_letters(f'{name}/{index}', _SUFFIX)}", variables
 
 
 def _letters(text: str, count: int) -> str:

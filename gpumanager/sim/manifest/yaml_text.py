@@ -6,7 +6,7 @@ Values are read as PyYAML resolves them: `30` is an integer, `"30"` a string.
 import difflib
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 import yaml
 
 from gpumanager.errors import InputError
-from gpumanager.sim.names import RULES
+from gpumanager.sim.names import LABEL, RULES, SUBDOMAIN
 
 STDIN: Final = Path("-")
 LARGEST_FILE: Final = 1 << 20
@@ -63,11 +63,12 @@ class Value:
         place = f"{_short(self.path)}: " if self.path else ""
         return InputError(self.source, place + _short(cause), line=self.line)
 
-    def fields(self) -> dict[str, "Value"]:
-        """Return the fields of a mapping; a name twice is an error."""
+    def fields(self, known: Collection[str] | None = None) -> "Fields":
+        """Return the fields of a mapping, of which only those `known` may be there; a name twice is
+        an error."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.error(f"expected a mapping, found {self.kind}")
-        found: dict[str, Value] = {}
+        found = Fields(self)
         for key, node in self.node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise self.error("a key must be a plain word")
@@ -77,17 +78,11 @@ class Value:
             value = Value(self.source, node, f"{self.path}.{name}".lstrip("."))
             if name in found:
                 raise value.error("given twice")
-            found[name] = value
-        return found
-
-    def known_fields(self, names: Collection[str]) -> dict[str, "Value"]:
-        """Return the fields of a mapping, of which only these may be there."""
-        found = self.fields()
-        for name in found:
-            if name not in names:
-                close = difflib.get_close_matches(name[:LONGEST_WORDS], names, n=1)
+            if known is not None and name not in known:
+                close = difflib.get_close_matches(name[:LONGEST_WORDS], known, n=1)
                 hint = f"; did you mean {close[0]}?" if close else ""
-                raise found[name].error(f"unknown field{hint}")
+                raise value.error(f"unknown field{hint}")
+            found[name] = value
         return found
 
     def items(self) -> list["Value"]:
@@ -129,20 +124,50 @@ class Value:
         return str(self.node.value)
 
 
-def required(fields: Mapping[str, Value], name: str, of: Value) -> Value:
-    """Return a field that has to be there and not empty; raises InputError."""
-    if name not in fields or fields[name].empty:
-        raise of.error(f"{name} is missing")
-    return fields[name]
+class Fields(dict[str, Value]):
+    """The fields of the mapping `of`, by name. One that is empty counts as not there."""
+
+    def __init__(self, of: Value) -> None:
+        super().__init__()
+        self.of = of
+
+    def optional(self, name: str) -> Value | None:
+        value = self.get(name)
+        return None if value is None or value.empty else value
+
+    def required(self, name: str) -> Value:
+        """Return a field that has to be there; raises InputError."""
+        value = self.optional(name)
+        if value is None:
+            raise self.of.error(f"{name} is missing")
+        return value
+
+    def below(self, name: str) -> "Fields":
+        """Return the fields of a field; none where it is not there."""
+        value = self.optional(name)
+        return value.fields() if value else Fields(self.of)
+
+    def rows(self, name: str) -> list[Value]:
+        value = self.optional(name)
+        return value.items() if value else []
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self.optional(name)
+        return value.text() if value else default
+
+    def flag(self, name: str) -> bool:
+        value = self.optional(name)
+        return value is not None and value.boolean()
 
 
-def optional(fields: Mapping[str, Value], name: str) -> Value | None:
-    value = fields.get(name)
-    return None if value is None or value.empty else value
-
-
-def rows(value: Value | None) -> list[Value]:
-    return value.items() if value else []
+def name_and_namespace(fields: Fields) -> tuple[str, str]:
+    """Read both of an object's metadata, which have to be as the API server takes them."""
+    meta = fields.required("metadata").fields()
+    name, namespace = meta.required("name"), meta.optional("namespace")
+    return (
+        checked_name(name.text(), name, SUBDOMAIN),
+        checked_name(namespace.text(), namespace, LABEL) if namespace else "default",
+    )
 
 
 def checked_name(name: str, value: Value, rule: re.Pattern[str]) -> str:

@@ -17,7 +17,6 @@ from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
-from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.device_ids import Device
 from gpumanager.grants.grant import Claimant, ClaimSource
@@ -31,12 +30,13 @@ from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
 from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
-from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.legacy.checkpoint import FILE_NAME as ORIGINAL
 from gpumanager.legacy.checkpoint import inherited_grants
-from gpumanager.limits.values import AllocationUsage, Limit
+from gpumanager.limits.values import Limit
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.sim.clock import ManualClock
+from gpumanager.sim.in_memory import SimulatedContainers, SimulatedLimits, SimulatedPods
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.volume.values import DriverVolumes
 
@@ -91,79 +91,6 @@ def pod(name: str, *containers: ContainerView, **annotations: str) -> PodView:
         annotations={f"tencent.com/{k.replace('_', '-')}": v for k, v in annotations.items()},
         containers=containers,
     )
-
-
-@dataclass
-class RememberingVirtual:
-    """Serves nobody; remembers what is open, with which limits, and which directories there are."""
-
-    root: Path
-    kept: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
-    open_now: dict[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
-    drivers: dict[AllocationID, str] = field(default_factory=dict)
-    failing: bool = False
-
-    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
-        if self.failing:
-            raise OSError("no space left on device")
-        self.open_now[allocation] = self.kept[allocation] = tuple(limits)
-        return self.root / "alloc" / allocation
-
-    def turns(self, allocation: AllocationID) -> Path | None:
-        return None
-
-    def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
-        self.drivers[allocation] = driver.name
-        return self.root / "alloc" / allocation / "driver"
-
-    async def close(self, allocation: AllocationID) -> None:
-        self.open_now.pop(allocation, None)
-        self.kept.pop(allocation, None)
-
-    def allocations(self) -> tuple[AllocationID, ...]:
-        return tuple(self.kept)
-
-    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]:
-        return self.kept[allocation]
-
-    def usage(self, allocation: AllocationID) -> AllocationUsage:
-        raise GpuManagerError(f"nobody measures {allocation}")
-
-
-@dataclass
-class Listing:
-    """The kubelet's /pods."""
-
-    listed: dict[PodUID, PodView] = field(default_factory=dict)
-    readable: bool = True
-
-    async def pods(self) -> tuple[PodView, ...]:
-        if not self.readable:
-            raise PodsUnavailable("http://kubelet", "connection refused")
-        return tuple(self.listed.values())
-
-
-@dataclass
-class Clock:
-    now: float = 1_000_000.0
-    step: float = 0.001
-
-    def __call__(self) -> float:
-        self.now += self.step
-        return self.now
-
-
-@dataclass
-class Runtime:
-    """The container runtime: who runs, if it tells."""
-
-    containers: list[LiveContainer] = field(default_factory=list)
-    answers: bool = True
-
-    async def list(self) -> tuple[LiveContainer, ...]:
-        if not self.answers:
-            raise GpuManagerError("/run/containerd.sock: no such file")
-        return tuple(self.containers)
 
 
 @dataclass
@@ -226,9 +153,9 @@ class Node:
     def __init__(self, directory: Path, topology_: Topology | None = None, seed: int = 0) -> None:
         self.topology = topology_ or gpus(2)
         self.directory = directory
-        self.virtual = RememberingVirtual(directory)
-        self.listing = Listing()
-        self.clock = Clock()
+        self.virtual = SimulatedLimits(directory)
+        self.listing = SimulatedPods()
+        self.clock = ManualClock(1_000_000.0, step=0.001)
         self.set_by = 0.0
         """Seconds by which somebody has set the node's clock."""
         self.random = random.Random(seed)
@@ -238,7 +165,7 @@ class Node:
         """The devices that the kubelet was told of; where nothing is here it hears at once."""
         self.share_mode = True
         self.gpu_policy = "binpack"
-        self.runtime = Runtime()
+        self.runtime = SimulatedContainers()
         self.tenants = Tenanted()
         self.annotated = Annotated()
         self.claims: dict[tuple[PodUID, str], ClaimSource] = {}

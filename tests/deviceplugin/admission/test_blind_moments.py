@@ -13,14 +13,15 @@ import pytest
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim.in_memory import SimulatedPods
 from gpumanager.units import MEMORY_BLOCK
-from tests.deviceplugin.admission.admission_node import ORDERS, Listing, Node, container, gpus, pod
+from tests.deviceplugin.admission.admission_node import ORDERS, Node, container, gpus, pod
 
 LOOKS = 5
 
 
 @dataclass
-class Flickering(Listing):
+class Flickering(SimulatedPods):
     """Each look but the last ones finds the list, or does not, as told."""
 
     blind: list[bool] = field(default_factory=list)

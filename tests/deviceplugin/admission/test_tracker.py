@@ -8,25 +8,16 @@ import pytest
 from gpumanager.deviceplugin.admission.tracker import PAIR_LIST_AGE, AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import PAIR_AGE, View
 from gpumanager.deviceplugin.identity.evidence import PodLister
-from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.node import Node as GrantedNode
 from gpumanager.grants.store import GrantStore
-from gpumanager.ids import AllocationID
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.sim.in_memory import SimulatedBackEnds
 from tests.deviceplugin.admission.admission_node import BLOCKS, container, gpus, pod
 
 UP = 86_400.0
 """Seconds since the node booted."""
 FRESH = 0.0
-
-
-class BackEnd:
-    """Enforces nothing."""
-
-    async def update(self, grant: Grant) -> None: ...
-
-    async def release(self, name: AllocationID) -> None: ...
 
 
 class Lister(PodLister):
@@ -46,7 +37,7 @@ class Node:
     def __init__(self, directory: Path) -> None:
         self.now = UP
         self.lister = Lister()
-        store = GrantStore(JournalFile(directory / "journal"), BackEnd())
+        store = GrantStore(JournalFile(directory / "journal"), SimulatedBackEnds())
         owner = GrantedNode(gpus(1), store)
         self.tracker = AdmissionTracker(owner, self.lister, lambda: self.now)
 

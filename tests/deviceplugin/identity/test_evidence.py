@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
     PodLister,
@@ -16,9 +15,9 @@ from gpumanager.deviceplugin.identity.evidence import (
 )
 from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.kube.pod import PodView
-from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.names import CONTAINER_VCUDA
 from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.sim.in_memory import SimulatedPods
 from tests.deviceplugin.admission.admission_node import Node, container, gpus, pod
 
 
@@ -152,24 +151,13 @@ def test_a_pod_computes_under_its_uid_or_the_name_of_its_slice(pod: str, tenant:
     assert not is_tenant(PodUID(pod), (PodUID("c"),))
 
 
-class Kubelet:
-    """Lists pods, or cannot."""
-
-    answers = False
-
-    async def pods(self) -> View:
-        if not self.answers:
-            raise PodsUnavailable("kubelet", "no answer")
-        return ()
-
-
 async def test_that_pods_cannot_be_listed_is_a_warning_once_in_each_row(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    kubelet, levels = Kubelet(), []
+    kubelet, levels = SimulatedPods(), []
     lister = PodLister(kubelet)
     for answers in (False, False, True, False):
-        kubelet.answers = answers
+        kubelet.readable = answers
         with caplog.at_level(logging.DEBUG):
             assert await lister.list() == (() if answers else None)
         levels.append("".join(one.levelname[0] for one in caplog.records))

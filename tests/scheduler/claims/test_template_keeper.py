@@ -10,6 +10,7 @@ from gpumanager.names import ANNOTATION_CLAIM, LABEL_CLAIM_TEMPLATE, VCORE, VMEM
 from gpumanager.scheduler.claims.keeper import TemplateKeeper
 from gpumanager.scheduler.claims.quota import ClaimQuotas
 from gpumanager.scheduler.claims.template import ClaimShape, RequestShape
+from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of, close_clients
@@ -27,19 +28,12 @@ async def api() -> AsyncIterator[SimulatedApiServer]:
     await simulated.stop()
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Kept:
     """A keeper that runs, and what the API server has."""
 
     def __init__(self, api: SimulatedApiServer) -> None:
         self.api = api
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.keeper = TemplateKeeper(client_of(api), clock=self.clock)
 
     async def __aenter__(self) -> Self:

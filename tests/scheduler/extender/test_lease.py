@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.kube.lease import LeaderElection, LeaseRecord, LeaseTimes, may_take
+from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of
@@ -15,25 +16,19 @@ TIMES = LeaseTimes(duration=15, deadline=10, retry=2)
 LEASE = Key("leases", "kube-system", "extender")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock(100.0)
 
 
-def replica(api: SimulatedApiServer, clock: Clock, us: str) -> LeaderElection:
+def replica(api: SimulatedApiServer, clock: ManualClock, us: str) -> LeaderElection:
     server = client_of(api)
     return LeaderElection(server, "kube-system", "extender", us, times=TIMES, clock=clock)
 
 
-async def test_the_first_leads_and_the_second_waits(api: SimulatedApiServer, clock: Clock) -> None:
+async def test_the_first_leads_and_the_second_waits(
+    api: SimulatedApiServer, clock: ManualClock
+) -> None:
     first, second = replica(api, clock, "first"), replica(api, clock, "second")
 
     await first.attempt()
@@ -44,7 +39,7 @@ async def test_the_first_leads_and_the_second_waits(api: SimulatedApiServer, clo
 
 
 async def test_who_does_not_renew_stops_before_others_begin(
-    api: SimulatedApiServer, clock: Clock
+    api: SimulatedApiServer, clock: ManualClock
 ) -> None:
     first, second = replica(api, clock, "first"), replica(api, clock, "second")
     await first.attempt()
@@ -60,7 +55,7 @@ async def test_who_does_not_renew_stops_before_others_begin(
     assert api.objects.get(LEASE)["spec"]["leaseTransitions"] == 2
 
 
-async def test_renewing_keeps_others_out(api: SimulatedApiServer, clock: Clock) -> None:
+async def test_renewing_keeps_others_out(api: SimulatedApiServer, clock: ManualClock) -> None:
     first, second = replica(api, clock, "first"), replica(api, clock, "second")
     for _ in range(20):
         await first.attempt()
@@ -71,7 +66,9 @@ async def test_renewing_keeps_others_out(api: SimulatedApiServer, clock: Clock) 
     assert not second.leads
 
 
-async def test_a_write_in_between_is_not_overwritten(api: SimulatedApiServer, clock: Clock) -> None:
+async def test_a_write_in_between_is_not_overwritten(
+    api: SimulatedApiServer, clock: ManualClock
+) -> None:
     first, second = replica(api, clock, "first"), replica(api, clock, "second")
     await first.attempt()
     await second.attempt()
@@ -88,7 +85,7 @@ async def test_a_write_in_between_is_not_overwritten(api: SimulatedApiServer, cl
 
 
 async def test_an_api_server_that_is_away_ends_it_in_time(
-    api: SimulatedApiServer, clock: Clock
+    api: SimulatedApiServer, clock: ManualClock
 ) -> None:
     told: list[bool] = []
     first = replica(api, clock, "first")
@@ -106,7 +103,7 @@ async def test_an_api_server_that_is_away_ends_it_in_time(
     assert told == [True, False]
 
 
-async def test_who_leaves_gives_it_back(api: SimulatedApiServer, clock: Clock) -> None:
+async def test_who_leaves_gives_it_back(api: SimulatedApiServer, clock: ManualClock) -> None:
     first, second = replica(api, clock, "first"), replica(api, clock, "second")
     await first.attempt()
 

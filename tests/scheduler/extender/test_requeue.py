@@ -14,6 +14,7 @@ from gpumanager.scheduler.extender.requeue import (
     RefusedPods,
     Requeue,
 )
+from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.scheduler.scheduler_world import node_object, pod_object
@@ -137,9 +138,9 @@ async def test_a_pod_that_was_refused_before_we_heard_of_room_is_touched_when_we
     api: SimulatedApiServer,
 ) -> None:
     """kube-scheduler had heard of it before us, and asks no more."""
-    time = [100.0]
+    clock = ManualClock(100.0)
     await api.create("nodes", node_object("a", 1))
-    async with serving(api, clock=lambda: time[0]) as served:
+    async with serving(api, clock=clock) as served:
         first = await served.make("pods", pod_object("first", (60, 4)))
         await served.bind(first, "a")
         await served.make("pods", pod_object("late", (60, 4)))
@@ -147,7 +148,7 @@ async def test_a_pod_that_was_refused_before_we_heard_of_room_is_touched_when_we
         assert (await served.post("/scheduler/filter", asked))["NodeNames"] == []
 
         await api.remove(Key("pods", "default", "first"))
-        time[0] += FIRST_REQUEUE_SECONDS
+        clock.now += FIRST_REQUEUE_SECONDS
 
         await until(lambda: ANNOTATION_ROOM_FOUND in notes(served, "late"))
         assert (await served.post("/scheduler/filter", asked))["NodeNames"] == ["a"]

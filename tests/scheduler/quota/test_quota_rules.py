@@ -18,6 +18,7 @@ from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.quota.keeper import QuotaEvents, QuotaKeeper
 from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, read_quotas
 from gpumanager.scheduler.quota.rules import Known, QuotaCheck, QuotaCollector, QuotaRules, cores_of
+from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
@@ -266,14 +267,14 @@ async def test_who_waits_for_a_quota_is_brought_to_mind_once_that_is_larger(
     cluster: SimulatedApiServer,
 ) -> None:
     """kube-scheduler does not know what it waits for."""
-    now = [100.0]
+    clock = ManualClock(100.0)
     await cluster.create("configmaps", config_map(ONE))
-    async with ruled(cluster, clock=lambda: now[0]) as one:
+    async with ruled(cluster, clock=clock) as one:
         first, late = await one.pod("p", (100, 0)), await one.pod("q", (100, 0))
         await one.served.bind(first, "a")
         await until(lambda: one.served.extender.state.bound_to(first["metadata"]["uid"]))
         assert (await one.filtered(late))[0] == []
-        now[0] += FIRST_REQUEUE_SECONDS
+        clock.now += FIRST_REQUEUE_SECONDS
 
         await one.write(TWO)
 

@@ -127,7 +127,7 @@ def test_every_example_is_tried_here() -> None:
             "All devices have no count",
         ),
         (
-            "derivedAttributes: [a]\n            capacity:",
+            "derivedAttributes: []\n            capacity:",
             "capacity:",
             "not simulated: leave it out",
         ),

@@ -1,4 +1,5 @@
-/* Contexts: the stack of each thread, contexts made by hand, and the primary one of each device. */
+/* Contexts made by hand, and what ends with any context: nothing of the driver below calls back
+ * into this file. */
 #include "cuda/context/context.h"
 #include "core/ledger.h"
 #include "core/timeline.h"
@@ -11,57 +12,6 @@
 #include "cuda/stream/queue.h"
 #include <stdlib.h>
 #include <unistd.h>
-
-enum { STACK_DEPTH = 64 };
-
-/* owner: the process that pushed; a forked child starts with an empty stack. */
-static _Thread_local struct {
-    const struct driver *driver;
-    int owner;
-    unsigned depth;
-    struct context *contexts[STACK_DEPTH];
-} stack;
-
-static void check_owner(const struct driver *driver)
-{
-    if (stack.driver == driver && stack.owner == driver->process->pid)
-        return;
-    stack.driver = driver;
-    stack.owner = driver->process->pid;
-    stack.depth = 0;
-}
-
-struct context *context_set(const struct driver *driver)
-{
-    check_owner(driver);
-    return stack.depth > 0 ? stack.contexts[stack.depth - 1] : NULL;
-}
-
-struct context *context_base(struct driver *driver, struct context *context)
-{
-    return context->green != NULL ? &driver->primaries[context->device] : context;
-}
-
-struct context *context_current(struct driver *driver)
-{
-    struct context *context = context_set(driver);
-    return context != NULL ? context_base(driver, context) : NULL;
-}
-
-void context_leave(const struct driver *driver, const struct context *context)
-{
-    if (context_set(driver) == context)
-        stack.depth--;
-}
-
-static CUresult push(const struct driver *driver, struct context *context)
-{
-    check_owner(driver);
-    if (stack.depth == STACK_DEPTH)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    stack.contexts[stack.depth++] = context;
-    return CUDA_SUCCESS;
-}
 
 static bool is_context(const struct context *context)
 {
@@ -118,7 +68,7 @@ API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = context_open(driver, context, device, flags);
     if (result == CUDA_SUCCESS)
-        result = push(driver, context);
+        result = context_push(driver, context);
     if (result != CUDA_SUCCESS) {
         free(context);
         return result;
@@ -175,7 +125,7 @@ API CUresult cuCtxPushCurrent_v2(CUcontext context)
     CUresult result = driver_get(&driver);
     if (result != CUDA_SUCCESS)
         return result;
-    return is_context(context) ? push(driver, context) : CUDA_ERROR_INVALID_CONTEXT;
+    return is_context(context) ? context_push(driver, context) : CUDA_ERROR_INVALID_CONTEXT;
 }
 ALSO(cuCtxPushCurrent_v2, cuCtxPushCurrent);
 
@@ -187,7 +137,7 @@ API CUresult cuCtxPopCurrent_v2(CUcontext *out)
     if (result != CUDA_SUCCESS)
         return result;
     context = context_set(driver);
-    stack.depth--;
+    context_leave(driver, context);
     if (out != NULL)
         *out = context;
     return CUDA_SUCCESS;
@@ -202,10 +152,8 @@ API CUresult cuCtxSetCurrent(CUcontext context)
         return result;
     if (context != NULL && !is_context(context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    check_owner(driver);
-    if (stack.depth > 0)
-        stack.depth--;
-    return context != NULL ? push(driver, context) : CUDA_SUCCESS;
+    context_leave(driver, context_set(driver));
+    return context != NULL ? context_push(driver, context) : CUDA_SUCCESS;
 }
 
 API CUresult cuCtxGetCurrent(CUcontext *out)

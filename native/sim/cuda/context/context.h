@@ -14,6 +14,9 @@ struct context *context_set(const struct driver *driver);
 /* The primary context where it is a green one, else itself. */
 struct context *context_base(struct driver *driver, struct context *context);
 
+/* CUDA_ERROR_INVALID_CONTEXT: the stack is full. */
+CUresult context_push(const struct driver *driver, struct context *context);
+
 /* It ends: is not the calling thread's current one any more. */
 void context_leave(const struct driver *driver, const struct context *context);
 

@@ -32,11 +32,6 @@ static bool is_green(const struct green *green)
     return green != NULL && green->kind == GREEN;
 }
 
-struct stream *green_stream(struct context *context)
-{
-    return &context->green->standard;
-}
-
 /* Guidelines of the documentation, by compute architecture. */
 static void parts_of(const struct sim_gpu *gpu, unsigned flags, unsigned *least,
                      unsigned *alignment)

@@ -16,10 +16,7 @@ struct green {
     unsigned sms;
     uint64_t lanes;
     struct context context;
-    struct stream standard; /* its default stream */
+    struct stream standard; /* for the default streams, while it is current */
 };
-
-/* The stream that stands for the default streams while a green context is current. */
-struct stream *green_stream(struct context *context);
 
 #endif

@@ -3,11 +3,6 @@
 #include "cuda/module/module.h"
 #include <stdlib.h>
 
-bool is_exec(const struct exec *exec)
-{
-    return exec != NULL && exec->kind == EXEC;
-}
-
 static void dispose(struct driver *driver, struct exec *exec)
 {
     if (exec->graph != NULL)

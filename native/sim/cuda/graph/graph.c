@@ -4,11 +4,6 @@
 #include "cuda/stream/memory.h"
 #include <stdlib.h>
 
-bool is_graph(const struct graph *graph)
-{
-    return graph != NULL && graph->kind == GRAPH;
-}
-
 struct graph *graph_new(struct driver *driver)
 {
     struct graph *graph = calloc(1, sizeof *graph);
@@ -18,6 +13,21 @@ struct graph *graph_new(struct driver *driver)
         graph->references = 1;
     }
     return graph;
+}
+
+void node_release(struct driver *driver, struct node *node)
+{
+    if (node->type == NODE_CHILD)
+        graph_release(driver, node->child);
+    if (node->type == NODE_MEMORY)
+        free(node->memory.operations);
+    if (node->type == NODE_CONDITIONAL)
+        conditional_release(driver, &node->conditional);
+    if (node->type == NODE_ALLOC || node->type == NODE_FREE)
+        block_drop(driver, node->block);
+    node->kind = NO_OBJECT;
+    node_set_clear(&node->needs);
+    free(node);
 }
 
 void graph_release(struct driver *driver, struct graph *graph)
@@ -50,6 +60,57 @@ struct node *graph_twin(const struct graph *graph, const struct node *original)
         if (graph->nodes.items[i]->original == original->number)
             return graph->nodes.items[i];
     return NULL;
+}
+
+static bool valid_needs(const struct graph *graph, CUgraphNode const *needs, size_t count)
+{
+    if (count > 0 && needs == NULL)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!is_node(needs[i]) || needs[i]->graph != graph)
+            return false;
+    return true;
+}
+
+static int connect(struct node *node, CUgraphNode const *needs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!node_set_has(&node->needs, needs[i]) && node_set_add(&node->needs, needs[i]) != 0)
+            return -1;
+    return 0;
+}
+
+CUresult graph_add(struct driver *driver, struct graph *graph, const struct node *prototype,
+                   CUgraphNode const *needs, size_t count, CUgraphNode *out)
+{
+    struct node *node = malloc(sizeof *node);
+    if (node == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *node = *prototype;
+    node->kind = NODE;
+    node->graph = graph;
+    node->number = driver_number(driver);
+    node->original = 0;
+    node->needs = (struct node_set){0};
+    if (node->type == NODE_KERNEL)
+        node->kernel.pointer_to_first = &node->kernel.first;
+    if (connect(node, needs, count) != 0 || node_set_add(&graph->nodes, node) != 0) {
+        node_release(driver, node);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = node;
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_add_check(CUgraphNode *out, CUgraph graph, CUgraphNode const *needs, size_t count,
+                         struct driver **driver)
+{
+    CUresult result = driver_get(driver);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return out != NULL && is_graph(graph) && valid_needs(graph, needs, count)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult copy_node(struct driver *driver, struct graph *copy, struct node *node)

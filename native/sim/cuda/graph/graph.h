@@ -88,9 +88,20 @@ void node_set_clear(struct node_set *set);
 /* Is `earlier` one of `set`, or needed by one of them, however indirectly? */
 bool node_set_follows(const struct node_set *set, const struct node *earlier);
 
-bool is_graph(const struct graph *graph);
-bool is_node(const struct node *node);
-bool is_exec(const struct exec *exec);
+static inline bool is_graph(const struct graph *graph)
+{
+    return graph != NULL && graph->kind == GRAPH;
+}
+
+static inline bool is_node(const struct node *node)
+{
+    return node != NULL && node->kind == NODE;
+}
+
+static inline bool is_exec(const struct exec *exec)
+{
+    return exec != NULL && exec->kind == EXEC;
+}
 
 struct graph *graph_new(struct driver *driver);
 

@@ -19,52 +19,6 @@
 #include "cuda/stream/tasks.h"
 #include <string.h>
 
-#define DEFAULT_KERNEL_NS UINT64_C(10000)
-
-enum { THREADS_PER_BLOCK = 1024, BLOCK_Z = 64, GRID_Y_Z = 65535, GRID_X = INT32_MAX };
-
-/* `extra`: pairs of a tag and a value. */
-static const void *buffer_in(void **extra)
-{
-    static const uintptr_t END = 0, BUFFER = 1;
-    for (; extra != NULL && (uintptr_t)extra[0] != END; extra += 2)
-        if ((uintptr_t)extra[0] == BUFFER)
-            return extra[1];
-    return NULL;
-}
-
-CUresult launch_duration(const struct function *function, void **parameters, void **extra,
-                         uint64_t *duration_ns)
-{
-    *duration_ns = DEFAULT_KERNEL_NS;
-    if (!function->spins && !function->jumps)
-        return CUDA_SUCCESS;
-    const void *first = parameters != NULL ? parameters[function->jumps] : buffer_in(extra);
-    if (first == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    memcpy(duration_ns, first, sizeof *duration_ns);
-    return CUDA_SUCCESS;
-}
-
-static bool valid_shape(const CUlaunchConfig *shape)
-{
-    uint64_t threads = (uint64_t)shape->blockDimX * shape->blockDimY;
-    return shape->gridDimX > 0 && shape->gridDimY > 0 && shape->gridDimZ > 0 && threads > 0 &&
-           shape->blockDimZ > 0 && threads <= THREADS_PER_BLOCK &&
-           threads * shape->blockDimZ <= THREADS_PER_BLOCK && shape->blockDimZ <= BLOCK_Z &&
-           shape->gridDimX <= GRID_X && shape->gridDimY <= GRID_Y_Z && shape->gridDimZ <= GRID_Y_Z;
-}
-
-CUresult launch_check(const CUlaunchConfig *shape, const struct function *function)
-{
-    if (shape == NULL || !valid_shape(shape))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (function == NULL || function->kind != FUNCTION)
-        return CUDA_ERROR_INVALID_HANDLE;
-    uint64_t threads = (uint64_t)shape->blockDimX * shape->blockDimY * shape->blockDimZ;
-    return function_fits(function, threads, shape->sharedMemBytes);
-}
-
 static CUresult capture_launch(struct driver *driver, struct stream *stream,
                                const CUlaunchConfig *shape, CUfunction function, void **parameters,
                                void **extra)

@@ -70,8 +70,4 @@ CUresult launch_check(const CUlaunchConfig *shape, const struct function *functi
 /* The function of that name: the same object each time. */
 CUresult module_function(struct module *module, const char *name, struct function **out);
 
-/* Whether a block of so many threads and bytes of dynamic shared memory can run:
- * CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES or CUDA_ERROR_INVALID_VALUE if not. */
-CUresult function_fits(const struct function *function, uint64_t threads, unsigned shared);
-
 #endif

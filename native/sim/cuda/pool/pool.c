@@ -6,17 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ACCESS_READ_WRITE = 3 };
-
 static uint64_t round_up(uint64_t bytes, uint64_t unit)
 {
     return bytes > UINT64_MAX - unit ? 0 : (bytes + unit - 1) / unit * unit;
-}
-
-void pool_permit_own(struct pool *pool)
-{
-    if (pool->device >= 0)
-        pool->access[pool->device] = ACCESS_READ_WRITE;
 }
 
 void pool_enter(struct driver *driver, struct pool *pool)

@@ -69,7 +69,12 @@ struct pool_stream {
 #define POOL_NO_STREAM ((struct pool_stream){.device = -1})
 
 /* Let a new pool be used by the device it is on. */
-void pool_permit_own(struct pool *pool);
+static inline void pool_permit_own(struct pool *pool)
+{
+    enum { ACCESS_READ_WRITE = 3 };
+    if (pool->device >= 0)
+        pool->access[pool->device] = ACCESS_READ_WRITE;
+}
 
 /* Let it be used so, and found among those that programs made. */
 void pool_enter(struct driver *driver, struct pool *pool);

@@ -10,6 +10,35 @@
 #include "cuda/graph/graph.h"
 #include "cuda/stream/queue.h"
 
+enum operation_kind {
+    WAIT_32 = 1,
+    WRITE_32 = 2,
+    FLUSH_REMOTE_WRITES = 3,
+    WAIT_64 = 4,
+    WRITE_64 = 5,
+    BARRIER = 6,
+};
+
+/* An operation that waits, or comes after one in its lane that does. position: of its gate. */
+struct pending {
+    struct pending *next;
+    struct memory_operation operation;
+    bool on_device;
+    int device;
+    unsigned lane;
+    uint64_t position;
+};
+
+static inline bool memory_is_wait(const struct memory_operation *operation)
+{
+    return operation->kind == WAIT_32 || operation->kind == WAIT_64;
+}
+
+static inline bool memory_is_write(const struct memory_operation *operation)
+{
+    return operation->kind == WRITE_32 || operation->kind == WRITE_64;
+}
+
 /* Open the gates whose conditions hold. No lock held. */
 void stream_memory_look(struct driver *driver, int device);
 
@@ -18,6 +47,11 @@ void stream_memory_abandon(struct driver *driver, int device);
 
 /* CUDA_ERROR_INVALID_VALUE, or CUDA_ERROR_NOT_SUPPORTED. Takes driver->mutex. */
 CUresult stream_memory_check(struct driver *driver, const struct memory_batch *batch);
+
+/* Is it done at once, with nothing before it in its lane? If not, append() puts it behind all
+ * others. */
+bool memory_operation_done_now(struct driver *driver, struct pending *wanted);
+CUresult memory_operation_append(struct driver *driver, const struct pending *wanted);
 
 /* Do them in a stream, in their order; they are checked. */
 CUresult stream_memory_run(struct driver *driver, struct stream *stream, int device,

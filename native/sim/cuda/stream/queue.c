@@ -54,7 +54,7 @@ CUresult queue_stream(struct driver *driver, CUstream handle, struct stream **st
         return CUDA_ERROR_INVALID_CONTEXT;
     if (context->green != NULL && (uintptr_t)handle == per_thread_default)
         return CUDA_ERROR_INVALID_HANDLE;
-    *stream = context->green != NULL ? green_stream(context) : NULL;
+    *stream = context->green != NULL ? &context->green->standard : NULL;
     *device = context->device;
     return CUDA_SUCCESS;
 }

@@ -6,38 +6,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { NO_ACCESS = 0, READ = 1, READ_WRITE = 3 };
-
-struct allocation *mapping_at(struct driver *driver, CUdeviceptr address)
-{
-    struct allocation *item = addresses_find(&driver->memory, address);
-    return item != NULL && item->mapping != NULL ? item : NULL;
-}
-
-static bool accessible(const struct mapping *mapping)
-{
-    for (unsigned device = 0; device < SIM_GPUS; device++)
-        if (mapping->access[device] != NO_ACCESS)
-            return true;
-    return false;
-}
-
-int mapping_commit(struct allocation *item)
-{
-    struct physical *physical = item->mapping->physical;
-    if (physical->multicast || !accessible(item->mapping))
-        return -EACCES;
-    int error = physical_back(physical);
-    if (error != 0)
-        return error;
-    void *start = (void *)(uintptr_t)item->start;
-    if (mmap(start, item->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, physical->file,
-             (off_t)item->mapping->offset) == MAP_FAILED)
-        return -errno;
-    item->committed = true;
-    return 0;
-}
-
 /* Back to addresses without memory. */
 static void withdraw(struct allocation *item)
 {
@@ -153,7 +121,7 @@ static void set_access(struct allocation *item, const CUmemAccessDesc *wanted, s
 {
     for (size_t i = 0; i < count; i++)
         item->mapping->access[wanted[i].location.id] = (uint8_t)wanted[i].flags;
-    if (!accessible(item->mapping))
+    if (!mapping_accessible(item->mapping))
         withdraw(item);
 }
 

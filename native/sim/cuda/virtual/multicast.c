@@ -204,14 +204,6 @@ static struct binding **binding_of(struct physical *object, int device, uint64_t
     return NULL;
 }
 
-static void unbind(struct driver *driver, struct binding **at)
-{
-    struct binding *gone = *at;
-    *at = gone->next;
-    physical_drop(driver, gone->memory);
-    free(gone);
-}
-
 API CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset,
                                size_t bytes)
 {
@@ -224,13 +216,7 @@ API CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice dev
     struct physical *object = object_of(driver, handle);
     struct binding **found = object != NULL ? binding_of(object, device, offset, bytes) : NULL;
     if (found != NULL)
-        unbind(driver, found);
+        physical_unbind(driver, found);
     pthread_mutex_unlock(&driver->mutex);
     return found != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-void multicast_end(struct driver *driver, struct physical *object)
-{
-    while (object->bindings != NULL)
-        unbind(driver, &object->bindings);
 }

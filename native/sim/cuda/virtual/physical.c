@@ -79,26 +79,20 @@ void physical_drop(struct driver *driver, struct physical *physical)
     if (--physical->references > 0)
         return;
     *place_of(driver, physical->handle) = NULL;
-    multicast_end(driver, physical);
+    while (physical->bindings != NULL)
+        physical_unbind(driver, &physical->bindings);
     discharge(driver, physical);
     if (physical->file != NO_FILE)
         close(physical->file);
     free(physical);
 }
 
-int physical_back(struct physical *physical)
+void physical_unbind(struct driver *driver, struct binding **at)
 {
-    if (physical->file != NO_FILE)
-        return 0;
-    int file = memfd_create("simulated device memory", MFD_CLOEXEC);
-    if (file < 0)
-        return -errno;
-    if (ftruncate(file, (off_t)physical->bytes) != 0) {
-        close(file);
-        return -ENOMEM;
-    }
-    physical->file = file;
-    return 0;
+    struct binding *gone = *at;
+    *at = gone->next;
+    physical_drop(driver, gone->memory);
+    free(gone);
 }
 
 /* What is wanted, with its location resolved, and the device that it is on. */

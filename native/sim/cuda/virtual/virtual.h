@@ -13,10 +13,11 @@
 #ifndef SIM_CUDA_VIRTUAL_VIRTUAL_H
 #define SIM_CUDA_VIRTUAL_VIRTUAL_H
 
-#include "cuda/driver.h"
+#include "cuda/memory/addresses.h"
 
 #define VIRTUAL_GRANULARITY (UINT64_C(2) << 20)
 
+enum { NO_ACCESS = 0, READ = 1, READ_WRITE = 3 };
 enum { ON_HOST = -1, NO_FILE = -1, NO_DEVICE = -1 };
 
 enum handle_type { FILE_DESCRIPTOR = 1 };
@@ -76,10 +77,17 @@ int physical_back(struct physical *physical);
 /* Make a mapping's pages those of its physical memory. 0, or a negated errno. */
 int mapping_commit(struct allocation *item);
 
-/* The mapping at `address`, or NULL. */
-struct allocation *mapping_at(struct driver *driver, CUdeviceptr address);
+/* May any device touch it? */
+bool mapping_accessible(const struct mapping *mapping);
 
-/* All bindings of a multicast object that goes. */
-void multicast_end(struct driver *driver, struct physical *object);
+/* The mapping at `address`, or NULL. */
+static inline struct allocation *mapping_at(struct driver *driver, CUdeviceptr address)
+{
+    struct allocation *item = addresses_find(&driver->memory, address);
+    return item != NULL && item->mapping != NULL ? item : NULL;
+}
+
+/* Take one out of a multicast object's bindings. */
+void physical_unbind(struct driver *driver, struct binding **at);
 
 #endif

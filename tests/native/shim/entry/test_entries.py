@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpumanager.limits.manager import VirtualManager
+from gpumanager.sim.gpu import SimulatedGpus
+from tests.native.gpu_node import GpuNode, machine_of
 from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation, reached
-from tests.native.simulated_gpu import SimulatedNode
 from tests.native.table.hook_table import hooked
 from vcuda_shim._shim import lib
 
@@ -228,8 +229,9 @@ async def test_a_variant_that_name_and_version_cannot_place_is_reported(
 async def test_a_program_of_cuda_13_is_hooked_and_not_degraded(
     work: Path, manager: VirtualManager
 ) -> None:
-    node = SimulatedNode(work, manager, cuda_version=13050)
-    container = await node.container("one", LIMIT, cores=99)
+    gpus = SimulatedGpus.create(work, machine_of(cuda_version=13050))
+    node = GpuNode(work, manager, gpus)
+    container = await node.container(LIMIT, cores=99)
     asked = [("cuCtxSynchronize", 13000), ("cuMulticastBindMem", 13010)]
     asked += [("cuMulticastBindAddr", 13010), ("cuStreamBeginRecaptureToGraph", 13030)]
     running = asyncio.create_task(

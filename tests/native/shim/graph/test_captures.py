@@ -7,7 +7,7 @@ import pytest
 from gpumanager.sim.gpu import driver_files
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB
-from tests.native.simulated_gpu import SimulatedNode
+from tests.native.gpu_node import GpuNode
 
 pytestmark = pytest.mark.namespaces
 
@@ -99,10 +99,10 @@ UNSAFE = {
     ],
 )
 async def test_a_capture_is_invalidated_by_the_programs_unsafe_calls_alone(
-    simulated_node: SimulatedNode, pooled: int, how: tuple[int, int, bool], broken: set[str]
+    one_gpu: GpuNode, pooled: int, how: tuple[int, int, bool], broken: set[str]
 ) -> None:
     """how: the capture's mode, the mode of the thread that acts, and whether it is the same."""
-    container = await simulated_node.container("one", GIB, 50)
+    container = await one_gpu.container(GIB, 50)
     bare = replace(
         container,
         libraries=lay_out(container.work / "bare", *driver_files(12050), shim=False),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.native.one_gpu import GpuNode
+from tests.native.gpu_node import GpuNode
 from tests.native.shim.graph.graph_limits import LIMIT, told
 from tests.native.shim_container import Container
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.namespaces
 
 @pytest.fixture
 async def container(one_gpu: GpuNode) -> Container:
-    return await one_gpu.container("one", 100, LIMIT)
+    return await one_gpu.container(LIMIT)
 
 
 VARIANTS = """

@@ -2,8 +2,9 @@
 
 import pytest
 
+from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import MIB
-from tests.native.one_gpu import GpuNode, SimulatedGpu
+from tests.native.gpu_node import GpuNode, accounts
 from tests.native.shim.graph.graph_limits import LIMIT, told
 from tests.native.shim_container import Container
 
@@ -12,11 +13,11 @@ pytestmark = pytest.mark.namespaces
 
 @pytest.fixture
 async def container(one_gpu: GpuNode) -> Container:
-    return await one_gpu.container("one", 100, LIMIT)
+    return await one_gpu.container(LIMIT)
 
 
 async def test_a_graph_that_frees_what_it_allocates_keeps_the_books_right_over_ten_launches(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -33,7 +34,7 @@ tell(before=before, held=sorted(set(held)))
     )
 
     assert answer == {"before": 0, "held": [10 * MIB]}
-    assert gpu.tenants()[0].peak_bytes == 10 * MIB
+    assert accounts(gpu)[0].bytes_peak == 10 * MIB
 
 
 async def test_graphs_that_share_memory_are_charged_for_it_once(container: Container) -> None:
@@ -54,7 +55,7 @@ tell(held=held)
 
 
 async def test_a_launch_beyond_the_limit_is_refused_and_succeeds_when_there_is_room(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -76,12 +77,12 @@ tell(first=first, again=again, held=held, launched=books(), right=right())
         "launched": 160 * MIB,
         "right": True,
     }
-    (account,) = gpu.tenants()
-    assert (account.peak_bytes, account.refused) == (160 * MIB, 0)
+    (account,) = accounts(gpu)
+    assert (account.bytes_peak, account.refused) == (160 * MIB, 0)
 
 
 async def test_a_graph_launched_again_is_not_refused_at_a_full_limit(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -96,11 +97,11 @@ tell(left=done(cu.cuMemGetInfo())[0], right=right())
     )
 
     assert answer == {"left": 0, "right": True}
-    assert gpu.tenants()[0].peak_bytes == LIMIT
+    assert accounts(gpu)[0].bytes_peak == LIMIT
 
 
 async def test_a_graph_whose_memory_was_trimmed_must_find_room_again(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -118,11 +119,11 @@ tell(code=code, right=right())
     )
 
     assert answer == {"code": "CUDA_ERROR_OUT_OF_MEMORY", "right": True}
-    assert gpu.tenants()[0].peak_bytes <= LIMIT
+    assert accounts(gpu)[0].bytes_peak <= LIMIT
 
 
 async def test_a_graph_launched_again_needs_room_for_what_others_have_kept_since(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -140,11 +141,11 @@ tell(held=held, code=code, right=right())
     )
 
     assert answer == {"held": 200, "code": "CUDA_ERROR_OUT_OF_MEMORY", "right": True}
-    assert gpu.tenants()[0].peak_bytes <= LIMIT
+    assert accounts(gpu)[0].bytes_peak <= LIMIT
 
 
 async def test_graphs_of_one_stream_need_what_the_largest_does_and_not_the_sum(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -158,11 +159,11 @@ tell(held=books(), right=right())
     )
 
     assert answer == {"held": 160 * MIB, "right": True}
-    assert gpu.tenants()[0].peak_bytes == 160 * MIB
+    assert accounts(gpu)[0].bytes_peak == 160 * MIB
 
 
 async def test_graphs_that_run_in_other_streams_are_waited_for_where_there_is_no_room_for_all(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -183,11 +184,11 @@ tell(right=right())
     )
 
     assert answer == {"right": True}
-    assert 160 * MIB <= gpu.tenants()[0].peak_bytes <= LIMIT
+    assert 160 * MIB <= accounts(gpu)[0].bytes_peak <= LIMIT
 
 
 async def test_what_graphs_do_not_use_makes_room_for_other_allocations(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -205,7 +206,7 @@ tell(held=held, right=right())
     )
 
     assert answer == {"held": 200, "right": True}
-    assert gpu.tenants()[0].peak_bytes <= LIMIT
+    assert accounts(gpu)[0].bytes_peak <= LIMIT
 
 
 async def test_a_trim_gives_back_all_but_what_is_still_allocated(container: Container) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from gpumanager.limits.manager import VirtualManager
+from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import MIB
-from tests.native.gpu_node import Node, SimulatedMachine
-from tests.native.one_gpu import GpuNode, SimulatedGpu
+from tests.native.gpu_node import GpuNode, accounts, accounts_by_gpu, machine_of
 from tests.native.shim.graph.graph_limits import LIMIT, told
 from tests.native.shim_container import Container
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.namespaces
 
 @pytest.fixture
 async def container(one_gpu: GpuNode) -> Container:
-    return await one_gpu.container("one", 100, LIMIT)
+    return await one_gpu.container(LIMIT)
 
 
 HISTORY = """
@@ -93,7 +93,7 @@ class History:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_is_done_with_graphs_the_books_are_the_drivers(
-    container: Container, gpu: SimulatedGpu, seed: int
+    container: Container, gpu: SimulatedGpus, seed: int
 ) -> None:
     answer = await told(
         container,
@@ -109,12 +109,12 @@ tell(refused=history.refused > 0, last=books(), right=right())
     )
 
     assert answer == {"refused": True, "last": 0, "right": True}
-    (account,) = gpu.tenants()
-    assert (account.peak_bytes <= LIMIT, account.refused) == (True, 0)
+    (account,) = accounts(gpu)
+    assert (account.bytes_peak <= LIMIT, account.refused) == (True, 0)
 
 
 async def test_threads_and_processes_with_graphs_together_stay_inside_the_limit(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -156,14 +156,14 @@ else:
     )
 
     assert answer == {"failed": [], "status": 0, "books": 0, "truth": 0}
-    assert max(account.peak_bytes for account in gpu.tenants()) <= LIMIT
+    assert max(account.bytes_peak for account in accounts(gpu)) <= LIMIT
 
 
 async def test_a_graph_over_several_gpus_is_held_by_the_limit_of_each(
     work: Path, manager: VirtualManager
 ) -> None:
-    machine = SimulatedMachine(work / "dev", 3)
-    node = Node(work, machine, manager)
+    machine = SimulatedGpus.create(work, machine_of(3, capability=9))
+    node = GpuNode(work, manager, machine)
     container = await node.container({0: 64 * MIB, 1: 128 * MIB}, shown=[0, 1, 2])
 
     answer = await container.run(
@@ -185,6 +185,6 @@ tell(codes=codes)
     )
 
     assert answer == {"codes": [0, 2, 2, 2, 0]}
-    ((first, second, third),) = machine.tenants()
-    assert (first.peak_bytes, second.peak_bytes, third.peak_bytes) == (64 * MIB, 128 * MIB, 0)
+    ((first, second, third),) = accounts_by_gpu(machine)
+    assert (first.bytes_peak, second.bytes_peak, third.bytes_peak) == (64 * MIB, 128 * MIB, 0)
     machine.close()

@@ -7,8 +7,9 @@ import pytest
 
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
+from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import MIB
-from tests.native.one_gpu import LIMIT, GpuNode, SimulatedGpu
+from tests.native.gpu_node import LIMIT, GpuNode, accounts
 from tests.native.programs.array_words import BITS, CHANNELS, PLANAR
 from tests.native.shim_container import Container
 
@@ -35,7 +36,7 @@ before, driver_before = held(driver), held(real)
 
 @pytest.fixture
 async def simulated(one_gpu: GpuNode) -> Container:
-    return await one_gpu.container("one", 100)
+    return await one_gpu.container()
 
 
 async def run(container: Container, script: str) -> dict[str, Any]:
@@ -118,7 +119,7 @@ tell(found=found)
 
 
 async def test_arrays_are_refused_at_the_limit_to_the_page_and_the_program_lives_on(
-    simulated: Container, gpu: SimulatedGpu
+    simulated: Container, gpu: SimulatedGpus
 ) -> None:
     told = await run(
         simulated,
@@ -141,8 +142,8 @@ tell(code=code, beyond=beyond, small=small, plain=plain, freed=freed, nearly=nea
     assert told["small"] == [2, 2, 2, 2, 2]
     assert (told["freed"], told["nearly"], told["too_tight"], told["fits"]) == (0, 0, 2, 0)
     assert told["both"] == [LIMIT, LIMIT]
-    (account,) = gpu.tenants()
-    assert (account.peak_bytes, account.refused) == (LIMIT, 0)
+    (account,) = accounts(gpu)
+    assert (account.bytes_peak, account.refused) == (LIMIT, 0)
 
 
 async def test_every_format_is_charged_what_it_takes_and_at_least_that_if_the_driver_is_silent(
@@ -207,7 +208,7 @@ tell(bad=bad, null=null, nowhere=driver.cuArrayCreate_v2(None, ctypes.byref(flat
 
 
 async def test_rows_of_the_first_interface_are_charged_as_the_driver_pads_them(
-    simulated: Container, gpu: SimulatedGpu
+    simulated: Container, gpu: SimulatedGpus
 ) -> None:
     told = await run(
         simulated,
@@ -226,7 +227,7 @@ tell(code=code, during=during, freed=driver.cuMemFree(at), after=both(),
 
 
 async def test_host_memory_is_never_charged_nor_refused_when_the_limit_is_reached(
-    simulated: Container, gpu: SimulatedGpu
+    simulated: Container, gpu: SimulatedGpus
 ) -> None:
     told = await run(
         simulated,
@@ -243,7 +244,7 @@ tell(codes=codes, both=both(), denied=allocate(driver, 1)[0])
     )
 
     assert told == {"codes": [0] * 6, "both": [LIMIT, LIMIT], "denied": 2}
-    assert gpu.tenants()[0].peak_bytes == LIMIT
+    assert accounts(gpu)[0].bytes_peak == LIMIT
 
 
 OLD_DRIVER = """
@@ -315,15 +316,15 @@ tell(wrong=wrong[:3], codes=sorted(codes), after=both())
 
 @pytest.mark.parametrize("seed", random.Random(4).sample(range(10**6), 3))
 async def test_whatever_is_made_and_destroyed_the_books_are_the_drivers_ledger_but_for_sparse_pages(
-    simulated: Container, gpu: SimulatedGpu, manager: VirtualManager, seed: int
+    simulated: Container, gpu: SimulatedGpus, manager: VirtualManager, seed: int
 ) -> None:
     script = HISTORY.replace("{seed}", str(seed)).replace("{MIB}", str(MIB))
 
     told = await run(simulated, script.replace("{SPARSE_PAGES}", str(SPARSE_PAGES)))
 
     assert told == {"wrong": [], "codes": [0, 2], "after": [0, 0]}
-    (account,) = gpu.tenants()
-    assert LIMIT - 512 * MIB < account.peak_bytes <= LIMIT
+    (account,) = accounts(gpu)
+    assert LIMIT - 512 * MIB < account.bytes_peak <= LIMIT
     (usage,) = manager.usage(AllocationID("one")).devices
     assert usage.peak <= LIMIT
-    assert 0 <= usage.peak - account.peak_bytes <= SPARSE_PAGES
+    assert 0 <= usage.peak - account.bytes_peak <= SPARSE_PAGES

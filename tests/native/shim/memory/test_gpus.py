@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpumanager.ids import AllocationID
-from tests.native.gpu_node import Node, SimulatedMachine, gpu_uuid
+from gpumanager.sim.gpu import SimulatedGpus
+from tests.native.gpu_node import GpuNode, accounts_by_gpu, gpu_uuid, machine_of
 
 pytestmark = pytest.mark.namespaces
 
@@ -15,8 +16,10 @@ LIMITS = {0: 32 * PAGE, 1: 64 * PAGE}  # whole chunks of a memory pool, which ta
 
 
 @pytest.fixture
-def machine(work: Path, request: pytest.FixtureRequest) -> Iterator[SimulatedMachine]:
-    simulated = SimulatedMachine(work / "dev", 3, getattr(request, "param", 12050))
+def machine(work: Path, request: pytest.FixtureRequest) -> Iterator[SimulatedGpus]:
+    simulated = SimulatedGpus.create(
+        work, machine_of(3, capability=9, cuda_version=getattr(request, "param", 12050))
+    )
     yield simulated
     simulated.close()
 
@@ -61,7 +64,7 @@ NAMES = (
 
 @pytest.mark.parametrize("way", NAMES)
 async def test_each_way_to_allocate_is_held_to_the_limit_of_the_gpu_it_is_on(
-    node: Node, way: str
+    node: GpuNode, way: str
 ) -> None:
     container = await node.container(LIMITS)
 
@@ -79,9 +82,9 @@ tell(codes=codes, totals=totals)
     )
 
     assert told == {"codes": [[2, 0, 2]] * 2, "totals": [*LIMITS.values()]}
-    ((*accounts, other),) = node.machine.tenants()
-    assert [account.peak_bytes for account in accounts] == [*LIMITS.values()]
-    assert other.peak_bytes == 0
+    ((*accounts, other),) = accounts_by_gpu(node.gpus)
+    assert [account.bytes_peak for account in accounts] == [*LIMITS.values()]
+    assert other.bytes_peak == 0
 
 
 ORDERS = [
@@ -95,7 +98,7 @@ ORDERS = [
 
 @pytest.mark.parametrize(("variable", "order"), ORDERS)
 async def test_a_limit_follows_its_gpu_in_any_order_and_by_any_name(
-    node: Node, variable: str, order: list[int]
+    node: GpuNode, variable: str, order: list[int]
 ) -> None:
     container = await node.container(LIMITS)
 
@@ -118,8 +121,8 @@ tell(seen=seen)
 
     codes = [*[0] * len(NAMES), 2, 0]
     assert told["seen"] == [[LIMITS[gpu], codes, 2] for gpu in order]
-    (accounts,) = node.machine.tenants()
-    peaks = {gpu: accounts[gpu].peak_bytes for gpu in LIMITS}
+    (accounts,) = accounts_by_gpu(node.gpus)
+    peaks = {gpu: accounts[gpu].bytes_peak for gpu in LIMITS}
     assert peaks == {gpu: LIMITS[gpu] if gpu in order else 0 for gpu in LIMITS}
     usage = node.manager.usage(AllocationID("one"))
     assert {each.limit.memory: each.peak for each in usage.devices} == {
@@ -127,7 +130,7 @@ tell(seen=seen)
     }
 
 
-async def test_memory_goes_to_the_gpu_it_names_and_not_to_the_current_one(node: Node) -> None:
+async def test_memory_goes_to_the_gpu_it_names_and_not_to_the_current_one(node: GpuNode) -> None:
     container = await node.container(LIMITS)
 
     told = await container.run(
@@ -143,7 +146,7 @@ tell(codes=codes, held=vm.held())
     assert told == {"codes": [0, 2, 0, [32, 32]], "held": [64, 64]}
 
 
-async def test_a_gpu_that_is_seen_but_not_granted_has_no_memory_to_give(node: Node) -> None:
+async def test_a_gpu_that_is_seen_but_not_granted_has_no_memory_to_give(node: GpuNode) -> None:
     container = await node.container({1: LIMITS[1]}, shown=[1, 2])
 
     told = await container.run(
@@ -159,11 +162,11 @@ tell(context=context, codes=codes, total=vm.figures(vm.cuda)[1])
     )
 
     assert told == {"context": [0, 2], "codes": [[0], [2]], "total": 0}
-    assert node.machine.tenants()[0][2].peak_bytes == 0
+    assert accounts_by_gpu(node.gpus)[0][2].bytes_peak == 0
 
 
 async def test_containers_that_share_one_gpu_of_several_are_held_each_to_its_own(
-    node: Node,
+    node: GpuNode,
 ) -> None:
     first = await node.container(LIMITS, name="first")
     second = await node.container({1: 5 * PAGE, 2: 40 * PAGE}, name="second")
@@ -178,7 +181,7 @@ async def test_containers_that_share_one_gpu_of_several_are_held_each_to_its_own
     told = [await first.run(script, PAGES="32 64"), await second.run(script, PAGES="5 40")]
 
     assert told == [{"codes": [0, 2, 0, 2]}] * 2
-    peaks = [[use.peak_bytes // PAGE for use in uses] for uses in node.machine.tenants()]
+    peaks = [[use.bytes_peak // PAGE for use in uses] for uses in accounts_by_gpu(node.gpus)]
     assert peaks == [[32, 64, 0], [0, 5, 40]]
 
 
@@ -192,7 +195,7 @@ async def test_containers_that_share_one_gpu_of_several_are_held_each_to_its_own
     indirect=["machine"],
 )
 async def test_multicast_binds_memory_of_each_gpu_and_gives_each_its_own_back(
-    node: Node, bind: str
+    node: GpuNode, bind: str
 ) -> None:
     container = await node.container(LIMITS)
 

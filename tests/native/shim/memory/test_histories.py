@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.native.gpu_node import Node
+from tests.native.gpu_node import GpuNode, accounts_by_gpu
 from tests.native.shim.memory.virtual_scripts import LIMIT, PRELUDE
 from tests.native.shim_container import Container
 
@@ -10,13 +10,13 @@ pytestmark = pytest.mark.namespaces
 
 
 @pytest.fixture
-async def container(node: Node) -> Container:
+async def container(node: GpuNode) -> Container:
     return await node.container({0: LIMIT})
 
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_through_any_history_the_books_say_what_the_driver_holds(
-    container: Container, node: Node, seed: int
+    container: Container, node: GpuNode, seed: int
 ) -> None:
     told = await container.run(
         "from tests.native.programs import virtual_history\n"
@@ -24,13 +24,13 @@ async def test_through_any_history_the_books_say_what_the_driver_holds(
     )
 
     assert told["refused"] > 0
-    account, _ = node.machine.tenants()[0]
-    assert 0 < account.peak_bytes <= LIMIT
-    assert (account.bytes, account.refused) == (0, 0)
+    account, _ = accounts_by_gpu(node.gpus)[0]
+    assert 0 < account.bytes_peak <= LIMIT
+    assert (account.bytes_now, account.refused) == (0, 0)
 
 
 async def test_processes_that_race_never_hold_more_than_the_limit_together(
-    container: Container, node: Node
+    container: Container, node: GpuNode
 ) -> None:
     told = await container.run(
         """
@@ -46,12 +46,12 @@ tell(held=vm.held())
     )
 
     assert told == {"codes": [0] * 4, "held": [0, 0]}
-    account, _ = node.machine.tenants()[0]
-    assert LIMIT // 2 < account.peak_bytes <= LIMIT
+    account, _ = accounts_by_gpu(node.gpus)[0]
+    assert LIMIT // 2 < account.bytes_peak <= LIMIT
 
 
 async def test_what_killed_processes_held_is_back_within_a_second_and_nothing_is_over_the_limit(
-    container: Container, node: Node
+    container: Container, node: GpuNode
 ) -> None:
     told = await container.run(
         """
@@ -75,8 +75,8 @@ tell(after=after)
     )
 
     assert told == {"after": [[0, 0]] * 4}
-    account, _ = node.machine.tenants()[0]
-    assert LIMIT // 2 < account.peak_bytes <= LIMIT
+    account, _ = accounts_by_gpu(node.gpus)[0]
+    assert LIMIT // 2 < account.bytes_peak <= LIMIT
 
 
 async def test_a_forked_child_owes_nothing_of_its_parents_and_begins_anew(

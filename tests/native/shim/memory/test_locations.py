@@ -11,7 +11,7 @@ import pytest
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB
-from tests.native.one_gpu import LIMIT, GpuNode
+from tests.native.gpu_node import LIMIT, GpuNode
 from tests.native.shim_container import ALLOCATION, INCLUDE, Container, reached
 from vcuda_shim import SIMULATED_DRIVER
 from vcuda_shim._shim import lib
@@ -62,7 +62,7 @@ def newer_libraries(work: Path) -> Path:
 
 @pytest.fixture
 async def container(one_gpu: GpuNode, work: Path) -> Container:
-    container = await one_gpu.container("one", 100)
+    container = await one_gpu.container()
     return Container(newer_libraries(work), container.allocation, work, container.devices)
 
 
@@ -169,6 +169,6 @@ async def test_a_process_that_uses_a_location_nobody_knows_is_marked(
 async def test_a_location_that_the_driver_refuses_marks_nobody(
     one_gpu: GpuNode, manager: VirtualManager
 ) -> None:
-    container = await one_gpu.container("one", 100)
+    container = await one_gpu.container()
 
     assert await marked(container, manager, "assert create(place=77) == 1") == 0

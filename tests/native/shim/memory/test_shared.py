@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.native.gpu_node import Node
+from tests.native.gpu_node import GpuNode, accounts_by_gpu
 from tests.native.shim.memory.virtual_scripts import LIMIT, PAGE, PRELUDE
 from tests.native.shim_container import Container
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.namespaces
 
 
 @pytest.fixture
-async def container(node: Node) -> Container:
+async def container(node: GpuNode) -> Container:
     return await node.container({0: LIMIT})
 
 
@@ -36,7 +36,7 @@ SHARED = f"{PRELUDE}CHILD = {CHILD!r}\n{SHARED}"
 
 
 async def test_who_imports_memory_through_a_socket_pays_nothing_for_it(
-    container: Container, node: Node
+    container: Container, node: GpuNode
 ) -> None:
     told = await container.run(
         SHARED
@@ -64,7 +64,7 @@ child.wait()
     assert told["read"] == [None, 0, 0, "the same bytes"]
     assert told["seen"] == [[62, 62], 2]
     assert (told["left"], told["end"]) == ([0, 0, [62, 62]], [0, 0, [2, 2]])
-    assert node.machine.tenants()[0][0].peak_bytes == 62 * PAGE
+    assert accounts_by_gpu(node.gpus)[0][0].bytes_peak == 62 * PAGE
 
 
 @pytest.mark.parametrize("entry", ["cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"])

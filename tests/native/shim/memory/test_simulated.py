@@ -4,16 +4,17 @@ import pytest
 
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
+from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import MIB
-from tests.native.one_gpu import LIMIT, GpuNode, SimulatedGpu
+from tests.native.gpu_node import LIMIT, GpuNode, accounts
 
 pytestmark = pytest.mark.namespaces
 
 
 async def test_the_driver_never_holds_a_byte_more_than_the_limit(
-    one_gpu: GpuNode, gpu: SimulatedGpu
+    one_gpu: GpuNode, gpu: SimulatedGpus
 ) -> None:
-    told = await (await one_gpu.container("one", 100)).run(
+    told = await (await one_gpu.container()).run(
         f"""
 driver = cuda()
 begin(driver)
@@ -31,19 +32,19 @@ tell(blocks=len(held), refused=refused, rest=rest, last=last, beyond=beyond, fre
     assert (told["blocks"], told["refused"], told["rest"]) == (8, 2, 16 * MIB)
     assert (told["last"], told["beyond"]) == (0, 2)
     assert (told["freed"], told["again"]) == (0, 0)
-    (account,) = gpu.tenants()
-    assert (account.peak_bytes, account.refused) == (LIMIT, 0)
+    (account,) = accounts(gpu)
+    assert (account.bytes_peak, account.refused) == (LIMIT, 0)
 
 
 async def test_on_the_real_clock_nobody_gets_more_than_was_promised(
-    one_gpu: GpuNode, gpu: SimulatedGpu
+    one_gpu: GpuNode, gpu: SimulatedGpus
 ) -> None:
     """Less, on a machine that comes to launch late; how exact it is tells time/test_shares.py."""
-    container = await one_gpu.container("one", 30)
+    container = await one_gpu.container(cores=30)
 
     await container.run("spin_for(2, [(2_000_000, 1)], synchronise=False)")
 
-    (account,) = gpu.tenants()
+    (account,) = accounts(gpu)
     span = account.last_end_ns - account.first_work_ns
     assert 0 < account.busy_ns < 0.35 * span
 
@@ -61,9 +62,9 @@ while True:
 
 
 async def test_a_killed_program_leaves_the_books_right_within_a_second(
-    one_gpu: GpuNode, gpu: SimulatedGpu, manager: VirtualManager
+    one_gpu: GpuNode, gpu: SimulatedGpus, manager: VirtualManager
 ) -> None:
-    container = await one_gpu.container("one", 100)
+    container = await one_gpu.container()
 
     await container.run(
         f"""
@@ -81,13 +82,13 @@ assert allocate(driver, {LIMIT})[0] == SUCCESS
     )
 
     assert manager.usage(AllocationID("one")).devices[0].peak == LIMIT
-    assert gpu.tenants()[0].peak_bytes <= LIMIT
+    assert accounts(gpu)[0].bytes_peak <= LIMIT
 
 
 async def test_rows_that_the_driver_pads_never_take_the_memory_over_the_limit(
-    one_gpu: GpuNode, gpu: SimulatedGpu
+    one_gpu: GpuNode, gpu: SimulatedGpus
 ) -> None:
-    container = await one_gpu.container("one", 100)
+    container = await one_gpu.container()
 
     told = await container.run(
         f"""
@@ -102,13 +103,13 @@ tell(too_many=rows({LIMIT} // 512 + 1), fits=rows({LIMIT} // 512))
     )
 
     assert told == {"too_many": 2, "fits": 0}
-    assert gpu.tenants()[0].peak_bytes == LIMIT
+    assert accounts(gpu)[0].bytes_peak == LIMIT
 
 
 async def test_memory_that_went_with_its_context_is_not_charged_twice_where_it_is_taken_again(
     one_gpu: GpuNode,
 ) -> None:
-    container = await one_gpu.container("one", 100)
+    container = await one_gpu.container()
 
     told = await container.run(
         f"""

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpumanager.ids import AllocationID
-from tests.native.gpu_node import Node, SimulatedMachine
+from gpumanager.sim.gpu import SimulatedGpus
+from tests.native.gpu_node import GpuNode, accounts_by_gpu, machine_of
 
 pytestmark = pytest.mark.namespaces
 
@@ -14,14 +15,14 @@ LIMIT = 128 << 20
 
 
 @pytest.fixture
-def machine(work: Path) -> Iterator[SimulatedMachine]:
-    simulated = SimulatedMachine(work / "dev", 1)
+def machine(work: Path) -> Iterator[SimulatedGpus]:
+    simulated = SimulatedGpus.create(work, machine_of(1, capability=9))
     yield simulated
     simulated.close()
 
 
 async def test_all_figures_agree_with_the_driver_after_each_kind_of_allocation_and_its_end(
-    node: Node,
+    node: GpuNode,
 ) -> None:
     container = await node.container({0: LIMIT})
 
@@ -35,4 +36,4 @@ async def test_all_figures_agree_with_the_driver_after_each_kind_of_allocation_a
     assert len(told["wrong"]) == 18
     (device,) = node.manager.usage(AllocationID("one")).devices
     assert device.held == 0
-    assert device.peak == node.machine.tenants()[0][0].peak_bytes
+    assert device.peak == accounts_by_gpu(node.gpus)[0][0].bytes_peak

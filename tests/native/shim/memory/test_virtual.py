@@ -6,7 +6,7 @@ import pytest
 
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from tests.native.gpu_node import Node
+from tests.native.gpu_node import GpuNode, accounts_by_gpu
 from tests.native.shim.memory.virtual_scripts import LIMIT, PRELUDE
 from tests.native.shim_container import Container, allocation
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.namespaces
 
 
 @pytest.fixture
-async def container(node: Node) -> Container:
+async def container(node: GpuNode) -> Container:
     return await node.container({0: LIMIT})
 
 
@@ -32,7 +32,7 @@ async def stood_in(
 
 
 async def test_memory_is_refused_beyond_the_limit_without_any_context_and_life_goes_on(
-    container: Container, node: Node
+    container: Container, node: GpuNode
 ) -> None:
     told = await container.run(
         PRELUDE
@@ -46,8 +46,8 @@ tell(codes=[first[0], whole[0], last[0], beyond[0]], freed=vm.release(first[1]),
     )
 
     assert told == {"codes": [0, 2, 0, 2], "freed": 0, "again": 0, "host": 0}
-    ((account, _),) = node.machine.tenants()
-    assert (account.peak_bytes, account.refused) == (LIMIT, 0)
+    ((account, _),) = accounts_by_gpu(node.gpus)
+    assert (account.bytes_peak, account.refused) == (LIMIT, 0)
     assert node.manager.usage(AllocationID("one")).devices[0].denied == 2
 
 
@@ -128,7 +128,7 @@ tell(codes=codes, seen=seen, end=[vm.release(handle), vm.unmap(at, 4 * P), vm.he
 
 
 async def test_segments_of_an_allocator_that_grows_in_place_are_held_to_the_byte(
-    container: Container, node: Node
+    container: Container, node: GpuNode
 ) -> None:
     told = await container.run(
         PRELUDE
@@ -150,7 +150,7 @@ tell(seen=seen, more=vm.segment(at + place * P, (64 - left) * P), full=vm.held()
 
     assert told["seen"] == [[2, True, True], [True, 0, "still mapped"]]
     assert (told["more"], told["full"]) == (0, [64, 64])
-    assert node.machine.tenants()[0][0].peak_bytes == LIMIT
+    assert accounts_by_gpu(node.gpus)[0][0].bytes_peak == LIMIT
 
 
 async def test_threads_without_a_context_charge_and_give_back(container: Container) -> None:
@@ -200,7 +200,9 @@ tell(wrong=wrong, same=same, sparse=sparse, mapped=mapped)
     assert told["sparse"] == told["mapped"]
 
 
-async def test_nvidias_own_bindings_are_held_to_the_limit(container: Container, node: Node) -> None:
+async def test_nvidias_own_bindings_are_held_to_the_limit(
+    container: Container, node: GpuNode
+) -> None:
     told = await container.run(
         """
 from cuda.bindings import driver as cu
@@ -230,7 +232,7 @@ tell(count=count, refused=answer[0].name, full=full,
 
     refused = "CUDA_ERROR_OUT_OF_MEMORY"
     assert told == {"count": 64, "refused": refused, "full": refused, "empty": "CUDA_SUCCESS"}
-    assert node.machine.tenants()[0][0].peak_bytes == LIMIT
+    assert accounts_by_gpu(node.gpus)[0][0].bytes_peak == LIMIT
 
 
 async def test_what_the_driver_would_not_take_back_stays_charged_until_it_does(

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB
-from tests.native.one_gpu import GpuNode, SimulatedGpu, bare_container
+from tests.native.gpu_node import GpuNode, accounts, bare_container, machine_of
 from tests.native.shim_container import Container
 
 pytestmark = pytest.mark.namespaces
@@ -27,16 +28,16 @@ async def codes(container: Container, seed: int) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_every_code_is_that_of_a_driver_on_a_gpu_as_small_as_the_limit(
-    one_gpu: GpuNode, gpu: SimulatedGpu, work: Path, seed: int
+    one_gpu: GpuNode, gpu: SimulatedGpus, work: Path, seed: int
 ) -> None:
-    small = SimulatedGpu(work / "small", memory=LIMIT)
+    small = SimulatedGpus.create(work / "small", machine_of(memory=LIMIT))
     try:
         bare = await codes(bare_container(work, small), seed)
     finally:
         small.close()
 
-    limited = await codes(await one_gpu.container("one", 100, LIMIT), seed)
+    limited = await codes(await one_gpu.container(LIMIT), seed)
 
     assert sum(code.endswith(": 2") for code in bare) > PHASES
     assert limited == bare
-    assert gpu.tenants()[0].peak_bytes <= LIMIT
+    assert accounts(gpu)[0].bytes_peak <= LIMIT

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.native.gpu_node import PHYSICAL, Node
+from tests.native.gpu_node import PHYSICAL, GpuNode, accounts_by_gpu
 from tests.native.shim_container import Container, reached
 
 pytestmark = pytest.mark.namespaces
@@ -14,12 +14,12 @@ LIMIT = 64 * PAGE
 
 
 @pytest.fixture
-async def container(node: Node) -> Container:
+async def container(node: GpuNode) -> Container:
     return await node.container({0: LIMIT, 1: LIMIT})
 
 
 async def test_what_the_driver_refuses_anyway_it_refuses_with_its_own_code(
-    container: Container, node: Node
+    container: Container, node: GpuNode
 ) -> None:
     told = await container.run(
         """
@@ -39,12 +39,12 @@ tell(before=before, without=without, within=wrong_calls.differences(), held=vm.h
     assert 3 in told["codes"]
     assert (told["before"], told["without"], told["within"]) == ({}, {}, {})
     assert told["held"] == [0, 0]
-    assert node.machine.tenants()[0][0].refused == 0
+    assert accounts_by_gpu(node.gpus)[0][0].refused == 0
 
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_the_books_stay_exact_whatever_is_asked_on_a_gpu_that_others_have_filled(
-    node: Node, seed: int
+    node: GpuNode, seed: int
 ) -> None:
     """The driver refuses what the limit would allow, and everything else that is wrong."""
     others = PHYSICAL - (24 + seed) * PAGE
@@ -68,4 +68,4 @@ async def test_the_books_stay_exact_whatever_is_asked_on_a_gpu_that_others_have_
     await filling
 
     assert told["wrong"] == []
-    assert node.machine.tenants()[1][0].refused > 0
+    assert accounts_by_gpu(node.gpus)[1][0].refused > 0

@@ -1,58 +1,23 @@
 """NVIDIA's own nvidia-ml-py behind the shim, on the simulated NVML."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpumanager.ids import AllocationID
-from gpumanager.limits.manager import VirtualManager
-from gpumanager.limits.values import Limit
-from gpumanager.sim.container.values import BindMount
-from gpumanager.sim.libraries import lay_out
-from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.sim.gpu import SimulatedGpus
+from gpumanager.units import MIB
+from tests.native.gpu_node import LIMIT, GpuNode, bare_container
 from tests.native.shim_container import Container, reached
-from tests.native.sim_box import SimBox, machine, sim_box
 
 pytestmark = pytest.mark.namespaces
 
-LIMIT = 2 * GIB
+BOTH = (0, 1)  # devices
 
 
 @pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box(machine(2)) as made:
-        yield made
-
-
-class Node:
-    """Containers on the first GPU of a machine of two."""
-
-    def __init__(self, box: SimBox, manager: VirtualManager, work: Path) -> None:
-        self._manager, self._work = manager, work
-        self._uuid, self._bare = box.uuid, box.libraries
-        cuda, nvml = (
-            next(box.libraries.glob(f"{name}.so.*.*")) for name in ("libcuda", "libnvidia-ml")
-        )
-        self._shims = lay_out(work / "lib", cuda, nvml)
-        self._devices = tuple(
-            BindMount(str(path), f"/dev/{path.name}")
-            for path in sorted(box.gpus.device_directory.iterdir())
-        )
-
-    async def limited(self, name: str) -> Container:
-        limits = [Limit(self._uuid, Bytes(LIMIT), 100, 100)]
-        directory = await self._manager.open(AllocationID(name), limits)
-        return Container(self._shims, directory, self._work, self._devices)
-
-    def bare(self) -> Container:
-        return Container(self._bare, None, self._work, self._devices)
-
-
-@pytest.fixture
-def node(box: SimBox, manager: VirtualManager, work: Path) -> Node:
-    return Node(box, manager, work)
+def bare(work: Path, machine: SimulatedGpus) -> Container:
+    return bare_container(work, machine, BOTH)
 
 
 WALK = """
@@ -87,15 +52,17 @@ GROWS = "nvmlDeviceGetTotalEnergyConsumption"
 """From one program to the next."""
 
 
-async def test_nothing_but_memory_looks_different_behind_the_shim(node: Node) -> None:
-    bare = (await node.bare().run(WALK))["walk"]
-    limited = (await (await node.limited("one")).run(WALK))["walk"]
+async def test_nothing_but_memory_looks_different_behind_the_shim(
+    node: GpuNode, bare: Container
+) -> None:
+    plain = (await bare.run(WALK))["walk"]
+    limited = (await (await node.container(shown=BOTH)).run(WALK))["walk"]
 
-    assert len(bare[0]) > 100
-    changed = {name for name, answer in limited[0].items() if answer != bare[0][name]}
+    assert len(plain[0]) > 100
+    changed = {name for name, answer in limited[0].items() if answer != plain[0][name]}
     assert changed - {GROWS} == {"nvmlDeviceGetMemoryInfo"}
     assert f"total: {LIMIT} B" in limited[0]["nvmlDeviceGetMemoryInfo"]
-    assert limited[1] | {GROWS: bare[1][GROWS]} == bare[1]  # a GPU that is not of the container
+    assert limited[1] | {GROWS: plain[1][GROWS]} == plain[1]  # a GPU that is not of the container
 
 
 LOOK = """
@@ -117,9 +84,9 @@ def used(function):
 
 
 async def test_two_containers_on_one_gpu_do_not_see_each_other(
-    node: Node, work: Path, box: SimBox
+    node: GpuNode, bare: Container, work: Path
 ) -> None:
-    one, other = await node.limited("one"), await node.limited("other")
+    one, other = await node.container(), await node.container(name="other")
     started, looked = work / "started", work / "looked"
     neighbour = asyncio.create_task(
         other.run(
@@ -147,18 +114,20 @@ tell(pid=os.getpid(), memory=[[seen.total, seen.used, seen.free] for seen in mem
      lists=[shown(entries) for entries in (*lists, details)])
 """
     )
-    bare = await node.bare().run(f"{LOOK}tell(shown=shown(lists[1]))")
+    unlimited = await bare.run(f"{LOOK}tell(shown=shown(lists[1]))")
     looked.touch()
     neighbour_pid = (await neighbour)["pid"]
 
     assert told["memory"] == [[LIMIT, 300 * MIB, LIMIT - 300 * MIB]] * 2
     assert told["lists"] == [[[told["pid"], 300 * MIB]]] * 3
-    assert bare["shown"] == [[neighbour_pid, 500 * MIB]]  # the driver itself would have told
-    assert box.gpus.device_bytes(box.uuid) == 0
+    assert unlimited["shown"] == [[neighbour_pid, 500 * MIB]]  # the driver itself would have told
+    assert node.held() == 0
 
 
-async def test_only_the_containers_own_utilisation_shows(node: Node, work: Path) -> None:
-    one, other = await node.limited("one"), await node.limited("other")
+async def test_only_the_containers_own_utilisation_shows(
+    node: GpuNode, bare: Container, work: Path
+) -> None:
+    one, other = await node.container(), await node.container(name="other")
     started, looked = work / "started", work / "looked"
     neighbour = asyncio.create_task(
         other.run(
@@ -180,16 +149,16 @@ tell(device=pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
            used(pynvml.nvmlDeviceGetProcessesUtilizationInfo)])
 """
 
-    told, bare = await one.run(look), await node.bare().run(look)
+    told, unlimited = await one.run(look), await bare.run(look)
     looked.touch()
     await neighbour
 
     assert told == {"device": 100, "used": ["NVMLError_NotFound"] * 2}
-    assert [[percent for _, percent in samples] for samples in bare["used"]] == [[100], [100]]
+    assert [[percent for _, percent in samples] for samples in unlimited["used"]] == [[100], [100]]
 
 
-async def test_the_drivers_errors_stand(node: Node) -> None:
-    container = await node.limited("one")
+async def test_the_drivers_errors_stand(node: GpuNode) -> None:
+    container = await node.container()
 
     told = await container.run(
         """

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpumanager.units import MIB
-from tests.native.one_gpu import LIMIT
+from tests.native.gpu_node import LIMIT
 from tests.native.shim_container import Container
 
 CHUNK = 32 * MIB

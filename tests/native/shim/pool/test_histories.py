@@ -2,8 +2,9 @@
 
 import pytest
 
+from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import MIB
-from tests.native.one_gpu import LIMIT, GpuNode, SimulatedGpu
+from tests.native.gpu_node import LIMIT, GpuNode, accounts
 from tests.native.shim.pool.pool_scripts import told
 from tests.native.shim_container import Container
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.namespaces
 
 @pytest.fixture
 async def container(one_gpu: GpuNode) -> Container:
-    return await one_gpu.container("one", 100)
+    return await one_gpu.container()
 
 
 HISTORY = """
@@ -50,26 +51,26 @@ def history(seed: int, threads: int, steps: int, leave: int) -> str:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_through_any_history_the_books_are_the_drivers_and_the_limit_holds(
-    container: Container, gpu: SimulatedGpu, seed: int
+    container: Container, gpu: SimulatedGpus, seed: int
 ) -> None:
     answer = await told(container, history(seed, 1, 600, 160 * MIB + 12345))
 
     assert answer["quiet"][0] == answer["quiet"][1]
     assert set(answer["results"]) <= {0, 2}
     assert answer["end"] == [0, 0]
-    assert gpu.tenants()[0].peak_bytes <= LIMIT
+    assert accounts(gpu)[0].bytes_peak <= LIMIT
     assert answer["refused"] > 0
     assert answer["had_room"] == 0
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_with_many_threads_too(container: Container, gpu: SimulatedGpu, seed: int) -> None:
+async def test_with_many_threads_too(container: Container, gpu: SimulatedGpus, seed: int) -> None:
     answer = await told(container, history(seed, 8, 150, 300 * MIB + 1))
 
     assert answer["quiet"][0] == answer["quiet"][1]
     assert set(answer["results"]) <= {0, 2}
     assert answer["end"] == [0, 0]
-    assert gpu.tenants()[0].peak_bytes <= LIMIT
+    assert accounts(gpu)[0].bytes_peak <= LIMIT
 
 
 RACER = """
@@ -80,7 +81,7 @@ History(LimitedPools({limit}), int(sys.argv[1])).run(100000 if sys.argv[1] == "0
 
 
 async def test_processes_that_race_with_their_pools_never_pass_the_limit(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -100,4 +101,4 @@ tell(results=results, both=pools.both())
 
     assert answer["results"] == [0, 0, 0]
     assert answer["both"] == [LIMIT - 200 * MIB] * 2
-    assert gpu.tenants()[0].peak_bytes <= LIMIT
+    assert accounts(gpu)[0].bytes_peak <= LIMIT

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.units import MIB
-from tests.native.gpu_node import Node
+from tests.native.gpu_node import GpuNode
 from tests.native.shim.pool.overlaid_driver import overlaid_libraries
 
 pytestmark = pytest.mark.namespaces
@@ -20,7 +20,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_it_waits_for_no_turn_of_its_own_and_is_held_to_the_limit(
-    node: Node, libraries: Path
+    node: GpuNode, libraries: Path
 ) -> None:
     container = replace(await node.container({0: LIMIT}), libraries=libraries)
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from tests.native.one_gpu import LIMIT, GpuNode
+from tests.native.gpu_node import LIMIT, GpuNode
 from tests.native.shim.pool.pool_scripts import CHUNK, told
 from tests.native.shim_container import Container
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.namespaces
 
 @pytest.fixture
 async def container(one_gpu: GpuNode) -> Container:
-    return await one_gpu.container("one", 100)
+    return await one_gpu.container()
 
 
 @pytest.fixture

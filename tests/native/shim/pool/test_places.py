@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.units import MIB
-from tests.native.gpu_node import Node
+from tests.native.gpu_node import GpuNode, accounts_by_gpu
 from tests.native.shim.pool.overlaid_driver import overlaid_libraries
 from tests.native.shim_container import Container
 
@@ -40,14 +40,14 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def container(node: Node, libraries: Path) -> Container:
+async def container(node: GpuNode, libraries: Path) -> Container:
     return replace(await node.container(LIMITS), libraries=libraries)
 
 
 @pytest.mark.parametrize("entry", ["cuMemGetDefaultMemPool", "cuMemGetMemPool"])
 @pytest.mark.parametrize("place", ["HOST", "HOST_NUMA"])
 async def test_a_pool_of_the_host_is_charged_nothing(
-    container: Container, node: Node, entry: str, place: str
+    container: Container, node: GpuNode, entry: str, place: str
 ) -> None:
     told = await container.run(
         PLACES
@@ -59,7 +59,7 @@ tell(codes=codes, left=[left(0), left(1)], device=pools.alloc(128 * MIB)[0], ful
     )
 
     assert told == {"codes": [0] * 6, "left": [128, 256], "device": 0, "full": 0}
-    assert [use.peak_bytes for use in node.machine.tenants()[0]] == [128 * MIB, 0]
+    assert [use.bytes_peak for use in accounts_by_gpu(node.gpus)[0]] == [128 * MIB, 0]
 
 
 @pytest.mark.parametrize("entry", ["cuMemGetDefaultMemPool", "cuMemGetMemPool"])

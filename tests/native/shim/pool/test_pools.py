@@ -7,7 +7,8 @@ import pytest
 
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from tests.native.one_gpu import LIMIT, GpuNode, SimulatedGpu
+from gpumanager.sim.gpu import SimulatedGpus
+from tests.native.gpu_node import LIMIT, GpuNode, accounts, machine_of
 from tests.native.shim.pool.pool_scripts import CHUNK, told
 from tests.native.shim_container import Container
 from tests.native.sim_box import PAGE
@@ -16,16 +17,16 @@ pytestmark = pytest.mark.namespaces
 
 
 @pytest.fixture
-def gpu(work: Path) -> Iterator[SimulatedGpu]:
+def gpu(work: Path) -> Iterator[SimulatedGpus]:
     """Whose driver knows CUDA 13."""
-    simulated = SimulatedGpu(work / "dev", cuda_version=13040)
+    simulated = SimulatedGpus.create(work, machine_of(cuda_version=13040))
     yield simulated
     simulated.close()
 
 
 @pytest.fixture
 async def container(one_gpu: GpuNode) -> Container:
-    return await one_gpu.container("one", 100)
+    return await one_gpu.container()
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ tell(held=held, kept=kept, gone=pools.both())
     ],
 )
 async def test_whoever_waits_or_trims_sees_the_memory_back_at_once(
-    container: Container, gpu: SimulatedGpu, manager: VirtualManager, wait: str
+    container: Container, gpu: SimulatedGpus, manager: VirtualManager, wait: str
 ) -> None:
     answer = await told(
         container,
@@ -102,7 +103,7 @@ tell(kept=kept, same=same, gone=pools.both())
 
 
 async def test_a_pool_gives_back_what_it_keeps_before_anything_else_is_refused(
-    container: Container, gpu: SimulatedGpu, denied: Callable[[], int]
+    container: Container, gpu: SimulatedGpus, denied: Callable[[], int]
 ) -> None:
     answer = await told(
         container,
@@ -121,13 +122,13 @@ tell(full=full, first=first[0], again=again, beyond=pools.alloc(1)[0])
     )
 
     assert answer == {"full": [LIMIT, LIMIT], "first": 0, "again": [0, 0], "beyond": 2}
-    (account,) = gpu.tenants()
-    assert account.peak_bytes == LIMIT
+    (account,) = accounts(gpu)
+    assert account.bytes_peak == LIMIT
     assert denied() == 1
 
 
 async def test_what_a_full_pool_has_inside_is_not_refused_and_what_would_make_it_grow_is(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -156,12 +157,12 @@ tell(rest=rest, full=full, more=more, elsewhere=elsewhere[0], joined=joined[0], 
     assert (answer["rest"], answer["full"], answer["more"]) == (0, 2, 2)
     assert (answer["elsewhere"], answer["joined"], answer["later"]) == (0, 0, 0)
     assert answer["both"] == [LIMIT, LIMIT]
-    assert gpu.tenants()[0].peak_bytes == LIMIT
+    assert accounts(gpu)[0].bytes_peak == LIMIT
 
 
 @pytest.mark.parametrize("opportunistic", [0, 1])
 async def test_memory_goes_from_stream_to_stream_while_the_work_before_its_free_is_in_flight(
-    container: Container, gpu: SimulatedGpu, opportunistic: int
+    container: Container, gpu: SimulatedGpus, opportunistic: int
 ) -> None:
     answer = await told(
         container,
@@ -183,7 +184,7 @@ tell(codes=codes)
     )
 
     assert answer == {"codes": [0] * 20}
-    assert gpu.tenants()[0].peak_bytes == LIMIT // 4 * 3
+    assert accounts(gpu)[0].bytes_peak == LIMIT // 4 * 3
 
 
 async def test_what_a_destroyed_stream_freed_is_had_again_once_its_work_is_done(
@@ -208,7 +209,7 @@ tell(code=pools.alloc({LIMIT} // 4 * 3, other)[0])
 
 
 async def test_room_for_less_than_a_pool_grows_by_is_refused(
-    container: Container, gpu: SimulatedGpu
+    container: Container, gpu: SimulatedGpus
 ) -> None:
     answer = await told(
         container,
@@ -219,7 +220,7 @@ tell(result=pools.alloc(1)[0], plain=pools.plain({CHUNK} - {PAGE})[0])
     )
 
     assert answer == {"result": 2, "plain": 0}
-    assert gpu.tenants()[0].peak_bytes == LIMIT
+    assert accounts(gpu)[0].bytes_peak == LIMIT
 
 
 async def test_growth_that_nobody_foresaw_is_undone_and_refused(

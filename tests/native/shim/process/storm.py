@@ -30,9 +30,10 @@ from gpumanager.agent.wiring import MEASURE_SECONDS
 from gpumanager.ids import AllocationID
 from gpumanager.limits.turns import Turns
 from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import MIB
 from tests.limits.metered_manager import MeteredManager as VirtualManager
-from tests.native.simulated_gpu import SimulatedNode
+from tests.native.gpu_node import GpuNode, machine_of
 from vcuda_shim import PROGRAMS, SHIM_CUDA
 
 NAME = AllocationID("storm")
@@ -79,7 +80,7 @@ class Watch:
     that a process was last seen to hold any; 0 if none was.
     """
 
-    node: SimulatedNode
+    node: GpuNode
     manager: VirtualManager
     dead: dict[int, int] = field(default_factory=dict)
     unburied: Counter[int] = field(default_factory=Counter)
@@ -194,8 +195,9 @@ async def storm(
 ) -> Outcome:
     """requests: after which it ends, 0 for never. kinds: no names for all. shim: another build."""
     manager = VirtualManager(work, meter=lambda _: node.meter(), turns=Turns(work / "turns"))
-    node: SimulatedNode = SimulatedNode(work, manager, shim, context_bytes=context_bytes)
-    container = await node.container(NAME, LIMIT)
+    gpus = SimulatedGpus.create(work, machine_of(context_bytes=context_bytes))
+    node = GpuNode(work, manager, gpus, shim)
+    container = await node.container(LIMIT, name=NAME)
     await container.run(LEARNING)
     watch, go_on = Watch(node, manager), work / "go-on"
     options = {
@@ -229,7 +231,7 @@ async def storm(
         measuring.cancel()
         await started.close()
         await manager.stop()
-        node.close()
+        gpus.close()
     for task in (looking, measuring):
         if task.done() and not task.cancelled():
             task.result()

@@ -11,9 +11,9 @@ import pytest
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.units import GIB, MIB
-from tests.native.shim_container import ALLOCATION, Container
+from tests.native.gpu_node import GpuNode
+from tests.native.shim_container import ALLOCATION, Container, allocation
 from tests.native.shim_container import LIMIT as CAP
-from tests.native.simulated_gpu import SimulatedNode
 
 pytestmark = pytest.mark.namespaces
 
@@ -38,8 +38,8 @@ def leave(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-async def jump_out_of(kind: str, node: SimulatedNode, jumps: Path, cores: int) -> dict[str, Any]:
-    container = await node.container("one", LIMIT, cores)
+async def jump_out_of(kind: str, node: GpuNode, jumps: Path, cores: int) -> dict[str, Any]:
+    container = await node.container(LIMIT, cores)
     return await container.run(
         f"""
 import subprocess
@@ -50,9 +50,9 @@ print(ran.stdout or json.dumps({{"failed": ran.returncode}}), end="", flush=True
 
 
 async def test_a_thread_that_jumps_out_of_a_held_launch_is_limited_as_before(
-    simulated_node: SimulatedNode, jumps: Path
+    one_gpu: GpuNode, jumps: Path
 ) -> None:
-    told = await jump_out_of("launch", simulated_node, jumps, cores=1)
+    told = await jump_out_of("launch", one_gpu, jumps, cores=1)
 
     launches = told.pop("calls between jumps")
     assert told == {
@@ -63,14 +63,14 @@ async def test_a_thread_that_jumps_out_of_a_held_launch_is_limited_as_before(
         "another thread": 0,
     }
     assert launches < 100  # held again; without a limit the driver takes a thousand at once
-    assert simulated_node.peaks() == [LIMIT]
+    assert one_gpu.peaks() == [LIMIT]
 
 
 @pytest.mark.parametrize("kind", ["stream", "event", "context"])
 async def test_a_thread_that_jumps_out_of_a_wait_is_limited_as_before(
-    simulated_node: SimulatedNode, jumps: Path, kind: str
+    one_gpu: GpuNode, jumps: Path, kind: str
 ) -> None:
-    told = await jump_out_of(kind, simulated_node, jumps, cores=50)
+    told = await jump_out_of(kind, one_gpu, jumps, cores=50)
 
     assert told == {
         "total": LIMIT,
@@ -83,9 +83,9 @@ async def test_a_thread_that_jumps_out_of_a_wait_is_limited_as_before(
 
 
 async def test_a_thread_that_jumps_out_of_cuinit_keeps_no_thread_from_starting(
-    work: Path, simulated_node: SimulatedNode, manager: VirtualManager, jumps: Path
+    work: Path, one_gpu: GpuNode, manager: VirtualManager, jumps: Path
 ) -> None:
-    container = await simulated_node.container("one", LIMIT)
+    container = await one_gpu.container(LIMIT)
     await manager.stop()  # cuInit waits for it
     told: dict[str, int] = {}
     jumped = asyncio.Event()
@@ -97,7 +97,7 @@ async def test_a_thread_that_jumps_out_of_cuinit_keeps_no_thread_from_starting(
     process = await container.start((str(jumps), "init"), read)
     await asyncio.wait_for(jumped.wait(), 60)
     successor = VirtualManager(work, turns=Turns(work / "turns"))
-    await simulated_node.open(successor, "one", LIMIT)
+    await allocation(successor, memory=LIMIT)
     status = await asyncio.wait_for(process.wait(), 60)
     await process.close()
     await successor.stop()

@@ -7,7 +7,7 @@ import pytest
 from gpumanager.units import GIB
 from tests.native.core import sanitized
 from tests.native.core.sanitized import UNMAPPABLE, SanitizerAbsentError
-from tests.native.gpu_node import Node
+from tests.native.gpu_node import GpuNode
 from tests.native.shim_container import INCLUDE, Container
 
 pytestmark = pytest.mark.namespaces
@@ -19,7 +19,7 @@ int main(void) { void *volatile lost = malloc(64); lost = 0; return lost != 0; }
 
 
 @pytest.fixture
-async def container(node: Node) -> Container:
+async def container(node: GpuNode) -> Container:
     return await node.container({0: GIB})
 
 

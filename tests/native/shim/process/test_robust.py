@@ -12,8 +12,8 @@ import pytest
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.pages.books import Books
 from gpumanager.limits.turns import Turns
-from tests.native.shim_container import LIMIT, Container
-from tests.native.simulated_gpu import SimulatedNode
+from tests.native.gpu_node import GpuNode
+from tests.native.shim_container import LIMIT, Container, allocation
 from vcuda_shim._shim import ffi, lib
 
 pytestmark = pytest.mark.namespaces
@@ -149,9 +149,9 @@ tell(got=allocate(driver, {LIMIT})[0])
 
 
 async def test_the_manager_is_replaced_under_running_programs_without_a_byte_lost(
-    work: Path, simulated_node: SimulatedNode, manager: VirtualManager
+    work: Path, one_gpu: GpuNode, manager: VirtualManager
 ) -> None:
-    container = await simulated_node.container("one", LIMIT)
+    container = await one_gpu.container(LIMIT)
     running = asyncio.create_task(
         container.run(
             f"""
@@ -176,7 +176,7 @@ tell(wrong=wrong, left=memory(driver)[0] + len(held) * {LIMIT // 8})
     while not running.done():
         await current.stop()
         current = VirtualManager(work, turns=Turns(work / "turns"))
-        await simulated_node.open(current, "one", LIMIT)
+        await allocation(current, memory=LIMIT)
         await asyncio.sleep(0.02)
         replaced += 1
         if replaced > 10:
@@ -184,14 +184,14 @@ tell(wrong=wrong, left=memory(driver)[0] + len(held) * {LIMIT // 8})
     await current.stop()
 
     assert await running == {"wrong": 0, "left": LIMIT}
-    assert simulated_node.peaks() == [LIMIT]
+    assert one_gpu.peaks() == [LIMIT]
 
 
 @pytest.mark.parametrize("kind", ["memory", "pool", "module"])
 async def test_threads_cancelled_at_any_moment_leave_nothing_locked_and_nothing_lost(
-    simulated_node: SimulatedNode, cancelled: Path, kind: str
+    one_gpu: GpuNode, cancelled: Path, kind: str
 ) -> None:
-    container = await simulated_node.container("one", LIMIT)
+    container = await one_gpu.container(LIMIT)
 
     told = await container.run(
         f"""
@@ -203,4 +203,4 @@ print(ran.stdout or json.dumps({{"failed": ran.returncode}}), end="", flush=True
     )
 
     assert told == {"before": LIMIT, "after": LIMIT, "stay": 0}
-    assert max(simulated_node.peaks()) <= LIMIT
+    assert max(one_gpu.peaks()) <= LIMIT

@@ -10,8 +10,8 @@ import pytest
 
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from tests.native.gpu_node import Node
-from tests.native.one_gpu import GpuNode, SimulatedGpu
+from gpumanager.sim.gpu import SimulatedGpus
+from tests.native.gpu_node import GpuNode, machine_of
 from tests.native.shim_container import Container
 from tests.native.table.hook_table import TABLE, load
 
@@ -88,16 +88,16 @@ class Meter:
 
 
 @pytest.fixture
-def gpu(work: Path) -> Iterator[SimulatedGpu]:
+def gpu(work: Path) -> Iterator[SimulatedGpus]:
     """Its memory is slow, so that fills and copies take a while."""
-    simulated = SimulatedGpu(work / "dev", memory_bandwidth=10**9)
+    simulated = SimulatedGpus.create(work, machine_of(memory_bandwidth=10**9))
     yield simulated
     simulated.close()
 
 
 @pytest.fixture
 async def meter(one_gpu: GpuNode, manager: VirtualManager) -> Meter:
-    return Meter(await one_gpu.container("one", CORES), manager, "one")
+    return Meter(await one_gpu.container(cores=CORES), manager, "one")
 
 
 async def test_each_function_that_takes_gpu_time_is_a_launch_in_a_turn(meter: Meter) -> None:
@@ -233,16 +233,16 @@ for device in range(2):
 
 
 @pytest.fixture
-async def two_gpus(node: Node) -> Container:
+async def two_gpus(node: GpuNode) -> Container:
     return await node.container(dict.fromkeys((0, 1), 1 << 30), cores=CORES)
 
 
-def counted(node: Node) -> list[int]:
+def counted(node: GpuNode) -> list[int]:
     usage = node.manager.usage(AllocationID("one"))
     return [device.launches for device in usage.devices]
 
 
-async def test_a_launch_on_several_gpus_is_one_on_each(node: Node, two_gpus: Container) -> None:
+async def test_a_launch_on_several_gpus_is_one_on_each(node: GpuNode, two_gpus: Container) -> None:
     launch = "driver.cuLaunchCooperativeKernelMultiDevice((lc.Part * 2)(*parts), 2, 0)"
 
     told = await two_gpus.run(f"{SEVERAL}\ncodes = [{launch} for _ in range(5)]\ntell(codes=codes)")
@@ -251,7 +251,7 @@ async def test_a_launch_on_several_gpus_is_one_on_each(node: Node, two_gpus: Con
     assert counted(node) == [5, 5]
 
 
-async def test_a_copy_to_another_gpu_is_none(node: Node, two_gpus: Container) -> None:
+async def test_a_copy_to_another_gpu_is_none(node: GpuNode, two_gpus: Container) -> None:
     ends = "addresses[1], contexts[1], addresses[0], contexts[0]"
     copy = f"driver.cuMemcpyPeerAsync({ends}, SIZE(1 << 20), None)"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.sim.clock import NS
+from tests.native.gpu_node import accounts
 from tests.native.timed_gpu import STEP, TimedGpu
 
 pytestmark = pytest.mark.namespaces
@@ -81,14 +82,14 @@ while not Path({str(stop)!r}).exists():
     spin(driver, function, {MILLISECOND})
 """,
     )
-    while not timed.gpu.tenants() and not running.done():
+    while not accounts(timed.gpu) and not running.done():
         await timed.passes(STEP)
     await timed.passes(NS)
     await timed.container("one", 80)
     await timed.passes(NS)
-    before = timed.gpu.tenants()[0].busy_ns
+    before = accounts(timed.gpu)[0].busy_ns
     await timed.passes(2 * NS)
-    after = timed.gpu.tenants()[0].busy_ns
+    after = accounts(timed.gpu)[0].busy_ns
     stop.touch()
     while not running.done():
         await timed.passes(STEP)
@@ -125,7 +126,7 @@ async def test_no_way_escapes_the_limit(timed: TimedGpu, name: str) -> None:
 
     (told,) = await timed.run((container, LOOP.format(name=name)))
 
-    (account,) = timed.gpu.tenants()
+    (account,) = accounts(timed.gpu)
     share = 100 * account.busy_ns / (told["seconds"] * NS)
     assert share == pytest.approx(30, abs=POINTS)
 

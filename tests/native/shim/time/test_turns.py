@@ -10,7 +10,8 @@ import pytest
 
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.turns import Turns
-from tests.native.one_gpu import GpuNode, SimulatedGpu
+from gpumanager.sim.gpu import SimulatedGpus
+from tests.native.gpu_node import GpuNode, accounts, machine_of
 from tests.native.shim_container import Container
 from vcuda_shim import PROGRAMS
 
@@ -25,16 +26,16 @@ SAVED = 0.2
 
 
 @pytest.fixture
-def gpu(work: Path) -> Iterator[SimulatedGpu]:
-    made = SimulatedGpu(work / "dev")
+def gpu(work: Path) -> Iterator[SimulatedGpus]:
+    made = SimulatedGpus.create(work, machine_of())
     yield made
     made.close()
 
 
 @pytest.fixture
-async def turned(work: Path, gpu: SimulatedGpu) -> AsyncIterator[Container]:
+async def turned(work: Path, gpu: SimulatedGpus) -> AsyncIterator[Container]:
     manager = VirtualManager(work, turns=Turns(work / "turns"))
-    container = await GpuNode(work, gpu, manager).container(NAME, 50)
+    container = await GpuNode(work, manager, gpu).container(cores=50, name=NAME)
     folder = work / "turns" / NAME
     assert (folder / "words").exists()
     yield replace(container, turns=folder)
@@ -51,10 +52,10 @@ def work(seconds, length=200_000):
 """
 
 
-async def test_it_is_held_to_its_turns(turned: Container, gpu: SimulatedGpu) -> None:
+async def test_it_is_held_to_its_turns(turned: Container, gpu: SimulatedGpus) -> None:
     told = await turned.run(f"{BEGIN}\ntell(took=work(1.0))")
 
-    (account,) = gpu.tenants()
+    (account,) = accounts(gpu)
     assert account.busy_ns / 1e9 < MOST * told["took"] + SAVED
 
 
@@ -99,7 +100,7 @@ tell(after=work(0.3) < 5)
 
 
 async def test_a_program_that_closes_all_descriptors_goes_on(
-    turned: Container, gpu: SimulatedGpu
+    turned: Container, gpu: SimulatedGpus
 ) -> None:
     program = turned.run(
         f"""{BEGIN}
@@ -116,11 +117,11 @@ tell(took=time.monotonic() - begun + before)
     )
     told = await asyncio.wait_for(program, 15)
 
-    (account,) = gpu.tenants()
+    (account,) = accounts(gpu)
     assert 0.1 < account.busy_ns / 1e9 < MOST * told["took"] + SAVED
 
 
-async def test_threads_launch_side_by_side(turned: Container, gpu: SimulatedGpu) -> None:
+async def test_threads_launch_side_by_side(turned: Container, gpu: SimulatedGpus) -> None:
     told = await turned.run(
         f"""{BEGIN}
 begun = time.monotonic()
@@ -131,7 +132,7 @@ tell(took=time.monotonic() - begun)
 """
     )
 
-    (account,) = gpu.tenants()
+    (account,) = accounts(gpu)
     assert 0.1 < account.busy_ns / 1e9 < MOST * told["took"] + SAVED
 
 
