@@ -1,6 +1,6 @@
-"""What the agent takes of a node: its list of devices, its idle time, and many pods later.
+"""What the agent takes of a node: its list of devices, and its memory many pods later.
 
-    python benchmarks/agent.py [--lists N] [--containers N] [--seconds N] [--cycles N]
+    python benchmarks/agent.py [--lists N] [--containers N] [--cycles N]
 
 The real agent is a process of its own on a simulated node of 16 GPUs of 256 blocks each, metrics
 served, without an API server. A client of its own reads ListAndWatch over the agent's sockets, as
@@ -39,9 +39,6 @@ LIST_SECONDS = 30.0
 
 GONE_SECONDS = 90.0
 """Bound for the last pod to be forgotten: the agent's grace is a third of it."""
-
-QUIET_SECONDS = 3.0
-"""Between work and a look at what is idle."""
 
 STEPS = 10
 """Looks at the agent's memory, while pods come and go."""
@@ -120,21 +117,6 @@ async def health_times(one: SimulatedNode) -> None:
         await channel.close(None)
 
 
-def busy_seconds(pid: int) -> float:
-    """Of the processor, all threads, so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-async def idle(one: SimulatedNode, text: str, seconds: float) -> None:
-    await asyncio.sleep(min(seconds, QUIET_SECONDS))
-    begin, before = time.perf_counter(), busy_seconds(one.agent.pid)
-    await asyncio.sleep(seconds)
-    taken = busy_seconds(one.agent.pid) - before
-    percent = 100 * taken / (time.perf_counter() - begin)
-    print(f"idle, {text}: {percent:.1f} % of one processor over {seconds:g} s")
-
-
 def weigh(one: SimulatedNode, text: str) -> None:
     now, most = resident(one.agent.pid)
     files = sum(1 for _ in Path(f"/proc/{one.agent.pid}/fd").iterdir())
@@ -178,13 +160,10 @@ def show(progress: str) -> None:
 
 
 async def measure(one: SimulatedNode, options: argparse.Namespace) -> None:
-    await idle(one, "nothing placed", options.seconds)
     weigh(one, "nothing placed")
     for number in range(options.containers):
         await admit(one, f"placed-{number}")
-    placed = f"{options.containers} containers"
-    await idle(one, placed, options.seconds)
-    weigh(one, placed)
+    weigh(one, f"{options.containers} containers")
     await list_times(one, options.lists)
     await health_times(one)
 
@@ -197,7 +176,6 @@ async def main(words: Sequence[str] | None = None) -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument("--lists", type=int, default=50, help="asked for, of each resource")
     arguments.add_argument("--containers", type=int, default=256, help="placed")
-    arguments.add_argument("--seconds", type=float, default=20.0, help="of each look at idle time")
     arguments.add_argument("--cycles", type=int, default=10_000, help="pods that come and go")
     options = arguments.parse_args(words)
     print(f"{machine_line()}; load {load()} at the start")

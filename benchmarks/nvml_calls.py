@@ -17,19 +17,14 @@ from pathlib import Path
 from typing import Final
 
 from agent import free_port
+from counted_agent import asks_driver, instead, told
 
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.sim import agent
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 
-COUNTED: Final = Path(__file__).with_name("counted_agent.py")
-LIBRARY: Final = (
-    "nvmlInit", "nvmlShutdown", "nvmlDeviceGetCount", "nvmlDeviceGetHandleBy", "nvmlDeviceGetUUID",
-    "nvmlEventSet", "nvmlErrorString",
-)  # fmt: skip
 SETTLED_SECONDS: Final = 12.0
 """After the start and the pods: the first round of everything is over."""
 
@@ -49,11 +44,6 @@ def pod(number: int, asks: dict[str, int]) -> Pod:
     )
 
 
-def told(lines: Path) -> list[tuple[str, ...]]:
-    """Thread and function of each call so far."""
-    return [tuple(line.rsplit(" ", 1)) for line in lines.read_text().splitlines()]
-
-
 async def read(port: int, seconds: float | None) -> None:
     while seconds is not None:
         await asyncio.to_thread(urllib.request.urlopen, f"http://localhost:{port}/metrics")
@@ -67,16 +57,8 @@ async def calls(
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(folder, "calls")
-        ours = agent.AgentProcess.command
-
-        def command(self: agent.AgentProcess, kubelet_endpoint: str) -> list[str]:
-            words = ours(self, kubelet_endpoint)
-            at = words.index("gpumanager")
-            return [*words[: at - 1], str(COUNTED), str(lines), *words[at + 1 :]]
-
-        agent.AgentProcess.command = command  # type: ignore[method-assign]
-        try:
-            flags = {"query-port": port}
+        flags = {"query-port": port}
+        with instead(lines):
             async with SimulatedNode(load_machine("dgx-a100"), agent_flags=flags) as node:
                 every = [pod(number, asks) for number, asks in enumerate(pods)]
                 for one in every:
@@ -91,9 +73,7 @@ async def calls(
                 for task in (reading, *running):
                     task.cancel()
                 await asyncio.gather(reading, *running, return_exceptions=True)
-        finally:
-            agent.AgentProcess.command = ours  # type: ignore[method-assign]
-    return Counter(who for who, name in found if not name.startswith(LIBRARY))
+    return Counter(who for who, name, _ in found if asks_driver(name))
 
 
 def main() -> None:

@@ -58,6 +58,7 @@ class Monitored:
     peers: PodCheck
     residents: Containers
     named: Callable[[PodUID], str | None]
+    quiet: Callable[[], bool]
     health: "HealthWatch | None" = None
     withdrawn: Callable[[], str] = str
 
@@ -162,6 +163,7 @@ class Monitoring:
             slice_writes=lambda: claims.slice_writes if claims else 0,
             fitness=lambda: fitness(parts.health, interfaces.offers()),
             released=lambda: claims.released if claims else 0,
+            quiet=parts.quiet,
             disagreements=lambda: (
                 dict.fromkeys(KINDS, 0)
                 | Counter(one.kind for one in interfaces.allocator.disagreements)

@@ -242,6 +242,7 @@ class NodeAgent:
             self._peers,
             self._containers,
             outside.cluster.pod_name,
+            lambda: self._virtual.quiet,
             withdrawn=lambda: self._managers.reason if self._managers else "",
         )
         self._monitoring = monitoring

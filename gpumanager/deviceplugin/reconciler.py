@@ -36,7 +36,7 @@ from gpumanager.deviceplugin.identity.resolution import named
 from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, ended_grants, has_ended
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import Grant
-from gpumanager.grants.journal import LiveGrants
+from gpumanager.grants.journal import Journal, LiveGrants
 from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION
@@ -70,6 +70,8 @@ class Reconciler:
         self._ended: Mapping[AllocationID, float] = {}
         self._unrecorded: Mapping[Key, float] = {}
         self._passes = 0
+        self._settled: dict[bool, tuple[Journal, Evidence] | None] = {}
+        """What a pass with the runtime, and one without, has read that left nothing to do."""
         self.disagreements: tuple[Disagreement, ...] = ()
 
     def _live(self) -> LiveGrants:
@@ -83,11 +85,15 @@ class Reconciler:
         began, names = self._deps.elapsed(), frozenset(a.id for a in before)
         checkpoint = await self._deps.books.read()
         granted = self._live()
+        self._passes += 1
+        read = Evidence(checkpoint, view=view)
+        turn = self._passes % PASSES_PER_RUNTIME_LIST == 0
+        if not turn and (self._store.journal, read) == self._settled.get(False):
+            return Look(began, names, read)
         unowned = {*self._deps.isolation.allocations()} - {*self._store.journal.grants}
         doubtful = unowned or ended_grants(granted, Occasion.PASS, GrantFacts(view, checkpoint))
         unknown = unowned or unrecorded(granted, checkpoint or ())
-        self._passes += 1
-        asked = doubtful or self._passes % PASSES_PER_RUNTIME_LIST == 0
+        asked = doubtful or turn
         live = await list_live_containers(self._deps.runtime) if asked else None
         envs = await self._deps.books.envs() if unknown else {}
         tenants = await self._deps.tenants.pods() if asked and self._deps.tenants else None
@@ -99,6 +105,9 @@ class Reconciler:
 
         Raises JournalUnwritable.
         """
+        read, asked = (self._store.journal, look.evidence), look.evidence.live is not None
+        if read == self._settled.get(asked):
+            return ()
         others = self._node.grants(CLAIMS)
         claimed = {gpu for one in others for gpu in one.gpus}
         names = {*self._deps.isolation.allocations()} - {one.id for one in others}
@@ -125,6 +134,9 @@ class Reconciler:
         await self._store.forget()
         await self._remove(evidence)
         await self._store.tidy()
+        waiting = self._ended or self._unrecorded or self.disagreements or len(known) < len(live)
+        released = any(one.released for one in self._store.journal.grants.values())
+        self._settled[asked] = None if waiting or released else read
         return due
 
     def _apart(self, source: str) -> AbstractContextManager[None]:

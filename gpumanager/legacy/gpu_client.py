@@ -8,9 +8,10 @@ import asyncio
 import errno
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
+from weakref import WeakSet
 
 from gpumanager.ids import AllocationID
 from gpumanager.legacy.files import VDevice
@@ -45,12 +46,14 @@ def nobody(_allocation: AllocationID) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ForGpuClients:
-    """What a manager has for all of them. driver: its major and minor version."""
+    """What a manager has for all of them. driver: its major and minor version. registered: of the
+    sockets at which a container has registered and lives."""
 
     gateway: Gateway
     resident: Callable[[AllocationID], ContainerMember | None] = nobody
     neighbours: Neighbours | None = None
     driver: tuple[int, int] = (0, 0)
+    registered: WeakSet[Registrations] = field(default_factory=WeakSet)
 
 
 About = Callable[[VDevice], Awaitable[ContainerMember | HelloRefused | None]]
@@ -80,7 +83,11 @@ class GpuClients:
         self._about = about
         self._calls = asyncio.Semaphore(CALLS)
         self._registrations = Registrations(
-            directory, limits, neighbours=around.neighbours, driver=around.driver
+            directory,
+            limits,
+            neighbours=around.neighbours,
+            driver=around.driver,
+            registered=around.registered,
         )
 
     async def answer(self, connection: socket.socket, begun: bytes) -> None:

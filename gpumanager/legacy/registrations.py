@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
 from gpumanager.legacy.files import (
     PIDS_CONFIG,
@@ -60,7 +61,7 @@ class TooManyRegistrations(Exception):
 
 
 class Registrations:
-    """driver: its major and minor version."""
+    """Of one socket. driver: its major and minor version. registered: those with a container."""
 
     def __init__(
         self,
@@ -69,7 +70,9 @@ class Registrations:
         *,
         neighbours: Neighbours | None = None,
         driver: tuple[int, int] = (0, 0),
+        registered: "WeakSet[Registrations] | None" = None,
     ) -> None:
+        self._registered = WeakSet[Registrations]() if registered is None else registered
         self._directory = directory
         self._limits = limits
         self._neighbours = neighbours
@@ -85,6 +88,7 @@ class Registrations:
                     processes = frozenset(found for found in map(find, pids) if found is not None)
                     self._clients[name] = _Client(name, config.pod_uid, config.container, processes)
         for client in self._clients.values():
+            self._registered.add(self)
             with self._logging_errors(client):
                 self._write_both(client)
 
@@ -106,6 +110,7 @@ class Registrations:
             client = _Client(name, pod_uid, container, frozenset({*_living(earlier), *started}))
             self._write_both(client)
             self._clients[name] = client
+            self._registered.add(self)
 
     def limits_changed(self) -> None:
         for client in self._clients.values():
@@ -130,6 +135,8 @@ class Registrations:
                 self._clients[name] = now
                 with self._logging_errors(now):
                     self._write_pids(now)
+        if not self._clients:
+            self._registered.discard(self)
 
     def _around(self, process: Process) -> frozenset[Process]:
         """Return all of its container; empty where that is not known."""

@@ -48,6 +48,11 @@ class LegacySockets:
             self._clients, directory, allocation, lambda _: limits(), peers=self._peers
         )
 
+    @property
+    def registered(self) -> bool:
+        """Return whether a container has registered and lives."""
+        return bool(self._clients.registered)
+
     def candidates(self) -> frozenset[str]:
         """Return the UIDs of pods that may have begun under gpu-manager, and other names."""
         return self._pods.candidates()

@@ -100,6 +100,10 @@ class HttpSockets(Protocol):
     def at_socket(
         self, directory: Path, allocation: AllocationID, limits: Callable[[], tuple[Limit, ...]]
     ) -> HttpCallers: ...
+    @property
+    def registered(self) -> bool:
+        """Return whether any has a container, whose processes have no slots."""
+
     async def stop(self) -> None: ...
 
 
@@ -240,6 +244,10 @@ class ServedAllocation:
             self._joined.weigh(self._turns.seats(limits))
         else:
             self._join_turns()
+
+    @property
+    def books(self) -> Books:
+        return self._books
 
     @property
     def gpus(self) -> frozenset[GpuUUID]:

@@ -18,10 +18,10 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.nvml_service import READ_SECONDS, NvmlReader, NvmlService
@@ -33,6 +33,7 @@ from gpumanager.limits.allocation import HttpSockets, ServedAllocation
 from gpumanager.limits.outside import OutsideUse
 from gpumanager.limits.overhead.context_sizes import ContextSizes, ModelOf, unknown_model
 from gpumanager.limits.overhead.driver_overhead import Staleness, plain
+from gpumanager.limits.pages.books import moves
 from gpumanager.limits.pages.config import Config
 from gpumanager.limits.pages.region import read_usage
 from gpumanager.limits.pausing import Freezer, Pauser
@@ -52,6 +53,13 @@ SAMPLE_SECONDS: Final = 0.5
 """Between two samples of utilization: a sample names one process, so a few are as good as all."""
 TICK_SECONDS: Final = 0.1
 """Between two looks at the turns of all containers."""
+QUIET_SECONDS: Final = 6.0
+"""After so long without a move of any container the node is quiet: nothing is left to measure."""
+QUIET_TICK_SECONDS: Final = 1.0
+"""On a quiet node, between two looks whether a container has moved."""
+QUIET_SAMPLE_SECONDS: Final = 5.0
+QUIET_SWEEP_SECONDS: Final = 30.0
+"""And for what moves no word: work outside of turns, and programs that have gone."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SPARE: Final = ".spare-*"
 """Directories that earlier versions made ahead, for no allocation."""
@@ -72,9 +80,9 @@ class VirtualManager:
     helps with others. peers: knows whose processes call, owners: whose use a GPU; None: they are
     not known. legacy: answers callers that speak HTTP/2; None: nobody does. deadline_seconds: for a
     caller to finish its HELLO. sweep_seconds: between two looks for programs that have gone without
-    a word. read_seconds: for NVML to answer. turns: by which containers share the time of GPUs.
-    pauses: whether containers that go past them are paused, and freezer: by what; None where none
-    can be.
+    a word. quiet_seconds: without a move of any container until the node is quiet. read_seconds:
+    for NVML to answer. turns: by which containers share the time of GPUs. pauses: whether
+    containers that go past them are paused, and freezer: by what; None where none can be.
     """
 
     def __init__(
@@ -90,12 +98,24 @@ class VirtualManager:
         deadline_seconds: float = DEADLINE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sweep_seconds: float = SWEEP_SECONDS,
+        quiet_seconds: float = QUIET_SECONDS,
         read_seconds: float = READ_SECONDS,
         pauses: bool = False,
         freezer: Freezer | None = None,
     ) -> None:
         self._sweep_seconds = sweep_seconds
+        self._quiet_seconds = quiet_seconds
         self._sweep: asyncio.TimerHandle | None = None
+        self._swept_at = 0.0
+        self._pages: dict[AllocationID, Any] = {}
+        """The words of all books."""
+        self._moves: tuple[int, ...] = ()
+        self._moved_at = 0.0
+        self._measured = False
+        """Whether the last pass found nothing to measure."""
+        self._awake = asyncio.Event()
+        """Cleared while the node is quiet."""
+        self._awake.set()
         self._directory = root / "alloc"
         self._memory = self._utilization = None
         if nvml is not None:
@@ -130,7 +150,7 @@ class VirtualManager:
             with ExitStack() as undo:
                 if make_directory(directory):
                     undo.callback(shutil.rmtree, directory, ignore_errors=True)
-                self._served[allocation] = ServedAllocation(
+                served = ServedAllocation(
                     directory,
                     allocation,
                     limits,
@@ -144,6 +164,7 @@ class VirtualManager:
                     deadline_seconds=self._deadline_seconds,
                     poll_seconds=self._poll_seconds,
                 )
+                self._served[allocation], self._pages[allocation] = served, served.books.words
                 undo.pop_all()
             self._pauser.resume(allocation)  # a manager before us paused it
         except OSError as error:
@@ -183,6 +204,7 @@ class VirtualManager:
         directory = self.directory(allocation)
         self._pauser.resume(allocation)
         served = self._served.pop(allocation, None)
+        self._pages.pop(allocation, None)
         if served is not None:
             served.close()
         self._let_go()
@@ -200,6 +222,7 @@ class VirtualManager:
             self._pauser.resume(allocation)
             served.close()
         self._served.clear()
+        self._pages.clear()
         self._let_go()
         await asyncio.to_thread(self._turns.stop)
         if self._sweep is not None:
@@ -208,11 +231,18 @@ class VirtualManager:
         if self._legacy is not None:
             await self._legacy.stop()
 
+    @property
+    def quiet(self) -> bool:
+        """Return whether no container has launched, waited or moved memory for some seconds."""
+        return not self._awake.is_set()
+
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""
         while True:
             await self.measure()
             await asyncio.sleep(self._memory.interval(seconds) if self._memory else seconds)
+            if self._measured:
+                await self._awake.wait()
 
     async def measure(self) -> None:
         """Measure all processes of all allocations of which something may have changed."""
@@ -221,6 +251,7 @@ class VirtualManager:
         marks = {name: served.marks() for name, served in self._served.items()}
         exited = {name: served.exited for name, served in self._served.items()}
         stale = self._staleness.stale(time.monotonic(), self._served, marks)
+        self._measured = not stale
         gpus = frozenset[GpuUUID]().union(*(self._served[name].gpus for name in stale))
         if not gpus:
             return
@@ -244,16 +275,30 @@ class VirtualManager:
                 group.create_task(self._sample_every(sample_seconds, self._utilization))
             while True:
                 answers = self._utilization.take_samples() if self._utilization else {}
-                self.share_now(time.monotonic_ns(), answers)
-                await asyncio.sleep(seconds)
+                now = time.monotonic()
+                found = (self._turns.looks(), len(self._pages), moves(self._pages.values()))
+                # The processes of a gpu-client have no slots, and move no word.
+                if found != self._moves or (self._legacy and self._legacy.registered):
+                    self._moves, self._moved_at = found, now
+                if self._outside.active or now - self._moved_at <= self._quiet_seconds:
+                    self._awake.set()
+                else:
+                    self._awake.clear()
+                if not self.quiet or any(one.samples for one in answers.values()):
+                    self.share_now(time.monotonic_ns(), answers)
+                await asyncio.sleep(QUIET_TICK_SECONDS if self.quiet else seconds)
 
     async def _sample_every(self, seconds: float, nvml: NvmlReader) -> None:
-        """Sample the GPUs that processes share, by bare UUIDs; nothing while there is none."""
+        """Sample the GPUs that processes share, by bare UUIDs; nothing while there is none. On a
+        quiet node rarely, until it wakes."""
         while True:
             busy = (served for served in self._served.values() if served.has_processes)
             if gpus := frozenset[GpuUUID]().union(*(served.limited_gpus for served in busy)):
                 await nvml.read(NvmlQuery(samples=gpus))
             await asyncio.sleep(nvml.interval(seconds))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(QUIET_SAMPLE_SECONDS):
+                    await self._awake.wait()
 
     def share_now(self, now_ns: int, answers: UtilizationByGpu) -> None:
         """Update the meters of all turns, and account for time outside of them.
@@ -329,8 +374,11 @@ class VirtualManager:
 
     def _sweep_now(self) -> None:
         self._sweep = None
-        for served in list(self._served.values()):
-            served.sweep()
+        now = time.monotonic()
+        if not self.quiet or now - self._swept_at >= QUIET_SWEEP_SECONDS:
+            self._swept_at = now
+            for served in list(self._served.values()):
+                served.sweep()
         self._sweep_later()
 
 

@@ -122,6 +122,8 @@ class OutsideUse:
         self._gpus: dict[GpuUUID, _Gpu] = {}
         self._noticed: frozenset[Place] = frozenset()
         self._said: frozenset[AllocationID] = frozenset()
+        self.active = False
+        """Whether anything outside of turns worked lately, or is held to account for it."""
         self.overdrawn: frozenset[AllocationID] = frozenset()
         """Containers that still took time outside of their turns at the last look."""
         self.paused: Mapping[AllocationID, float] = {}
@@ -137,6 +139,7 @@ class OutsideUse:
 
         takers: the allocations that take turns. answers: as `VirtualManager.share_now`.
         """
+        self.active = False
         for gpu, number in self._turns.numbers.items():
             known = self._gpus.setdefault(gpu, _Gpu(number, now_ns))
             answer = answers.get(gpu)
@@ -144,6 +147,7 @@ class OutsideUse:
             working = any(one.percent >= LEAST_PERCENT for one in samples)
             if not (known.until or known.held or working):
                 continue
+            self.active = True
             known.seat(now_ns, takers)
             grown = known.grown(now_ns)
             if known.until > now_ns:

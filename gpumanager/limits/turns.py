@@ -100,6 +100,10 @@ class Turns:
         """Return those of the GPUs on which containers took turns so far, by their bare UUIDs."""
         return self._numbers
 
+    def looks(self) -> int:
+        """Return how often the arbiter has looked at a GPU: not while no container wants one."""
+        return int(_module().lib.arbiter_looks(self._arbiter)) if self._arbiter else 0
+
     def foreign(self, gpu: int, *, foreign: bool) -> None:
         """Set whether a process outside of turns uses this GPU from now on. gpu: its number."""
         if self._arbiter is not None:

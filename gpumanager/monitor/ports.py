@@ -81,6 +81,7 @@ class Sources:
     users: the containers that a grant is for; a claim may have several, of several pods.
     slice_writes: how often the node's ResourceSlice was written.
     released: claims that nobody unprepared, so far.
+    quiet: whether no container has launched or moved memory for some seconds.
     """
 
     node: str
@@ -97,3 +98,4 @@ class Sources:
     users: Callable[[Grant], tuple[Claimant, ...]] = holder
     slice_writes: Callable[[], int] = int
     released: Callable[[], int] = lambda: 0
+    quiet: Callable[[], bool] = lambda: False

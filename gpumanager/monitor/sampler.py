@@ -1,4 +1,5 @@
-"""The one sampler: reads journal and books once a period, however many ask.
+"""The one sampler: reads journal and books once a period, however many ask. While nobody asks and
+no container does anything it looks as often as the auditor, and reads no books.
 
 The driver is asked only when somebody needs it (`polling`), in a thread; journal and books are read
 in the loop, which owns them, with a breath for others in between.
@@ -9,6 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
@@ -30,7 +32,7 @@ from gpumanager.monitor.look import (
     latest,
     same,
 )
-from gpumanager.monitor.polling import STATUS_LASTS_SECONDS, Polling
+from gpumanager.monitor.polling import AUDIT_SECONDS, STATUS_LASTS_SECONDS, Polling
 from gpumanager.monitor.ports import Sources
 from gpumanager.monitor.snapshot import ContainerSnapshot, Snapshot
 from gpumanager.monitor.unlimited.residents import by_holder, residents, slots_by_process
@@ -74,6 +76,8 @@ class Sampler:
         self._usages_before: Mapping[AllocationID, AllocationUsage] = {}
         self._known: Mapping[AllocationID, ContainerSnapshot] = {}
         self._topology: Topology | None = None
+        self._basis: tuple[object, ...] = ()
+        """Of the last snapshot, beside the books and what NVML lists."""
         self._complained = False
         self.snapshot: Snapshot | None = None
 
@@ -99,7 +103,12 @@ class Sampler:
     async def turn(self, then: Callable[[Snapshot], Awaitable[None]], *, read: bool) -> None:
         """Sample in turn, and ask the driver what is due."""
         async with self._looking:
-            now, gpus = self._clock(), self._gpus()
+            now = self._clock()
+            quiet = not read and self.sources.quiet() and not self._polling.unsure()
+            if quiet and self.snapshot is not None and now - self.snapshot.at < AUDIT_SECONDS:
+                self._charged = tuple((now, paid) for _, paid in self._charged)  # as much as before
+                return
+            gpus = self._gpus()
             question = self._polling.for_reader(now, *gpus) if read else None
             question = question or self._polling.for_auditor(now, *gpus)
             await then(await self.sample(question))
@@ -121,12 +130,21 @@ class Sampler:
         between: not in its turn. Shares are then of the time since the look before the last, which
         is a period ago.
         """
-        if question is not None:
-            self._keep(question, await self._nvml.read(question))
-        live = self.sources.journal().live()
+        told = question is not None and self._keep(question, await self._nvml.read(question))
+        journal, now = self.sources.journal(), self._clock()
+        told_at, status = self._status
+        status = status if now - told_at < STATUS_LASTS_SECONDS else {}
+        sources = self.sources
+        known = (sources.topology(), sources.fitness(), sources.registered())
+        basis = (journal, status, *known)
+        if self.snapshot and not told and basis == self._basis and sources.quiet():
+            asked, answered = question is not None, self._answered
+            self.snapshot = replace(self.snapshot, at=now, asked=asked, answered=answered)
+            return self.snapshot
+        self._basis = basis
+        live = journal.live()
         usages = await self._usages(live)
         now = self._clock()
-        sources = self.sources
         present = tuple(
             residents(
                 sources.topology().gpus,
@@ -138,8 +156,6 @@ class Sampler:
                 of=sources.residents.of,
             )
         )
-        told_at, status = self._status
-        status = status if now - told_at < STATUS_LASTS_SECONDS else {}
         paid_at, paid = next(iter(self._charged[-1:] if between else self._charged), (now, {}))
         indexed = {one.allocation: one for one in usages}
         before = self._usages_before
@@ -185,12 +201,13 @@ class Sampler:
         )
         return shared, frozenset(bare(one.uuid) for one in self.sources.topology().gpus) - shared
 
-    def _keep(self, question: NvmlQuery, reading: NvmlReading | None) -> None:
-        """Keep what was answered; where the driver is silent, nothing is known any more."""
+    def _keep(self, question: NvmlQuery, reading: NvmlReading | None) -> bool:
+        """Keep what was answered, and return whether it is news; where the driver is silent,
+        nothing is known any more."""
         self._answered = reading is not None
         if reading is None:
             self._status, self._held, self._listed = (0.0, {}), {}, {}
-            return
+            return True
         now = self._clock()
         if reading.status is not None:
             self._status = (now, reading.status)
@@ -199,11 +216,14 @@ class Sampler:
         told = {bare(gpu): pids for gpu, pids in reading.held.items()}
         if reading.complete:  # a GPU that does not answer is lost: nothing is on it
             told = {gpu: told.get(gpu, {}) for gpu in (*told, *(reading.query.processes or ()))}
+        if reading.status is None and all(self._held.get(gpu) == told[gpu] for gpu in told):
+            return False
         self._held |= told
         pids = {pid for held in told.values() for pid in held}
         kept = {pid for held in self._held.values() for pid in held} - pids
         self._listed = {pid: one for pid, one in self._listed.items() if pid in kept}
         self._listed |= {pid: one for pid in pids if (one := find(pid)) is not None}
+        return True
 
     def _alive(self, pid: int) -> Process | None:
         """Return the process that was listed, while it lives."""

@@ -64,6 +64,8 @@ class ContainerRuntime:
         self._timeout = timeout
         self._chosen: Path | None = None
         self._channels: dict[Path, grpc.aio.Channel] = {}
+        self._listed: dict[ContainerID, LiveContainer] = {}
+        """By the last list: what a container was started with never changes."""
 
     async def version(self) -> RuntimeVersion:
         """Return its version. Raises RuntimeUnavailable, as all of these do."""
@@ -96,14 +98,16 @@ class ContainerRuntime:
 
     async def list(self) -> tuple[LiveContainer, ...]:
         """Return all that run, with what they were started with."""
-        gate = asyncio.Semaphore(PARALLEL_CALLS)
+        gate, known = asyncio.Semaphore(PARALLEL_CALLS), self._listed
 
-        async def one(container: Container) -> LiveContainer | None:
+        async def one(name: ContainerID) -> LiveContainer | None:
             async with gate:
-                return await self.status(container.container_id)
+                return known.get(name) or await self.status(name)
 
-        found = await asyncio.gather(*(one(row) for row in await self.containers()))
-        return tuple(row for row in found if row is not None)
+        names = [row.container_id for row in await self.containers()]
+        found = zip(names, await asyncio.gather(*map(one, names)), strict=True)
+        self._listed = {name: row for name, row in found if row is not None}
+        return tuple(self._listed.values())
 
     async def log_version(self) -> None:
         """Log which runtime answers, or that none does."""

@@ -130,6 +130,8 @@ class World:
     members: Mapping[int, Membership] = field(default_factory=dict)
     broken: GpuManagerError | None = None
     looks: int = 0
+    read: int = 0
+    """Books."""
     asked: list[NvmlQuery] = field(default_factory=list)
 
     def __call__(self, question: NvmlQuery) -> NvmlReading:
@@ -146,6 +148,7 @@ class World:
         )
 
     def usage(self, grant: Grant) -> AllocationUsage:
+        self.read += 1
         for one in self.usages:
             if one.allocation == grant.id:
                 return one

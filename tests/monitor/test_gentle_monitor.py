@@ -46,6 +46,7 @@ class Node:
         self.now = 1000.0
         self.call_seconds = 0.0
         self.pids: list[int] = []
+        self.quiet = False
         patch.setattr(sampler_module, "find", process)
         functions = {name: self._function(name) for name in (*STATUS, *PROCESSES, SAMPLES)}
         answers(
@@ -56,11 +57,13 @@ class Node:
             **functions,
         )
         self.auditor = Auditor(commands=lambda _: "train")
-        world = World(promises, members={7: member("99999999-9a44-4e0b-8f57-0c2f9b1a6e21")})
+        self.world = world = World(
+            promises, members={7: member("99999999-9a44-4e0b-8f57-0c2f9b1a6e21")}
+        )
         nvml = NvmlService(apart_seconds=0, clock=lambda: self.now)
         reader = NvmlReader(nvml, "NVML does not answer", seconds=600)
         self.sampler = Sampler(
-            world.sources(topology=lambda: NODE),
+            world.sources(topology=lambda: NODE, quiet=lambda: self.quiet),
             reader,
             clock=lambda: self.now,
             unsure=lambda: self.auditor.unsure,
@@ -127,11 +130,9 @@ async def test_several_scrapes_at_a_time_are_one_question(monkeypatch: pytest.Mo
 
     await node.passes(MINUTE, scrape=15)
 
-    rates = 4 * 8 + 4  # of all GPUs for their status, of the shared one with its samples
     listings = 12 + 4 + 7  # by the auditor, of the shared one, and once of each other
     assert node.total == {
         **dict.fromkeys(STATUS, 4 * 8),
-        STATUS[1]: rates,
         **dict.fromkeys(PROCESSES, listings),
         SAMPLES: 4,
     }
@@ -180,8 +181,7 @@ async def test_between_two_looks_a_scrape_does_not_shorten_the_time_of_a_share(
 ) -> None:
     node = Node(monkeypatch, [SHARE])
     shares: list[float] = []
-    world = node.sampler.sources.books
-    assert isinstance(world, World)
+    world = node.world
 
     async def saw(snapshot: Snapshot) -> None:
         shares.append(snapshot.containers[0].devices[0].share)
@@ -195,3 +195,38 @@ async def test_between_two_looks_a_scrape_does_not_shorten_the_time_of_a_share(
         node.now += 0.5
 
     assert shares[2:] == pytest.approx([30] * 6)
+
+
+async def test_on_a_quiet_node_books_are_read_no_more_and_the_audit_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node(monkeypatch, [SHARE])
+    node.world.usages = [usage(SHARE)]
+    await node.passes(10)
+    node.quiet = True
+    read = node.world.read
+
+    await node.passes(MINUTE)
+
+    assert node.world.read <= read + 1
+    assert node.asked[PROCESSES[0], 0] == 14
+    node.pids = [7]
+    await node.passes(10)
+    assert node.auditor.tally.found[UnlimitedKind.STRANGER] == 1
+
+
+async def test_after_a_quiet_hour_a_share_is_of_the_last_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node(monkeypatch, [SHARE])
+    node.world.usages = [usage(SHARE)]
+    await node.passes(10)
+    node.quiet = True
+    await node.passes(60 * MINUTE)
+
+    node.quiet = False
+    node.world.usages = [usage(SHARE, charged_ns=300_000_000)]
+    await node.passes(1)
+
+    assert node.sampler.snapshot is not None
+    assert node.sampler.snapshot.containers[0].devices[0].share == pytest.approx(15, abs=0.1)

@@ -67,6 +67,23 @@ async def test_what_a_pod_held_goes_with_it_though_the_node_s_clock_was_set_back
     assert node.allocator.node.journal.live() == ()
 
 
+async def test_what_a_pod_held_goes_with_it_after_an_hour_in_which_nothing_changed(
+    node: Node,
+) -> None:
+    one = pod("a", container(60, 4))
+    await node.run(one)
+    node.runtime.containers.append(node.live_container(one))
+    for _ in range(60):
+        await later(node)
+    node.runtime.containers.clear()
+    node.delete(one.uid)
+
+    await later(node)
+    await later(node)
+
+    assert node.allocator.node.journal.live() == ()
+
+
 async def test_two_calls_far_apart_are_no_pair_whatever_the_node_s_clock_says(node: Node) -> None:
     node.listing.readable = False
     await node.allocator.allocate(VCORE, [f"00000000-c-{n}" for n in range(100)])

@@ -83,7 +83,12 @@ class NvmlPasses(NvmlSession):
         super().__init__()
         self._hanging = hanging
         self._sampler = UtilizationSampler()
+        self._devices: dict[int, tuple[Any, GpuUUID]] = {}
+        """By index."""
         self.gpu_asked: int | None = None
+
+    def opened(self) -> None:
+        self._devices.clear()
 
     def __call__(self, query: NvmlQuery) -> NvmlReading:
         """Make a pass; one thread at a time. A GPU that is lost is left out. Raises NvmlError."""
@@ -100,27 +105,38 @@ class NvmlPasses(NvmlSession):
             self.gpu_asked = index
             if query.status:
                 status |= if_supported(partial(status_of, index), dict[GpuUUID, GpuStatus]())
-            held |= _ask(index, query.processes, lambda handle, _: processes_of(handle))
-            samples |= _ask(index, query.samples, self._sampler.ask)
+            held |= self._ask(index, query.processes, lambda handle, _: processes_of(handle))
+            samples |= self._ask(index, query.samples, self._sampler.ask)
             self.gpu_asked = None
         return NvmlReading(status if query.status else None, held, samples, not hanging)
 
+    def _ask(
+        self, index: int, gpus: Gpus, question: Callable[[Any, GpuUUID], T]
+    ) -> dict[GpuUUID, T]:
+        """Ask a GPU, if its bare UUID is one of these; return nothing where it is lost.
 
-def _ask(index: int, gpus: Gpus, question: Callable[[Any, GpuUUID], T]) -> dict[GpuUUID, T]:
-    """Ask a GPU, if its bare UUID is one of these; return nothing where it is lost.
+        None: each GPU, or its MIG devices. A UUID the library knows without asking the driver, but
+        not whether a GPU is split. One that is named is not: such are granted to no container.
+        """
+        if gpus is not None and not gpus:
+            return {}
+        answers: dict[GpuUUID, T] = {}
+        with suppress(pynvml.NVMLError):
+            if index not in self._devices:
+                device = pynvml.nvmlDeviceGetHandleByIndex(index)
+                self._devices[index] = device, _uuid(device)
+            device, uuid = self._devices[index]
+            if gpus is None:
+                for handle in _instances(device):
+                    answers[_uuid(handle)] = question(handle, _uuid(handle))
+            elif bare(uuid) in gpus:
+                answers[uuid] = question(device, uuid)
+            return answers
+        return {}
 
-    None: each GPU, or its MIG devices. A UUID the library knows without asking the driver, but not
-    whether a GPU is split. One that is named is not: such are granted to no container.
-    """
-    answers: dict[GpuUUID, T] = {}
-    with suppress(pynvml.NVMLError):
-        device = pynvml.nvmlDeviceGetHandleByIndex(index)
-        for handle in [device] if gpus is not None else _instances(device):
-            uuid = GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))
-            if gpus is None or bare(uuid) in gpus:
-                answers[uuid] = question(handle, uuid)
-        return answers
-    return {}
+
+def _uuid(handle: Any) -> GpuUUID:
+    return GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))
 
 
 def _instances(device: Any) -> Iterator[Any]:

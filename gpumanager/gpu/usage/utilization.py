@@ -64,7 +64,9 @@ class UtilizationSampler:
             ProcessSample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
             for row in sound
         )
-        rates = if_supported(partial(pynvml.nvmlDeviceGetUtilizationRates, handle), None)
+        rates = None
+        if samples:
+            rates = if_supported(partial(pynvml.nvmlDeviceGetUtilizationRates, handle), None)
         busy = None if rates is None or not 0 <= rates.gpu <= MOST else int(rates.gpu)
         return GpuUtilization(now_ns, samples, busy)
 

@@ -14,7 +14,7 @@ import errno
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -386,10 +386,6 @@ class Books:
         for slot in range(max(used, *(slot + 1 for slot in rows), 0)):
             yield slot, rows.get(slot)
 
-    def meters_seen(self, devices: int) -> bytes:
-        """Return the meters of so many devices as bytes: they differ when somebody has worked."""
-        return bytes(ffi.buffer(self.words.meters, devices * ffi.sizeof(self.words.meters[0])))
-
     def device(self, device: int, limit: Limit) -> DeviceUsage:
         meter = self.words.meters[device]
         return DeviceUsage(
@@ -420,6 +416,12 @@ class Books:
             unlimited=bool(flags & lib.VCUDA_UNLIMITED),
             adopted=adopted,
         )
+
+
+def moves(books: Collection[Any]) -> int:
+    """Return a number that changes when a process of theirs comes, goes, launches or moves memory.
+    books: the words of each."""
+    return int(lib.region_moves(list(books), len(books)))
 
 
 def new_books(boot: bytes) -> int:

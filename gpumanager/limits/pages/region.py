@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from gpumanager.ids import AllocationID
-from gpumanager.limits.pages.books import Books
+from gpumanager.limits.pages.books import Books, moves
 from gpumanager.limits.pages.config import Config
 from gpumanager.limits.processes import Process
 from gpumanager.limits.values import AllocationUsage
@@ -18,23 +18,20 @@ SlotRows = Collection[tuple[int, Process, bool]]
 
 
 class UsageReader:
-    """Reads the usage of one allocation; the same object again while no process can change it."""
+    """Reads the usage of one allocation; the same object again while nothing has moved."""
 
     def __init__(self, config: Config, books: Books) -> None:
         self._config = config
         self._books = books
         self._known: AllocationUsage | None = None
-        self._seen: tuple[int, bytes] = (0, b"")
+        self._seen: tuple[int, int, SlotRows] = (0, 0, ())
 
     def read(self, rows: SlotRows) -> AllocationUsage:
         """Return the usage now. rows: the processes that have slots."""
-        devices = len(self._config.limits())
-        seen = (self._config.words.generation, self._books.meters_seen(devices))
-        if not rows and self._known is not None and seen == self._seen:
-            return self._known
-        found = usage(self._config, self._books, rows)
-        self._known, self._seen = None if rows else found, seen
-        return found
+        seen = (self._config.words.generation, moves([self._books.words]), rows)
+        if self._known is None or seen != self._seen:
+            self._known, self._seen = usage(self._config, self._books, rows), seen
+        return self._known
 
 
 def usage(config: Config, books: Books, rows: SlotRows) -> AllocationUsage:

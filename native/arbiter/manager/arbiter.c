@@ -284,3 +284,11 @@ void arbiter_account(struct arbiter *self, struct arbiter_container *container, 
     }
     pthread_mutex_unlock(&self->lock);
 }
+
+uint64_t arbiter_looks(struct arbiter *self)
+{
+    pthread_mutex_lock(&self->lock);
+    uint64_t looks = self->looks;
+    pthread_mutex_unlock(&self->lock);
+    return looks;
+}

@@ -86,4 +86,7 @@ struct arbiter_account {
 void arbiter_account(struct arbiter *self, struct arbiter_container *container, uint32_t device,
                      struct arbiter_account *out);
 
+/* How often it has looked at a GPU: the same number while no container wants one. */
+uint64_t arbiter_looks(struct arbiter *self);
+
 #endif

@@ -175,9 +175,11 @@ static uint64_t look(struct arbiter *self, uint64_t now)
             ganged[count++] = gpu;
             due |= gpu->next <= now;
         } else if (gpu->next <= now) {
+            self->looks++;
             gpu_step(&gpu, 1, NULL, self->world, now);
         }
     }
+    self->looks += due;
     if (due)
         gpu_step(ganged, count, gangs, self->world, now);
     for (uint32_t at = 0; at < ARBITER_GPUS; at++)

@@ -12,6 +12,7 @@ struct arbiter {
     pthread_t thread;
     pthread_mutex_t lock; /* all below */
     bool stopping;
+    uint64_t looks; /* at GPUs */
     int epoll, bell;
     struct gpu *gpus[ARBITER_GPUS]; /* NULL: none of its containers has joined yet */
     struct arbiter_container *containers;

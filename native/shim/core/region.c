@@ -155,6 +155,37 @@ uint32_t region_activity(const struct vcuda_books *books, uint32_t slot)
     return atomic_load(&books->activity[slot]);
 }
 
+/* As FNV-1a does, a word at a time. Relaxed: it only says whether to look. */
+#define MIX(hash, word)                                                                            \
+    (hash = (hash ^ atomic_load_explicit(&(word), memory_order_relaxed)) * UINT64_C(1099511628211))
+
+static uint64_t moves_of(const struct vcuda_books *books, uint64_t hash)
+{
+    uint32_t used = slots_used(books);
+    for (uint32_t slot = 0; slot < used; slot++) {
+        MIX(hash, books->slots[slot].pid);
+        MIX(hash, books->slots[slot].flags);
+        MIX(hash, books->activity[slot]);
+        MIX(hash, books->looks[slot]);
+    }
+    for (uint32_t device = 0; device < VCUDA_DEVICES; device++) {
+        MIX(hash, books->meters[device].charged_ns);
+        MIX(hash, books->meters[device].throttled_ns);
+        MIX(hash, books->meters[device].launches);
+        MIX(hash, books->meters[device].memory_denied);
+        MIX(hash, books->meters[device].throttled);
+    }
+    return hash;
+}
+
+uint64_t region_moves(const struct vcuda_books *const *books, uint32_t count)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (uint32_t at = 0; at < count; at++)
+        hash = moves_of(books[at], hash);
+    return hash;
+}
+
 static void raise_peak(struct vcuda_meter *meter, uint64_t total)
 {
     uint64_t peak = atomic_load_explicit(&meter->memory_peak, memory_order_relaxed);

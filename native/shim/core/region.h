@@ -51,6 +51,10 @@ void region_context_store(struct vcuda_config *config, uint32_t device, uint64_t
  * value after each time. */
 uint32_t region_activity(const struct vcuda_books *books, uint32_t slot);
 
+/* A number that changes when a process of one of so many containers comes, goes, launches or moves
+ * memory, and when a measurement of it is entered. */
+uint64_t region_moves(const struct vcuda_books *const *books, uint32_t count);
+
 /* Of a device of which a measurement does not tell. */
 #define REGION_UNTOLD UINT64_MAX
 

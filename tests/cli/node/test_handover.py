@@ -101,7 +101,7 @@ async def test_an_agent_that_handed_over_measures_nothing_more(tmp_path: Path) -
     """Its journal is old: it would take the processes of new claims for unlimited ones."""
     state, monitoring = owner(tmp_path)
     assert await state.taken(asyncio.Event())
-    monitoring.observe(Monitored(*(Mock() for _ in range(5))))
+    monitoring.observe(Monitored(*(Mock() for _ in range(6))))
     supervisor, stopping = Supervisor(), asyncio.Event()
 
     giving = asyncio.create_task(state.give_back(stopping, supervisor))

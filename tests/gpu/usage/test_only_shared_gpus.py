@@ -46,7 +46,7 @@ def test_only_gpus_that_are_named_are_asked(asked: Counter[str], ask: Callable[.
     found = ask(frozenset({GpuUUID("2"), GpuUUID("5")}))
 
     assert found.keys() == asked.keys() == {"GPU-2", "GPU-5"}
-    assert max(asked.values()) == 2
+    assert max(asked.values()) <= 2
 
 
 @pytest.mark.parametrize("ask", [held, sampled])

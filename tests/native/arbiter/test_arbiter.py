@@ -130,6 +130,19 @@ def test_the_holder_is_told_that_another_one_waits_and_loses_the_turn_when_idle(
     assert one.account().turns == two.account().turns == 1
 
 
+def test_the_number_of_looks_stays_while_no_container_wants_a_gpu(arbiter: Any) -> None:
+    one = Container(arbiter)
+    one.process()
+    time.sleep(0.02)
+    before = lib.arbiter_looks(arbiter)
+    time.sleep(0.1)
+    assert lib.arbiter_looks(arbiter) == before
+
+    one.wants()
+
+    assert eventually(lambda: lib.arbiter_looks(arbiter) > before)
+
+
 def test_gpus_of_collectives_are_one_turn_for_a_second_after_the_last(arbiter: Any) -> None:
     one, two = Container(arbiter, 0, 1), Container(arbiter, 1)
     for container in (one, two):
