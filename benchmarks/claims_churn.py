@@ -82,8 +82,8 @@ class Learned:
     verdicts: Verdicts = field(init=False)
 
     def __post_init__(self) -> None:
-        mix = WorkloadMix(lambda: self.state.gpu_pods_cpu_part, lambda: self.state.gpus)
-        self.state = ClusterState(saw=mix.saw, left=mix.left)
+        mix = WorkloadMix()
+        self.state = ClusterState(habits=mix)
         self.claims = ClaimCache(self.state.offer)
         self.pods = PodWatch(self.state, self.claims.shape_of)
         self.verdicts = Verdicts(self.state, mix, judges=SliceScorer)

@@ -36,7 +36,7 @@ class ChangeCost:
 def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
     """In a cluster of so many nodes, with five times as many pods."""
     habits = WorkloadMix()
-    state = ClusterState(saw=habits.saw)
+    state = ClusterState(habits=habits)
     verdicts = Verdicts(state, habits)
     put_node, pods = NodeWatch(state).put, PodWatch(state)
     for number in range(nodes):

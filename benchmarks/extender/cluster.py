@@ -18,8 +18,8 @@ from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.kube.pod import read_pod
 from gpumanager.names import VCORE, VMEMORY
+from gpumanager.scheduler.extender.bind import annotations
 from gpumanager.scheduler.scoring.packing import Packing
-from gpumanager.scheduler.scoring.plan import annotations
 from gpumanager.units import GIB, Bytes
 
 GPUS: Final = 8

@@ -25,10 +25,9 @@ from gpumanager.monitor.metrics.text import render
 from gpumanager.monitor.ports import GpuFitness
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Snapshot
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.scheduler.extender.metrics import Metrics
+from gpumanager.scheduler.metrics import Metrics, WebhookMetrics
 from gpumanager.scheduler.quota.limits import NodeClass, Usage, read_quotas
 from gpumanager.scheduler.quota.rules import Known, QuotaCollector
-from gpumanager.scheduler.webhook.metrics import WebhookMetrics
 from gpumanager.units import CORES_PER_GPU, GIB, Bytes
 from tests.monitor.monitor_world import share, whole
 

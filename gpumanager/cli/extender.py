@@ -40,8 +40,7 @@ from gpumanager.scheduler.certificates.x509 import CertificateTrouble
 from gpumanager.scheduler.extender.role import RoleLabel
 from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.extender.service import Election, Extender
-from gpumanager.scheduler.http.clients import Clients
-from gpumanager.scheduler.http.server import Bounds
+from gpumanager.scheduler.http.server import Bounds, Clients
 from gpumanager.scheduler.quota.keeper import QuotaEvents, QuotaKeeper
 from gpumanager.scheduler.quota.rules import QuotaCollector, QuotaRules
 from gpumanager.supervisor import Supervisor

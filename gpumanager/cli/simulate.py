@@ -24,10 +24,11 @@ from gpumanager.cli.flags import DURATION
 from gpumanager.cli.output.simulate_progress import DEFAULT_PORT, Progress
 from gpumanager.cli.output.simulate_report import Report, as_json, machines_table, print_report
 from gpumanager.errors import GpuManagerError, InputError
-from gpumanager.scheduler.claims.validate import DEVICES, validate_claim
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
-from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
+from gpumanager.scheduler.webhook.review import Decision
+from gpumanager.scheduler.webhook.validate import validate
+from gpumanager.scheduler.webhook.validate_claim import DEVICES, validate_claim
 from gpumanager.sim import events
 from gpumanager.sim.host_watch import HostWatch
 from gpumanager.sim.kubelet.pods import SimulatedPodStatus, pod_json
@@ -268,7 +269,7 @@ def check_ports(first: int | None, count: int) -> None:
                 ) from error
 
 
-def judge_pods(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:
+def judge_pods(pods: Sequence[Pod]) -> Iterator[tuple[str, Decision]]:
     """Yield what the webhook of a cluster finds, by the pod's full name; nothing for most."""
     for pod in pods:
         verdict = validate(pod_json(SimulatedPodStatus(pod)), WEBHOOK)
@@ -276,9 +277,7 @@ def judge_pods(pods: Sequence[Pod]) -> Iterator[tuple[str, AdmissionVerdict]]:
             yield pod.full_name, verdict
 
 
-def judge_claims(
-    objects: Sequence[ApiObject], machine: Machine
-) -> Iterator[tuple[str, AdmissionVerdict]]:
+def judge_claims(objects: Sequence[ApiObject], machine: Machine) -> Iterator[tuple[str, Decision]]:
     """Yield the same of claims, templates and classes, by kind and name, for nodes like this."""
     nodes = [NodeKind.of(machine.topology)]
     for one in objects:

@@ -146,7 +146,7 @@ class SimulatedCluster:
                 known = extender.memory.of(pod.namespace, pod.name)
                 if known is not None and known.reasons:
                     most = known.reasons[0]
-                    refused += f": {most.reason} ({most.example}: {most.detail})"
+                    refused += ": {reason} ({example}: {detail})".format_map(most)
                 return tuple(ContainerResult(pod, one, refused=refused) for one in pod.containers)
         bound = self._server.objects.get(key)
         annotations = bound["metadata"].get("annotations") or {}

@@ -24,11 +24,10 @@ from gpumanager.scheduler.certificates.sources import (
 from gpumanager.scheduler.claims.keeper import TemplateKeeper, TemplateUser
 from gpumanager.scheduler.claims.quota import ClaimQuotas
 from gpumanager.scheduler.http.server import HttpServer
+from gpumanager.scheduler.metrics import WebhookMetrics
 from gpumanager.scheduler.quota.keeper import QuotaKeeper
 from gpumanager.scheduler.quota.limits import Quotas
-from gpumanager.scheduler.webhook.known_nodes import KnownNodes
-from gpumanager.scheduler.webhook.metrics import WebhookMetrics
-from gpumanager.scheduler.webhook.nodes import NodeKind
+from gpumanager.scheduler.webhook.nodes import KnownNodes, NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import BOUNDS, Webhook
 from gpumanager.supervisor import Supervisor
@@ -108,7 +107,7 @@ class Parts:
         self.server = HttpServer(self.hook.routes(), BOUNDS)
 
     def kinds(self) -> frozenset[NodeKind]:
-        return self.nodes.kinds() if self.nodes else frozenset()
+        return self.nodes.kinds if self.nodes else frozenset()
 
     def quotas(self) -> Quotas:
         """Return those that are known; a webhook judges by nothing else."""

@@ -10,8 +10,9 @@ import json
 import re
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -40,15 +41,15 @@ NUMBERS: Final = re.compile(r"(\d+)")
 
 
 class Amounts(NamedTuple):
-    """Of GPUs, together. cores: percent of one; granted: granted to pods. free: whole GPUs that
-    nobody has anything of; closed: cordoned or unhealthy. memory: bytes."""
+    """Of GPUs, together. free: whole GPUs that nobody has anything of; closed: cordoned or
+    unhealthy. The names are those of the document."""
 
     gpus: int = 0
-    free: int = 0
-    closed: int = 0
-    cores_granted: int = 0
-    memory: int = 0
-    memory_granted: int = 0
+    gpus_free: int = 0
+    gpus_closed: int = 0
+    cores_granted_percent: int = 0
+    memory_bytes: int = 0
+    memory_granted_bytes: int = 0
 
     def plus(self, other: "Amounts", sign: int = 1) -> "Amounts":
         return Amounts(*[mine + sign * more for mine, more in zip(self, other, strict=True)])
@@ -85,12 +86,8 @@ class NodeLine:
     @property
     def pods(self) -> int:
         claims = self.node.offered.holders
-        return len(self.node.holders) + len({(one.namespace, pod) for one in claims
-                                             for pod in one.pods})  # fmt: skip
-
-
-Place = tuple[list[tuple[int, str]], str]
-"""Where a line stands among the others: by its node's name as people count, then as it is."""
+        claiming = {(one.namespace, pod) for one in claims for pod in one.pods}
+        return len(self.node.holders) + len(claiming)
 
 
 @dataclass(slots=True)
@@ -104,8 +101,8 @@ class Overview:
     models: dict[str, Amounts] = field(default_factory=dict)
     nodes: Counter[str] = field(default_factory=Counter)
     pods: int = 0
-    order: list[Place] = field(default_factory=list)
-    """By name, node-9 before node-10."""
+    order: list[tuple[list[tuple[int, str]], str]] = field(default_factory=list)
+    """By name as people count, node-9 before node-10, then as it is."""
 
     def tells(self, name: str, node: NodeState | None) -> bool:
         """Return whether its line is of the node as this value."""
@@ -127,10 +124,6 @@ class Overview:
             del self.lines[name]
             del self.order[bisect_left(self.order, (_natural(name), name))]
 
-    @property
-    def total(self) -> Amounts:
-        return _sum(self.models)
-
     def _count(self, line: NodeLine, sign: int) -> None:
         self.pods += sign * line.pods
         for model, amounts in line.amounts.items():
@@ -150,8 +143,8 @@ def line_of(node: NodeState) -> NodeLine:
         gpu, cores, memory, _, closed = one
         more = Amounts(1, one.free, closed, cores, gpu.memory, memory)
         amounts[gpu.model] = amounts.get(gpu.model, NO_AMOUNTS).plus(more)
-    total = next(iter(amounts.values())) if len(amounts) == 1 else _sum(amounts)
-    granted = total.cores_granted / total.gpus if total.gpus else 0.0
+    total = reduce(Amounts.plus, amounts.values(), NO_AMOUNTS)
+    granted = total.cores_granted_percent / total.gpus if total.gpus else 0.0
     who = [f"{one.namespace}/{one.name}" for one in node.holders.values()]
     for claim in node.offered.holders:
         who += [claim.claim, *(f"{claim.namespace}/{pod}" for pod in claim.pods)]
@@ -184,13 +177,6 @@ def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
 NO_AMOUNTS: Final = Amounts()
 
 
-def _sum(amounts: Mapping[str, Amounts]) -> Amounts:
-    total = NO_AMOUNTS
-    for one in amounts.values():
-        total = total.plus(one)
-    return total
-
-
 def _natural(name: str) -> list[tuple[int, str]]:
     """Return a sort key: node-9 before node-10."""
     words = NUMBERS.split(name)
@@ -200,8 +186,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 SORTS: Final = ("name", "granted", "free")
 STATES: Final[Mapping[str, Callable[[NodeLine], object]]] = {
     "all": lambda _: True,
-    "free": lambda line: line.total.free,
-    "closed": lambda line: line.total.closed,
+    "free": lambda line: line.total.gpus_free,
+    "closed": lambda line: line.total.gpus_closed,
     "trouble": lambda line: line.node.trouble,
 }
 """Nodes that have at least one such GPU, or whose GPUs are not known for some trouble."""
@@ -225,18 +211,9 @@ class Wanted:
         return self.search.strip().lower()
 
 
-@dataclass(frozen=True, slots=True)
-class NodePage:
-    """matches: how many lines there are in all; page: the one that is shown, of `pages`."""
-
-    lines: tuple[NodeLine, ...]
-    matches: int
-    page: int
-    pages: int
-
-
-def find(overview: Overview, wanted: Wanted) -> Work[NodePage]:
-    """Return the page of matching lines; a page beyond the last is the last."""
+def find(overview: Overview, wanted: Wanted) -> Work[tuple[list[NodeLine], dict[str, int]]]:
+    """Return the page of matching lines, how many there are in all, and which of how many pages it
+    is; a page beyond the last is the last."""
     lines, word, fits = overview.lines, wanted.word, STATES[wanted.state]
     matching: list[NodeLine] = []
     for names in batches(overview.order, PORTION):
@@ -255,27 +232,16 @@ def find(overview: Overview, wanted: Wanted) -> Work[NodePage]:
     pages = max(1, -(-len(matching) // wanted.per_page))
     page = min(wanted.page, pages)
     begin = (page - 1) * wanted.per_page
-    shown = tuple(matching[begin : begin + wanted.per_page])
-    return NodePage(shown, len(matching), page, pages)
-
-
-Limit = tuple[str, str, int]
-"""Namespace, product, and how many of its GPUs the namespace may use."""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingPods:
-    """Pods that no node would do for, or that could not be bound; the newest first."""
-
-    total: int
-    pods: tuple[tuple[str, str, Explanation], ...]
+    place = {"matches": len(matching), "page": page, "pages": pages}
+    return matching[begin : begin + wanted.per_page], place
 
 
 def waiting(
     memory: ExplanationStore, waits: Callable[[PodUID], bool], word: str, since: float
-) -> Work[WaitingPods]:
-    """waits: whether a pod is still there and not bound. word: in small letters; since: seconds
-    since the epoch, before which nobody who still asks has asked last."""
+) -> Work[dict[str, Any]]:
+    """Return pods that no node would do for, or that could not be bound; the newest first. waits:
+    whether a pod is still there and not bound. word: in small letters; since: seconds since the
+    epoch, before which nobody who still asks has asked last."""
     found: list[tuple[str, str, Explanation]] = []
     for portion in batches(tuple(memory.newest()), PORTION):
         found += [
@@ -285,20 +251,28 @@ def waiting(
             and word in f"{namespace}/{name}".lower() and waits(PodUID(one.uid))
         ]  # fmt: skip
         yield
-    return WaitingPods(len(found), tuple(found[:WAITING]))
+    pods = [
+        {
+            "namespace": namespace,
+            "pod": name,
+            "time": round(one.at, 3),
+            "nodes": one.nodes,
+            "trouble": one.trouble,
+            "reasons": one.reasons[:REASONS],
+        }
+        for namespace, name, one in found[:WAITING]
+    ]
+    return {"total": len(found), "pods": pods}
 
 
-def written(
-    fields: Mapping[str, Any], overview: Overview, found: NodePage, word: str
-) -> Work[bytes]:
-    """Return the whole document. fields: those that come first. word: in small letters; pods with
-    it in their names come first on each node."""
+def written(fields: Mapping[str, Any], lines: Sequence[NodeLine], word: str) -> Work[bytes]:
+    """Return the whole document. fields: all but the nodes. word: in small letters; pods with it in
+    their names come first on each node."""
     rows: list[str] = []
-    for portion in batches(found.lines, WRITTEN_AT_ONCE):
+    for portion in batches(lines, WRITTEN_AT_ONCE):
         rows += [_text(_node(line.node, word)) for line in portion]
         yield
-    place = {"matches": found.matches, "page": found.page, "pages": found.pages}
-    text = _text({**sums(overview), **fields, **place})
+    text = _text(fields)
     return f'{text[:-1]},"nodes":[{",".join(rows)}]}}'.encode()
 
 
@@ -311,40 +285,20 @@ def sums(overview: Overview) -> dict[str, Any]:
     models = sorted(overview.models.items(), key=lambda one: (-one[1].gpus, one[0]))
     counts = {"nodes": len(overview.lines), "pods": overview.pods, "models": len(models)}
     return {
-        "totals": {**counts, **_amounts(overview.total)},
+        "totals": {
+            **counts,
+            **reduce(Amounts.plus, overview.models.values(), NO_AMOUNTS)._asdict(),
+        },
         "models": [
-            {"model": model, "nodes": overview.nodes[model], **_amounts(amounts)}
+            {"model": model, "nodes": overview.nodes[model], **amounts._asdict()}
             for model, amounts in models[:MODELS]
         ],
     }
 
 
-def pods_waiting(found: WaitingPods) -> dict[str, Any]:
-    pods = [
-        {
-            "namespace": namespace,
-            "pod": name,
-            "time": round(one.at, 3),
-            "nodes": one.nodes,
-            "trouble": one.trouble,
-            "reasons": [
-                {
-                    "reason": reason.reason,
-                    "nodes": reason.nodes,
-                    "example": reason.example,
-                    "detail": reason.detail,
-                }
-                for reason in one.reasons[:REASONS]
-            ],
-        }
-        for namespace, name, one in found.pods
-    ]
-    return {"total": found.total, "pods": pods}
-
-
 def quotas(known: Known, usage: Usage, word: str) -> Work[dict[str, Any]]:
     """Return those with the word in their namespace or product; the first by name."""
-    total, first = 0, list[Limit]()
+    total, first = 0, list[tuple[str, str, int]]()
     for portion in batches(tuple((known.quotas or {}).items()), PORTION):
         limits = [
             (namespace, model, gpus)
@@ -365,17 +319,6 @@ def quotas(known: Known, usage: Usage, word: str) -> Work[dict[str, Any]]:
     ]
     trouble = known.trouble
     return {"understood": not trouble, "trouble": trouble, "total": total, "rows": rows}
-
-
-def _amounts(one: Amounts) -> dict[str, Any]:
-    return {
-        "gpus": one.gpus,
-        "gpus_free": one.free,
-        "gpus_closed": one.closed,
-        "cores_granted_percent": one.cores_granted,
-        "memory_bytes": one.memory,
-        "memory_granted_bytes": one.memory_granted,
-    }
 
 
 def _node(node: NodeState, word: str) -> dict[str, Any]:

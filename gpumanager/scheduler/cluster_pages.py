@@ -22,8 +22,8 @@ from gpumanager.scheduler.cluster_document import (
     Overview,
     Wanted,
     find,
-    pods_waiting,
     quotas,
+    sums,
     waiting,
     written,
 )
@@ -97,8 +97,9 @@ class OverviewPages:
         rules, word = extender.rules, wanted.word
         known = rules if isinstance(rules, QuotaRules) else None
         waits = yield from waiting(extender.memory, self._waits, word, now - POD_SECONDS)
-        found = yield from find(self._overview, wanted)
+        lines, place = yield from find(self._overview, wanted)
         fields = {
+            **sums(self._overview),
             "schema": SCHEMA,
             "time": round(now, 3),
             "version": self._version,
@@ -108,14 +109,15 @@ class OverviewPages:
             "state": wanted.state,
             "sort": wanted.sort,
             "per_page": wanted.per_page,
-            "waiting": pods_waiting(waits),
+            "waiting": waits,
             "quota": (yield from quotas(known.known, known.usage, word)) if known else None,
+            **place,
         }
-        return (yield from written(fields, self._overview, found, word))
+        return (yield from written(fields, lines, word))
 
     def _waits(self, uid: PodUID) -> bool:
         state = self._extender.state
-        return state.knows(uid) and state.bound_to(uid) is None
+        return uid in state.known and uid not in state.bound
 
 
 def read_wanted(query: Mapping[str, str]) -> Wanted:
@@ -141,8 +143,7 @@ def _word(query: Mapping[str, str], name: str, words: Sequence[str]) -> str:
 
 def _count(query: Mapping[str, str], name: str, usual: int, most: int) -> int:
     text = query.get(name, str(usual))
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
-        raise HttpRefusal(400, f"{name}: write a number from 1 to {most}")
-    if not 1 <= int(text) <= most:
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    if not digits or not 1 <= int(text) <= most:
         raise HttpRefusal(400, f"{name}: write a number from 1 to {most}")
     return int(text)

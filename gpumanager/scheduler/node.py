@@ -9,7 +9,7 @@ from gpumanager.gpu.inventory import read_inventory
 from gpumanager.gpu.values import Bond, GpuUUID, Topology
 from gpumanager.ids import PodUID
 from gpumanager.kube.plan import named
-from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
+from gpumanager.kube.pod import ContainerKind, ContainerView, PodView, amounts
 from gpumanager.names import (
     ANNOTATION_CORDON,
     ANNOTATION_GPU_ASSIGNED,
@@ -22,19 +22,15 @@ from gpumanager.scheduler.scoring.host_resources import (
     BOUNDLESS,
     NO_RESOURCES,
     HostResources,
-    allocatable,
-    total,
 )
 from gpumanager.scheduler.scoring.packing import Packing, Positions, Use, pack, uses_of
-from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape, PodWish, asking, needs_of
+from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape, asking, needs_of
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())
 EVERY_GPU: Final = "*"
 PLAIN: Final = NodeClass()
 NOTHING_FREE: Final = FreeNode("", "", (), 0, 0, 0, 0)
-TYPES: Final = 1024
-"""How many types of machine are told apart; beyond, machines of one type are seen as several."""
 
 
 class ClaimHolder(NamedTuple):
@@ -70,12 +66,7 @@ class MachineType:
         self.bonds = bonds
 
 
-def machine_type_of(topology: Topology) -> MachineType:
-    gpus = tuple((gpu.model, gpu.memory, gpu.numa_node) for gpu in topology.gpus)
-    return _machine_type(gpus, topology.bonds)
-
-
-@lru_cache(maxsize=TYPES)
+@lru_cache(maxsize=1024)  # beyond, machines of one type are seen as several
 def _machine_type(_gpus: Hashable, bonds: tuple[tuple[Bond | None, ...], ...]) -> MachineType:
     return MachineType(bonds)
 
@@ -93,7 +84,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """generation: counts up with each change. closed: GPUs on which nothing new is placed.
+    """closed: GPUs on which nothing new is placed.
 
     inventory: the text it was read from. trouble: why that text is not understood. kind: what
     quotas know of it. host: the CPU and memory that pods can have. asked, load: what pods with and
@@ -102,7 +93,6 @@ class NodeState:
     """
 
     name: str
-    generation: int = 0
     topology: Topology = NO_GPUS
     machine: MachineType | None = None
     closed: frozenset[GpuUUID] = frozenset()
@@ -128,11 +118,6 @@ class NodeState:
         """Return what is free, by UUID."""
         return FreeGpus({gpu.uuid: self.gpus[n] for n, gpu in enumerate(self.topology.gpus)})
 
-    @property
-    def left(self) -> HostResources:
-        """Return the CPU and memory left."""
-        return HostResources(self.free.cpu_milli, self.free.memory_mib)
-
     def with_object(self, said: "NodeSaid") -> "NodeState":
         """Return it as the node object has it. Pods are not counted again: see `with_holders`."""
         node = self
@@ -146,7 +131,8 @@ class NodeState:
             words = {word.strip() for word in said.cordon.split(",")}
             uuids = {gpu.uuid for gpu in topology.gpus}
             cordoned = uuids if EVERY_GPU in words else uuids & words
-            machine = machine_type_of(topology)
+            alike = tuple((gpu.model, gpu.memory, gpu.numa_node) for gpu in topology.gpus)
+            machine = _machine_type(alike, topology.bonds)
             node = replace(
                 self,
                 topology=Topology(topology.gpus, machine.bonds),
@@ -165,10 +151,9 @@ class NodeState:
     ) -> "NodeState":
         """Return it with exactly these pods, and others that ask for so much CPU and memory."""
         gpus = _free_gpus(self.topology, holders, self.closed)
-        asked = total([one.ask.host for one in holders.values()])
+        asked = sum((one.ask.host for one in holders.values()), NO_RESOURCES)
         return replace(
             self,
-            generation=self.generation + 1,
             holders=holders,
             gpus=gpus,
             asked=asked,
@@ -179,28 +164,17 @@ class NodeState:
     def with_load(self, load: HostResources) -> "NodeState":
         """Return it where pods without GPUs ask for so much."""
         free = self._free(self.gpus, self.asked + load)
-        return replace(self, generation=self.generation + 1, load=load, free=free)
-
-    def offering(self, offered: Offered) -> "NodeState":
-        """Return it where this is offered to claims."""
-        return replace(self, generation=self.generation + 1, offered=offered)
+        return replace(self, load=load, free=free)
 
     def place(self, ask: PodShape, wanted: tuple[Positions, ...] = ()) -> Packing | Refusal:
-        return pack(self.topology, self.open_to(ask.wish), ask, wanted)
-
-    def open_to(self, wish: PodWish) -> FreeGpus:
-        """Return what is free for a pod with this wish."""
-        free = self.free_gpus
-        if wish is ANY:
-            return free
-        return free.without(gpu for gpu in self.topology.gpus if not wish.takes(gpu))
+        others = (gpu for gpu in self.topology.gpus if not ask.wish.takes(gpu))
+        return pack(self.topology, self.free_gpus.without(others), ask, wanted)
 
     def free_for(self, ask: PodShape) -> FreeNode:
         """Return what a policy is given: the GPUs that the pod may have, and at least the CPU and
         memory that it needs, since kube-scheduler decides whether those suffice."""
-        free, host = self.free, ask.host
-        fed = host.cpu_milli <= free.cpu_milli and host.memory_mib <= free.memory_mib
-        if fed and ask.wish is ANY:
+        free = _fed(self.free, ask.host)
+        if ask.wish is ANY:
             return free
         takes = [ask.wish.takes(gpu) for gpu in self.topology.gpus]
         pairs = zip(free.gpus, takes, strict=True)
@@ -208,32 +182,19 @@ class NodeState:
             free,
             gpus=tuple([gpu if open_ else _closed(gpu) for gpu, open_ in pairs]),
             model=self.topology.gpus[takes.index(True)].model if any(takes) else free.model,
-            cpu_milli=max(host.cpu_milli, free.cpu_milli),
-            memory_mib=max(host.memory_mib, free.memory_mib),
         )
 
     def offered_to(self, ask: PodShape) -> FreeNode:
         """Return what a policy is given for a pod with claims; CPU and memory as in `free_for`."""
-        host, free = ask.host, self.free
-        return replace(
-            free,
-            model=self.offered.model,
-            gpus=self.offered.gpus,
-            cpu_milli=max(host.cpu_milli, free.cpu_milli),
-            memory_mib=max(host.memory_mib, free.memory_mib),
-        )
+        free = _fed(self.free, ask.host)
+        return replace(free, model=self.offered.model, gpus=self.offered.gpus)
 
     def _free(self, gpus: tuple[FreeGpu, ...], taken: HostResources) -> FreeNode:
         left = self.host - taken
         model = self.topology.gpus[0].model if gpus else ""
         host = max(0, left.cpu_milli), max(0, left.memory_mib)
         known = tuple(
-            [
-                gpu
-                if gpu.cores >= 0 and gpu.blocks >= 0
-                else gpu._replace(cores=max(0, gpu.cores), blocks=max(0, gpu.blocks))
-                for gpu in gpus
-            ]
+            [gpu._replace(cores=max(0, gpu.cores), blocks=max(0, gpu.blocks)) for gpu in gpus]
         )
         return FreeNode("", model, known, *host, self.host.cpu_milli, self.host.memory_mib)
 
@@ -253,12 +214,13 @@ def read_node(item: Any) -> NodeSaid:
     metadata = item["metadata"]
     annotations = metadata.get("annotations") or {}
     inventory, cordon = annotations.get(ANNOTATION_INVENTORY), annotations.get(ANNOTATION_CORDON)
+    has = (item.get("status") or {}).get("allocatable")
     return NodeSaid(
         str(metadata["name"]),
         str(inventory or ""),
         str(cordon or ""),
         NodeClass.of(metadata.get("labels") or {}),
-        allocatable(item),
+        HostResources(*amounts(has)) if has else BOUNDLESS,
     )
 
 
@@ -280,11 +242,6 @@ def holder_with(ask: PodShape, node: NodeState, pod: PodView) -> Holder:
             held = _named(node.topology, replace(pod, annotations=indices), one)
         gpus.append(held or _named(node.topology, pod, one))
     return Holder(ask, _packed(node.topology, ask, tuple(gpus)), pod.namespace, pod.name)
-
-
-def uuids_of(topology: Topology, packing: Packing) -> tuple[frozenset[GpuUUID], ...]:
-    """Return the GPUs of each container."""
-    return tuple(frozenset(topology.gpus[place].uuid for place in held) for held in packing.gpus)
 
 
 def moved(holder: Holder, gpus: tuple[frozenset[GpuUUID], ...], topology: Topology) -> Holder:
@@ -335,6 +292,13 @@ def _take(free: list[FreeGpu], uses: Mapping[int, Use]) -> None:
         gpu = free[position]
         left = gpu.cores - cores, gpu.blocks - memory, gpu.processes + count
         free[position] = FreeGpu(*left, gpu.memory)
+
+
+def _fed(free: FreeNode, host: HostResources) -> FreeNode:
+    cpu, memory = max(host.cpu_milli, free.cpu_milli), max(host.memory_mib, free.memory_mib)
+    if (cpu, memory) == (free.cpu_milli, free.memory_mib):
+        return free
+    return replace(free, cpu_milli=cpu, memory_mib=memory)
 
 
 def _closed(gpu: FreeGpu) -> FreeGpu:

@@ -1,20 +1,24 @@
 """The cluster as the extender knows it: nodes with their GPUs, and the pods that hold them.
 
 Pure, but mutable: no clock, no wire. A pod's state is what the API server last showed, or what the
-extender has just decided and is writing (`assumptions`). A change makes one new node value. It
-costs as much as that node's pods, whatever the size of the cluster. Each change is noted in a log,
-which caches of verdicts read to find changed nodes.
+extender has just decided and is writing: an assumption, by pod and node. A pod may be assumed on
+several nodes at once: after a bind with unknown outcome it may be bound to another node, and the
+first bind may still succeed. An assumption ends when the watch shows the pod, when it is withdrawn,
+or when it expires.
+
+A change makes one new node value. It costs as much as that node's pods, whatever the size of the
+cluster. Each change is noted in a log, which caches of verdicts read to find changed nodes.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import PodUID
 from gpumanager.kube.pod import PodView
-from gpumanager.scheduler.assumptions import Assumed, Assumptions
 from gpumanager.scheduler.node import (
     NOTHING_OFFERED,
     PLAIN,
@@ -25,23 +29,32 @@ from gpumanager.scheduler.node import (
     holder_of,
     holder_with,
     moved,
-    uuids_of,
 )
 from gpumanager.scheduler.quota.limits import NodeClass, NodeClasses
 from gpumanager.scheduler.scoring.host_resources import HostResources, HostUsage
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, needs_of
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 
 LOG: Final = 65536
 """Changes that are remembered; a reader that is farther behind reads everything."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """A pod with GPUs on a node, as the API server has it."""
+class Assumed:
+    """What a pod holds by our decision. gpus: of each container, whatever becomes of the node that
+    lists them. until: seconds, any clock."""
 
-    node: str
-    pod: PodView
+    holder: Holder
+    gpus: tuple[frozenset[GpuUUID], ...]
+    until: float
+
+    @property
+    def packing(self) -> Packing | None:
+        """Return where its containers go; None where one of the GPUs is not there now."""
+        found = self.holder.packing
+        whole = found and [len(held) for held in found.gpus] == [len(held) for held in self.gpus]
+        return found if whole else None
 
 
 class HolderObserver:
@@ -58,15 +71,14 @@ class HolderObserver:
 class ClusterState:
     """Nodes by name. One owner, which changes it on one thread.
 
-    saw: called once for each pod with GPUs that the API server shows. left: when it is gone.
+    habits: learn of each pod with GPUs that the API server shows, and when it is gone.
     """
 
     def __init__(
         self,
         log: int = LOG,
         observer: HolderObserver | None = None,
-        saw: Callable[[PodShape], None] = lambda _: None,
-        left: Callable[[], None] = lambda: None,
+        habits: WorkloadMix | None = None,
     ) -> None:
         self.nodes: dict[str, NodeState] = {}
         self.changes = 0
@@ -76,19 +88,19 @@ class ClusterState:
         """How many GPUs there are, by product."""
         self.models: frozenset[str] = frozenset()
         """Products of all GPUs there are or have been."""
+        self.known: dict[PodUID, PodView] = {}
+        """Pods with GPUs that the API server has shown, bound or not."""
+        self.bound: dict[PodUID, str] = {}
+        """The nodes that the API server has bound them to."""
         self._log: deque[str] = deque(maxlen=log)
-        self._bound: dict[PodUID, Bound] = {}
-        self._assumed = Assumptions()
+        self._assumed: dict[PodUID, dict[str, Assumed]] = {}
         self._on: dict[str, dict[PodUID, Holder]] = {}
         """Holders by node, also of nodes that are not known."""
-        self._known: dict[PodUID, PodView] = {}
-        """Pods with GPUs that the API server has shown, bound or not."""
         self._loads = HostUsage()
         self._asked = self._loaded = 0
         """CPU that pods with, and without, GPUs take of nodes with GPUs."""
         self._observer = observer or HolderObserver()
-        self._saw = saw
-        self._left = left
+        self._habits = habits or WorkloadMix()
         self._offered: dict[str, Offered] = {}
         """By node, also of nodes that are not known."""
 
@@ -115,7 +127,6 @@ class ClusterState:
 
     def node_gone(self, name: str) -> None:
         if name in self.nodes:
-            self._note(name)
             self._become(name, None)
 
     def only_nodes(self, names: Iterable[str]) -> None:
@@ -129,8 +140,7 @@ class ClusterState:
             return
         self._offered[name] = offered
         if node := self.nodes.get(name):
-            self._become(name, node.offering(offered))
-            self._note(name)
+            self._become(name, replace(node, offered=offered))
 
     def pod(self, pod: PodView, node: str) -> None:
         """Add or update a pod as the API server has it; node: empty for one that is not bound."""
@@ -147,29 +157,28 @@ class ClusterState:
             holder = holder_with(ask, self.nodes.get(node) or NodeState(node), pod)
             for old in self._forget(pod.uid) - {node}:
                 self._release(pod.uid, old)
-            self._bound[pod.uid] = Bound(node, pod)
+            self.bound[pod.uid] = node
             if self._on.get(node, {}).get(pod.uid) != holder:
                 self._hold(pod.uid, node, holder)
                 self._changed(node)
 
     def learn(self, pod: PodView, ask: PodShape) -> None:
         """Remember a pod with GPUs that the API server shows, bound or not."""
-        if pod.uid not in self._known:
-            self._saw(ask)
-        self._known[pod.uid] = pod
+        if pod.uid not in self.known:
+            self._habits.saw(ask, self.gpus, self.gpu_pods_cpu_part)
+        self.known[pod.uid] = pod
 
     def pod_gone(self, uid: PodUID) -> None:
         """Free what a pod had that was deleted, or has ended."""
-        if uid in self._known:
-            del self._known[uid]
-            self._left()
+        if self.known.pop(uid, None):
+            self._habits.left()
         self._load(self._loads.gone(uid))
         for node in self._forget(uid):
             self._release(uid, node)
 
     def only_pods(self, uids: Iterable[PodUID]) -> None:
         """Remove all other pods; what is assumed stays."""
-        for uid in {*self._bound, *self._known, *self._loads.all()} - set(uids):
+        for uid in {*self.known, *self._loads.all()} - set(uids):
             self.pod_gone(uid)
 
     def assume(
@@ -177,49 +186,39 @@ class ClusterState:
     ) -> None:
         """Count our decision; an earlier one for another node stays until it is withdrawn."""
         holder = Holder(ask.placed, packing, pod.namespace, pod.name)
-        gpus = uuids_of(self.nodes[node].topology, packing)
-        self._assumed.put(pod.uid, node, Assumed(holder, gpus, until))
+        there = self.nodes[node].topology.gpus
+        gpus = tuple(frozenset(there[place].uuid for place in held) for held in packing.gpus)
+        self._assumed.setdefault(pod.uid, {})[node] = Assumed(holder, gpus, until)
         self._hold(pod.uid, node, holder)
         self._changed(node)
 
     def withdraw(self, uid: PodUID, node: str) -> None:
         """Drop an assumption: the pod was not bound there."""
-        if self._assumed.withdraw(uid, node):
+        on = self._assumed.get(uid, {})
+        if on.pop(node, None):
+            if not on:
+                del self._assumed[uid]
             self._release(uid, node)
 
     def confirm(self, uid: PodUID, node: str) -> None:
         """Drop what was assumed of the pod on other nodes: it was bound here."""
-        for other in self._assumed.nodes(uid):
+        for other in tuple(self._assumed.get(uid, ())):
             if other != node:
                 self.withdraw(uid, other)
 
     def expire(self, now: float) -> tuple[PodUID, ...]:
         """Withdraw assumptions not confirmed in time; now: when the watch of pods last answered."""
-        late = self._assumed.late(now)
+        every = (
+            (uid, on, one.until) for uid, of in self._assumed.items() for on, one in of.items()
+        )
+        late = [(uid, node) for uid, node, until in every if until <= now]
         for uid, node in late:
             self.withdraw(uid, node)
         return tuple(dict.fromkeys(uid for uid, _ in late))
 
-    def bound_to(self, uid: PodUID) -> str | None:
-        """Return the node that the API server has bound the pod to, if it has."""
-        found = self._bound.get(uid)
-        return found.node if found else None
-
-    def bound(self, uid: PodUID) -> Bound | None:
-        """Return the pod as the API server has it, if it is bound."""
-        return self._bound.get(uid)
-
-    def knows(self, uid: PodUID) -> bool:
-        """Return whether the API server shows such a pod with GPUs."""
-        return uid in self._known
-
-    def known(self, uid: PodUID) -> PodView | None:
-        """Return a pod with GPUs, bound or not, as the API server has it; None: it shows none."""
-        return self._known.get(uid)
-
     def assumed_on(self, uid: PodUID, node: str) -> Assumed | None:
         """Return what is assumed of the pod there."""
-        return self._assumed.on(uid, node)
+        return self._assumed.get(uid, {}).get(node)
 
     @property
     def gpu_pods_cpu_part(self) -> float:
@@ -230,18 +229,17 @@ class ClusterState:
     @property
     def counts(self) -> Mapping[str, int]:
         """Return how many there are, for people and metrics."""
-        return {"nodes": len(self.nodes), "pods": len(self._bound), "assumed": len(self._assumed)}
+        return {"nodes": len(self.nodes), "pods": len(self.bound), "assumed": len(self._assumed)}
 
     def _holder_on(self, uid: PodUID, node: NodeState) -> Holder | None:
         """Return what the pod holds on the node as it is now."""
-        bound = self._bound.get(uid)
-        if bound is not None:
-            return holder_of(node, bound.pod)
-        assumed = self._assumed.on(uid, node.name)
+        if uid in self.bound:
+            return holder_of(node, self.known[uid])
+        assumed = self.assumed_on(uid, node.name)
         if assumed is None:
             return None
         holder = moved(assumed.holder, assumed.gpus, node.topology)
-        self._assumed.hold(uid, node.name, holder)
+        self._assumed[uid][node.name] = replace(assumed, holder=holder)
         return holder
 
     def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:
@@ -252,9 +250,9 @@ class ClusterState:
 
     def _forget(self, uid: PodUID) -> set[str]:
         """Return the nodes on which it was, or was assumed to be."""
-        nodes = set(self._assumed.forget(uid))
-        bound = self._bound.pop(uid, None)
-        return nodes | {bound.node} if bound else nodes
+        nodes = set(self._assumed.pop(uid, ()))
+        bound = self.bound.pop(uid, None)
+        return nodes | {bound} if bound else nodes
 
     def _release(self, uid: PodUID, node: str) -> None:
         on = self._on.get(node, {})
@@ -269,7 +267,6 @@ class ClusterState:
         if node is not None:
             on = dict(self._on.get(name, {}))
             self._become(name, node.with_holders(on, self._loads.on(name)))
-            self._note(name)
 
     def _load(self, names: Iterable[str]) -> None:
         """Count what pods without GPUs take there; it does not matter where no GPUs are."""
@@ -277,10 +274,9 @@ class ClusterState:
             node = self.nodes.get(name)
             if node is not None and node.topology.gpus:
                 self._become(name, node.with_load(self._loads.on(name)))
-                self._note(name)
 
     def _become(self, name: str, node: NodeState | None) -> None:
-        """Replace the node's value; None: it is gone."""
+        """Replace the node's value, and note the change; None: it is gone."""
         before = self.nodes.get(name)
         self.classes.move(name, before.kind if before else None, node.kind if node else None)
         if before is None or node is None or before.topology is not node.topology:
@@ -294,7 +290,5 @@ class ClusterState:
             del self.nodes[name]
         else:
             self.nodes[name] = node
-
-    def _note(self, name: str) -> None:
         self._log.append(name)
         self.changes += 1

@@ -1,8 +1,7 @@
-"""What informers update for the extender: nodes and pods in the state, and disruption budgets."""
+"""What informers update: nodes and pods in the extender's state, and objects of other kinds."""
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpumanager.ids import PodUID
@@ -72,40 +71,36 @@ class PodWatch:
         self._state.only_pods(PodUID(name) for name in names)
 
 
-class DisruptionBudgets:
-    """In which namespaces a PodDisruptionBudget protects pods.
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """What `read` returns of each object of one kind, by namespace/name; nothing for None. changed:
+    gets the name, and what was known before and is after a change."""
 
-    Which pods a budget counts, and how many may go, is decided at eviction. Here it is enough to
-    know where no pod is protected.
-    """
-
-    path = "/apis/policy/v1/poddisruptionbudgets"
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-        self._namespaces: Counter[str] = Counter()
-
-    def protects(self, namespace: str) -> bool:
-        """Return whether any pod there may be protected."""
-        return self._namespaces[namespace] > 0
+    path: str
+    read: Callable[[Any], Any]
+    changed: Callable[[str, Any, Any], None] = lambda _name, _before, _after: None
+    known: dict[str, Any] = field(default_factory=dict)
 
     def name(self, item: Any) -> str:
-        return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+        metadata = item["metadata"]
+        return f"{metadata.get('namespace', '')}/{metadata['name']}"
 
     def put(self, item: Any) -> None:
-        namespace, key = str(item["metadata"]["namespace"]), self.name(item)
-        if key not in self._known:
-            self._known[key] = namespace
-            self._namespaces[namespace] += 1
+        self._become(self.name(item), self.read(item))
 
     def remove(self, item: Any) -> None:
-        self._forget(self.name(item))
+        self._become(self.name(item), None)
 
     def only(self, names: set[str]) -> None:
-        for key in self._known.keys() - names:
-            self._forget(key)
+        for name in self.known.keys() - names:
+            self._become(name, None)
 
-    def _forget(self, key: str) -> None:
-        namespace = self._known.pop(key, None)
-        if namespace is not None:
-            self._namespaces[namespace] -= 1
+    def _become(self, name: str, after: Any) -> None:
+        before = self.known.pop(name, None)
+        if after is not None:
+            self.known[name] = after
+        self.changed(name, before, after)
+
+
+def namespace_of(item: Any) -> str:
+    return str(item["metadata"]["namespace"])

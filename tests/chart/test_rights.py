@@ -217,9 +217,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ),
     ("scheduler/claims/keeper.py", "create"): (claims("resourceclaimtemplates", "create"),),
     ("scheduler/claims/keeper.py", "delete"): (claims("resourceclaimtemplates", "delete"),),
-    ("scheduler/webhook/known_nodes.py", "list"): (
-        (Right("webhook", "", "nodes", "list"), always),
-    ),
+    ("scheduler/webhook/nodes.py", "list"): ((Right("webhook", "", "nodes", "list"), always),),
 }
 
 

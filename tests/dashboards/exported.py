@@ -12,10 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.monitor.metrics.families import FAMILIES, RPC_SECONDS
 from gpumanager.monitor.metrics.rows import Family
-from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
+from gpumanager.scheduler.metrics import GAUGES, Metrics, TaskCollector, WebhookMetrics
 from gpumanager.scheduler.quota.limits import Usage, read_quotas
 from gpumanager.scheduler.quota.rules import Known, QuotaCollector
-from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.supervisor import Supervisor
 
 Labels = frozenset[str]

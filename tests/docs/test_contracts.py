@@ -23,13 +23,12 @@ from gpumanager.monitor.metrics.families import FAMILIES, KEPT_FAMILIES, RPC_SEC
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.extender.explain import Explanation
-from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
+from gpumanager.scheduler.metrics import GAUGES, Metrics, TaskCollector, WebhookMetrics
 from gpumanager.scheduler.quota.limits import Usage
 from gpumanager.scheduler.quota.rules import Known, QuotaCollector
-from gpumanager.scheduler.webhook.metrics import GAUGES, WebhookMetrics
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
+from gpumanager.scheduler.webhook.review import Decision
 from gpumanager.scheduler.webhook.service import Webhook
-from gpumanager.scheduler.webhook.validate import AdmissionVerdict
 from gpumanager.settings import AgentSettings
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import parse_pods
@@ -222,7 +221,7 @@ def plan() -> Any:
 
 def simulated() -> Any:
     (pod,) = parse_pods((ROOT / "examples/half-a-gpu.yaml").read_text(), "half-a-gpu.yaml")
-    said = {pod.full_name: AdmissionVerdict()}
+    said = {pod.full_name: Decision()}
     results = [ContainerResult(pod, pod.containers[0])]
     return as_json(Report(load_machine("single"), results, said=said))
 

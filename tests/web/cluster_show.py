@@ -60,4 +60,4 @@ async def fill(served: Served, nodes: range) -> None:
         pod = await served.make("pods", pod_object(name, ask))
         names = [f"gpu-node-{number}" for number in nodes]
         await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": names})
-        await until(partial(state.knows, pod["metadata"]["uid"]))
+        await until(partial(state.known.get, pod["metadata"]["uid"]))

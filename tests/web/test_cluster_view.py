@@ -125,7 +125,7 @@ async def test_what_is_new_is_shown_by_itself(served: Served, chromium: Open) ->
 
         pod = await served.make("pods", pod_object("newcomer", (1500, 0)))
         await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["gpu-node-1"]})
-        await until(lambda: served.extender.state.knows(pod["metadata"]["uid"]))
+        await until(lambda: pod["metadata"]["uid"] in served.extender.state.known)
 
         await tab.has("default/newcomer")
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.simulate_progress import gpus_of, name_of, plain
-from gpumanager.scheduler.webhook.validate import AdmissionVerdict
+from gpumanager.scheduler.webhook.review import Decision
 from gpumanager.sim.host_watch import BUSY
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine, machine_names
@@ -78,8 +78,8 @@ class Report:
     machine: Machine
     results: Sequence[ContainerResult]
     late: float = 0.0
-    said: Mapping[str, AdmissionVerdict] = field(default_factory=dict)
-    claims: Mapping[str, AdmissionVerdict] = field(default_factory=dict)
+    said: Mapping[str, Decision] = field(default_factory=dict)
+    claims: Mapping[str, Decision] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -165,7 +165,7 @@ def print_report(report: Report) -> None:
         elif result.why:
             console.print(Padding(Text(plain(result.why), style="dim"), (0, 0, 0, 4)))
         if (pod := result.pod.full_name) not in told:
-            for line in _webhook(report.said.get(pod, AdmissionVerdict())):
+            for line in _webhook(report.said.get(pod, Decision())):
                 console.print(Padding(line, (0, 0, 0, 4)))
         told.add(pod)
     for name, said in report.claims.items():
@@ -179,7 +179,7 @@ def print_report(report: Report) -> None:
         console.print(Text(BUSY_HOST.format(report.late), style="yellow"))
 
 
-def _webhook(said: AdmissionVerdict) -> Iterator[Text]:
+def _webhook(said: Decision) -> Iterator[Text]:
     for text in said.errors:
         yield Text("the webhook would refuse it: ", style="red").append(text, style="default")
     for text in said.warnings:

@@ -1,56 +1,58 @@
 """Cache of the cluster's claims and ResourceSlices, for scoring nodes.
 
 kube-scheduler accounts for claims; this cache only serves scores. It may be slightly stale, which
-at worst makes a score less good.
+at worst makes a score less good. Selectors and constraints of a claim are not evaluated:
+kube-scheduler does that before it asks for scores. Of several alternatives the first one counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpumanager.kube.claims import AllocatedDevice, NodeSlice, read_slice
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.kube.claims import (
+    AllocatedDevice,
+    NodeSlice,
+    NotAClaim,
+    OfferedGpu,
+    is_allocated,
+    list_configs,
+    list_devices,
+    list_requests,
+    list_selectors,
+    list_users,
+    read_slice,
+    requested,
+)
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodView
 from gpumanager.names import CLAIM_DRIVER
-from gpumanager.placement.preference import DEFAULT, Preference
-from gpumanager.scheduler.claims.objects import (
-    AskingClaim,
-    holder_of,
-    offered,
-    read_asking_claim,
-    read_class,
-)
-from gpumanager.scheduler.node import NOTHING_OFFERED, Offered
-from gpumanager.scheduler.scoring.pod_shape import PodShape, claim_shape_of
+from gpumanager.placement.preference import DEFAULT, Preference, read_preference
+from gpumanager.placement.values import FreeGpu, Request
+from gpumanager.scheduler.node import NOTHING_OFFERED, ClaimHolder, Offered
+from gpumanager.scheduler.scoring.pod_shape import NO_PREFERENCE, PodShape, claim_shape_of
+from gpumanager.scheduler.watching import ObjectStore
 from gpumanager.supervisor import SkippedErrors, Start
+from gpumanager.units import CORES_PER_GPU
 
 API: Final = "/apis/resource.k8s.io/v1"
-BY_DRIVER: Final = f"spec.driver={CLAIM_DRIVER}"
+CLAIM_DEVICES: Final = 32
+"""The most of one claim, by Kubernetes' own validation."""
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectStore:
-    """Objects of one kind, for an informer. changed: gets each by its name; None: it is gone."""
+class AskingClaim:
+    """requests: with the DeviceClass of each. held: what it was allocated, if it was.
 
-    path: str
-    known: dict[str, Any]
-    read: Callable[[Any], Any]
-    changed: Callable[[str, Any], None]
+    pods: names of those that it is reserved for.
+    """
 
-    def name(self, item: Any) -> str:
-        metadata = item["metadata"]
-        return f"{metadata.get('namespace', '')}/{metadata['name']}"
-
-    def put(self, item: Any) -> None:
-        self.changed(self.name(item), self.read(item))
-
-    def remove(self, item: Any) -> None:
-        self.changed(self.name(item), None)
-
-    def only(self, names: set[str]) -> None:
-        for name in self.known.keys() - names:
-            self.changed(name, None)
+    requests: tuple[tuple[str, Request], ...]
+    preference: Preference = NO_PREFERENCE
+    allocated: bool = False
+    held: tuple[AllocatedDevice, ...] = ()
+    pods: tuple[str, ...] = ()
 
 
 class ClaimCache:
@@ -61,27 +63,21 @@ class ClaimCache:
     ) -> None:
         self._offer = offer
         self._preference = preference
-        self._slices: dict[str, NodeSlice] = {}
-        self._claims: dict[str, AskingClaim] = {}
-        self._classes: dict[str, Preference] = {}
-        """Classes of our driver, and how each wants a node to be chosen."""
         self._on: dict[str, dict[str, tuple[AllocatedDevice, ...]]] = {}
         """What claims hold, by node and claim."""
         self.stores = {
-            "resource slices": ObjectStore(
-                f"{API}/resourceslices", self._slices, read_slice, self._slice
-            ),
-            "resource claims": ObjectStore(
-                f"{API}/resourceclaims", self._claims, read_asking_claim, self._claim
-            ),
-            "device classes": ObjectStore(
-                f"{API}/deviceclasses", self._classes, read_class, self._class
-            ),
+            "resource slices": ObjectStore(f"{API}/resourceslices", read_slice, self._slice),
+            "resource claims": ObjectStore(f"{API}/resourceclaims", read_asking_claim, self._claim),
+            "device classes": ObjectStore(f"{API}/deviceclasses", read_class),
         }
+        self._slices: dict[str, NodeSlice] = self.stores["resource slices"].known
+        self._claims: dict[str, AskingClaim] = self.stores["resource claims"].known
+        self._classes: dict[str, Preference] = self.stores["device classes"].known
+        """Classes of our driver, and how each wants a node to be chosen."""
 
     def tasks(self, api: KubeClient, skipped: SkippedErrors | None = None) -> dict[str, Start]:
         """Return what follows the API server, by name."""
-        selected = {"resource slices": BY_DRIVER}
+        selected = {"resource slices": f"spec.driver={CLAIM_DRIVER}"}
         return {
             name: Informer(api, store, fields=selected.get(name, ""), skipped=skipped).run
             for name, store in self.stores.items()
@@ -105,17 +101,11 @@ class ClaimCache:
             preference = one.preference.over(preference)
         return claim_shape_of(pod, requests, preference)
 
-    def _slice(self, name: str, said: NodeSlice | None) -> None:
-        before = self._slices.pop(name, None)
-        if said is not None:
-            self._slices[name] = said
+    def _slice(self, _name: str, before: NodeSlice | None, said: NodeSlice | None) -> None:
         for node in {one.node for one in (before, said) if one is not None}:
             self._refresh(node)
 
-    def _claim(self, name: str, said: AskingClaim | None) -> None:
-        before = self._claims.pop(name, None)
-        if said is not None:
-            self._claims[name] = said
+    def _claim(self, name: str, before: AskingClaim | None, said: AskingClaim | None) -> None:
         had, has = before.held if before else (), said.held if said else ()
         if before and said and (had, before.pods) == (has, said.pods):
             return
@@ -128,11 +118,6 @@ class ClaimCache:
                 del self._on[node]
             self._refresh(node)
 
-    def _class(self, name: str, said: Preference | None) -> None:
-        self._classes.pop(name, None)
-        if said is not None:
-            self._classes[name] = said
-
     def _refresh(self, node: str) -> None:
         on = self._on.get(node, {})
         held = [one for some in on.values() for one in some]
@@ -142,3 +127,70 @@ class ClaimCache:
             return
         holders = [holder_of(name, self._claims[name], some, one) for name, some in on.items()]
         self._offer(node, offered(one, held, holders))
+
+
+def read_asking_claim(item: Any) -> AskingClaim:
+    """Read a claim; raises NotAClaim."""
+    rows: list[tuple[str, Request]] = []
+    for asked in (one for tried in list_requests(item).values() for one in tried[:1]):
+        if asked.admin or asked.count is None:
+            continue
+        count = min(asked.count, CLAIM_DEVICES)
+        cores = CORES_PER_GPU if asked.cores is None else max(1, asked.cores)
+        if cores < CORES_PER_GPU and asked.blocks is not None:
+            rows += [(asked.device_class, Request(cores, asked.blocks))] * count
+        else:  # a request without cores or without memory gets the whole GPU
+            rows.append((asked.device_class, Request(CORES_PER_GPU * count, asked.blocks or 0)))
+    return AskingClaim(
+        tuple(rows),
+        _preference(requested(item)),
+        is_allocated(item),
+        tuple(one for one in list_devices(item) if not one.admin),
+        tuple(one.name for one in list_users(item)),
+    )
+
+
+def read_class(device_class: Any) -> Preference | None:
+    """Return what a DeviceClass of our driver says of how a node is chosen; None for another's,
+    of which no selector names our driver."""
+    spec = device_class.get("spec") or {}
+    ours = any(CLAIM_DRIVER in text for text in list_selectors(spec))
+    return _preference(spec) if ours else None
+
+
+def holder_of(
+    name: str, claim: AskingClaim, held: Iterable[AllocatedDevice], node: NodeSlice
+) -> ClaimHolder:
+    """Return what a claim holds by GPU: two of its requests may meet on one."""
+    gpus = {one.name: one for one in node.gpus}
+    unknown = OfferedGpu(node.node, "", GpuUUID(""), FreeGpu(0))
+    uses: dict[GpuUUID, tuple[int, int]] = {}
+    for one in held:
+        gpu = gpus.get(one.name, unknown)
+        (cores, blocks), before = one.amounts(gpu.free.memory), uses.get(gpu.uuid, (0, 0))
+        uses[gpu.uuid] = before[0] + cores, before[1] + blocks
+    return ClaimHolder(name, claim.pods, tuple((uuid, *much) for uuid, much in uses.items()))
+
+
+def offered(
+    node: NodeSlice, held: Iterable[AllocatedDevice], holders: Iterable[ClaimHolder] = ()
+) -> Offered:
+    """Return what is left of the slice's devices, in its order."""
+    gpus = node.less(held)
+    return Offered(
+        next((one.model for one in gpus if one.model), ""),
+        tuple(one.free._replace(cores=0, blocks=0) if one.closing else one.free for one in gpus),
+        tuple(holders),
+    )
+
+
+def _preference(devices: Any) -> Preference:
+    """Return the policy of the last VcudaConfig that has one, as of the pod's annotation.
+
+    Parameters that the driver refuses prefer nothing: what the claim holds counts all the same.
+    """
+    try:
+        said = [config.policy for _, config in list_configs(devices) if config.policy]
+    except NotAClaim:
+        return NO_PREFERENCE
+    return read_preference(said[-1]) if said else NO_PREFERENCE

@@ -8,20 +8,30 @@ until the watch shows it; if the pod is bound again meanwhile, it has a second r
 """
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from gpumanager.gpu.values import Topology
 from gpumanager.ids import PodUID
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
-from gpumanager.kube.pod import PodView, read_pod
+from gpumanager.kube.plan import VERSION
+from gpumanager.kube.pod import ContainerKind, PodView, read_pod
+from gpumanager.names import (
+    ANNOTATION_GPU_ASSIGNED,
+    ANNOTATION_PLAN,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    ANNOTATION_PREDICATE_NODE,
+    ANNOTATION_PREDICATE_TIME,
+)
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.quota.rules import QuotaCheck
-from gpumanager.scheduler.scoring.plan import annotations, stale
-from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
+from gpumanager.scheduler.scoring.packing import Packing
+from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, pod_shape_of
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.verdicts import Verdicts
 from gpumanager.scheduler.state import ClusterState
@@ -129,7 +139,7 @@ class Binder:
             self._going.discard(request.uid)
 
     async def _bind(self, request: BindRequest) -> NotBound | None:
-        pod = self._state.known(request.uid)
+        pod = self._state.known.get(request.uid)
         if pod is None or (pod.namespace, pod.name) != (request.namespace, request.name):
             item = await self._api.get(request.path)
             if refused := _wrong(item, request):
@@ -137,7 +147,7 @@ class Binder:
             pod = read_pod(item)
             if (item.get("spec") or {}).get("nodeName"):
                 return self._already(item, request)
-        bound, ask = self._state.bound_to(pod.uid), self._asks(pod)
+        bound, ask = self._state.bound.get(pod.uid), self._asks(pod)
         if bound is not None:
             return None if bound == request.node else _elsewhere(bound)
         if not isinstance(ask, PodShape):
@@ -185,7 +195,7 @@ class Binder:
         before = self._state.assumed_on(pod.uid, node.name)
         packing = before and before.packing
         if not packing:
-            verdict = self._verdicts.of(ask, (node.name,)).judge(node)
+            verdict = self._verdicts.of(ask, (node.name,)).judge.of(node)
             if isinstance(verdict, Unfit):
                 return _not_here(node, verdict)
             packing = verdict.packing
@@ -193,7 +203,13 @@ class Binder:
         return annotations(pod, node.name, node.topology, packing, self._now_ns())
 
     async def _write(self, request: BindRequest, pod: PodView, wanted: dict[str, str]) -> None:
-        if left := stale(pod.annotations, wanted):
+        # What an earlier placing left, and would not be overwritten.
+        left = {
+            key: None
+            for key in pod.annotations
+            if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX) and key not in wanted
+        }
+        if left:
             metadata = {"uid": request.uid, "annotations": left}
             await self._api.patch(request.path, {"metadata": metadata})
         binding = {
@@ -214,6 +230,37 @@ class Binder:
         node = str(item["spec"]["nodeName"])
         self._state.pod(read_pod(item), node)
         return None if node == request.node else _elsewhere(node)
+
+
+def annotations(
+    pod: PodView, node: str, topology: Topology, packing: Packing, now_ns: int
+) -> dict[str, str]:
+    """Return what bind writes: gpu-admission's annotations, and a plan by UUID, which
+    `gpumanager.kube.plan` reads on the node. now_ns: nanoseconds since the epoch.
+
+        tencent.com/predicate-node: node-7
+        tencent.com/predicate-time: "1716200000000000000"
+        tencent.com/predicate-gpu-idx-0: "0,3"                  minors, of the first app container
+        tencent.com/gpu-assigned: "false"
+        tencent.com/vcuda-plan: {"version":1,"containers":{"main":{"gpus":["GPU-1f3a…"]}}}
+    """
+    apps = [one.name for one in pod.containers if one.kind is ContainerKind.APP]
+    containers: dict[str, Any] = {}
+    indices: dict[str, str] = {}
+    for one, places in zip(asking(pod), packing.gpus, strict=True):
+        gpus = [topology.gpus[place] for place in places]
+        containers[one.name] = {"gpus": [gpu.uuid for gpu in gpus]}
+        if one.kind is ContainerKind.APP:  # the original counts `spec.containers` alone
+            key = f"{ANNOTATION_PREDICATE_GPU_INDEX}{apps.index(one.name)}"
+            indices[key] = ",".join(map(str, sorted(gpu.minor for gpu in gpus)))
+    plan = {"version": VERSION, "containers": containers}
+    return {
+        ANNOTATION_PREDICATE_NODE: node,
+        ANNOTATION_PREDICATE_TIME: str(now_ns),
+        ANNOTATION_GPU_ASSIGNED: "false",
+        ANNOTATION_PLAN: json.dumps(plan, separators=(",", ":")),
+        **indices,
+    }
 
 
 def _not_here(node: NodeState, why: Unfit) -> NotBound:

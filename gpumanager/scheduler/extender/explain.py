@@ -1,13 +1,13 @@
 """Why a pod is on its node, or pending: the last verdicts, kept for `/explain`."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Final
 
 from gpumanager.scheduler.scoring.verdicts import Left, Scores
 
+Row = Mapping[str, Any]
 PODS: Final = 4096
 """How many are remembered: those of the last requests."""
 REASON_LETTERS: Final = 512
@@ -15,38 +15,12 @@ REASON_LETTERS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalReason:
-    """One phrase: of how many nodes it was the reason, and what it means on one of them."""
-
-    reason: str
-    nodes: int
-    example: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A node, the points that the policy gave it, and how many nodes had the same."""
-
-    node: str
-    points: float
-    nodes: int
-
-
-@dataclass(frozen=True, slots=True)
-class GivenGpu:
-    """A GPU that a container was given. index: on its node."""
-
-    container: str
-    index: int
-    uuid: str
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     """at: seconds since the epoch. policy: by which nodes were compared. fitting: how many nodes
     would have done. best: those with the most points. bound: the node, once it is bound; points:
     which it had then. trouble: why the pod could not be placed anywhere, or bound.
+
+    reasons, best, gpus: rows as JSON has them.
     """
 
     uid: str
@@ -54,30 +28,28 @@ class Explanation:
     policy: str = ""
     nodes: int = 0
     fitting: int = 0
-    reasons: tuple[RefusalReason, ...] = ()
-    best: tuple[Scored, ...] = ()
+    reasons: tuple[Row, ...] = ()
+    best: tuple[Row, ...] = ()
     bound: str = ""
     points: float | None = None
-    gpus: tuple[GivenGpu, ...] = ()
+    gpus: tuple[Row, ...] = ()
     trouble: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        fields = asdict(self)
-        return {"uid": fields.pop("uid"), "time": fields.pop("at"), **fields}
+        return {("time" if name == "at" else name): one for name, one in asdict(self).items()}
 
 
 @dataclass(slots=True)
 class ExplanationStore:
     """The last explanation of each pod, by namespace and name."""
 
-    most: int = PODS
-    _pods: "OrderedDict[tuple[str, str], Explanation]" = field(default_factory=OrderedDict)
+    _pods: dict[tuple[str, str], Explanation] = field(default_factory=dict)
 
     def remember(self, namespace: str, name: str, explanation: Explanation) -> None:
+        self._pods.pop((namespace, name), None)
         self._pods[namespace, name] = explanation
-        self._pods.move_to_end((namespace, name))
-        while len(self._pods) > self.most:
-            self._pods.popitem(last=False)
+        if len(self._pods) > PODS:
+            del self._pods[next(iter(self._pods))]
 
     def of(self, namespace: str, name: str) -> Explanation | None:
         return self._pods.get((namespace, name))
@@ -86,27 +58,25 @@ class ExplanationStore:
         """Yield namespace and name, and what is known; the pod of the last request comes first."""
         return reversed(self._pods.items())
 
-    def __len__(self) -> int:
-        return len(self._pods)
 
-
-def reasons(left: Sequence[Left]) -> tuple[RefusalReason, ...]:
-    """Return the commonest first."""
-    found = (
-        RefusalReason(
-            one.why.phrase[:REASON_LETTERS],
-            len(one.names),
-            one.example[:REASON_LETTERS],
-            one.why.detail[:REASON_LETTERS],
-        )
-        for one in left
+def reasons(left: Sequence[Left]) -> tuple[Row, ...]:
+    """Return each phrase: of how many nodes it was the reason, and what it means on one of them;
+    the commonest first."""
+    rows = (
+        {
+            "reason": one.why.phrase[:REASON_LETTERS],
+            "nodes": len(one.names),
+            "example": one.names[0][:REASON_LETTERS],
+            "detail": one.why.detail[:REASON_LETTERS],
+        }
+        for one in sorted(left, key=lambda one: -len(one.names))
     )
-    return tuple(sorted(found, key=lambda one: -one.nodes))
+    return tuple(rows)
 
 
-def best(
-    scores: Scores, points: Callable[[str], float | None], most: int = 3
-) -> tuple[Scored, ...]:
+def best(scores: Scores, points: Callable[[str], float | None], most: int = 3) -> tuple[Row, ...]:
     """Return nodes with the most points, one of each number, and how many have as many."""
     examples = ((next(iter(names)), len(names)) for _, names in islice(scores, most))
-    return tuple(Scored(name, points(name) or 0.0, count) for name, count in examples)
+    return tuple(
+        {"node": name, "points": points(name) or 0.0, "nodes": count} for name, count in examples
+    )

@@ -9,7 +9,6 @@ has not asked for a while, the extender annotates it: a change that makes kube-s
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,7 +30,6 @@ NAMES: Final = 1000
 """How many of the nodes it was refused on are judged again."""
 PODS_JUDGED_AT_ONCE: Final = 32
 """Pods judged each time, because one takes as long as a filter."""
-PERIOD_SECONDS: Final = 1.0
 PATCH_SECONDS: Final = 5.0
 GONE: Final = frozenset({404, 409})
 """The pod is not there any more, or is another by now."""
@@ -64,23 +62,23 @@ class RefusedPods:
         self._fits = fits
         self._changes = changes
         self._clock = clock
-        self._waiting: OrderedDict[PodUID, RefusedPod] = OrderedDict()
+        self._waiting: dict[PodUID, RefusedPod] = {}
 
     def add(self, pod: PodView, names: Iterable[str]) -> None:
         """Keep a pod that fits none of these nodes."""
         known = self._waiting.pop(pod.uid, None)
         patience = known.patience if known else FIRST_REQUEUE_SECONDS
-        few = tuple(islice(names, NAMES))
-        self._put(RefusedPod(pod, few, self._changes(), self._clock(), patience))
+        few, now = tuple(islice(names, NAMES)), self._clock()
+        self._waiting[pod.uid] = RefusedPod(pod, few, self._changes(), now, patience)
         if len(self._waiting) > PODS:
-            self._waiting.popitem(last=False)
+            del self._waiting[next(iter(self._waiting))]
 
     def forget(self, uid: PodUID) -> None:
         """Drop a pod that fits, or is gone."""
         self._waiting.pop(uid, None)
 
     def clear(self) -> None:
-        """Drop all: kube-scheduler calls another replica now."""
+        """Drop all."""
         self._waiting.clear()
 
     def take_due(self) -> tuple[PodView, ...]:
@@ -98,12 +96,9 @@ class RefusedPods:
                 found.append(one.pod)
                 patience = min(2 * one.patience, LONGEST_REQUEUE_SECONDS)
                 judged = replace(judged, since=now, patience=patience)
-            self._put(judged)
+            del self._waiting[one.pod.uid]
+            self._waiting[one.pod.uid] = judged
         return tuple(found)
-
-    def _put(self, one: RefusedPod) -> None:
-        self._waiting[one.pod.uid] = one
-        self._waiting.move_to_end(one.pod.uid)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -115,35 +110,22 @@ class PodPatcher(Protocol):
     async def patch(self, path: str, body: Object) -> Any: ...
 
 
-class Requeue:
-    """Writes the annotation. ours: whether this replica leads, and knows enough to judge."""
-
-    def __init__(self, api: PodPatcher, pods: RefusedPods, ours: Callable[[], bool]) -> None:
-        self._api = api
-        self._pods = pods
-        self._ours = ours
-
-    async def run(self) -> None:
-        """Requeue pods for as long as the task lives."""
-        while True:
-            await asyncio.sleep(PERIOD_SECONDS)
-            await self.requeue_due()
-
-    async def requeue_due(self) -> None:
-        """Requeue those that are due."""
-        if not self._ours():
-            self._pods.clear()
-            return
-        for pod in self._pods.take_due():
-            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-            note = {ANNOTATION_ROOM_FOUND: datetime.now(UTC).isoformat(timespec="seconds")}
-            try:
-                async with asyncio.timeout(PATCH_SECONDS):
-                    await self._api.patch(path, {"metadata": {"uid": pod.uid, "annotations": note}})
-                log.info("%s/%s: requeued, it fits now", pod.namespace, pod.name)
-            except ApiRefused as error:
-                if error.status in GONE:
-                    self._pods.forget(pod.uid)
-                log.debug("%s: %s", path, error)
-            except (ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
-                log.debug("%s: %r", path, error)
+async def requeue_due(api: PodPatcher, pods: RefusedPods, *, ours: bool) -> None:
+    """Annotate those that are due. ours: whether this replica leads, and knows enough to judge;
+    otherwise all are dropped, because kube-scheduler calls another one now."""
+    if not ours:
+        pods.clear()
+        return
+    for pod in pods.take_due():
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        note = {ANNOTATION_ROOM_FOUND: datetime.now(UTC).isoformat(timespec="seconds")}
+        try:
+            async with asyncio.timeout(PATCH_SECONDS):
+                await api.patch(path, {"metadata": {"uid": pod.uid, "annotations": note}})
+            log.info("%s/%s: requeued, it fits now", pod.namespace, pod.name)
+        except ApiRefused as error:
+            if error.status in GONE:
+                pods.forget(pod.uid)
+            log.debug("%s: %s", path, error)
+        except (ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
+            log.debug("%s: %r", path, error)

@@ -4,23 +4,18 @@ the cluster's page.
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from aiohttp import web
 
-from gpumanager.http_server import ContextSource
 from gpumanager.scheduler.cluster_pages import OverviewPages
 from gpumanager.scheduler.extender import wire
-from gpumanager.scheduler.extender.bind import NotBound
-from gpumanager.scheduler.extender.metrics import Metrics, TaskCollector
 from gpumanager.scheduler.extender.service import Extender, NotReady
-from gpumanager.scheduler.http.clients import Clients
 from gpumanager.scheduler.http.server import (
     JSON,
     LATER,
     Bounds,
+    Clients,
     HttpRefusal,
     HttpServer,
     Page,
@@ -29,12 +24,13 @@ from gpumanager.scheduler.http.server import (
     page_of,
     plain,
 )
+from gpumanager.scheduler.metrics import Metrics, TaskCollector
 from gpumanager.supervisor import Supervisor
 
 CONTENT: Final = {"Content-Type": JSON}
 
 
-class ExtenderServer:
+class ExtenderServer(HttpServer):
     """Serves an extender. version: for `/version`. clients: which client certificates are accepted;
     None: no certificate is needed. supervisor: of its background tasks."""
 
@@ -53,19 +49,7 @@ class ExtenderServer:
         self._extender = extender
         self._version = version
         self._overview = OverviewPages(extender, version)
-        self._server = HttpServer(self.routes(), bounds, clients)
-
-    async def start(self, address: str, port: int, tls: ContextSource | None = None) -> int:
-        """Listen until `stop`; returns the port. Raises OSError."""
-        return await self._server.start(address, port, tls)
-
-    async def stop(self) -> None:
-        """Accept no more; requests that are being answered get their response."""
-        await self._server.stop()
-
-    @property
-    def connections(self) -> int:
-        return self._server.connections
+        super().__init__(self.routes(), bounds, clients)
 
     def routes(self) -> Routes:
         pages = {
@@ -77,22 +61,31 @@ class ExtenderServer:
             **self._overview.pages(),
         }
         verbs = {
-            "/scheduler/predicates": self._verb("filter", self._filter),
-            "/scheduler/filter": self._verb("filter", self._filter),
-            "/scheduler/prioritize": self._verb("prioritize", self._prioritize),
-            "/scheduler/prioritize-claims": self._verb("prioritize_claims", self._claims),
-            "/scheduler/bind": self._verb("bind", self._bind),
-            "/scheduler/preempt": self._verb("preempt", self._preempt),
+            "/scheduler/predicates": "filter",
+            "/scheduler/filter": "filter",
+            "/scheduler/prioritize": "prioritize",
+            "/scheduler/prioritize-claims": "prioritize_claims",
+            "/scheduler/bind": "bind",
+            "/scheduler/preempt": "preempt",
         }
         return {
-            **{path: {"POST": page} for path, page in verbs.items()},
+            **{path: {"POST": self._page_of(verb)} for path, verb in verbs.items()},
             **{path: {"GET": page} for path, page in pages.items()},
         }
 
-    def _verb(self, name: str, decide: Callable[[bytes], Awaitable[bytes]]) -> Page:
+    def _page_of(self, verb: str) -> Page:
         async def answer(_request: web.BaseRequest, body: bytes) -> web.Response:
-            with self._measured(name):
-                response = web.Response(body=await decide(body), headers=CONTENT)
+            began, outcome = time.perf_counter(), "failed"
+            try:
+                response = web.Response(body=await self._decide(verb, body), headers=CONTENT)
+                outcome = "answered"
+            except wire.BadRequest as error:
+                outcome = "refused"
+                raise HttpRefusal(400, str(error)) from None
+            except NotReady as error:
+                raise HttpRefusal(503, str(error), **LATER) from None
+            finally:
+                self.metrics.took(verb, outcome, time.perf_counter() - began)
             if not self._extender.election.leads:
                 # A Service that selects the leader's label still has the connection to us that it
                 # opened before the lease changed hands: the next request is to find the leader.
@@ -101,41 +94,19 @@ class ExtenderServer:
 
         return answer
 
-    @contextmanager
-    def _measured(self, name: str) -> Iterator[None]:
-        began, outcome = time.perf_counter(), "failed"
-        try:
-            yield
-            outcome = "answered"
-        except wire.BadRequest as error:
-            outcome = "refused"
-            raise HttpRefusal(400, str(error)) from None
-        except NotReady as error:
-            raise HttpRefusal(503, str(error), **LATER) from None
-        finally:
-            self.metrics.took(name, outcome, time.perf_counter() - began)
-
-    async def _filter(self, body: bytes) -> bytes:
-        arguments = wire.read_arguments(body)
-        found = self._extender.filter(arguments.pod, arguments.names)
-        return wire.write_filter(arguments, found)
-
-    async def _prioritize(self, body: bytes) -> bytes:
-        arguments = wire.read_arguments(body)
-        return wire.write_scores(self._extender.prioritize(arguments.pod, arguments.names))
-
-    async def _claims(self, body: bytes) -> bytes:
-        arguments = wire.read_arguments(body)
-        return wire.write_scores(self._extender.prioritize_claims(arguments.pod, arguments.names))
-
-    async def _preempt(self, body: bytes) -> bytes:
-        said = wire.read_preempt(body)
-        found = await self._extender.preempt(said.pod, said.victims)
-        return wire.write_victims(found, said.violations)
-
-    async def _bind(self, body: bytes) -> bytes:
-        refused = await self._extender.bind(wire.read_bind(body))
-        return wire.write_error(refused.message if isinstance(refused, NotBound) else "")
+    async def _decide(self, verb: str, body: bytes) -> bytes:
+        extender = self._extender
+        if verb == "bind":
+            refused = await extender.bind(wire.read_bind(body))
+            return wire.write_error(refused.message if refused else "")
+        if verb == "preempt":
+            pod, victims, violations = wire.read_preempt(body)
+            return wire.write_victims(await extender.preempt(pod, victims), violations)
+        sent = wire.read_arguments(body)
+        if verb == "filter":
+            return wire.write_filter(sent, extender.filter(sent.pod, sent.names))
+        score = extender.prioritize if verb == "prioritize" else extender.prioritize_claims
+        return wire.write_scores(score(sent.pod, sent.names))
 
     def _healthz(self) -> web.Response:
         if trouble := self._supervisor.trouble:

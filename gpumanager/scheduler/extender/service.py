@@ -14,15 +14,9 @@ from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.claims.cache import ClaimCache
 from gpumanager.scheduler.cooperative import run_cooperatively
-from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
-from gpumanager.scheduler.extender.explain import (
-    Explanation,
-    ExplanationStore,
-    GivenGpu,
-    best,
-    reasons,
-)
-from gpumanager.scheduler.extender.requeue import RefusedPods, Requeue
+from gpumanager.scheduler.extender.bind import Binder, BindRequest, Leads, NotBound
+from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore, Row, best, reasons
+from gpumanager.scheduler.extender.requeue import RefusedPods, requeue_due
 from gpumanager.scheduler.quota.rules import QuotaCheck, permitted
 from gpumanager.scheduler.scoring import preemption
 from gpumanager.scheduler.scoring.node_scorer import SliceScorer
@@ -39,7 +33,7 @@ from gpumanager.scheduler.scoring.verdicts import (
 )
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import DisruptionBudgets, NodeWatch, PodWatch
+from gpumanager.scheduler.watching import NodeWatch, ObjectStore, PodWatch, namespace_of
 from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 
 log = logging.getLogger(__name__)
@@ -47,20 +41,15 @@ log = logging.getLogger(__name__)
 SURE_SECONDS: Final = 5.0
 """How long a bind waits until a new leader has listed all pods once more."""
 EXPIRE_SECONDS: Final = 5.0
+REQUEUE_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 0.02
 IDLE_SECONDS: Final = 1.0
 """Pauses of the task that renews points: while some are due, and while none are."""
 
 
-class Election(Protocol):
+class Election(Leads, Protocol):
     """Leader election: the Lease, or none where there is one replica."""
 
-    @property
-    def leads(self) -> bool: ...
-    @property
-    def remaining(self) -> float: ...
-    @property
-    def holder(self) -> str: ...
     async def run(self) -> None: ...
 
 
@@ -100,10 +89,11 @@ class Extender:
         now: Callable[[], float] = time.time,
         skipped: SkippedErrors | None = None,
     ) -> None:
+        self._api = api
         self.rules = rules or QuotaCheck()
         self.preference = preference
-        self.habits = WorkloadMix(lambda: self.state.gpu_pods_cpu_part, lambda: self.state.gpus)
-        self.state = ClusterState(observer=self.rules, saw=self.habits.saw, left=self.habits.left)
+        self.habits = WorkloadMix()
+        self.state = ClusterState(observer=self.rules, habits=self.habits)
         self.claims = ClaimCache(self.state.offer, preference)
         self.verdicts = Verdicts(self.state, self.habits)
         self._slice_verdicts = Verdicts(self.state, self.habits, judges=SliceScorer)
@@ -113,13 +103,19 @@ class Extender:
         self.pods = Informer(
             api, PodWatch(self.state, self.claims.shape_of), clock=clock, skipped=skipped
         )
-        self._budgets = DisruptionBudgets()
-        self.budgets = Informer(api, self._budgets, clock=clock, skipped=skipped)
-        self.election: Election = election(self._leadership_changed) if election else NoElection()
+        # Which pods a budget counts, and how many may go, is decided at eviction. Here it is enough
+        # to know where no pod is protected.
+        self._protected = ObjectStore("/apis/policy/v1/poddisruptionbudgets", namespace_of)
+        self.budgets = Informer(api, self._protected, clock=clock, skipped=skipped)
+        # A new leader lists the pods again: the former one's last bindings may not be watched yet.
+        self.election: Election = (
+            election(lambda leads: self.pods.resync() if leads else None)
+            if election
+            else NoElection()
+        )
         self.refused = RefusedPods(
             self._would_fit, lambda: self.state.changes + self.rules.changes, clock
         )
-        self._requeue = Requeue(api, self.refused, lambda: self.election.leads and not self.missing)
         self._now = now
         self._binder = Binder(
             api,
@@ -146,7 +142,7 @@ class Extender:
             "pods": self.pods.run,
             "disruption budgets": self.budgets.run,
             "leader election": self.election.run,
-            "requeue": self._requeue.run,
+            "requeue": self._requeue,
             "expiry of bindings": self._expire_bindings,
             "scores": self._renew_scores,
             **self._claim_tasks,
@@ -188,8 +184,7 @@ class Extender:
             return ()
         shape = self.verdicts.of(ask, ())
         ranked = prioritize(shape, names)
-        known = self.memory.of(pod.namespace, pod.name)
-        if known is not None:
+        if known := self.memory.of(pod.namespace, pod.name):
             found = replace(known, best=best(ranked, shape.points_of))
             self.memory.remember(pod.namespace, pod.name, found)
         return ranked
@@ -212,7 +207,7 @@ class Extender:
         found, check = Filtered(tuple(given)), self.rules.permits(pod, ask)
         names = permitted(found, check, self.state.classes.members).fitting
         open_ = {name: given[name] for name in names}
-        protected = self._budgets.protects if self.budgets.current else None
+        protected = set(self._protected.known.values()) if self.budgets.current else None
         return await run_cooperatively(preemption.chosen(self.state, pod, ask, open_, protected))
 
     async def bind(self, request: BindRequest) -> NotBound | None:
@@ -224,7 +219,7 @@ class Extender:
                 await self.pods.synced.wait()
         except TimeoutError:
             raise NotReady("the cluster's pods are being read again: try again") from None
-        points, pod = None, self.state.known(request.uid)
+        points, pod = None, self.state.known.get(request.uid)
         ask = self.pod_shape_of(pod) if pod else None
         if isinstance(ask, PodShape):  # the node's points before the pod takes its GPUs
             points = self.verdicts.of(ask, (request.node,)).points_of(request.node)
@@ -254,18 +249,15 @@ class Extender:
         """Return what the pod asks for, in this cluster."""
         return pod_shape_of(pod, self.preference)
 
-    def _gpus_of(self, request: BindRequest) -> tuple[GivenGpu, ...]:
+    def _gpus_of(self, request: BindRequest) -> tuple[Row, ...]:
         """Return the GPUs that the pod has on its node."""
-        pod, node = self.state.known(request.uid), self.state.nodes.get(request.node)
+        pod, node = self.state.known.get(request.uid), self.state.nodes.get(request.node)
         holder = node.holders.get(request.uid) if node else None
         if pod is None or node is None or holder is None or holder.packing is None:
             return ()
         pairs = zip(asking(pod), holder.packing.gpus, strict=True)
-        return tuple(
-            GivenGpu(one.name, node.topology.gpus[place].index, node.topology.gpus[place].uuid)
-            for one, places in pairs
-            for place in places
-        )
+        rows = ((one.name, node.topology.gpus[place]) for one, places in pairs for place in places)
+        return tuple({"container": of, "index": gpu.index, "uuid": gpu.uuid} for of, gpu in rows)
 
     def _judge(self, pod: PodView, ask: PodShape, names: Collection[str]) -> Filtered:
         found = filter_nodes(self.verdicts.of(ask, ()), names)
@@ -274,7 +266,7 @@ class Extender:
     def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:
         """Return whether a refused pod would fit one of these nodes now."""
         ask = self.pod_shape_of(pod)
-        if not isinstance(ask, PodShape) or self.state.bound_to(pod.uid) is not None:
+        if not isinstance(ask, PodShape) or pod.uid in self.state.bound:
             return False
         return bool(self._judge(pod, ask, names).fitting)
 
@@ -288,10 +280,11 @@ class Extender:
         if self.missing:
             raise NotReady(f"the cluster's {self.missing} are still being read: try again")
 
-    def _leadership_changed(self, leads: bool) -> None:  # noqa: FBT001
-        """List the pods again: the former leader's last bindings may not have been watched yet."""
-        if leads:
-            self.pods.resync()
+    async def _requeue(self) -> None:
+        while True:
+            await asyncio.sleep(REQUEUE_SECONDS)
+            ours = self.election.leads and not self.missing
+            await requeue_due(self._api, self.refused, ours=ours)
 
     async def _expire_bindings(self) -> None:
         while True:

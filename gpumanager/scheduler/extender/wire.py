@@ -79,15 +79,6 @@ class Arguments:
     nodes: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptArguments:
-    """victims: UIDs by node. violations: how many disruption budgets are violated, by node."""
-
-    pod: PodView
-    victims: Mapping[str, tuple[PodUID, ...]]
-    violations: Mapping[str, int]
-
-
 def read_arguments(body: bytes) -> Arguments:
     """Read filter's or prioritize's body; raises BadRequest."""
     sent = _read(body, ExtenderArgs)
@@ -106,8 +97,11 @@ def read_arguments(body: bytes) -> Arguments:
     return Arguments(pod, _checked(list(by_name), "Nodes"), by_name)
 
 
-def read_preempt(body: bytes) -> PreemptArguments:
-    """Read preempt's body; raises BadRequest."""
+def read_preempt(
+    body: bytes,
+) -> tuple[PodView, Mapping[str, tuple[PodUID, ...]], Mapping[str, int]]:
+    """Read preempt's body: the pod, the victims by node, and how many disruption budgets are
+    violated by node. Raises BadRequest."""
     sent = _read(body, ExtenderPreemptionArgs)
     pod = _pod(sent.Pod)
     given = sent.NodeNameToMetaVictims
@@ -115,10 +109,16 @@ def read_preempt(body: bytes) -> PreemptArguments:
         given = sent.NodeNameToVictims
     if given is None:
         raise BadRequest("NodeNameToMetaVictims: missing")
-    victims = {node: tuple(map(_uid_of, (one and one.Pods) or ())) for node, one in given.items()}
-    return PreemptArguments(
-        pod, victims, {node: (one and one.NumPDBViolations) or 0 for node, one in given.items()}
-    )
+    victims = {
+        node: tuple(
+            PodUID(gone.UID or (gone.metadata.uid if gone.metadata else ""))
+            for gone in (one and one.Pods) or ()
+        )
+        for node, one in given.items()
+    }
+    if not all(map(all, victims.values())):
+        raise BadRequest("a victim: UID: missing")
+    return pod, victims, {node: (one and one.NumPDBViolations) or 0 for node, one in given.items()}
 
 
 def read_bind(body: bytes) -> BindRequest:
@@ -229,13 +229,6 @@ def _checked(names: list[str], field: str = "NodeNames") -> list[str]:
 def _others(text: str) -> bytes:
     """Return what is not of LETTERS."""
     return text.encode("utf-8", "replace").translate(None, LETTERS)
-
-
-def _uid_of(victim: Victim) -> PodUID:
-    uid = victim.UID or (victim.metadata.uid if victim.metadata else "")
-    if not uid:
-        raise BadRequest("a victim: UID: missing")
-    return PodUID(uid)
 
 
 def _shown(value: Any) -> str:

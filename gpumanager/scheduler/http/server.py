@@ -1,6 +1,9 @@
 """Routes by path and method; a request that cannot be served gets a status and one sentence.
 
-`gpumanager.http_server` limits connections; this module limits the bodies of requests.
+`gpumanager.http_server` limits connections; this module limits the bodies of requests, and says
+which client certificates are accepted. A client without a certificate passes the TLS handshake,
+because the kubelet's probes have none; the path decides then. A certificate that no configured CA
+has signed fails the handshake.
 """
 
 import asyncio
@@ -13,7 +16,6 @@ from typing import Final
 from aiohttp import web
 
 from gpumanager.http_server import BoundedServer, ConnectionBounds, ContextSource
-from gpumanager.scheduler.http.clients import Clients
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +24,7 @@ METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 CLOSE: Final = {"Connection": "close"}
 LATER: Final = {"Retry-After": "1"}
 BODIES: Final = ("POST", "PUT", "PATCH")
+PROBES: Final = frozenset({"/healthz", "/readyz", "/version"})
 
 Page = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 """Answers a request with this body. Raises HttpRefusal."""
@@ -40,6 +43,29 @@ class Bounds(ConnectionBounds):
     body_seconds: float = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """names: common names, or DNS names, of which a caller's certificate has one; empty: any that
+    the authority has signed. pages: whether any client may read, and only decisions need a
+    certificate.
+    """
+
+    names: frozenset[str] = frozenset()
+    pages: bool = False
+
+    def admits(self, request: web.BaseRequest) -> bool:
+        """Return whether the request needs no certificate, or its caller has one of these."""
+        if request.method in {"GET", "HEAD"} and (self.pages or request.path in PROBES):
+            return True
+        certificate = request.transport and request.transport.get_extra_info("peercert")
+        if not certificate:
+            return False
+        pairs = [pair for pairs in certificate.get("subject", ()) for pair in pairs]
+        pairs += certificate.get("subjectAltName", ())
+        names = {name for kind, name in pairs if kind in {"commonName", "DNS"}}
+        return not self.names or not self.names.isdisjoint(names)
+
+
 class HttpRefusal(Exception):
     """The request is answered with this status."""
 
@@ -47,9 +73,6 @@ class HttpRefusal(Exception):
         super().__init__(message)
         self.status = status
         self.headers = headers
-
-
-TOO_LATE: Final = HttpRefusal(408, "the request did not come to its end in time", **CLOSE)
 
 
 class HttpServer:
@@ -88,11 +111,7 @@ class HttpServer:
         held = 0
         try:
             clients = self._clients
-            if (
-                clients is not None
-                and not clients.opens(request.method, request.path)
-                and not clients.admits(request.transport)
-            ):
+            if clients is not None and not clients.admits(request):
                 return refusal(403, "show a client certificate that this server knows", **CLOSE)
             page = self._find_page(request)
             held = self._reserve_body(request)
@@ -145,7 +164,8 @@ class HttpServer:
                     if len(body) > self._bounds.body:
                         break
         except TimeoutError:
-            raise TOO_LATE from None
+            late = "the request did not come to its end in time"
+            raise HttpRefusal(408, late, **CLOSE) from None
         except (web.RequestPayloadError, ConnectionError):
             raise HttpRefusal(400, "the body ends before its length", **CLOSE) from None
         if len(body) > self._bounds.body:

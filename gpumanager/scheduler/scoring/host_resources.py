@@ -6,10 +6,10 @@ its node has no CPU left. So an amount that cannot be read counts as zero.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from gpumanager.ids import PodUID
-from gpumanager.kube.pod import LARGEST_AMOUNT, amounts
+from gpumanager.kube.pod import LARGEST_AMOUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +31,6 @@ BOUNDLESS: Final = HostResources(LARGEST_AMOUNT, LARGEST_AMOUNT)
 """Of a node that does not say what it has."""
 
 
-def allocatable(node: Any) -> HostResources:
-    """Read a node object; raises TypeError, AttributeError."""
-    found = (node.get("status") or {}).get("allocatable")
-    return HostResources(*amounts(found)) if found else BOUNDLESS
-
-
-def total(hosts: Iterable[HostResources]) -> HostResources:
-    cpu = memory = 0
-    for host in hosts:
-        cpu += host.cpu_milli
-        memory += host.memory_mib
-    return HostResources(cpu, memory)
-
-
 class HostUsage:
     """What pods without GPUs take of their nodes: by UID, and a sum for each node. One more or less
     costs constant time."""
@@ -58,31 +44,22 @@ class HostUsage:
 
     def put(self, uid: PodUID, node: str, host: HostResources) -> Iterable[str]:
         """Count so much on this node; return the nodes on which that changes something."""
-        known = self._pods.get(uid)
-        if known == (node, host):
+        if self._pods.get(uid) == (node, host):
             return ()
-        changed = set(self.gone(uid))
-        if host != NO_RESOURCES:
-            self._pods[uid] = node, host
-            self._nodes[node] = self.on(node) + host
-            changed.add(node)
-        return changed
+        before = self.gone(uid)
+        if host == NO_RESOURCES:
+            return before
+        self._pods[uid] = node, host
+        self._nodes[node] = self.on(node) + host
+        return {*before, node}
 
     def gone(self, uid: PodUID) -> Iterable[str]:
         """Count it no longer; return the node on which it was."""
-        known = self._pods.pop(uid, None)
-        if known is None:
-            return ()
-        node, host = known
-        left = self.on(node) - host
-        if left == NO_RESOURCES:
-            self._nodes.pop(node, None)
-        else:
+        node, host = self._pods.pop(uid, ("", NO_RESOURCES))
+        left = self._nodes.pop(node, NO_RESOURCES) - host
+        if left != NO_RESOURCES:
             self._nodes[node] = left
-        return (node,)
+        return (node,) if node else ()
 
     def all(self) -> Iterable[PodUID]:
         return self._pods.keys()
-
-    def __len__(self) -> int:
-        return len(self._pods)

@@ -20,8 +20,8 @@ from gpumanager.placement.values import Refusal
 from gpumanager.placement.workload_mix import UNKNOWN_MIX, Mix
 from gpumanager.scheduler.node import MachineType, NodeState
 from gpumanager.scheduler.scoring.packing import Packing, Positions
-from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape
-from gpumanager.scheduler.scoring.unschedulable_reasons import Brief, Unfit, brief, unfit
+from gpumanager.scheduler.scoring.pod_shape import PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit, unfit
 
 REMEMBERED_SEARCHES: Final = 256
 """Searches for whole GPUs whose results a shape keeps: they take milliseconds on large machines."""
@@ -45,37 +45,29 @@ Verdict = Fit | Unfit
 
 
 class NodeScorer:
-    """For one shape of pod. models: names of GPUs that there are in the cluster."""
+    """For one shape of pod. models: names of GPUs that there are in the cluster. mix: of pods that
+    are usual; another one changes points, and on which GPU a share is best."""
 
     def __init__(
         self, ask: PodShape, models: frozenset[str] = frozenset(), mix: Mix = UNKNOWN_MIX
     ) -> None:
-        wish, preference = ask.wish, ask.preference
+        preference = ask.preference
         self.mix = mix
         self._pod = ask
         self._ask = ask.pod_request(models)
         self._places = ask.together
-        self._policy = policy_of(preference.nodes or DEFAULT.nodes, alone=not preference.near)
+        nodes = preference.nodes or DEFAULT.nodes
+        self._policy: Policy = policy_of(nodes, alone=not preference.near)
         self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
-        self._simple = len(ask.requests) == 1 and wish is ANY and not preference.near
-        self._whole = all(request.whole_gpus for request in ask.requests)
+        # Where single GPUs are named, nodes that are built alike are not alike.
+        named = ask.wish.uuids or ask.wish.not_uuids
+        self._alike = not named and all(request.whole_gpus for request in ask.requests)
         self._packings: dict[tuple[MachineType | None, Positions], Packing | Refusal] = {}
-
-    def use(self, mix: Mix) -> None:
-        """Use another mix from now on. It changes points, and on which GPU a share is best."""
-        self.mix = mix
-
-    def brief(self, node: NodeState) -> float | Brief:
-        """Return points, or why not, as `of` does, without what it would take."""
-        if not self._simple:
-            found = self.of(node)
-            return found.points if isinstance(found, Fit) else (found.phrase, found.final)
-        return brief(node, self._pod) or rounded(self.score(node))
 
     def of(self, node: NodeState) -> Verdict:
         """Return the node's points and what the pod would take, or why it does not fit."""
         score = self.score(node)
-        if self._whole and not self._pod.wish.names_gpus:
+        if self._alike:
             # Links between whole GPUs are the node's affair: all nodes that are built alike and
             # have the same GPUs free get the same ones.
             key = node.machine, node.whole_gpus
@@ -95,10 +87,10 @@ class NodeScorer:
             packing = node.place(self._pod, tuple(wanted))
         if isinstance(packing, Refusal):
             return unfit(node, self._pod, packing)
-        near = 0.0
+        points = WORST if score is None else score.points
         if self._pod.preference.near:
-            near = nearness(node.topology, packing.gpus, self._pod.preference)
-        return Fit(rounded(score, near), packing)
+            points += nearness(node.topology, packing.gpus, self._pod.preference)
+        return Fit(round(points, DECIMALS), packing)
 
     def score(self, node: NodeState) -> Score | None:
         """Return the score by the policy."""
@@ -112,20 +104,13 @@ class SliceScorer(NodeScorer):
         self, ask: PodShape, models: frozenset[str] = frozenset(), mix: Mix = UNKNOWN_MIX
     ) -> None:
         super().__init__(ask, models, mix)
-        self._slice = SliceScore(ask.preference.nodes or DEFAULT.nodes, ordered=False)
-
-    def brief(self, node: NodeState) -> float | Brief:
-        score = self.score(node)
-        return (NO_DEVICES, False) if score is None else rounded(score)
+        self._policy = SliceScore(ask.preference.nodes or DEFAULT.nodes, ordered=False)
 
     def of(self, node: NodeState) -> Verdict:
         score = self.score(node)
-        return Unfit(NO_DEVICES) if score is None else Fit(rounded(score), Packing(score.gpus, {}))
+        if score is None:
+            return Unfit(NO_DEVICES)
+        return Fit(round(score.points, DECIMALS), Packing(score.gpus, {}))
 
     def score(self, node: NodeState) -> Score | None:
-        """Return the score by the policy."""
-        return self._slice.score(node.offered_to(self._pod), self._ask, self.mix)
-
-
-def rounded(score: Score | None, near: float = 0.0) -> float:
-    return round((WORST if score is None else score.points) + near, DECIMALS)
+        return self._policy.score(node.offered_to(self._pod), self._ask, self.mix)

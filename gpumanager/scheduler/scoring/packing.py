@@ -103,13 +103,19 @@ def _pack(
         if request.whole_gpus > 1 and ask.preference.near:
             grant = place_near(topology, room, request, ask.preference)
         else:
-            grant = _place(topology, room, request, wanted[index] if wanted else ())
+            grant = _as_wished(topology, room, request, wanted[index] if wanted else ()) or place(
+                topology, room, request
+            )
         if isinstance(grant, Refusal):
             return grant
         room, gpus[index] = room.take(grant), _positions(topology, grant)
     home = {position for held in gpus for position in held}
     for index in inits:
-        request, before = ask.requests[index], _beside(topology, free, ask, gpus, index)
+        request, before = ask.requests[index], free
+        for earlier in range(index):  # the sidecars before it have started
+            if ask.kinds[earlier] is ContainerKind.SIDECAR:
+                held = tuple(topology.gpus[n] for n in gpus[earlier])
+                before = before.take(GpuChoice(ask.requests[earlier], held, ""))
         # On the GPUs the pod will have anyway, or else where it fits.
         others = [gpu for n, gpu in enumerate(topology.gpus) if home and n not in home]
         grant = place(topology, before.without(others), request)
@@ -121,26 +127,15 @@ def _pack(
     return Packing(tuple(gpus), uses_of(topology, ask, gpus))
 
 
-def _place(
+def _as_wished(
     topology: Topology, free: FreeGpus, request: Request, wanted: Positions
-) -> GpuChoice | Refusal:
-    """Place it as the node would: as wished where that fits, by its own choice where not."""
-    if wanted and len(wanted) == max(1, request.whole_gpus):
-        gpus = tuple(topology.gpus[position] for position in sorted(wanted))
-        if all(free.of(gpu).fits(request) for gpu in gpus):
-            return GpuChoice(request, gpus, "as the policy has it")
-    return place(topology, free, request)
-
-
-def _beside(
-    topology: Topology, free: FreeGpus, ask: PodShape, gpus: Sequence[Positions], index: int
-) -> FreeGpus:
-    """Return what is free for an init container: the sidecars before it have started."""
-    for earlier in range(index):
-        if ask.kinds[earlier] is ContainerKind.SIDECAR:
-            held, request = tuple(topology.gpus[n] for n in gpus[earlier]), ask.requests[earlier]
-            free = free.take(GpuChoice(request, held, ""))
-    return free
+) -> GpuChoice | None:
+    """Return the wish, where it fits."""
+    if not wanted or len(wanted) != max(1, request.whole_gpus):
+        return None
+    gpus = tuple(topology.gpus[position] for position in sorted(wanted))
+    fits = all(free.of(gpu).fits(request) for gpu in gpus)
+    return GpuChoice(request, gpus, "as the policy has it") if fits else None
 
 
 def _positions(topology: Topology, grant: GpuChoice) -> Positions:

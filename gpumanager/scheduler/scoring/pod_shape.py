@@ -54,11 +54,6 @@ class PodWish:
     uuids: frozenset[str] = frozenset()
     not_uuids: frozenset[str] = frozenset()
 
-    @property
-    def names_gpus(self) -> bool:
-        """Return whether single GPUs are named: nodes of one kind are not alike to it."""
-        return bool(self.uuids or self.not_uuids)
-
     def takes(self, gpu: Gpu) -> bool:
         return self is ANY or (
             self._takes_model(gpu.model.lower())
@@ -107,7 +102,7 @@ class PodShape:
     @property
     def placed(self) -> "PodShape":
         """Return it for a pod that has its place: where it would rather be does not matter."""
-        return self if self.preference is NO_PREFERENCE else _without_preference(self)
+        return _shape(self.requests, self.kinds, self.wish, self.host)
 
     @property
     def inits(self) -> tuple[int, ...]:
@@ -118,10 +113,6 @@ class PodShape:
     def together(self) -> tuple[int, ...]:
         """Return which containers run at the same time."""
         return tuple(n for n in range(len(self.kinds)) if n not in self.inits)
-
-    @property
-    def largest(self) -> Request:
-        return max(self.requests, key=lambda request: (request.cores, request.blocks))
 
     def pod_request(self, models: frozenset[str] = frozenset()) -> PodRequest:
         """Return it as policies have it: what runs at the same time. models: all there are."""
@@ -155,7 +146,7 @@ def pod_shape_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodShape 
     preference = preference_of(pod.annotations)
     if isinstance(preference, Refusal):
         return preference
-    return _preferring(needs, preference, default)
+    return _shape(needs.requests, needs.kinds, needs.wish, needs.host, preference.over(default))
 
 
 def claim_shape_of(
@@ -165,10 +156,10 @@ def claim_shape_of(
     preference counts as none: the pod has been let in."""
     host = HostResources(pod.cpu_milli, pod.memory_mib)
     preference = preference_of(pod.annotations)
-    needs = _claiming(requests[:MOST_CONTAINERS], _wish(pod.annotations), host)
-    return _preferring(
-        needs, NO_PREFERENCE if isinstance(preference, Refusal) else preference, default
-    )
+    own = NO_PREFERENCE if isinstance(preference, Refusal) else preference
+    requests = requests[:MOST_CONTAINERS]
+    kinds = (ContainerKind.APP,) * len(requests)
+    return _shape(requests, kinds, _wish(pod.annotations), host, own.over(default))
 
 
 def needs_of(pod: PodView) -> PodShape | Refusal | None:
@@ -203,28 +194,19 @@ def _needs(
             return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
         requests.append(request)
     kinds = tuple([one.kind for one in containers])
-    return _shared(PodShape(tuple(requests), kinds, wish, host)) if requests else None
+    return _shape(tuple(requests), kinds, wish, host) if requests else None
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
-def _claiming(requests: tuple[Request, ...], wish: PodWish, host: HostResources) -> PodShape:
-    return _shared(PodShape(requests, (ContainerKind.APP,) * len(requests), wish, host))
-
-
-@lru_cache(maxsize=SHAPES_SHARED)
-def _preferring(needs: PodShape, preference: Preference, default: Preference) -> PodShape:
-    return _shared(replace(needs, preference=preference.over(default)))
-
-
-@lru_cache(maxsize=SHAPES_SHARED)
-def _without_preference(ask: PodShape) -> PodShape:
-    return _shared(replace(ask, preference=NO_PREFERENCE))
-
-
-@lru_cache(maxsize=SHAPES_SHARED)
-def _shared(ask: PodShape) -> PodShape:
+def _shape(
+    requests: tuple[Request, ...],
+    kinds: tuple[ContainerKind, ...],
+    wish: PodWish,
+    host: HostResources,
+    preference: Preference = NO_PREFERENCE,
+) -> PodShape:
     """Return the value that equal shapes share."""
-    return ask
+    return PodShape(requests, kinds, wish, host, preference)
 
 
 def _wish(said: Mapping[str, str]) -> PodWish:

@@ -6,8 +6,7 @@ node and that no PodDisruptionBudget may protect, as few and as unimportant as s
 (decision 0063).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -30,11 +29,11 @@ def chosen(
     pod: PodView,
     ask: PodShape,
     victims: Mapping[str, Victims],
-    protected: Callable[[str], bool] | None,
+    protected: Collection[str] | None,
 ) -> Work[dict[str, Victims]]:
     """Return the nodes on which the pod fits once these are gone, each with all of them, those of
-    the highest priority first. victims: as kube-scheduler chose them. protected: whether pods of a
-    namespace may be; None: that is not known."""
+    the highest priority first. victims: as kube-scheduler chose them. protected: namespaces where
+    pods may be; None: that is not known."""
     found: dict[str, Victims] = {}
     for names in batches(tuple(victims), JUDGED_AT_ONCE):
         fitting = preempt(state, ask, {name: victims[name] for name in names})
@@ -46,74 +45,59 @@ def chosen(
     # one. Try others too.
     for name, given in islice(victims.items(), TRIED):
         others = _others(state, pod, name, given, protected)
-        fewest = yield from _fewest(_Trial(state, ask, name, given), others)
+        fewest = yield from _fewest(
+            others,
+            lambda some: bool(preempt(state, ask, {name: (*given, *some)})),  # noqa: B023
+        )
         if fewest:
             # kube-scheduler takes the first for the most important.
-            pods = ((uid, state.bound(uid)) for uid in (*given, *fewest))
-            ranked = sorted(pods, key=lambda one: -one[1].pod.priority if one[1] else 0)
-            found[name] = tuple(uid for uid, _ in ranked)
+            ranked = (*given, *fewest)
+            found[name] = tuple(sorted(ranked, key=lambda uid: -state.known[uid].priority))
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """Whether a pod fits on a node once its victims, and some others, are gone."""
-
-    state: ClusterState
-    ask: PodShape
-    node: str
-    victims: Victims
-
-    def fits(self, others: Sequence[PodUID]) -> bool:
-        return bool(preempt(self.state, self.ask, {self.node: (*self.victims, *others)}))
-
-
 def _others(
-    state: ClusterState,
-    pod: PodView,
-    name: str,
-    given: Victims,
-    protected: Callable[[str], bool],
+    state: ClusterState, pod: PodView, name: str, given: Victims, protected: Collection[str]
 ) -> list[PodView]:
     """Return further victims, the least important first; none if the priority of one of the given
     victims is unknown, since victims have to be in order."""
     node = state.nodes.get(name)
-    if node is None or not given or any(state.bound(uid) is None for uid in given):
+    if node is None or not given or any(uid not in state.bound for uid in given):
         return []
-    there = (state.bound(uid) for uid in node.holders if uid not in given)
+    there = (
+        state.known[uid]
+        for uid in node.holders
+        if uid not in given and state.bound.get(uid) == name
+    )
     found = (
-        one.pod
+        one
         for one in there
-        if one is not None
-        and one.node == name
-        and one.pod.priority < pod.priority
-        and not one.pod.terminating
-        and not protected(one.pod.namespace)
+        if one.priority < pod.priority and not one.terminating and one.namespace not in protected
     )
     return sorted(found, key=lambda one: one.priority)
 
 
-def _fewest(trial: _Trial, others: Sequence[PodView]) -> Work[Victims]:
+def _fewest(others: Sequence[PodView], enough: Callable[[Victims], bool]) -> Work[Victims]:
     """Return, of the lowest priorities that suffice, one pod where one is enough, or several that
     are all needed. Empty where all together are not enough."""
     # All of the lowest priority, all of the two lowest, and so on.
     levels = sorted({one.priority for one in others})
     lowest = (tuple(one.uid for one in others if one.priority <= level) for level in levels)
-    some = yield from _first_enough(trial, lowest)
-    one = yield from _first_enough(trial, ((uid,) for uid in some))
-    if one:
-        return one
+    some = yield from _first(lowest, enough)
+    kept = yield from _first(((uid,) for uid in some), enough)
+    if kept:
+        return kept
     kept = some
     for spared in reversed(some):  # the most important first
         rest = tuple(uid for uid in kept if uid != spared)
-        kept = rest if trial.fits(rest) else kept
+        kept = rest if enough(rest) else kept
         yield
     return kept
 
 
-def _first_enough(trial: _Trial, tries: Iterable[Victims]) -> Work[Victims]:
+def _first(tries: Iterable[Victims], enough: Callable[[Victims], bool]) -> Work[Victims]:
     for some in tries:
-        fits = trial.fits(some)
+        fits = enough(some)
         yield
         if fits:
             return some

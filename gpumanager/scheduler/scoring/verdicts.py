@@ -9,18 +9,16 @@ are renewed a few nodes at a time. Scores by the old and the new mix are compara
 waits for ten thousand nodes.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumanager.placement.workload_mix import Mix
-from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.scoring.node_scorer import NodeScorer, Verdict
+from gpumanager.scheduler.scoring.node_scorer import Fit, NodeScorer
 from gpumanager.scheduler.scoring.pod_shape import PodShape
-from gpumanager.scheduler.scoring.unschedulable_reasons import UNKNOWN, Brief, Unfit
+from gpumanager.scheduler.scoring.unschedulable_reasons import UNKNOWN, Unfit
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
 
@@ -31,27 +29,16 @@ NOT_KNOWN: Final = Unfit(UNKNOWN, "no node object has been seen")
 Scores = tuple[tuple[int, Collection[str]], ...]
 """Each score with the nodes that have it, from 10 downwards; a node not listed has 0."""
 SHAPES: Final = 64
-NOT_SEEN: Final[Brief] = UNKNOWN, False
 RENEWED_AT_ONCE: Final = 20
 """Nodes, when something else has become usual: a millisecond or two."""
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Nodes that will not do, for one reason. why_of: why one of these will not.
+class Left(NamedTuple):
+    """Nodes that will not do, for one reason. why: of the first of them; all have its phrase, and
+    are final if it is."""
 
-    why: of the first of them, example; all have its phrase, and are final if it is.
-    """
-
-    names: Collection[str]
-    why_of: Callable[[str], Unfit]
-    example: str
+    names: list[str]
     why: Unfit
-
-    @classmethod
-    def of(cls, names: Collection[str], why_of: Callable[[str], Unfit]) -> "Left":
-        first = next(iter(names))
-        return cls(names, why_of, first, why_of(first))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +48,35 @@ class Filtered:
     fitting: Collection[str]
     left: tuple[Left, ...] = ()
 
-    @property
-    def unfit(self) -> dict[str, Unfit]:
-        """Return the others, one by one."""
-        return {name: one.why_of(name) for one in self.left for name in one.names}
-
     def without(self, refused: Mapping[str, Unfit]) -> "Filtered":
         """Return the same where these nodes are refused too."""
         if not refused:
             return self
-        fitting: list[str] = []
-        gone: dict[str, Unfit] = {}  # in the order of the names: the first is an example
-        for name in self.fitting:
-            if (why := refused.get(name)) is None:
-                fitting.append(name)
-            else:
-                gone[name] = why
+        # In the order of the names: the first is an example.
+        gone = {name: why for name in self.fitting if (why := refused.get(name))}
+        fitting = [name for name in self.fitting if name not in gone]
         return Filtered(fitting, (*self.left, *by_reason(gone)))
 
 
 def by_reason(unfit: Mapping[str, Unfit]) -> tuple[Left, ...]:
     """Return the same nodes, those with one reason together."""
-    found: dict[tuple[str, bool], list[str]] = {}
+    found: dict[tuple[str, bool], Left] = {}
     for name, why in unfit.items():
-        found.setdefault((why.phrase, why.final), []).append(name)
-    return tuple(Left.of(names, unfit.__getitem__) for names in found.values())
+        found.setdefault((why.phrase, why.final), Left([], why)).names.append(name)
+    return tuple(found.values())
 
 
 class ShapeVerdicts:
     """One shape of pod.
 
     found: by node, of those that were judged since they changed: its points where the pod fits, or
-    why it does not.
+    why it does not, without details.
     """
 
     def __init__(self, judge: NodeScorer, state: ClusterState) -> None:
-        self.found: dict[str, float | Brief] = {}
+        self.found: dict[str, float | Unfit] = {}
+        self.judge = judge
         self._state = state
-        self._judge = judge
         self._seen = state.changes
         self._stale: set[str] = set()
         """Nodes whose points are by an earlier mix."""
@@ -108,24 +86,18 @@ class ShapeVerdicts:
         """Return points by name, of all nodes that fit."""
         return {name: one for name, one in self.found.items() if isinstance(one, float)}
 
-    @property
-    def unfits(self) -> dict[str, Unfit]:
-        """Return why not by name, of all nodes that do not fit."""
-        found = {name: self.unfit(name) for name in self.found}
-        return {name: one for name, one in found.items() if one}
-
-    def unfit(self, name: str) -> Unfit | None:
-        """Return why this node does not fit; None: it does, or is not known."""
+    def unfit(self, name: str) -> Unfit:
+        """Return why this node does not fit, in detail."""
         node = self._state.nodes.get(name)
-        found = self._judge.of(node) if node else None
-        return found if isinstance(found, Unfit) else None
+        found = self.judge.of(node) if node else None
+        return found if isinstance(found, Unfit) else NOT_KNOWN
 
     def points_of(self, name: str) -> float | None:
         """Return its points; None: it does not fit."""
         found = self.found.get(name)
         return found if isinstance(found, float) else None
 
-    def of(self, name: str) -> float | Brief:
+    def of(self, name: str) -> float | Unfit:
         """Return its points, or why it does not fit."""
         found = self.found.get(name)
         return self._update(name) if found is None else found
@@ -145,29 +117,25 @@ class ShapeVerdicts:
 
     def renew(self, mix: Mix) -> None:
         """Renew a few points that are by another mix."""
-        if mix is not self._judge.mix:
-            self._judge.use(mix)
+        if mix is not self.judge.mix:
+            self.judge.mix = mix
             self._stale = set(self.fits)
-        if self._stale:
-            for name in tuple(islice(self._stale, RENEWED_AT_ONCE)):
-                self._update(name)
+        for name in tuple(islice(self._stale, RENEWED_AT_ONCE)):
+            self._update(name)
 
     def behind(self, mix: Mix) -> bool:
         """Return whether some points are not by this mix."""
-        return bool(self._stale) or mix is not self._judge.mix
+        return bool(self._stale) or mix is not self.judge.mix
 
-    def judge(self, node: NodeState) -> Verdict:
-        """Judge a node as it is at this moment."""
-        return self._judge.of(node)
-
-    def _update(self, name: str) -> float | Brief:
+    def _update(self, name: str) -> float | Unfit:
         self._stale.discard(name)
         node = self._state.nodes.get(name)
         if node is None:  # gone, or never seen: a client may name anything, and it is not kept
             self.found.pop(name, None)
-            return NOT_SEEN
-        found = self.found[name] = self._judge.brief(node)
-        return found
+            return Unfit(UNKNOWN)
+        of = self.judge.of(node)
+        self.found[name] = of.points if isinstance(of, Fit) else of._replace(detail="")
+        return self.found[name]
 
 
 class Verdicts:
@@ -179,15 +147,14 @@ class Verdicts:
         state: ClusterState,
         habits: WorkloadMix | None = None,
         *,
-        shapes: int = SHAPES,
         judges: Callable[[PodShape, frozenset[str], Mix], NodeScorer] = NodeScorer,
     ) -> None:
         self._state = state
         self._judges = judges
         self._habits = habits or WorkloadMix()
-        self._most = shapes
         self._models = state.models
-        self._shapes: OrderedDict[PodShape, ShapeVerdicts] = OrderedDict()
+        self._shapes: dict[PodShape, ShapeVerdicts] = {}
+        """The last one that was asked for comes last."""
 
     def of(self, ask: PodShape, names: Collection[str] | None = None) -> ShapeVerdicts:
         """Return them up to date. names: nodes to judge now; None: all. Others are judged when they
@@ -195,13 +162,13 @@ class Verdicts:
         if self._models is not self._state.models:
             self._models = self._state.models
             self._shapes.clear()
-        shape = self._shapes.get(ask)
+        shape = self._shapes.pop(ask, None)
         if shape is None:
             judge = self._judges(ask, self._state.models, self._habits.mix)
-            shape = self._shapes[ask] = ShapeVerdicts(judge, self._state)
-            if len(self._shapes) > self._most:
-                self._shapes.popitem(last=False)
-        self._shapes.move_to_end(ask)
+            shape = ShapeVerdicts(judge, self._state)
+        self._shapes[ask] = shape
+        if len(self._shapes) > SHAPES:
+            del self._shapes[next(iter(self._shapes))]
         shape.catch_up(self._habits.mix, names)
         return shape
 
@@ -218,21 +185,14 @@ class Verdicts:
 def filter_nodes(shape: ShapeVerdicts, names: Collection[str]) -> Filtered:
     """Return which of these nodes will do, and why the others will not."""
     fitting: list[str] = []
-    left: dict[Brief, list[str]] = {}
-    found = shape.found
+    left: dict[Unfit, list[str]] = {}
     for name in names:
-        verdict = found.get(name)
-        if verdict is None:  # it has changed since, or was never judged
-            verdict = shape.of(name)
+        verdict = shape.of(name)
         if isinstance(verdict, float):
             fitting.append(name)
         else:
             left.setdefault(verdict, []).append(name)
-
-    def why(name: str) -> Unfit:
-        return shape.unfit(name) or NOT_KNOWN
-
-    return Filtered(fitting, tuple(Left.of(some, why) for some in left.values()))
+    return Filtered(fitting, tuple(Left(some, shape.unfit(some[0])) for some in left.values()))
 
 
 def prioritize(shape: ShapeVerdicts, names: Collection[str]) -> Scores:
@@ -242,11 +202,8 @@ def prioritize(shape: ShapeVerdicts, names: Collection[str]) -> Scores:
     the choice is made; how far apart the policy's points are means nothing across policies.
     """
     by_points: dict[float, list[str]] = {}
-    found = shape.found
     for name in names:
-        points = found.get(name)
-        if points is None:
-            points = shape.of(name)
+        points = shape.of(name)
         if isinstance(points, float):
             by_points.setdefault(points, []).append(name)
     if len(by_points) <= 1:

@@ -6,7 +6,7 @@ computed seldom, and used only if it differs from the current one. It includes h
 and the number of GPUs of each model that some pods name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -20,29 +20,19 @@ LEAST: Final = 0.05
 
 
 class WorkloadMix:
-    """Counts pods; `mix` is what is usual at present, the same value until that has changed.
+    """Counts pods; `mix` is what is usual at present, the same value until that has changed."""
 
-    part: of the CPU that is taken, what pods with GPUs take. gpus: how many there are, by model.
-    Both are called when a mix is made.
-    """
-
-    def __init__(
-        self,
-        part: Callable[[], float] = lambda: 1.0,
-        gpus: Callable[[], Mapping[str, int]] = dict,
-    ) -> None:
+    def __init__(self) -> None:
         self.mix = Mix()
-        self._part = part
-        self._gpus = gpus
         self._history = RecentPods()
         self._turnover = Turnover()
 
-    def saw(self, ask: PodShape) -> None:
-        """Count one more pod."""
-        gpus = self._gpus()
+    def saw(self, ask: PodShape, gpus: Mapping[str, int], part: float = 1.0) -> None:
+        """Count one more pod. gpus: how many there are, by model. part: of the CPU that is taken,
+        what pods with GPUs take."""
         self._history.count(ask.pod_request(frozenset(gpus)))
         if self._turnover.count_arrival():
-            mix = beside_others(self._history.mix(), self._part())
+            mix = beside_others(self._history.mix(), part)
             mix = replace(mix, leaving=self._turnover.leaving, supply=supply_of(gpus))
             if difference(self.mix, mix) > MIX_DIFFERENCE:
                 self.mix = mix

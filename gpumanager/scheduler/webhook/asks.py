@@ -13,7 +13,6 @@ from gpumanager.kube.pod import CONFIG_MIRROR, ContainerKind, kind_of
 from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY, WHOLE_GPU
 from gpumanager.placement.values import Request
-from gpumanager.units import CORES_PER_GPU
 
 RESOURCES: Final = (VCORE, VMEMORY)
 LISTS: Final = ("initContainers", "containers")
@@ -79,17 +78,6 @@ class ContainerAmounts:
             return None
         return Request(cores, blocks)
 
-    @property
-    def cores(self) -> int:
-        """Return the cores; 0 where they are not understood."""
-        return self.request.cores if self.request else 0
-
-    @property
-    def is_share(self) -> bool:
-        """Return whether it asks for a part of one GPU, or for memory alone."""
-        request = self.request
-        return request is not None and request.cores < CORES_PER_GPU
-
 
 def read_asks(pod: Any) -> tuple[ContainerAmounts, ...]:
     """Return those of its containers that ask for GPUs, init containers first. Raises
@@ -134,17 +122,13 @@ def annotations(pod: Any) -> Mapping[str, Any]:
 
 def mapping(value: Any, where: str) -> Mapping[str, Any]:
     """Return `value`, or nothing for null; raises PodUnreadable for anything else."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise PodUnreadable(where, value)
-    return value
+    if value is None or isinstance(value, dict):
+        return value or {}
+    raise PodUnreadable(where, value)
 
 
 def rows(value: Any, where: str) -> list[Any]:
     """Return `value`, or nothing for null; raises PodUnreadable for anything else."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise PodUnreadable(where, value)
-    return value
+    if value is None or isinstance(value, list):
+        return value or []
+    raise PodUnreadable(where, value)

@@ -5,8 +5,7 @@ idempotent.
 """
 
 import copy
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from gpumanager.names import (
@@ -28,6 +27,7 @@ from gpumanager.scheduler.webhook.asks import (
 )
 from gpumanager.scheduler.webhook.nodes import NodeKind, smallest_gpu
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, DefaultMemory
+from gpumanager.scheduler.webhook.review import Operation
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 
 STALE: Final = (
@@ -43,34 +43,6 @@ UNNAMED: Final = ("", None, "default-scheduler")
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One step of the patch. note: for the user, where the change is one they should know of."""
-
-    op: str
-    path: str
-    value: Any = None
-    note: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        value = {} if self.op == "remove" else {"value": self.value}
-        return {"op": self.op, "path": self.path, **value}
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What a rule reads. pod: has a spec that is a mapping."""
-
-    pod: Any
-    asks: tuple[ContainerAmounts, ...]
-    policy: AdmissionPolicy
-    nodes: Collection[NodeKind]
-
-    @property
-    def spec(self) -> Any:
-        return self.pod["spec"]
-
-
 def mutate(
     pod: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
 ) -> tuple[Operation, ...]:
@@ -78,8 +50,24 @@ def mutate(
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
         return ()
-    case = Case(pod, asks, policy, nodes)
-    return tuple(step for rule in RULES for step in rule(case))
+    spec, wanted = pod["spec"], policy.scheduler_name
+    steps = list(_forget_schedulers(pod))
+    if wanted and spec.get("schedulerName") in UNNAMED and wanted not in UNNAMED:
+        steps.append(Operation("add", "/spec/schedulerName", wanted))
+    lacking = list(_without_memory(asks, policy, nodes))
+    steps += [*_pin_by_affinity(spec, policy), *_tolerate(spec, asks, policy, lacking)]
+    for ask, blocks in lacking:
+        resources, path = spec[ask.field][ask.place]["resources"], f"/spec/{ask.field}/{ask.place}"
+        # Of an extended resource, limit and request are the same.
+        amounts = {**(resources.get("limits") or {}), VMEMORY: str(blocks)}
+        if ask.amounts[VCORE].limit is None:
+            amounts[VCORE] = ask.amounts[VCORE].written
+        size = format_bytes(blocks * MEMORY_BLOCK)
+        note = f"{ask.where} names no {VMEMORY}: it gets {blocks} ({size})"
+        steps.append(Operation("add", f"{path}/resources/limits", amounts, note))
+        amounts = {**(resources.get("requests") or {}), VMEMORY: str(blocks)}
+        steps.append(Operation("add", f"{path}/resources/requests", amounts))
+    return tuple(steps)
 
 
 def mutate_to_claims(
@@ -90,35 +78,29 @@ def mutate_to_claims(
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
         return pod, ()
-    case = Case(pod, asks, policy, nodes)
-    complete = copy.deepcopy(pod)
-    for ask, blocks in _without_memory(case):
+    complete, spec = copy.deepcopy(pod), pod["spec"]
+    lacking = list(_without_memory(asks, policy, nodes))
+    for ask, blocks in lacking:
         resources = complete["spec"][ask.field][ask.place]["resources"]
         for part in ("limits", "requests"):
             if part in resources:
                 resources[part] = {**(resources[part] or {}), VMEMORY: str(blocks)}
-    rules = (_forget_schedulers, _pin_by_affinity, _tolerate)
-    return complete, tuple(step for rule in rules for step in rule(case))
+    tolerated = _tolerate(spec, asks, policy, lacking)
+    return complete, (*_forget_schedulers(pod), *_pin_by_affinity(spec, policy), *tolerated)
 
 
-def _forget_schedulers(case: Case) -> Iterator[Operation]:
-    for key in annotations(case.pod):
+def _forget_schedulers(pod: Any) -> Iterator[Operation]:
+    for key in annotations(pod):
         if key.startswith(STALE):
             yield Operation("remove", f"/metadata/annotations/{escaped(key)}")
 
 
-def _name_scheduler(case: Case) -> Iterator[Operation]:
-    wanted = case.policy.scheduler_name
-    if wanted and case.spec.get("schedulerName") in UNNAMED and wanted not in UNNAMED:
-        yield Operation("add", "/spec/schedulerName", wanted)
-
-
-def _pin_by_affinity(case: Case) -> Iterator[Operation]:
+def _pin_by_affinity(spec: Any, policy: AdmissionPolicy) -> Iterator[Operation]:
     """Add the node of a pinned pod to each term there is, as terms are alternatives."""
-    node = case.spec.get("nodeName")
-    if not node or not case.policy.pin:
+    node = spec.get("nodeName")
+    if not node or not policy.pin:
         return
-    affinity = mapping(case.spec.get("affinity"), "spec.affinity")
+    affinity = mapping(spec.get("affinity"), "spec.affinity")
     near = mapping(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity")
     required = mapping(near.get(REQUIRED), f"spec.affinity.nodeAffinity.{REQUIRED}")
     pin = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -139,13 +121,18 @@ def _pin_by_affinity(case: Case) -> Iterator[Operation]:
     )
 
 
-def _tolerate(case: Case) -> Iterator[Operation]:
-    there = rows(case.spec.get("tolerations"), "spec.tolerations")
-    asked = {key for ask in case.asks for key, amount in ask.amounts.items() if amount.number != 0}
-    asked |= {VMEMORY for _ in _without_memory(case)}
+def _tolerate(
+    spec: Any,
+    asks: Collection[ContainerAmounts],
+    policy: AdmissionPolicy,
+    lacking: Collection[object],
+) -> Iterator[Operation]:
+    there = rows(spec.get("tolerations"), "spec.tolerations")
+    asked = {key for ask in asks for key, amount in ask.amounts.items() if amount.number != 0}
+    asked |= {VMEMORY} if lacking else set()
     missing = [
         {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-        for key in case.policy.tolerate
+        for key in policy.tolerate
         if key in asked and not any(_tolerates(one, key) for one in there)
     ]
     if missing:
@@ -162,30 +149,17 @@ def _tolerates(toleration: Any, key: str) -> bool:
     )
 
 
-def _give_memory(case: Case) -> Iterator[Operation]:
-    for ask, blocks in _without_memory(case):
-        resources = case.spec[ask.field][ask.place]["resources"]
-        path = f"/spec/{ask.field}/{ask.place}/resources"
-        # Of an extended resource, limit and request are the same.
-        amounts = {**(resources.get("limits") or {}), VMEMORY: str(blocks)}
-        if ask.amounts[VCORE].limit is None:
-            amounts[VCORE] = ask.amounts[VCORE].written
-        size = format_bytes(blocks * MEMORY_BLOCK)
-        note = f"{ask.where} names no {VMEMORY}: it gets {blocks} ({size})"
-        yield Operation("add", f"{path}/limits", amounts, note)
-        amounts = {**(resources.get("requests") or {}), VMEMORY: str(blocks)}
-        yield Operation("add", f"{path}/requests", amounts)
-
-
-def _without_memory(case: Case) -> Iterator[tuple[ContainerAmounts, int]]:
+def _without_memory(
+    asks: Collection[ContainerAmounts], policy: AdmissionPolicy, nodes: Collection[NodeKind]
+) -> Iterator[tuple[ContainerAmounts, int]]:
     """Yield shares that name no memory, and the blocks that the policy gives them."""
-    rule = case.policy.default_memory
-    for ask in case.asks:
+    rule = policy.default_memory
+    for ask in asks:
         request = ask.request
         if request is None or not 0 < request.cores < CORES_PER_GPU or request.blocks:
             continue
         blocks = rule if isinstance(rule, int) else 0
-        if rule is DefaultMemory.SHARE and (smallest := smallest_gpu(case.nodes)):
+        if rule is DefaultMemory.SHARE and (smallest := smallest_gpu(nodes)):
             blocks = max(1, smallest * request.cores // CORES_PER_GPU)
         if blocks:
             yield ask, blocks
@@ -194,12 +168,3 @@ def _without_memory(case: Case) -> Iterator[tuple[ContainerAmounts, int]]:
 def escaped(key: str) -> str:
     """Escape a key for a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
-
-
-RULES: Final[tuple[Callable[[Case], Iterator[Operation]], ...]] = (
-    _forget_schedulers,
-    _name_scheduler,
-    _pin_by_affinity,
-    _tolerate,
-    _give_memory,
-)

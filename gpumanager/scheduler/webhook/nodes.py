@@ -1,17 +1,32 @@
-"""Whether any known node could run a pod if it were empty. Pure.
+"""Which kinds of nodes exist, and whether any could run a pod if it were empty.
 
-Only certain errors are reported: each container alone, and the sum of all that run at the same
-time. A pod that passes may still not fit anywhere.
+The kinds are polled from the inventories that agents publish. If the API server does not respond,
+the last known kinds stay. While none is known, no pod is rejected for its size. Only certain errors
+are reported: each container alone, and the sum of all that run at the same time. A pod that passes
+may still not fit anywhere.
 """
 
+import asyncio
+import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, Final
 
+from gpumanager.gpu.inventory import read_inventory
 from gpumanager.gpu.values import Topology
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 from gpumanager.kube.pod import ContainerKind
+from gpumanager.names import ANNOTATION_INVENTORY
 from gpumanager.placement.values import Request
 from gpumanager.scheduler.webhook.asks import ContainerAmounts
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, blocks, count_of, format_bytes
+
+log = logging.getLogger(__name__)
+
+NODES: Final = "/api/v1/nodes"
+PERIOD: Final = 60.0
+PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +97,42 @@ def unschedulable(asks: Collection[ContainerAmounts], nodes: Collection[NodeKind
 
 def _memory(count: int) -> str:
     return f"{count_of(count, 'block')} of memory ({format_bytes(count * MEMORY_BLOCK)})"
+
+
+class KnownNodes:
+    """A handful of kinds, however many nodes there are."""
+
+    def __init__(self, api: KubeClient) -> None:
+        self._api = api
+        self.kinds: frozenset[NodeKind] = frozenset()
+        self._warned = False
+
+    async def run(self) -> None:
+        """Refresh for as long as the task lives."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(PERIOD)
+
+    async def refresh(self) -> None:
+        """List all nodes; log once that this fails."""
+        found: set[NodeKind] = set()
+
+        def take(node: Any) -> None:
+            """Skip a node without GPUs, and one with an inventory that is not understood here."""
+            text = (node["metadata"].get("annotations") or {}).get(ANNOTATION_INVENTORY)
+            try:
+                if text:
+                    found.add(NodeKind.of(read_inventory(text)[0]))
+            except (RecursionError, *NOT_UNDERSTOOD) as error:
+                log.debug("node %s: %s", node["metadata"].get("name"), error)
+
+        try:
+            metadata = await self._api.list(NODES, take, limit=PAGE)
+            while token := metadata.get("continue"):
+                metadata = await self._api.list(NODES, take, limit=PAGE, **{"continue": token})
+            self.kinds = frozenset(found)
+            self._warned = False
+        except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
+            level = logging.DEBUG if self._warned else logging.WARNING
+            log.log(level, "not reading nodes: %s", error)
+            self._warned = True

@@ -8,13 +8,12 @@ policy decides: allow with a warning (open), or deny with an error (closed).
 import base64
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.scheduler.webhook.asks import PodUnreadable
-from gpumanager.scheduler.webhook.mutate import Operation
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +61,57 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of the patch. note: for the user, where the change is one they should know of."""
+
+    op: str
+    path: str
+    value: Any = None
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        value = {} if self.op == "remove" else {"value": self.value}
+        return {"op": self.op, "path": self.path, **value}
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """About an object, for its author. fatal: it is refused for this."""
+
+    text: str
+    fatal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """errors: refused for these. patch: what to change where it is let in. failed: it could not be
-    checked, and was let in or refused for that."""
+    """errors: the object is refused for these. warnings: it is let in all the same. patch: what to
+    change then. failed: it could not be checked, and was let in or refused for that."""
 
     errors: Sequence[str] = ()
     warnings: Sequence[str] = ()
     patch: Sequence[Operation] = ()
     failed: bool = False
+
+    @classmethod
+    def by(cls, remarks: Collection[Remark]) -> "Decision":
+        return cls(
+            tuple(remark.text for remark in remarks if remark.fatal),
+            tuple(remark.text for remark in remarks if not remark.fatal),
+        )
+
+    @classmethod
+    def changing(cls, steps: Sequence[Operation], warnings: Sequence[str] = ()) -> "Decision":
+        notes = (step.note for step in steps if step.note)
+        return cls(warnings=(*warnings, *notes), patch=steps)
+
+    @property
+    def outcome(self) -> str:
+        """Return its name for metrics."""
+        if self.failed:
+            return "failed"
+        if self.errors:
+            return "refused"
+        return "changed" if self.patch else "allowed"
 
 
 def read_review(body: bytes) -> Review:
@@ -81,7 +123,23 @@ def read_review(body: bytes) -> Review:
     except ValueError as error:
         raise ReviewUnreadable(f"the body is not JSON: {error}") from None
     try:
-        return _review_of(content)
+        version, request = content["apiVersion"], content["request"]
+        if version not in VERSIONS:
+            known = " or ".join(VERSIONS)
+            raise ReviewUnreadable(f"{str(version)[:80]!r} is not known; send {known}")
+        if not isinstance(request["uid"], str):
+            raise ReviewUnreadable("the body is no AdmissionReview: its uid is no text")
+        return Review(
+            version=version,
+            uid=request["uid"],
+            kind=str((request.get("kind") or {}).get("kind", "")),
+            operation=str(request.get("operation", "")),
+            subresource=str(request.get("subResource") or ""),
+            namespace=str(request.get("namespace") or ""),
+            object=request.get("object"),
+            old=request.get("oldObject"),
+            dry_run=request.get("dryRun") is True,
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ReviewUnreadable(
             f"the body is no AdmissionReview with a request ({error!r})"
@@ -102,36 +160,14 @@ def decide_safely(
     try:
         return decide(review)
     except PodUnreadable as error:
-        return _failed(subject, str(error), fail_open=fail_open)
+        why = str(error)
     except Exception:
         log.exception("reviewing a %s of namespace %r failed", subject, review.namespace[:100])
-        return _failed(subject, "internal error, see the webhook's log", fail_open=fail_open)
-
-
-def _failed(subject: str, why: str, *, fail_open: bool) -> Decision:
+        why = "internal error, see the webhook's log"
     text = f"gpu-manager could not look at this {subject}: {why}"
     if fail_open:
         return Decision(warnings=(text,), failed=True)
     return Decision(errors=(text,), failed=True)
-
-
-def _review_of(content: Any) -> Review:
-    version, request = content["apiVersion"], content["request"]
-    if version not in VERSIONS:
-        raise ReviewUnreadable(f"{str(version)[:80]!r} is not known; send {' or '.join(VERSIONS)}")
-    if not isinstance(request["uid"], str):
-        raise TypeError("uid is no text")
-    return Review(
-        version=version,
-        uid=request["uid"],
-        kind=str((request.get("kind") or {}).get("kind", "")),
-        operation=str(request.get("operation", "")),
-        subresource=str(request.get("subResource") or ""),
-        namespace=str(request.get("namespace") or ""),
-        object=request.get("object"),
-        old=request.get("oldObject"),
-        dry_run=request.get("dryRun") is True,
-    )
 
 
 def _spec(item: Any) -> Any:

@@ -2,15 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from aiohttp import web
 
-from gpumanager.scheduler.claims.convert import convert, earlier_claim, shape_of
 from gpumanager.scheduler.claims.template import ClaimShape
-from gpumanager.scheduler.claims.validate import validate_claim
 from gpumanager.scheduler.http.server import (
     JSON,
     Bounds,
@@ -21,9 +19,10 @@ from gpumanager.scheduler.http.server import (
     page_of,
     plain,
 )
+from gpumanager.scheduler.metrics import MALFORMED, WebhookMetrics
 from gpumanager.scheduler.quota.limits import Quotas, why_never_fits
 from gpumanager.scheduler.webhook.asks import is_mirror, read_asks
-from gpumanager.scheduler.webhook.metrics import MALFORMED, WebhookMetrics, outcome_of
+from gpumanager.scheduler.webhook.convert import convert, earlier_claim, shape_of
 from gpumanager.scheduler.webhook.mutate import mutate, mutate_to_claims
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
@@ -36,6 +35,7 @@ from gpumanager.scheduler.webhook.review import (
     read_review,
 )
 from gpumanager.scheduler.webhook.validate import validate
+from gpumanager.scheduler.webhook.validate_claim import validate_claim
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +54,9 @@ BOUNDS: Final = Bounds(
 class ClaimQuota(Protocol):
     """What the webhook calls of `gpumanager.scheduler.claims.quota.ClaimQuotas`."""
 
-    def refusals(self, namespace: str, claim: ClaimShape) -> tuple[str, ...]:
-        """Return why this claim exceeds the quotas of its namespace; empty where it does not."""
-
-    def expect(self, namespace: str, claim: ClaimShape) -> None:
-        """Count the claim of a pod that was let in, until the watch brings the pod."""
-
-    def withdraw(self, namespace: str, claim: ClaimShape) -> None:
-        """Stop counting a claim: a later call of the webhook gives its pod another one."""
+    def refusals(self, namespace: str, claim: ClaimShape) -> tuple[str, ...]: ...
+    def expect(self, namespace: str, claim: ClaimShape) -> None: ...
+    def withdraw(self, namespace: str, claim: ClaimShape) -> None: ...
 
 
 class Webhook:
@@ -111,25 +106,14 @@ class Webhook:
         }
 
     def _mutate(self, review: Review) -> Decision:
-        steps = mutate(review.object, self._policy, self._nodes())
-        notes = [step.note for step in steps if step.note]
-        if steps:
-            log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
-        return Decision(warnings=notes, patch=steps)
+        return Decision.changing(mutate(review.object, self._policy, self._nodes()))
 
     def _validate(self, review: Review) -> Decision:
         exceeds = partial(why_never_fits, self._quotas(), review.namespace)
-        verdict = validate(review.object, self._policy, self._nodes(), exceeds)
-        if verdict.errors:
-            log.info("pod %s is refused: %s", name_of(review), "; ".join(verdict.errors))
-        return Decision(verdict.errors, verdict.warnings)
+        return validate(review.object, self._policy, self._nodes(), exceeds)
 
     def _validate_claim(self, review: Review) -> Decision:
-        verdict = validate_claim(review.kind, review.object, self._policy, self._nodes())
-        if verdict.errors:
-            text = "; ".join(verdict.errors)
-            log.info("%s %s is refused: %s", review.kind, name_of(review), text)
-        return Decision(verdict.errors, verdict.warnings)
+        return validate_claim(review.kind, review.object, self._policy, self._nodes())
 
     def mutate_to_claims(self, review: Review) -> Decision:
         """Mutate and validate in one: `/validate` finds no request for GPUs in the result."""
@@ -137,28 +121,25 @@ class Webhook:
         asks = read_asks(pod)
         if not asks or is_mirror(pod):
             return Decision()
-        verdict = validate(pod, self._policy, self._nodes())
-        errors = verdict.errors
+        found = validate(pod, self._policy, self._nodes())
+        errors: Sequence[str] = found.errors
         try:
             earlier = earlier_claim(pod)
         except ValueError as error:
             errors = (*errors, str(error))
-        quota = self._claim_quota
-        if quota and not errors:
-            claim, _ = shape_of(pod, asks, tiers=self._policy.claim_alternatives)
-            if earlier and not review.dry_run:
-                quota.withdraw(review.namespace, earlier)
-            errors = quota.refusals(review.namespace, claim)
-            if not errors and not review.dry_run:
-                quota.expect(review.namespace, claim)
+        if not errors:
+            claim, uses = shape_of(pod, asks, earlier, tiers=self._policy.claim_alternatives)
+            if quota := self._claim_quota:
+                if earlier and not review.dry_run:  # a later webhook has changed the pod
+                    quota.withdraw(review.namespace, earlier)
+                errors = quota.refusals(review.namespace, claim)
+                if not errors and not review.dry_run:
+                    quota.expect(review.namespace, claim)
         if errors:
-            log.info("pod %s is refused: %s", name_of(review), "; ".join(errors))
-            return Decision(errors, verdict.warnings)
+            return Decision(errors, found.warnings)
         # The claim's steps come first: one replaces all annotations, later ones remove some.
-        steps = (*convert(review.object, asks, tiers=self._policy.claim_alternatives), *steps)
-        log.info("pod %s: %s", name_of(review), ", ".join(step.path for step in steps))
-        notes = [step.note for step in steps if step.note]
-        return Decision(warnings=(*verdict.warnings, *notes), patch=steps)
+        steps = (*convert(review.object, asks, claim, uses), *steps)
+        return Decision.changing(steps, found.warnings)
 
     def _review_page(
         self, endpoint: str, decide: Callable[[Review], Decision], subject: str = "pod"
@@ -173,11 +154,17 @@ class Webhook:
             try:
                 review = read_review(body)
                 decision = decide_safely(review, decide, fail_open=fail_open, subject=subject)
-                outcome = outcome_of(decision)
+                outcome = decision.outcome
             except ReviewUnreadable as error:
                 raise HttpRefusal(400, str(error)) from None
             finally:
                 self._metrics.took(endpoint, outcome, time.perf_counter() - began)
+            if decision.outcome == "refused":
+                kind = "pod" if review.kind == "Pod" else review.kind
+                log.info("%s %s is refused: %s", kind, name_of(review), "; ".join(decision.errors))
+            elif decision.patch:
+                paths = ", ".join(step.path for step in decision.patch)
+                log.info("pod %s: %s", name_of(review), paths)
             return web.Response(
                 body=encode_response(review, decision), headers={"Content-Type": JSON}
             )
@@ -198,6 +185,7 @@ class Webhook:
 
 def name_of(review: Review) -> str:
     """Return `namespace/name` for the log. A pod of a controller has only a generateName yet."""
-    metadata = review.object.get("metadata") or {}
+    found = review.object.get("metadata")
+    metadata = found if isinstance(found, dict) else {}
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
     return f"{review.namespace}/{name}"[:300]

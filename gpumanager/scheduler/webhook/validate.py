@@ -7,7 +7,6 @@ One verdict has all errors.
 import difflib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from gpumanager.scheduler.webhook.asks import (
 )
 from gpumanager.scheduler.webhook.nodes import NodeKind, unschedulable
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
+from gpumanager.scheduler.webhook.review import Decision, Remark
 from gpumanager.units import CORES_PER_GPU, bytes_for_blocks
 
 READERS: Final[Mapping[str, Callable[[str], object]]] = {
@@ -56,26 +56,12 @@ LONGEST_KEY: Final = 100
 """Comparing words takes long, and a pod may have thousands of annotations."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionVerdict:
-    """errors: the pod is refused for these. warnings: it is let in all the same."""
-
-    errors: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    text: str
-    fatal: bool = True
-
-
 def validate(
     pod: Any,
     policy: AdmissionPolicy,
     nodes: Collection[NodeKind] = (),
     exceeds: Callable[[int], str] = lambda _: "",
-) -> AdmissionVerdict:
+) -> Decision:
     """Return errors and warnings; none for a pod that asks for no GPU. Raises PodUnreadable.
 
     exceeds: why so many cores exceed the quota of the namespace by themselves; empty where they do
@@ -83,18 +69,15 @@ def validate(
     """
     asks = read_asks(pod)
     if not asks or is_mirror(pod):
-        return AdmissionVerdict()
+        return Decision()
     remarks = [remark for ask in asks for remark in _container(ask)]
     remarks += _annotations(annotations(pod), asks)
     if policy.unschedulable is not Unschedulable.IGNORE:
         fatal = policy.unschedulable is Unschedulable.DENY
         remarks += [Remark(text, fatal) for text in unschedulable(asks, nodes)]
-    if text := exceeds(pod_amount((ask.kind, ask.cores) for ask in asks)):
+    if text := exceeds(pod_amount((ask.kind, ask.request.cores) for ask in asks if ask.request)):
         remarks.append(Remark(text, fatal=False))
-    return AdmissionVerdict(
-        tuple(remark.text for remark in remarks if remark.fatal),
-        tuple(remark.text for remark in remarks if not remark.fatal),
-    )
+    return Decision.by(remarks)
 
 
 def _container(ask: ContainerAmounts) -> Iterator[Remark]:
@@ -185,7 +168,7 @@ def _annotations(found: Mapping[str, Any], asks: Collection[ContainerAmounts]) -
 def _core_limit(text: str, asks: Collection[ContainerAmounts]) -> Iterator[Remark]:
     """Check it as the node reads it: `grants.plan.ceiling`."""
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
-    shares = [ask for ask in asks if ask.is_share]
+    shares = [ask for ask in asks if ask.request and ask.request.cores < CORES_PER_GPU]
     if not limit:
         yield Remark(f"annotation {ANNOTATION_CORE_LIMIT}: {text[:40]!r} is not 1 to 100 percent")
         return

@@ -7,7 +7,7 @@ import pytest
 from gpumanager.kube.claims import AllocatedDevice, NodeSlice, read_slice
 from gpumanager.placement.preference import Preference
 from gpumanager.placement.values import FreeGpu, Request
-from gpumanager.scheduler.claims.objects import (
+from gpumanager.scheduler.claims.cache import (
     offered,
     read_asking_claim,
     read_class,

@@ -21,7 +21,6 @@ from gpumanager.scheduler.quota.limits import pod_amount
 from gpumanager.scheduler.quota.rules import cores_of
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.webhook.asks import read_asks
-from gpumanager.scheduler.webhook.metrics import outcome_of
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.review import Decision, Review
 from gpumanager.scheduler.webhook.service import Webhook
@@ -302,7 +301,7 @@ def test_a_share_without_memory_gets_what_the_policy_gives() -> None:
 def test_what_could_never_run_is_refused_here_since_nobody_sees_it_later() -> None:
     decision = decided(pod(container(150, 8), annotations={"tencent.com/vcuda-policy": "x"}))
 
-    assert outcome_of(decision) == "refused"
+    assert decision.outcome == "refused"
     assert len(decision.errors) == 2
     assert decision.patch == ()
 

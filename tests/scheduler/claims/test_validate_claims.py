@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 
 from gpumanager.kube.vcuda_config import API_VERSION, KIND
-from gpumanager.scheduler.claims.validate import validate_claim
 from gpumanager.scheduler.webhook.asks import PodUnreadable
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
-from gpumanager.scheduler.webhook.validate import AdmissionVerdict
+from gpumanager.scheduler.webhook.review import Decision
+from gpumanager.scheduler.webhook.validate_claim import validate_claim
 from tests.scheduler.claims.claim_texts import device_class, exactly, opaque, resource_claim
 from tests.scheduler.webhook.review_texts import node_kind
 
 PATH = "spec.devices.config[0].opaque.parameters"
 
 
-def judged(item: Any, *, unschedulable: Unschedulable = Unschedulable.DENY) -> AdmissionVerdict:
+def judged(item: Any, *, unschedulable: Unschedulable = Unschedulable.DENY) -> Decision:
     nodes = {node_kind(16), node_kind(80, 80)}
     return validate_claim(item["kind"], item, AdmissionPolicy(unschedulable=unschedulable), nodes)
 
@@ -25,7 +25,7 @@ def test_a_claim_as_it_should_be_is_let_in_without_a_word() -> None:
 
     made = resource_claim([{"name": "gpu", "exactly": asked}], [opaque(coreLimit=60)])
 
-    assert judged(made) == AdmissionVerdict()
+    assert judged(made) == Decision()
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_what_is_of_another_driver_or_class_is_not_looked_at() -> None:
     other = {"opaque": {"driver": "nic.example.com", "parameters": {"coreLimit": 0}}}
     nic = exactly("nic.example.com", capacity={"requests": {"bandwidth": "9e9", "cores": "200"}})
 
-    assert judged(resource_claim([{"name": "nic", "exactly": nic}], [other])) == AdmissionVerdict()
-    assert judged(device_class([other])) == AdmissionVerdict()
+    assert judged(resource_claim([{"name": "nic", "exactly": nic}], [other])) == Decision()
+    assert judged(device_class([other])) == Decision()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_where_no_node_is_known_nothing_is_too_large() -> None:
     asked = exactly(count=30, capacity={"requests": {"cores": "1", "memory": "999Gi"}})
     made = resource_claim([{"name": "gpu", "exactly": asked}])
 
-    assert validate_claim(made["kind"], made, AdmissionPolicy()) == AdmissionVerdict()
+    assert validate_claim(made["kind"], made, AdmissionPolicy()) == Decision()
 
 
 @pytest.mark.parametrize(("said", "missing"), [("cores", "memory"), ("memory", "cores")])
@@ -150,7 +150,7 @@ def test_admin_access_is_told_what_to_ask_for() -> None:
 
     assert "cores: 1, memory: 256Mi" in bare.warnings[0]
     assert bare.errors == ()
-    assert enough == AdmissionVerdict()
+    assert enough == Decision()
 
 
 @pytest.mark.parametrize(

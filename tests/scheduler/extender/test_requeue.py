@@ -12,7 +12,7 @@ from gpumanager.scheduler.extender.requeue import (
     PODS,
     PODS_JUDGED_AT_ONCE,
     RefusedPods,
-    Requeue,
+    requeue_due,
 )
 from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.cluster.objects import Key
@@ -161,7 +161,7 @@ async def test_who_is_not_asked_any_more_reminds_nobody() -> None:
     world.change("a")
     world.time += FIRST_REQUEUE_SECONDS
 
-    await Requeue(api, world.refused, lambda: False).requeue_due()
+    await requeue_due(api, world.refused, ours=False)
 
     assert (api.paths, len(world.refused)) == ([], 0)
 
@@ -172,7 +172,7 @@ async def test_a_pod_that_is_gone_is_not_reminded_of_again() -> None:
     world.change("a")
     world.time += FIRST_REQUEUE_SECONDS
 
-    await Requeue(api, world.refused, lambda: True).requeue_due()
+    await requeue_due(api, world.refused, ours=True)
 
     assert (api.paths, len(world.refused)) == (["/api/v1/namespaces/default/pods/p"], 0)
 
@@ -183,7 +183,7 @@ async def test_a_reminder_that_could_not_be_written_is_tried_again_later() -> No
     world.change("a")
     world.time += FIRST_REQUEUE_SECONDS
 
-    await Requeue(api, world.refused, lambda: True).requeue_due()
+    await requeue_due(api, world.refused, ours=True)
 
     world.change("a")
     assert world.due(2 * FIRST_REQUEUE_SECONDS) == ["p"]

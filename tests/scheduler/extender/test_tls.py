@@ -13,7 +13,7 @@ from gpumanager.scheduler.certificates.keeper import Keeper
 from gpumanager.scheduler.certificates.sources import Files
 from gpumanager.scheduler.certificates.x509 import CertificateTrouble
 from gpumanager.scheduler.extender.server import ExtenderServer
-from gpumanager.scheduler.http.clients import PROBES, Clients
+from gpumanager.scheduler.http.server import PROBES, Clients
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.scheduler.served_extender import serving
 

@@ -129,7 +129,7 @@ async def extender(bounds: Bounds, tls: ContextSource | None) -> AsyncIterator[T
     await api.create("nodes", node_object("a"))
     try:
         async with serving_extender(api, bounds) as served:
-            http = served.server._server
+            http = served.server
             yield Target(
                 await served.server.start("127.0.0.1", 0, tls) if tls else served.port,
                 tuple(

@@ -13,11 +13,13 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import PodUID
 from gpumanager.scheduler.cluster_document import (
     Amounts,
-    NodePage,
+    NodeLine,
     Overview,
     Wanted,
     find,
     gpu_lines,
+    line_of,
+    sums,
     waiting,
 )
 from gpumanager.scheduler.cluster_pages import FIELDS, MOST_LINES, OverviewPages
@@ -67,12 +69,12 @@ def at_once(work: Work[T]) -> T:
             return found
 
 
-def page_of(found: Overview, **wanted: Any) -> NodePage:
+def page_of(found: Overview, **wanted: Any) -> tuple[list[NodeLine], dict[str, int]]:
     return at_once(find(found, Wanted(**wanted)))
 
 
 def names(found: Overview, **wanted: Any) -> list[str]:
-    return [line.node.name for line in page_of(found, **wanted).lines]
+    return [line.node.name for line in page_of(found, **wanted)[0]]
 
 
 async def document(served: Served, query: str = "") -> Any:
@@ -85,7 +87,7 @@ async def bound(served: Served, name: str, *asks: tuple[int, int], node: str = "
     pod = await served.make("pods", pod_object(name, *asks))
     await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": [node]})
     assert await served.bind(pod, node) == ""
-    await until(lambda: served.extender.state.bound(pod["metadata"]["uid"]))
+    await until(lambda: pod["metadata"]["uid"] in served.extender.state.bound)
 
 
 def test_nodes_stand_in_the_order_of_their_numbers() -> None:
@@ -100,23 +102,23 @@ def test_sums_are_those_of_the_nodes_there_are() -> None:
     found.put("c", None)
 
     assert found.models == {"Tesla T4": Amounts(10, 10, 0, 0, 160 * GIB, 0)}
-    assert found.total.gpus == 10
+    assert sums(found)["totals"]["gpus"] == 10
     assert names(found) == ["a", "b"]
 
 
 def test_a_page_beyond_the_last_is_the_last() -> None:
     found = overview(*(node(f"n-{number}", gpus=1) for number in range(7)))
 
-    page = page_of(found, page=99, per_page=3)
+    lines, place = page_of(found, page=99, per_page=3)
 
-    assert (page.page, page.pages, page.matches) == (3, 3, 7)
-    assert [line.node.name for line in page.lines] == ["n-6"]
+    assert place == {"page": 3, "pages": 3, "matches": 7}
+    assert [line.node.name for line in lines] == ["n-6"]
 
 
 def test_nothing_that_matches_is_one_empty_page() -> None:
-    page = page_of(overview(node("a")), search="nowhere")
+    found = page_of(overview(node("a")), search="nowhere")
 
-    assert (page.lines, page.matches, page.page, page.pages) == ((), 0, 1, 1)
+    assert found == ([], {"matches": 0, "page": 1, "pages": 1})
 
 
 def test_nodes_without_gpus_are_not_shown_unless_something_is_wrong_with_them() -> None:
@@ -187,13 +189,13 @@ def test_of_a_closed_gpu_what_is_held_counts_and_not_what_is_closed() -> None:
     assert first.gpu.uuid == GpuUUID("GPU-c-0")
     assert (first.closed, first.cores_granted, first.memory_granted) == (True, 0, 0)
     assert not second.closed
-    assert overview(state.nodes["c"]).total == Amounts(2, 1, 1, 0, 32 * GIB, 0)
+    assert line_of(state.nodes["c"]).total == Amounts(2, 1, 1, 0, 32 * GIB, 0)
 
 
 async def test_a_pod_that_waits_is_shown_with_its_reasons_until_it_is_gone(served: Served) -> None:
     pod = await served.make("pods", pod_object("large", (1600, 0)))
     await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["a", "b"]})
-    await until(lambda: served.extender.state.knows(pod["metadata"]["uid"]))
+    await until(lambda: pod["metadata"]["uid"] in served.extender.state.known)
 
     (one,) = (await document(served))["waiting"]["pods"]
     assert (one["pod"], one["nodes"]) == ("large", 2)
@@ -201,7 +203,7 @@ async def test_a_pod_that_waits_is_shown_with_its_reasons_until_it_is_gone(serve
     assert (await document(served, "?search=other"))["waiting"] == {"total": 0, "pods": []}
 
     await served.api.remove(Key("pods", "default", "large"))
-    await until(lambda: not served.extender.state.knows(pod["metadata"]["uid"]))
+    await until(lambda: pod["metadata"]["uid"] not in served.extender.state.known)
     assert (await document(served))["waiting"]["total"] == 0
 
 
@@ -225,7 +227,7 @@ def test_who_waits_is_who_was_refused_lately_and_is_still_there(
 
     found = at_once(waiting(memory, lambda uid: uid == PodUID("u"), "", since=10.0))
 
-    assert found.total == int(shown)
+    assert found["total"] == int(shown)
 
 
 def test_of_many_who_wait_the_newest_are_told_and_all_counted() -> None:
@@ -235,7 +237,7 @@ def test_of_many_who_wait_the_newest_are_told_and_all_counted() -> None:
 
     found = at_once(waiting(memory, lambda _: True, "", since=0.0))
 
-    assert (found.total, len(found.pods), found.pods[0][1]) == (80, 50, "p79")
+    assert (found["total"], len(found["pods"]), found["pods"][0]["pod"]) == (80, 50, "p79")
 
 
 async def test_quotas_are_shown_with_what_is_used(api: Any) -> None:
@@ -362,7 +364,7 @@ async def test_every_field_is_documented_and_every_documented_field_is_there(
     await bound(served, "serve", (60, 32))
     pod = await served.make("pods", pod_object("large", (1600, 0)))
     await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["a", "b"]})
-    await until(lambda: served.extender.state.knows(pod["metadata"]["uid"]))
+    await until(lambda: pod["metadata"]["uid"] in served.extender.state.known)
     found = await document(served)
     top, sums, waits = tables("field")
     said = DOCS.read_text()

@@ -21,7 +21,7 @@ from gpumanager.kube.client import KubeClient
 from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.cluster_document import PODS, QUOTAS
 from gpumanager.scheduler.cluster_pages import LOOKED_AT_ONCE, OverviewPages
-from gpumanager.scheduler.extender.explain import Explanation, RefusalReason
+from gpumanager.scheduler.extender.explain import Explanation
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.node import NodeSaid
 from gpumanager.scheduler.quota.limits import NamespaceQuota
@@ -69,7 +69,7 @@ def crowded(size: int) -> Extender:
         hold(found.state, f"p-{number}", f"n-{number}")
     for number in range(100):
         hold(found.state, f"q-{number}", "n-0")
-    reason = RefusalReason("no room", size, "n-0", "8 asked; 7 are free")
+    reason = {"reason": "no room", "nodes": size, "example": "n-0", "detail": "7 are free"}
     for number in range(size):
         found.state.pod(read_pod(pod_object(f"w-{number}", (800, 0), uid=f"w-{number}")), "")
         waits = Explanation(f"w-{number}", 1.0, reasons=(reason,) * 9)

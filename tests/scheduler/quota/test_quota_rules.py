@@ -272,7 +272,7 @@ async def test_who_waits_for_a_quota_is_brought_to_mind_once_that_is_larger(
     async with ruled(cluster, clock=clock) as one:
         first, late = await one.pod("p", (100, 0)), await one.pod("q", (100, 0))
         await one.served.bind(first, "a")
-        await until(lambda: one.served.extender.state.bound_to(first["metadata"]["uid"]))
+        await until(lambda: first["metadata"]["uid"] in one.served.extender.state.bound)
         assert (await one.filtered(late))[0] == []
         clock.now += FIRST_REQUEUE_SECONDS
 

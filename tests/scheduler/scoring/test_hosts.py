@@ -69,7 +69,8 @@ def test_a_node_has_what_it_says_or_no_bounds() -> None:
 
 
 def free(state: ClusterState, name: str = "a") -> HostResources:
-    return state.nodes[name].left
+    left = state.nodes[name].free
+    return HostResources(left.cpu_milli, left.memory_mib)
 
 
 def test_all_pods_of_a_node_take_of_its_cpu_and_memory() -> None:

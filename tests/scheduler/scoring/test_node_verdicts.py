@@ -1,5 +1,6 @@
 """A node is judged by the policy that the pod or its cluster names; its own code decides where."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from gpumanager.placement.workload_mix import Mix
 from gpumanager.scheduler.node import NodeSaid, NodeState, holder_of, read_node
 from gpumanager.scheduler.scoring.node_scorer import WORST, Fit, NodeScorer
 from gpumanager.scheduler.scoring.packing import Packing
-from gpumanager.scheduler.scoring.pod_shape import pod_shape_of
+from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix, beside_others, difference
 from gpumanager.scheduler.state import ClusterState
@@ -184,25 +185,6 @@ def test_what_a_verdict_names_is_always_feasible_on_the_node(
         assert not isinstance(own, Packing)
 
 
-@given(
-    st.lists(st.sampled_from([0, 0, 1, 20, 50, 70, 99, 100]), max_size=4),
-    st.sets(st.integers(0, 3)),
-    st.one_of(ASK, st.tuples(st.sampled_from([100, 200, 500]), st.sampled_from([0, 64, 65]))),
-    st.sampled_from([*POLICIES, "include"]),
-)
-def test_a_brief_verdict_is_that_of_a_closer_look(
-    held: list[int], closed: set[int], asked: tuple[int, int], policy: str
-) -> None:
-    here = node(*held, gpu_cordon=",".join(f"GPU-a-{gpu}" for gpu in closed))
-    more = {"vcuda_policy": policy} if policy in POLICIES else {"include_gpu_uuid": "GPU-a-1"}
-    judge = NodeScorer(ask(asked, **more))
-
-    found = judge.of(here)
-
-    expected = found.points if isinstance(found, Fit) else (found.phrase, found.final)
-    assert judge.brief(here) == expected
-
-
 def book_of(here: NodeState, place: int) -> tuple[int, int]:
     book = here.free_gpus.of(here.topology.gpus[place])
     return book.cores, book.blocks
@@ -221,34 +203,34 @@ def test_the_cluster_s_policy_is_that_of_pods_that_name_none(policy: str) -> Non
 def test_a_mix_is_made_after_a_hundred_pods_and_kept_while_habits_last() -> None:
     habits, one, other = WorkloadMix(), ask((30, 4)), ask((100, 0), cpus=4)
     for _ in range(99):
-        habits.saw(one)
+        habits.saw(one, {})
     nothing = habits.mix
-    habits.saw(one)
+    habits.saw(one, {})
     first = habits.mix
     assert not nothing.typical
     assert [usual for usual, _ in first.typical] == [one.pod_request()]
 
     for _ in range(1000):
-        habits.saw(one)
+        habits.saw(one, {})
     assert habits.mix is first
 
     for _ in range(1000):
-        habits.saw(other)
+        habits.saw(other, {})
     assert {usual for usual, _ in habits.mix.typical} == {one.pod_request(), other.pod_request()}
 
 
 def test_how_many_leave_is_learnt_as_seldom_as_the_rest() -> None:
     habits, one = WorkloadMix(), ask((30, 4))
     for _ in range(1000):
-        habits.saw(one)
+        habits.saw(one, {})
     fills = habits.mix
     for _ in range(999):
-        habits.saw(one)
+        habits.saw(one, {})
         habits.left()
     assert habits.mix is fills
     assert fills.leaving == 0.0
 
-    habits.saw(one)
+    habits.saw(one, {})
     lives = habits.mix
     assert lives.typical == fills.typical
     assert 0.5 < lives.leaving < 1
@@ -256,28 +238,28 @@ def test_how_many_leave_is_learnt_as_seldom_as_the_rest() -> None:
     for _ in range(40):
         habits.left()
     for _ in range(1000):
-        habits.saw(one)
+        habits.saw(one, {})
         habits.left()
     assert difference(lives, habits.mix) > 0.1
     steady = habits.mix
     for _ in range(2000):
-        habits.saw(one)
+        habits.saw(one, {})
         habits.left()
     assert habits.mix is steady
 
 
 def test_a_mix_knows_the_models_that_pods_name_and_how_many_gpus_there_are_of_each() -> None:
     gpus = {"NVIDIA A100": 12, "NVIDIA H100": 4}
-    known, one = WorkloadMix(gpus=lambda: gpus), ask((100, 0), include_gpu_model="h100")
+    known, one = WorkloadMix(), ask((100, 0), include_gpu_model="h100")
     for _ in range(100):
-        known.saw(one)
+        known.saw(one, gpus)
 
     assert [usual.models for usual, _ in known.mix.typical] == [frozenset({"NVIDIA H100"})]
     assert known.mix.supply == (("NVIDIA A100", 0.75), ("NVIDIA H100", 0.25))
 
     before, gpus["NVIDIA H100"] = known.mix, 12
     for _ in range(1000):
-        known.saw(one)
+        known.saw(one, gpus)
     assert difference(before, known.mix) == 0.25
 
 
@@ -331,9 +313,25 @@ def test_who_takes_the_cpu_of_nodes_with_gpus_is_counted() -> None:
     assert state.gpu_pods_cpu_part == 1.0
 
 
+class Seen(WorkloadMix):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[PodShape] = []
+        self.gone = 0
+
+    def saw(self, ask: PodShape, gpus: Mapping[str, int], part: float = 1.0) -> None:
+        self.seen.append(ask)
+        super().saw(ask, gpus, part)
+
+    def left(self) -> None:
+        self.gone += 1
+
+
 def test_a_pod_is_learnt_from_once_bound_or_not() -> None:
-    seen: list[Any] = []
-    state = ClusterState(saw=seen.append)
+    habits = Seen()
+    state = ClusterState(habits=habits)
     waiting, bound = pod("p", (30, 4)), pod("p", (30, 4), node="a")
 
     for _ in range(2):
@@ -341,12 +339,12 @@ def test_a_pod_is_learnt_from_once_bound_or_not() -> None:
         state.pod(bound, "a")
     state.pod(pod("host-only", cpus=2, node="a"), "a")
 
-    assert seen == [ask((30, 4))]
+    assert habits.seen == [ask((30, 4))]
 
 
 def test_a_pod_leaves_once_deleted_or_ended() -> None:
-    left: list[bool] = []
-    state = ClusterState(left=lambda: left.append(True))
+    habits = Seen()
+    state = ClusterState(habits=habits)
     for name in ("deleted", "ended", "missed"):
         state.pod(pod(name, (30, 4), node="a"), "a")
     state.pod(pod("host-only", cpus=2, node="a"), "a")
@@ -357,4 +355,4 @@ def test_a_pod_leaves_once_deleted_or_ended() -> None:
         state.pod_gone(PodUID("uid-host-only"))
     state.only_pods([])
 
-    assert len(left) == 3
+    assert habits.gone == 3

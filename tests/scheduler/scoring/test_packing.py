@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gpumanager.kube.plan import planned
 from gpumanager.placement.values import FreeGpus, Refusal, Request
+from gpumanager.scheduler.extender.bind import annotations
 from gpumanager.scheduler.scoring.packing import Packing, pack
-from gpumanager.scheduler.scoring.plan import annotations
 from gpumanager.scheduler.scoring.pod_shape import MOST_CONTAINERS, PodShape, asking, pod_shape_of
 from tests.scheduler.scheduler_world import ask, machine, pod, pod_object, view
 from tests.scheduler.truth import overfull

@@ -1,6 +1,6 @@
 """Verdicts are kept while nodes change, and are what they would be if made anew."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -15,7 +15,7 @@ from gpumanager.scheduler.node import NodeSaid, NodeState, read_node
 from gpumanager.scheduler.scoring.node_scorer import Fit, NodeScorer
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.scoring.preemption import preempt
-from gpumanager.scheduler.scoring.unschedulable_reasons import Brief
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.verdicts import (
     RENEWED_AT_ONCE,
     Scores,
@@ -63,7 +63,7 @@ def shape(state: ClusterState, wanted: PodShape) -> ShapeVerdicts:
 def packed(state: ClusterState, wanted: PodShape) -> dict[str, tuple[tuple[int, ...], ...]]:
     """GPUs that it would have, by node, where it fits."""
     found = shape(state, wanted)
-    fits = {name: found.judge(state.nodes[name]) for name in found.fits}
+    fits = {name: found.judge.of(state.nodes[name]) for name in found.fits}
     return {name: one.packing.gpus for name, one in fits.items() if isinstance(one, Fit)}
 
 
@@ -72,7 +72,12 @@ def scores_of(scores: Scores) -> dict[str, int]:
 
 
 def phrase(state: ClusterState, wanted: PodShape, name: str = "a") -> str:
-    return filter_nodes(shape(state, wanted), [name]).unfit[name].phrase
+    return refusals(shape(state, wanted), [name])[name].phrase
+
+
+def refusals(found: ShapeVerdicts, names: Collection[str]) -> dict[str, Unfit]:
+    """Details are of the first of the nodes with one phrase."""
+    return {name: one.why for one in filter_nodes(found, names).left for name in one.names}
 
 
 def hold(state: ClusterState, name: str, on: str, gpu: int, cores: int = 60) -> None:
@@ -124,8 +129,9 @@ def test_verdicts_that_were_kept_are_those_that_would_be_made_now(
         for wanted in EVERY_SHAPE:
             has, anew = kept.of(wanted), Verdicts(state, habits).of(wanted)
             assert has.fits == anew.fits
-            assert has.unfits == anew.unfits
-            assert has.fits.keys() | has.unfits.keys() == state.nodes.keys()
+            refused = refusals(has, tuple(state.nodes))
+            assert refused == refusals(anew, tuple(state.nodes))
+            assert has.fits.keys() | refused.keys() == state.nodes.keys()
 
 
 @given(
@@ -165,7 +171,7 @@ def test_a_question_about_few_nodes_has_the_answer_of_one_about_all(
             few, every = kept.of(wanted, names), Verdicts(state, habits).of(wanted)
             found, expected = filter_nodes(few, names), filter_nodes(every, names)
             assert set(found.fitting) == set(expected.fitting)
-            assert found.unfit == expected.unfit
+            assert refusals(few, names) == refusals(every, names)
             assert scores_of(prioritize(few, names)) == scores_of(prioritize(every, names))
 
 
@@ -177,14 +183,6 @@ class Counting(NodeScorer):
     def score(self, node: NodeState) -> Score | None:
         self.judged.append(node.name)
         return super().score(node)
-
-
-class Uncertain(Counting):
-    """Looks at each node, alike or not."""
-
-    def brief(self, node: NodeState) -> float | Brief:
-        self.score(node)
-        return 0.0
 
 
 @pytest.fixture
@@ -207,7 +205,7 @@ def test_a_change_is_looked_at_on_one_node_alone(judged: list[str]) -> None:
 
 def test_a_question_about_few_nodes_costs_no_look_at_the_others(judged: list[str]) -> None:
     names = [f"n{number}" for number in range(40)]
-    verdicts = Verdicts(cluster(*names), judges=Uncertain)
+    verdicts = Verdicts(cluster(*names), judges=Counting)
 
     verdicts.of(SHAPES[0], ["n3", "n30"])
 
@@ -279,7 +277,8 @@ def test_neither_is_closed_taken_for_full_nor_a_wrong_inventory_for_none() -> No
     state.node(NodeSaid("lost"))
     state.node(NodeSaid("wrong", "no JSON"))
 
-    why = {name: one.phrase for name, one in shape(state, SHAPES[0]).unfits.items()}
+    found = shape(state, SHAPES[0])
+    why = {name: one.phrase for name, one in refusals(found, tuple(state.nodes)).items()}
 
     assert why["full"] == "Insufficient tencent.com/vcuda-core"
     assert why["closed"] == "node(s) had unhealthy or cordoned GPUs"

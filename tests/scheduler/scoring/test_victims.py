@@ -12,7 +12,7 @@ from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.preemption import TRIED, Victims, chosen, preempt
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import DisruptionBudgets
+from gpumanager.scheduler.watching import ObjectStore, namespace_of
 from gpumanager.sim.cluster.objects import Key
 from tests.scheduler.overview.test_cluster_page import at_once
 from tests.scheduler.scheduler_world import ask, node_object, plan, pod_object, view
@@ -72,7 +72,7 @@ def victims(
     state: ClusterState, pod: PodView, given_: Mapping[str, Victims], cores: int
 ) -> dict[str, Victims]:
     wanted = ask((cores, 0 if cores >= 100 else 8))
-    return at_once(chosen(state, pod, wanted, given_, lambda name: name == "guarded"))
+    return at_once(chosen(state, pod, wanted, given_, {"guarded"}))
 
 
 PARTS = st.sampled_from([(50, 50), (30, 30, 30), (90,), (20, 30, 50), (20, 20), ()])
@@ -156,7 +156,7 @@ def test_nobody_is_named_where_that_might_be_wrong(why: str) -> None:
     }
     pod = wanting(100, 0 if why == "equal" else 1, **(near if why == "near others" else {}))
     named = (*uids("a", 0, 2), *((PodUID("plain"),) if why == "unknown victim" else ()))
-    protected = None if why == "budgets not known" else lambda _: False
+    protected = None if why == "budgets not known" else set[str]()
 
     assert at_once(chosen(state, pod, ask((100, 0)), {"a": named}, protected)) == {}
 
@@ -175,7 +175,11 @@ def budget(name: str, namespace: str) -> dict[str, Any]:
 
 
 def test_a_namespace_is_protected_while_it_has_a_budget() -> None:
-    budgets = DisruptionBudgets()
+    budgets = ObjectStore("", namespace_of)
+
+    def protected() -> set[str]:
+        return set(budgets.known.values())
+
     for name in ("a", "b", "a"):
         budgets.put(budget(name, "team"))
     kept = {"team/a", "team/b"}
@@ -183,11 +187,11 @@ def test_a_namespace_is_protected_while_it_has_a_budget() -> None:
 
     budgets.remove(budget("a", "team"))
     budgets.remove(budget("a", "team"))
-    assert (budgets.protects("team"), budgets.protects("default")) == (True, False)
+    assert protected() == {"team", "other"}
     budgets.only(kept)
-    assert (budgets.protects("team"), budgets.protects("other")) == (True, False)
+    assert protected() == {"team"}
     budgets.only(set())
-    assert not budgets.protects("team")
+    assert protected() == set()
 
 
 async def test_kube_scheduler_is_told_of_more_victims_unless_a_budget_protects_them(
@@ -205,7 +209,7 @@ async def test_kube_scheduler_is_told_of_more_victims_unless_a_budget_protects_t
     (found,) = (await served.post("/scheduler/preempt", body))["NodeNameToMetaVictims"].values()
     assert [one["UID"] for one in found["Pods"]] == ["a0", "a2", "a1"]
     await served.make("poddisruptionbudgets", budget("all", "open"))
-    await until(lambda: served.extender._budgets.protects("open"))
+    await until(lambda: served.extender._protected.known)
     assert await served.post("/scheduler/preempt", body) == {"NodeNameToMetaVictims": {}}
     await served.api.remove(Key("poddisruptionbudgets", "open", "all"))
-    await until(lambda: not served.extender._budgets.protects("open"))
+    await until(lambda: not served.extender._protected.known)

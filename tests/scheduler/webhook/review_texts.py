@@ -8,8 +8,8 @@ from typing import Any
 
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.scheduler.webhook.mutate import Operation
 from gpumanager.scheduler.webhook.nodes import NodeKind
+from gpumanager.scheduler.webhook.review import Operation
 from gpumanager.units import GIB, Bytes
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.scheduler.webhook.mutate import Operation
 from gpumanager.scheduler.webhook.review import (
     LONGEST_WARNING,
     Decision,
+    Operation,
     Review,
     ReviewUnreadable,
     decide_safely,

@@ -4,7 +4,8 @@ import pytest
 
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
-from gpumanager.scheduler.webhook.validate import AdmissionVerdict, validate
+from gpumanager.scheduler.webhook.review import Decision
+from gpumanager.scheduler.webhook.validate import validate
 from tests.scheduler.webhook.review_texts import container, node_kind, pod
 
 POLICY = AdmissionPolicy(unschedulable=Unschedulable.DENY)
@@ -25,7 +26,7 @@ LIMIT = "tencent.com/vcuda-core-limit"
     ids=["share", "whole", "least", "eight", "burst", "policy", "not ours"],
 )
 def test_a_pod_as_it_should_be_passes_without_a_word(made: dict[str, object]) -> None:
-    assert validate(made, POLICY) == AdmissionVerdict()
+    assert validate(made, POLICY) == Decision()
 
 
 def errors(made: object, *nodes: object) -> str:
@@ -117,7 +118,7 @@ def test_a_burst_limit_has_no_say_over_whole_gpus() -> None:
 def test_a_burst_limit_beyond_a_gpu_is_warned_of() -> None:
     verdict = validate(pod(annotations={LIMIT: "150"}), POLICY)
 
-    assert verdict == AdmissionVerdict((), (f"annotation {LIMIT}: 150 counts as 100",))
+    assert verdict == Decision((), (f"annotation {LIMIT}: 150 counts as 100",))
 
 
 @pytest.mark.parametrize(
@@ -141,9 +142,7 @@ def test_a_policy_that_the_scheduler_would_not_read_is_refused_in_its_words(
 
 @pytest.mark.parametrize("text", ["binpack", "least-waste=0.7,topology=0.3", "numa=strict", ""])
 def test_a_policy_that_the_scheduler_reads_passes_without_a_word(text: str) -> None:
-    assert (
-        validate(pod(annotations={"tencent.com/vcuda-policy": text}), POLICY) == AdmissionVerdict()
-    )
+    assert validate(pod(annotations={"tencent.com/vcuda-policy": text}), POLICY) == Decision()
 
 
 def test_what_a_quota_says_of_a_pod_is_a_warning_and_it_is_asked_with_its_cores() -> None:
@@ -156,7 +155,7 @@ def test_what_a_quota_says_of_a_pod_is_a_warning_and_it_is_asked_with_its_cores(
     init = container(cores=500, blocks=None, name="init")
     made = pod(container(cores=200, blocks=None), container(), initContainers=[init])
 
-    assert validate(made, POLICY, (), never) == AdmissionVerdict((), ("too much",))
+    assert validate(made, POLICY, (), never) == Decision((), ("too much",))
     assert asked == [500]
 
 
@@ -232,7 +231,7 @@ def test_what_no_node_could_run_is_warned_of_by_default_for_an_autoscaler() -> N
     ignored = validate(made, AdmissionPolicy(unschedulable=Unschedulable.IGNORE), nodes)
 
     assert (warned.errors, len(warned.warnings)) == ((), 1)
-    assert ignored == AdmissionVerdict()
+    assert ignored == Decision()
 
 
 def with_whole_gpu(made: dict[str, object]) -> dict[str, object]:

@@ -22,7 +22,7 @@ from gpumanager.scheduler.certificates.sources import (
     RequestedCertificate,
 )
 from gpumanager.scheduler.certificates.x509 import CertificateTrouble, issue, make_authority
-from gpumanager.scheduler.webhook.known_nodes import KnownNodes
+from gpumanager.scheduler.webhook.nodes import KnownNodes
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import MUTATE, VALIDATE, VALIDATE_CLAIMS, Webhook
 from tests.kube.kube_clients import close_clients, opened
@@ -190,7 +190,7 @@ async def test_a_real_api_server_lets_us_look_at_its_nodes(world: RealWorld) -> 
     await nodes.refresh()
 
     await world.api.delete(f"/api/v1/nodes/{world.name}", {})
-    assert node_kind(80) in nodes.kinds()
+    assert node_kind(80) in nodes.kinds
 
 
 async def test_a_real_api_server_keeps_two_replicas_from_making_two_certificates(

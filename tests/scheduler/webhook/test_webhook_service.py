@@ -11,12 +11,11 @@ import pytest
 
 from gpumanager.gpu.inventory import inventory
 from gpumanager.kube.client import KubeClient
+from gpumanager.scheduler.metrics import WebhookMetrics
 from gpumanager.scheduler.quota.limits import read_quotas
-from gpumanager.scheduler.webhook.known_nodes import KnownNodes
-from gpumanager.scheduler.webhook.metrics import WebhookMetrics
-from gpumanager.scheduler.webhook.mutate import Operation
-from gpumanager.scheduler.webhook.nodes import NodeKind
+from gpumanager.scheduler.webhook.nodes import KnownNodes, NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
+from gpumanager.scheduler.webhook.review import Operation
 from gpumanager.scheduler.webhook.service import (
     BOUNDS,
     MUTATE,
@@ -275,7 +274,7 @@ async def test_nodes_are_known_by_what_their_agents_say_of_them(server: Simulate
 
     await nodes.refresh()
 
-    assert nodes.kinds() == {NodeKind((320, 160)), NodeKind((64,))}
+    assert nodes.kinds == {NodeKind((320, 160)), NodeKind((64,))}
 
 
 async def test_all_pages_of_a_large_cluster_are_read(server: SimulatedApiServer) -> None:
@@ -285,7 +284,7 @@ async def test_all_pages_of_a_large_cluster_are_read(server: SimulatedApiServer)
 
     await nodes.refresh()
 
-    assert nodes.kinds() == {NodeKind((320,))}
+    assert nodes.kinds == {NodeKind((320,))}
 
 
 async def test_while_the_api_server_is_away_what_was_known_stays(
@@ -298,4 +297,4 @@ async def test_while_the_api_server_is_away_what_was_known_stays(
 
     await nodes.refresh()
 
-    assert nodes.kinds() == {NodeKind((320,))}
+    assert nodes.kinds == {NodeKind((320,))}

@@ -15,7 +15,7 @@ from gpumanager.names import CAPACITY_CORES, CAPACITY_MEMORY, CLAIM_DEVICE_CLASS
 from gpumanager.scheduler.webhook.asks import mapping, rows
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
-from gpumanager.scheduler.webhook.validate import AdmissionVerdict, Remark
+from gpumanager.scheduler.webhook.review import Decision, Remark
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 
 DEVICES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -30,7 +30,7 @@ CAPACITIES: Final = (CAPACITY_CORES, CAPACITY_MEMORY)
 
 def validate_claim(
     kind: str, item: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
-) -> AdmissionVerdict:
+) -> Decision:
     """Validate one object. kind: one of DEVICES. Raises PodUnreadable."""
     found, where = mapping(item, "the object"), ""
     for name in DEVICES[kind]:
@@ -47,10 +47,7 @@ def validate_claim(
             asked = mapping(one, of)
             if asked.get("deviceClassName") == CLAIM_DEVICE_CLASS:
                 remarks += _request(asked, of, policy, nodes)
-    return AdmissionVerdict(
-        tuple(remark.text for remark in remarks if remark.fatal),
-        tuple(remark.text for remark in remarks if not remark.fatal),
-    )
+    return Decision.by(remarks)
 
 
 def _parameters(devices: Mapping[str, Any], where: str) -> Iterator[Remark]:

@@ -6,7 +6,7 @@ beside it keeps its own. The API server asks
 again where a later webhook has changed the pod: a container that it added joins the claim.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from gpumanager.kube.pod import ContainerKind, kind_of
@@ -20,7 +20,8 @@ from gpumanager.scheduler.webhook.asks import (
     mapping,
     rows,
 )
-from gpumanager.scheduler.webhook.mutate import Operation, escaped
+from gpumanager.scheduler.webhook.mutate import escaped
+from gpumanager.scheduler.webhook.review import Operation
 
 CLAIM: Final = "vcuda"
 """What a pod calls its claim."""
@@ -48,42 +49,46 @@ def earlier_claim(pod: Any) -> ClaimShape | None:
 
 
 def shape_of(
-    pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
+    pod: Any,
+    asks: Collection[ContainerAmounts],
+    earlier: ClaimShape | None,
+    *,
+    tiers: bool = False,
 ) -> tuple[ClaimShape, dict[str, str]]:
     """Return the claim, and which request each container uses, by name. asks: valid, with memory.
-    tiers: shares prefer GPUs that are in use. Raises ValueError as `earlier_claim`.
-    """
-    earlier = earlier_claim(pod)
+    tiers: shares prefer GPUs that are in use."""
     containers = [one for field in LISTS for one in pod["spec"].get(field) or ()]
     resources = [one.get("resources") or {} for one in containers]
     claims = [claim for one in resources for claim in one.get("claims") or ()]
     used = {one.get("request") for one in claims if one.get("name") == CLAIM}
     own = {one.name: one for one in earlier.requests if one.name in used} if earlier else {}
-    for ask in asks:
-        if ask.kind is not ContainerKind.INIT:
-            own[ask.name] = _request(ask)
+    wanted = {
+        ask.name: RequestShape(ask.name, ask.request.cores, ask.request.blocks)
+        for ask in asks
+        if ask.request
+    }
+    own |= {ask.name: wanted[ask.name] for ask in asks if ask.kind is not ContainerKind.INIT}
     uses = {name: name for name in own}
     for ask in asks:
         if ask.kind is ContainerKind.INIT:
-            wanted = _request(ask)
             started = pod["spec"][ask.field][: ask.place]
             sidecars = {
                 one["name"] for one in started if kind_of(one, init=True) is ContainerKind.SIDECAR
             }
+            needed = wanted[ask.name]
             enough = sorted(
-                (one for name, one in own.items() if one.covers(wanted) and name not in sidecars),
+                (one for name, one in own.items() if one.covers(needed) and name not in sidecars),
                 key=lambda one: (one.cores, one.blocks, one.name),
             )
-            own |= {} if enough else {ask.name: wanted}
+            own |= {} if enough else {ask.name: wanted[ask.name]}
             uses[ask.name] = enough[0].name if enough else ask.name
     return ClaimShape.of(tuple(sorted(own.values())), annotations(pod), tiers=tiers), uses
 
 
 def convert(
-    pod: Any, asks: Collection[ContainerAmounts], *, tiers: bool = False
+    pod: Any, asks: Collection[ContainerAmounts], shape: ClaimShape, uses: Mapping[str, str]
 ) -> Iterator[Operation]:
-    """Yield the steps of the patch. asks, tiers: as `shape_of` has them."""
-    shape, uses = shape_of(pod, asks, tiers=tiers)
+    """Yield the steps of the patch. shape, uses: as `shape_of` returns them."""
     metadata, spec = pod["metadata"], pod["spec"]
     for key, value, found in (
         ("labels", {LABEL_CLAIM_TEMPLATE: shape.name}, metadata.get("labels")),
@@ -108,10 +113,3 @@ def convert(
         claims = rows(resources.get("claims"), f"{ask.where}: claims")
         named = {"name": CLAIM, "request": uses[ask.name]}
         yield Operation("add", f"{path}/claims", [*claims, named])
-
-
-def _request(ask: ContainerAmounts) -> RequestShape:
-    request = ask.request
-    if request is None:
-        raise ValueError(f"{ask.where}: an amount is no whole number")
-    return RequestShape(ask.name, request.cores, request.blocks)
